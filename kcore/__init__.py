@@ -1,0 +1,50 @@
+"""kcore: the Apache Kafka log, native in Python.
+
+The public names load on first use, so that `import kcore` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from kcore import errors as errors
+    from kcore.log.open_log import open_log as open_log
+    from kcore.log.unified_log import UnifiedLog as UnifiedLog
+    from kcore.record.crc32c import crc32c as crc32c
+    from kcore.record.memory_records import MemoryRecords as MemoryRecords
+    from kcore.record.record_batch import Record as Record
+    from kcore.record.record_batch import RecordBatch as RecordBatch
+    from kcore.record.record_batch_builder import RecordBatchBuilder as RecordBatchBuilder
+    from kcore.server.broker import Broker as Broker
+
+_HOME = {
+    "Broker": "kcore.server.broker",
+    "MemoryRecords": "kcore.record.memory_records",
+    "Record": "kcore.record.record_batch",
+    "RecordBatch": "kcore.record.record_batch",
+    "RecordBatchBuilder": "kcore.record.record_batch_builder",
+    "UnifiedLog": "kcore.log.unified_log",
+    "crc32c": "kcore.record.crc32c",
+    "open_log": "kcore.log.open_log",
+}
+
+__all__ = ["__version__", "errors", *_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("kcore.errors")
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kcore' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

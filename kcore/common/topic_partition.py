@@ -1,0 +1,30 @@
+"""The name of a partition."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+#: "No topic id": what Kafka sends for a topic that has none.
+ZERO_UUID = UUID(int=0)
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    topic_id: UUID
+    topic: str
+    partition: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"

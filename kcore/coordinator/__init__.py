@@ -1,0 +1,1 @@
+"""Group coordination on its internal topic."""

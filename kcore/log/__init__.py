@@ -1,0 +1,1 @@
+"""One partition directory, then all of them."""

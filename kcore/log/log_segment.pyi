@@ -1,0 +1,109 @@
+"""LogSegment: one .log file with its two indexes (SEG)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kcore.log.offset_index import OffsetIndex
+from kcore.log.time_index import TimeIndex
+from kcore.record.file_records import FileRecords
+from kcore.record.memory_records import BatchTable, MemoryRecords
+
+class OffsetPosition(NamedTuple):
+    offset: int  # last offset of the batch found
+    position: int
+    size: int
+
+class SegmentRead(NamedTuple):
+    position: int  # of the batch that holds the start offset
+    records: FileRecords  # may be empty (SEG-08)
+    first_entry_incomplete: bool
+
+class RecoveryResult(NamedTuple):
+    valid_bytes: int
+    truncated_bytes: int
+    reason: str | None  # why the scan stopped before the end of the file
+    last_offset: int  # base_offset - 1 when empty
+
+class LogSegment:
+    """Not thread-safe for writers (the log's lock serialises them); reads need no lock.
+
+    writable=False opens every file read-only and never creates one (a missing or bad index is rebuilt in memory).
+    preallocated index files have max_index_size bytes (IDX-04).  per_append_index=True is the rule of Kafka 2.4-3.8.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        *,
+        writable: bool = ...,
+        file_suffix: str = ...,
+        index_interval_bytes: int = ...,
+        max_index_size: int = ...,
+        max_segment_bytes: int = ...,
+        per_append_index: bool = ...,
+        now_ms: int = ...,
+    ) -> None: ...
+    base_offset: int
+    log_path: str
+    @property
+    def size(self) -> int: ...  # bytes of the .log
+    @property
+    def offset_index(self) -> OffsetIndex: ...
+    @property
+    def time_index(self) -> TimeIndex: ...
+    @property
+    def max_timestamp_so_far(self) -> int: ...
+    @property
+    def offset_of_max_timestamp(self) -> int: ...
+    @property
+    def first_batch_timestamp(self) -> int | None: ...  # what time rolling measures from (LOG-18)
+    @property
+    def created_ms(self) -> int: ...
+    def append(self, records: MemoryRecords) -> int:
+        """Write all batches with one pwrite, then index entries; returns the position.  SEG-02..06.
+
+        Raises LogSegmentOffsetOverflow (nothing written), OSError (the file is cut back to its old size).
+        """
+
+    def should_roll(
+        self,
+        append_size: int,
+        last_offset: int,
+        max_timestamp: int,
+        now_ms: int,
+        *,
+        segment_bytes: int,
+        segment_ms: int,
+        jitter_ms: int = ...,
+    ) -> bool: ...  # LOG-17..20
+    def translate_offset(self, offset: int, starting_position: int = ...) -> OffsetPosition | None: ...  # SEG-10
+    def read(
+        self, start_offset: int, max_size: int, max_position: int = ..., min_one_message: bool = ...
+    ) -> SegmentRead | None: ...  # SEG-07..09
+    def slice(self, position: int, size: int) -> FileRecords: ...
+    def find_offset_by_timestamp(
+        self, timestamp: int, starting_offset: int = ...
+    ) -> tuple[int, int, int] | None: ...  # (timestamp, offset, leader epoch) of the first record >= timestamp
+    def find_offset_of_max_timestamp(self) -> tuple[int, int, int] | None: ...
+    def read_next_offset(self) -> int: ...  # SEG-14
+    def scan(
+        self,
+        on_batches: Callable[[BatchTable], None],
+        *,
+        start_position: int = ...,
+        check_crc: bool = ...,
+        only_noteworthy: bool = ...,
+    ) -> RecoveryResult:
+        """Walk the file in chunks without changing it.  only_noteworthy: hand over only batches that change the
+        leader epoch, have a producer id, or are control batches: all that epoch cache and producer state need."""
+
+    def recover(self, on_batches: Callable[[BatchTable], None] | None = ...) -> RecoveryResult: ...  # SEG-11
+    def truncate_to(self, offset: int) -> int: ...  # bytes removed; TRUNC-08
+    def sanity_check(self) -> None: ...  # CorruptIndex; FileNotFoundError for a missing index
+    def on_become_inactive(self) -> None: ...  # SEG-12
+    def flush(self) -> None: ...  # SEG-13
+    def has_overflow(self) -> bool: ...
+    def change_file_suffixes(self, old: str, new: str) -> None: ...
+    def delete(self) -> None: ...
+    def close(self, *, trim: bool = ...) -> None: ...

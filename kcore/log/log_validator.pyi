@@ -1,0 +1,32 @@
+"""LogValidator: what a leader checks in a producer's records, and the assignment of their offsets (VAL)."""
+
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch import CompressionType, TimestampType
+
+class ValidationResult:
+    max_timestamp: int
+    offset_of_max_timestamp: int  # VAL-21, as a delta from the first record's offset until offsets are assigned
+    record_count: int
+
+def validate_records(
+    records: MemoryRecords,
+    *,
+    from_client: bool,
+    compacted: bool,
+    timestamp_type: TimestampType,
+    now_ms: int,
+    before_max_ms: int,
+    after_max_ms: int,
+    source: str = ...,
+) -> ValidationResult:
+    """Check every record of a leader append (LOG-07, VAL-07..12, 14, 16..20), compressed ones too; changes nothing.
+
+    Runs outside the log lock, GIL released for the native part.  Raises InvalidRecord or InvalidTimestamp with
+    .record_errors = [(batch index, message)], CorruptMessage for bytes that cannot be records.
+    """
+
+def assign_offsets(
+    records: MemoryRecords, base_offset: int, leader_epoch: int, log_append_time: int | None = None
+) -> int:
+    """Rewrite the headers in place (VAL-03): offsets base_offset.., epoch; timestamps and CRC when log_append_time
+    is given.  The BatchTable follows.  Returns the last offset."""

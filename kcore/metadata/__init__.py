@@ -1,0 +1,1 @@
+"""Coordination state: topics, configs, ids."""

@@ -1,0 +1,1 @@
+"""Kafka's wire format, without I/O."""

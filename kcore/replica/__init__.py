@@ -1,0 +1,1 @@
+"""Partitions and replication; knows no socket and no ZooKeeper."""

@@ -1,0 +1,1 @@
+"""Where the layers meet: the broker."""

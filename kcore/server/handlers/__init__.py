@@ -1,0 +1,1 @@
+"""One file per API: decode, check, call one method below, encode."""

@@ -1,0 +1,1 @@
+"""The kcore command line."""
