@@ -1,0 +1,61 @@
+"""A thread around do_work(), so that a simulation can call do_work() itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+logger = logging.getLogger(__name__)
+
+
+class ShutdownableThread:
+    """Calls do_work() again and again on its own thread, until shutdown.
+
+    Lifetime: start() once, shutdown() any number of times, from any thread but its own.  An exception out of
+    do_work() ends the loop and is logged; a subclass that must survive it catches it itself.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._shutdown_initiated = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def do_work(self) -> None:
+        """One step; blocks no longer than until wake_up()."""
+        raise AssertionError(f"{type(self).__name__} has no do_work()")
+
+    def wake_up(self) -> None:
+        """Make a do_work() that waits return soon.  Called once shutdown has been initiated."""
+
+    @property
+    def is_running(self) -> bool:
+        return not self._shutdown_initiated.is_set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def pause(self, timeout_ms: float) -> None:
+        """Sleep inside do_work(), but not beyond the start of a shutdown."""
+        self._shutdown_initiated.wait(timeout_ms / 1000)
+
+    def initiate_shutdown(self) -> None:
+        self._shutdown_initiated.set()
+        self.wake_up()
+
+    def await_shutdown(self) -> None:
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def shutdown(self) -> None:
+        """Returns when do_work() has returned for the last time."""
+        self.initiate_shutdown()
+        self.await_shutdown()
+
+    def _run(self) -> None:
+        try:
+            while self.is_running:
+                self.do_work()
+        except Exception:
+            logger.exception("%s: stopped by an error", self.name)
+        finally:
+            self._shutdown_initiated.set()

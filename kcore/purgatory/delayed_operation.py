@@ -1,0 +1,146 @@
+"""Operations that wait for a condition or a deadline, whichever comes first (PURG)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Hashable, Iterable
+
+from kcore.purgatory.timer import Timer, TimerTask
+
+logger = logging.getLogger(__name__)
+
+
+class DelayedOperation:
+    """Something that completes once: when try_complete() finds it can, or delay_ms after it began to wait.
+
+    A subclass implements try_complete() and on_complete(), and on_expiration() if it cares.  None of them is called
+    with a lock of the purgatory held.  try_complete() may run on several threads at once, so it either only reads, or
+    writes what any other thread would write too; on_complete() runs exactly once (PURG-01).
+    Source: DelayedOperation, Kafka 2.4.
+    """
+
+    __slots__ = ("_completed", "_purgatory", "_timer_task", "_watch_keys", "delay_ms")
+
+    def __init__(self, delay_ms: float) -> None:
+        self.delay_ms = delay_ms
+        # Locked for good by whoever completes the operation: the cheapest test-and-set there is.
+        self._completed = threading.Lock()
+        self._purgatory: DelayedOperationPurgatory | None = None
+        self._timer_task: TimerTask | None = None
+        self._watch_keys: Iterable[Hashable] = ()
+
+    def try_complete(self) -> bool:
+        """Call and return force_complete() if the operation can complete now, else return False."""
+        raise AssertionError(f"{type(self).__name__} has no try_complete()")
+
+    def on_complete(self) -> None:
+        """What the operation does, once, on the thread that completed it."""
+        raise AssertionError(f"{type(self).__name__} has no on_complete()")
+
+    def on_expiration(self) -> None:
+        """Runs after on_complete() when it was the deadline that completed the operation (PURG-05)."""
+
+    @property
+    def is_completed(self) -> bool:
+        """True from before on_complete() starts."""
+        return self._completed.locked()
+
+    def force_complete(self) -> bool:
+        """Complete now, whatever the condition says; True for the one caller that did it."""
+        if not self._completed.acquire(blocking=False):
+            return False
+        if self._purgatory is not None:
+            self._purgatory._forget(self)
+        self.on_complete()
+        return True
+
+    def _expire(self) -> None:
+        if self.force_complete():
+            self.on_expiration()
+
+
+class DelayedOperationPurgatory:
+    """Where operations wait: watched under keys, and timed.
+
+    Thread-safe.  Its lock guards only the watch lists and is never held while an operation's methods run.  An
+    operation leaves all its lists the moment it completes, whoever completed it (PURG-06).
+    Source: DelayedOperationPurgatory, Kafka 2.4.
+    """
+
+    def __init__(self, name: str, timer: Timer) -> None:
+        self.name = name
+        self._timer = timer
+        self._lock = threading.Lock()
+        # Dicts as ordered sets: operations are tried in the order they came, and leave in O(1).
+        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
+        """True if the operation completed at once; else it waits under every key (PURG-02, PURG-03).
+
+        keys is kept until the operation completes and must not change.
+        """
+        if operation.try_complete():
+            return True
+        operation._watch_keys = keys
+        operation._purgatory = self
+        watchers = self._watchers
+        with self._lock:
+            for key in keys:
+                watching = watchers.get(key)
+                if watching is None:
+                    watchers[key] = {operation: None}
+                else:
+                    watching[operation] = None
+        # What happened before the lines above found nobody to tell, so look again.
+        if operation.try_complete():
+            return True
+        timer_task = self._timer.add(operation._expire, operation.delay_ms)
+        operation._timer_task = timer_task
+        if operation.is_completed:
+            # By somebody else, who may not have seen the timer task or, having held it outside, the lists.
+            self._forget(operation)
+        return operation.is_completed
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """Try all operations that wait under key; how many this call completed (PURG-04).
+
+        Call it after the change it reports, with no lock held.  One dict lookup when nobody waits.  An operation that
+        raises is logged and does not keep the others waiting.
+        """
+        watching = self._watchers.get(key)
+        if watching is None:
+            return 0
+        with self._lock:
+            operations = list(watching)
+        completed = 0
+        for operation in operations:
+            try:
+                if not operation.is_completed and operation.try_complete():
+                    completed += 1
+            except Exception:
+                logger.exception("%s: an operation waiting for %s failed", self.name, key)
+        return completed
+
+    def _forget(self, operation: DelayedOperation) -> None:
+        watchers = self._watchers
+        with self._lock:
+            for key in operation._watch_keys:
+                watching = watchers.get(key)
+                if watching is not None:
+                    watching.pop(operation, None)
+                    if not watching:
+                        del watchers[key]
+        if operation._timer_task is not None:
+            operation._timer_task.cancel()
+
+    def watched(self, key: Hashable) -> int:
+        """How many operations wait under key."""
+        with self._lock:
+            return len(self._watchers.get(key, ()))
+
+    @property
+    def delayed(self) -> int:
+        """How many operations wait at all."""
+        with self._lock:
+            return len({operation for watching in self._watchers.values() for operation in watching})
