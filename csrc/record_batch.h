@@ -54,9 +54,9 @@ typedef struct kc_batch {
 
 enum { KC_WALK_CHECK_CRC = 1 };
 
-/* Parse the batch at buf[position]; buf holds `end` bytes.  KC_TRUNCATED when the batch does not end
- * within them (nothing is wrong with what is there), KC_CORRUPT for an impossible length, offset
- * delta or count, KC_UNSUPPORTED_MAGIC for magic 0, 1 or unknown. */
+/* Parse the batch at buf[position]; buf holds `end` bytes, position <= end.  KC_TRUNCATED when the batch
+ * does not end within them (nothing is wrong with what is there), KC_CORRUPT for an impossible length,
+ * offset, offset delta, count or magic, KC_UNSUPPORTED_MAGIC for magic 0 and 1. */
 kc_status kc_batch_parse(const uint8_t *buf, int64_t end, int64_t position, kc_batch *batch, kc_error *err);
 
 /* KC_CORRUPT unless the CRC stored in the batch is that of its bytes. */
@@ -64,7 +64,9 @@ kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error
 
 /* Parse batches from *position on into rows[0..capacity); returns how many, and moves *position
  * behind the last of them.  Stops early at a batch that does not parse, err telling why: a partial
- * one at the end gives KC_TRUNCATED, the end of the buffer or a full table KC_OK. */
+ * one at the end gives KC_TRUNCATED, the end of the buffer or a full table KC_OK.  With
+ * KC_WALK_CHECK_CRC a wrong CRC comes before all other complaints, and an impossible offset or count
+ * under a right CRC is KC_INVALID_RECORD: its maker broke the rule, not the way here (VAL-10). */
 int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
                       int64_t capacity, kc_error *err);
 

@@ -6,6 +6,7 @@ Source: Kafka's Errors table, 3.9 and 4.x.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -53,8 +54,22 @@ class OffsetOutOfRange(ApiError):
 
 
 class CorruptMessage(ApiError):
+    """Bytes that cannot be a batch or record.
+
+    source: the file or connection they came from; position: bytes from its start, offset: of the batch;
+    None where unknown.
+    """
+
     code = 2
     retriable = True
+
+    def __init__(
+        self, message: str = "", *, source: str | None = None, position: int | None = None, offset: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.source = source
+        self.position = position
+        self.offset = offset
 
 
 class UnknownTopicOrPartition(ApiError):
@@ -185,7 +200,13 @@ class ClusterAuthorizationFailed(ApiError):
 
 
 class InvalidTimestamp(ApiError):
+    """record_errors: as of InvalidRecord."""
+
     code = 32
+
+    def __init__(self, message: str = "", *, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = list(record_errors)
 
 
 class UnsupportedSaslMechanism(ApiError):
@@ -417,7 +438,13 @@ class GroupSubscribedToTopic(ApiError):
 
 
 class InvalidRecord(ApiError):
+    """Records that break a rule.  record_errors: (index in the batch, message) of each bad one, where known."""
+
     code = 87
+
+    def __init__(self, message: str = "", *, record_errors: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.record_errors = list(record_errors)
 
 
 class UnstableOffsetCommit(ApiError):

@@ -1,7 +1,7 @@
 """LogValidator: what a leader checks in a producer's records, and the assignment of their offsets (VAL)."""
 
 from kcore.record.memory_records import MemoryRecords
-from kcore.record.record_batch import CompressionType, TimestampType
+from kcore.record.record_batch import TimestampType
 
 class ValidationResult:
     max_timestamp: int

@@ -1,0 +1,125 @@
+#include "record_batch.h"
+
+#include "bytes.h"
+#include "crc32c.h"
+
+enum {
+    MIN_LEGACY_LENGTH = 14, /* the smallest message of magic 0: what any length must reach */
+    MIN_LENGTH = KC_BATCH_HEADER_SIZE - KC_LOG_OVERHEAD,
+};
+
+/* What the lengths say: where the batch ends and that it is one of magic 2.  The order is Kafka's
+ * (ByteBufferLogInputStream): an impossible length or magic is an error even when the rest is missing. */
+static kc_status parse_extent(const uint8_t *buf, int64_t end, int64_t position, int32_t *size, kc_error *err) {
+    int64_t available = end - position;
+    if (available < KC_LOG_OVERHEAD)
+        return kc_fail(err, KC_TRUNCATED, "batch", position, KC_LOG_OVERHEAD, available);
+    const uint8_t *p = buf + position;
+    int32_t length = kc_load_i32(p + 8);
+    if (length < MIN_LEGACY_LENGTH)
+        return kc_fail(err, KC_CORRUPT, "batch length too small", position, MIN_LEGACY_LENGTH, length);
+    if (length > INT32_MAX - KC_LOG_OVERHEAD)
+        return kc_fail(err, KC_CORRUPT, "batch length too large", position, INT32_MAX - KC_LOG_OVERHEAD, length);
+    if (available <= KC_MAGIC_OFFSET)
+        return kc_fail(err, KC_TRUNCATED, "batch", position, KC_LOG_OVERHEAD + (int64_t)length, available);
+    int8_t magic = (int8_t)p[KC_MAGIC_OFFSET];
+    if (magic != 2) {
+        kc_status status = magic == 0 || magic == 1 ? KC_UNSUPPORTED_MAGIC : KC_CORRUPT;
+        return kc_fail(err, status, "magic", position, 2, magic);
+    }
+    if (length < MIN_LENGTH)
+        return kc_fail(err, KC_CORRUPT, "batch length too small", position, MIN_LENGTH, length);
+    if (length > available - KC_LOG_OVERHEAD)
+        return kc_fail(err, KC_TRUNCATED, "batch", position, KC_LOG_OVERHEAD + (int64_t)length, available);
+    *size = KC_LOG_OVERHEAD + length;
+    return KC_OK;
+}
+
+static kc_status parse_fields(const uint8_t *p, int64_t position, int32_t size, kc_batch *batch, kc_error *err) {
+    int32_t last_offset_delta = kc_load_i32(p + 23);
+    batch->position = position;
+    batch->base_offset = kc_load_i64(p);
+    batch->base_timestamp = kc_load_i64(p + 27);
+    batch->max_timestamp = kc_load_i64(p + 35);
+    batch->producer_id = kc_load_i64(p + 43);
+    batch->size = size;
+    batch->leader_epoch = kc_load_i32(p + 12);
+    batch->crc = kc_load_u32(p + KC_CRC_OFFSET);
+    batch->base_sequence = kc_load_i32(p + 53);
+    batch->count = kc_load_i32(p + 57);
+    batch->attributes = kc_load_i16(p + KC_ATTRIBUTES_OFFSET);
+    batch->producer_epoch = kc_load_i16(p + 51);
+    batch->magic = 2;
+    memset(batch->reserved, 0, sizeof batch->reserved);
+    if (batch->base_offset < 0)
+        return kc_fail(err, KC_CORRUPT, "base offset", position, 0, batch->base_offset);
+    if (last_offset_delta < 0 || last_offset_delta > INT64_MAX - batch->base_offset)
+        return kc_fail(err, KC_CORRUPT, "last offset delta", position, 0, last_offset_delta);
+    /* Every record has an offset of its own, so a batch cannot hold more records than offsets; it
+     * can hold fewer, or none, after cleaning. */
+    if (batch->count < 0 || batch->count > (int64_t)last_offset_delta + 1)
+        return kc_fail(err, KC_CORRUPT, "record count", position, (int64_t)last_offset_delta + 1, batch->count);
+    batch->last_offset = batch->base_offset + last_offset_delta;
+    return KC_OK;
+}
+
+static uint32_t computed_crc(const uint8_t *p, int32_t size) {
+    return kc_crc32c(0, p + KC_ATTRIBUTES_OFFSET, (size_t)(size - KC_ATTRIBUTES_OFFSET));
+}
+
+kc_status kc_batch_parse(const uint8_t *buf, int64_t end, int64_t position, kc_batch *batch, kc_error *err) {
+    int32_t size;
+    kc_status status = parse_extent(buf, end, position, &size, err);
+    return status ? status : parse_fields(buf + position, position, size, batch, err);
+}
+
+kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error *err) {
+    uint32_t crc = computed_crc(buf + batch->position, batch->size);
+    if (crc != batch->crc) return kc_fail(err, KC_CORRUPT, "CRC-32C", batch->position, batch->crc, crc);
+    return KC_OK;
+}
+
+int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
+                      int64_t capacity, kc_error *err) {
+    int64_t at = *position, count = 0;
+    err->status = KC_OK;
+    while (count < capacity && at < end) {
+        kc_batch *row = rows + count;
+        int32_t size;
+        if (parse_extent(buf, end, at, &size, err)) break;
+        kc_status status = parse_fields(buf + at, at, size, row, err);
+        if (flags & KC_WALK_CHECK_CRC) {
+            kc_error crc_error;
+            if (kc_batch_check_crc(buf, row, &crc_error)) {
+                *err = crc_error;
+                break;
+            }
+            /* The bytes are as they were sent: whoever built the batch broke the rule. */
+            if (status) err->status = KC_INVALID_RECORD;
+        }
+        if (status) break;
+        at += size;
+        count++;
+    }
+    *position = at;
+    return count;
+}
+
+void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch) {
+    uint8_t *p = buf + batch->position;
+    kc_store_i64(p, base_offset);
+    kc_store_i32(p + 12, leader_epoch);
+    batch->last_offset = base_offset + (batch->last_offset - batch->base_offset);
+    batch->base_offset = base_offset;
+    batch->leader_epoch = leader_epoch;
+}
+
+void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp) {
+    uint8_t *p = buf + batch->position;
+    batch->attributes |= KC_ATTR_LOG_APPEND_TIME;
+    batch->max_timestamp = timestamp;
+    kc_store_i16(p + KC_ATTRIBUTES_OFFSET, batch->attributes);
+    kc_store_i64(p + 35, timestamp);
+    batch->crc = computed_crc(p, batch->size);
+    kc_store_i32(p + KC_CRC_OFFSET, (int32_t)batch->crc);
+}
