@@ -39,12 +39,46 @@ cdef extern from "record_batch.h" nogil:
     void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp)
 
 
+cdef extern from "record.h" nogil:
+    ctypedef struct kc_record:
+        int64_t timestamp_delta
+        int32_t offset_delta
+        int32_t size
+        int32_t key_size
+        int32_t value_size
+        int32_t header_count
+        const uint8_t *key
+        const uint8_t *value
+        const uint8_t *headers
+
+    ctypedef struct kc_header:
+        int32_t key_size
+        int32_t value_size
+        const uint8_t *key
+        const uint8_t *value
+
+    const uint8_t *kc_header_parse(const uint8_t *p, const uint8_t *end, kc_header *header)
+    kc_status kc_record_parse(const uint8_t *buf, int64_t end, int64_t position, kc_record *record, kc_error *err)
+    kc_status kc_records_check(const uint8_t *payload, int64_t size, int32_t count, int64_t last_offset_delta,
+                               int64_t base_timestamp, kc_error *err)
+
+
+cdef class Record:
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp
+    cdef readonly object timestamp_type
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly object headers
+
+
 cdef class RecordBatch:
     cdef kc_batch row
     cdef const uint8_t *data  # the batch's first byte; NULL when only its header was kept
     cdef object owner         # the memoryview that data points into
     cdef readonly str source
 
+    cdef object payload(self)
     cdef int need_data(self) except -1
     cdef kc_status check_crc(self, kc_error *err)
 
