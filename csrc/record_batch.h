@@ -70,6 +70,10 @@ kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error
 int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
                       int64_t capacity, kc_error *err);
 
+/* Write the header of a new batch of batch->size bytes to p, whose records are in place behind it; computes
+ * the CRC, into the batch too.  batch->position and magic are not looked at. */
+void kc_batch_write_header(uint8_t *p, kc_batch *batch);
+
 /* Give a checked batch its final place in the log: base offset and leader epoch, neither of which
  * the CRC covers. */
 void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch);

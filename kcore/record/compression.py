@@ -39,9 +39,10 @@ def decompress(codec: int, data: Buffer, *, max_size: int = MAX_DECOMPRESSED_SIZ
         return bytes(data)
     if not 0 < codec < len(CODECS):
         raise CorruptMessage(f"{where}unknown compression codec {codec}", source=source or None)
+    refusals = (_Refused, zlib.error, *_library_errors(codec))
     try:
         result = _DECOMPRESS[codec](data, max_size)
-    except (_Refused, zlib.error, *_library_errors(codec)) as error:
+    except refusals as error:
         raise CorruptMessage(f"{where}{CODECS[codec]}: {error}", source=source or None) from error
     if len(result) > max_size:
         raise CorruptMessage(f"{where}{CODECS[codec]}: contents exceed {max_size} bytes", source=source or None)
@@ -53,7 +54,7 @@ class _Refused(Exception):
 
 
 def _library_errors(codec: int) -> tuple[type[Exception], ...]:
-    """How the codec's library says that it does not like the bytes.  The libraries are loaded by then."""
+    """How the codec's library says that it does not like the bytes."""
     if codec == 2:
         import cramjam
 
