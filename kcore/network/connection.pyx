@@ -18,7 +18,6 @@ from collections import deque
 
 cdef extern from "bytes.h" nogil:
     int32_t kc_load_i32(const uint8_t *p)
-    void kc_store_i32(uint8_t *p, int32_t value)
 
 cdef extern from *:
     """
@@ -102,7 +101,7 @@ cdef class Request:
         return self._done
 
     def respond(self, list chunks not None):
-        """Send a response: header and body without their size, as bytes-like objects and FileRecords."""
+        """Send a response: size, header and body, as bytes-like objects and FileRecords."""
         self._finish()
         self._processor.complete(self.connection, chunks)
 
@@ -240,22 +239,14 @@ cdef class Connection:
         return self._out is not None
 
     def send(self, list chunks not None):
-        """Start to send one response: its size, then the chunks; True when all of it has left.
+        """Start to send one response; True when all of it has left.
 
-        chunks: bytes-like objects and FileRecords.  The rest waits for flush().  Raises ConnectionClosed, OSError.
+        chunks: bytes-like objects and FileRecords, the response's size first.  The rest waits for flush().
+        Raises ConnectionClosed, OSError.
         """
-        cdef int64_t size = 0
-        cdef bytes prefix
-        cdef uint8_t raw[4]
         if self._out is not None:
             raise RuntimeError("a response is still being sent")
-        for chunk in chunks:
-            size += _size_of(chunk)
-        if size > 0x7FFFFFFF:
-            raise ValueError(f"a response of {size} bytes")
-        kc_store_i32(raw, <int32_t>size)
-        prefix = (<char *>raw)[:4]
-        self._out = [prefix, *chunks]
+        self._out = chunks
         self._out_index = 0
         self._out_offset = 0
         return self.flush()

@@ -16,8 +16,13 @@ from kcore.network.poller import HANGUP, READ, WRITE, SelectorPoller, new_poller
 from kcore.network.socket_server import SocketServer
 
 
+def answer(request, *chunks):
+    size = sum(chunk.size_in_bytes if isinstance(chunk, FileLike) else len(chunk) for chunk in chunks)
+    request.respond([struct.pack(">i", size), *chunks])
+
+
 def echo(request):
-    request.respond([bytes(request.buffer)])
+    answer(request, bytes(request.buffer))
 
 
 @pytest.fixture
@@ -123,7 +128,7 @@ def test_pipelined_requests_wait_while_one_is_in_flight_and_are_answered_in_orde
         if seen[-1] == b"park":
             parked.append(request)
         else:
-            request.respond([seen[-1]])
+            answer(request, seen[-1])
 
     sock = connect(serve(handler))
     sock.sendall(frame(b"park") + frame(b"second") + frame(b"third"))
@@ -131,7 +136,7 @@ def test_pipelined_requests_wait_while_one_is_in_flight_and_are_answered_in_orde
     sock.sendall(frame(b"fourth"))
     time.sleep(0.05)
     assert seen == [b"park"]
-    parked[0].respond([b"late"])  # from this thread, not the processor's
+    answer(parked[0], b"late")  # from this thread, not the processor's
     assert [read_frame(sock) for _ in range(4)] == [b"late", b"second", b"third", b"fourth"]
 
 
@@ -142,8 +147,8 @@ def test_one_connection_answers_another_connections_request(serve):
         if request.buffer == b"park":
             parked.append(request)
         else:
-            parked.pop().respond([b"woken"])
-            request.respond([b"waker"])
+            answer(parked.pop(), b"woken")
+            answer(request, b"waker")
 
     server = serve(handler)
     a, b = connect(server), connect(server)
@@ -158,9 +163,9 @@ def test_a_request_is_answered_only_once(serve):
     failures = []
 
     def handler(request):
-        request.respond([b"one"])
+        answer(request, b"one")
         try:
-            request.respond([b"two"])
+            answer(request, b"two")
         except RuntimeError as error:
             failures.append(error)
 
@@ -231,17 +236,18 @@ def test_chunks_of_bytes_and_files_leave_in_order_whatever_the_socket_takes(serv
     data = random.Random(1).randbytes(3_000_000)
 
     def handler(request):
-        request.respond(
-            [
+        answer(
+            request,
+            *[
                 b"head",
                 b"",
                 FileLike(data[:1_000_000], step=10_001),
                 bytearray(b"mid"),
                 FileLike(b""),
                 memoryview(b"dle"),
-            ]
-            + [bytes([i]) for i in range(50)]
-            + [data[1_000_000:], FileLike(b"tail")]
+            ],
+            *[bytes([i]) for i in range(50)],
+            *[data[1_000_000:], FileLike(b"tail")],
         )
 
     sock = connect(serve(handler, socket_send_buffer_bytes=8192))
@@ -255,7 +261,7 @@ def test_a_reader_that_does_not_read_stops_nobody_else(serve):
     big = bytes(20_000_000)
 
     def handler(request):
-        request.respond([big] if request.buffer == b"big" else [b"small"])
+        answer(request, big if request.buffer == b"big" else b"small")
 
     server = serve(handler)
     slow = [connect(server) for _ in range(5)]
@@ -287,7 +293,7 @@ def test_a_peer_that_vanishes_with_a_request_in_flight_is_forgotten(serve):
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()  # with a reset
     eventually(lambda: server.connection_count == 0, "the dead connection stays")
-    parked[0].respond([b"to nobody"])
+    answer(parked[0], b"to nobody")
     assert server.processors[0].is_running
 
 
@@ -308,7 +314,7 @@ def test_an_idle_connection_is_closed_and_a_busy_or_waiting_one_is_not(serve):
         assert read_frame(busy) == b"tick"
         time.sleep(0.02)
     assert is_closed(idle)
-    parked[0].respond([b"done"])
+    answer(parked[0], b"done")
     assert read_frame(waiting) == b"done"
 
 
@@ -356,9 +362,9 @@ def test_queued_max_request_bytes_makes_new_requests_wait(serve):
     b.sendall(frame(b"b"))
     time.sleep(0.1)
     assert len(parked) == 1
-    parked[0].respond([b"done"])
+    answer(parked[0], b"done")
     eventually(lambda: len(parked) == 2, "the second request starved")
-    parked[1].respond([b"done too"])
+    answer(parked[1], b"done too")
     assert (read_frame(a), read_frame(b)) == (b"done", b"done too")
     eventually(lambda: sum(p.queued_bytes for p in server.processors) == 0, "queued bytes leak")
 
