@@ -4,23 +4,14 @@
 
 kc_status kc_records_check(const uint8_t *payload, int64_t size, int32_t count, int64_t last_offset_delta,
                            int64_t base_timestamp, kc_error *err) {
-    int64_t position = 0, previous = -1, timestamp;
-    for (int32_t i = 0; i < count; i++) {
+    kc_record_cursor cursor = kc_record_cursor_at_start(payload, size, count, last_offset_delta, base_timestamp);
+    if (count == 0 && size != 0) return kc_fail(err, KC_CORRUPT, "bytes behind the last record", 0, 0, size);
+    while (cursor.index < count) {
         kc_record record;
-        if (position == size) return kc_fail(err, KC_CORRUPT, "record count", position, count, i);
-        kc_status status = kc_record_parse(payload, size, position, &record, err);
+        int64_t timestamp;
+        kc_status status = kc_record_next(&cursor, &record, &timestamp, err);
         if (status) return status;
-        if (record.offset_delta <= previous)
-            return kc_fail(err, KC_CORRUPT, "record offset delta", position, previous + 1, record.offset_delta);
-        if (record.offset_delta > last_offset_delta)
-            return kc_fail(err, KC_CORRUPT, "record offset delta", position, last_offset_delta, record.offset_delta);
-        if (__builtin_add_overflow(base_timestamp, record.timestamp_delta, &timestamp))
-            return kc_fail(err, KC_CORRUPT, "record timestamp delta", position, base_timestamp,
-                           record.timestamp_delta);
-        previous = record.offset_delta;
-        position += record.size;
     }
-    if (position != size) return kc_fail(err, KC_CORRUPT, "bytes behind the last record", position, 0, size - position);
     return KC_OK;
 }
 

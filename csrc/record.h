@@ -88,8 +88,53 @@ bad: /* the field runs over the record's end: expected is where that is, counted
     return kc_fail(err, KC_CORRUPT, what, position, limit - start, -1);
 }
 
-/* Check that payload[0..size) is exactly `count` records with ascending offset deltas in
- * [0, last_offset_delta] and timestamps that fit; KC_CORRUPT, with a position in the payload, if not. */
+/* A walk over all records of a payload, checked against what the batch's header says of them. */
+typedef struct kc_record_cursor {
+    const uint8_t *payload;
+    int64_t size;
+    int64_t position; /* of the next record */
+    int32_t count;    /* records in all */
+    int32_t index;    /* of the next record */
+    int64_t previous_offset_delta;
+    int64_t last_offset_delta;
+    int64_t base_timestamp;
+} kc_record_cursor;
+
+static inline kc_record_cursor kc_record_cursor_at_start(const uint8_t *payload, int64_t size, int32_t count,
+                                                         int64_t last_offset_delta, int64_t base_timestamp) {
+    kc_record_cursor cursor = {payload, size, 0, count, 0, -1, last_offset_delta, base_timestamp};
+    return cursor;
+}
+
+/* The next record and its timestamp; only while index < count.  KC_CORRUPT, with a position in the payload,
+ * unless it parses, its offset delta ascends within [0, last_offset_delta], its timestamp fits in 64 bits,
+ * and after the last record nothing is left. */
+static inline kc_status kc_record_next(kc_record_cursor *cursor, kc_record *record, int64_t *timestamp,
+                                       kc_error *err) {
+    int64_t position = cursor->position;
+    if (position == cursor->size)
+        return kc_fail(err, KC_CORRUPT, "record count", position, cursor->count, cursor->index);
+    kc_status status = kc_record_parse(cursor->payload, cursor->size, position, record, err);
+    if (status) return status;
+    if (record->offset_delta <= cursor->previous_offset_delta)
+        return kc_fail(err, KC_CORRUPT, "record offset delta", position, cursor->previous_offset_delta + 1,
+                       record->offset_delta);
+    if (record->offset_delta > cursor->last_offset_delta)
+        return kc_fail(err, KC_CORRUPT, "record offset delta", position, cursor->last_offset_delta,
+                       record->offset_delta);
+    if (__builtin_add_overflow(cursor->base_timestamp, record->timestamp_delta, timestamp))
+        return kc_fail(err, KC_CORRUPT, "record timestamp delta", position, cursor->base_timestamp,
+                       record->timestamp_delta);
+    cursor->previous_offset_delta = record->offset_delta;
+    cursor->position += record->size;
+    cursor->index++;
+    if (cursor->index == cursor->count && cursor->position != cursor->size)
+        return kc_fail(err, KC_CORRUPT, "bytes behind the last record", cursor->position, 0,
+                       cursor->size - cursor->position);
+    return KC_OK;
+}
+
+/* KC_CORRUPT unless payload[0..size) is exactly `count` such records. */
 kc_status kc_records_check(const uint8_t *payload, int64_t size, int32_t count, int64_t last_offset_delta,
                            int64_t base_timestamp, kc_error *err);
 

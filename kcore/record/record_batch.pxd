@@ -38,6 +38,7 @@ cdef extern from "record_batch.h" nogil:
     void kc_batch_write_header(uint8_t *p, kc_batch *batch)
     void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch)
     void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp)
+    void kc_batch_sync_max_timestamp(uint8_t *buf, kc_batch *batch)
 
 
 cdef extern from "record.h" nogil:
