@@ -1,0 +1,61 @@
+/* csrc/file.h -- every system call that csrc and kcore.common.file make on a log's files, behind one
+ * table, so that a test can let any of them fail (file_faults.h).
+ * Nothing here allocates, locks, or knows about Python. */
+#ifndef KC_FILE_H
+#define KC_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "status.h"
+
+typedef struct kc_file_ops {
+    ssize_t (*pread)(int fd, void *buf, size_t size, off_t position);
+    ssize_t (*pwrite)(int fd, const void *buf, size_t size, off_t position);
+    int (*ftruncate)(int fd, off_t size);
+    int (*fsync)(int fd);
+    int (*msync)(void *address, size_t size, int flags);
+} kc_file_ops;
+
+extern const kc_file_ops kc_file_ops_libc;
+extern const kc_file_ops *kc_file_ops_now; /* what the functions below call */
+
+/* Open for reading, or with `writable` for reading and writing; `create` makes a missing file.
+ * The descriptor, or a negative status. */
+int kc_file_open(const char *path, int writable, int create, kc_error *err);
+
+void kc_file_close(int fd);
+
+/* Length in bytes, or a negative status. */
+int64_t kc_file_size(int fd, kc_error *err);
+
+/* Read until `size` bytes or the end of the file; how many, or a negative status. */
+int64_t kc_file_read(int fd, uint8_t *buf, int64_t size, int64_t position, kc_error *err);
+
+/* Write all of buf at `position`, which must be the end of the file as the caller knows it: one
+ * pwrite, and more only where the system wrote short.  On failure the file is cut back to `position`;
+ * *cut then says whether that worked (it is 1 on success too). */
+kc_status kc_file_append(int fd, const uint8_t *buf, int64_t size, int64_t position, int *cut, kc_error *err);
+
+/* Write all of buf at `position`, wherever that is. */
+kc_status kc_file_write(int fd, const uint8_t *buf, int64_t size, int64_t position, kc_error *err);
+
+kc_status kc_file_truncate(int fd, int64_t size, kc_error *err);
+kc_status kc_file_sync(int fd, kc_error *err);
+
+/* Map [0, size) shared; bytes at or beyond the end of the file must not be touched.  NULL on failure. */
+uint8_t *kc_file_map(int fd, int64_t size, int writable, kc_error *err);
+void kc_file_unmap(uint8_t *map, int64_t size);
+kc_status kc_file_sync_map(uint8_t *map, int64_t size, kc_error *err);
+
+/* Ask the kernel to have [position, position + size) of a mapping in place, in one call instead of one
+ * fault per few pages.  Only a hint: without it the scan works, slower. */
+void kc_file_populate(const uint8_t *map, int64_t position, int64_t size);
+
+/* Send up to `size` bytes of the file from `position` to a non-blocking socket; how many, 0 when it
+ * would block, or a negative status: KC_TRUNCATED when the file ends before `position`.  `map`, if not
+ * NULL, is a mapping of the file that covers the range.  Never raises SIGBUS or SIGPIPE. */
+int64_t kc_file_send(int socket, int fd, const uint8_t *map, int64_t position, int64_t size, kc_error *err);
+
+#endif

@@ -1,0 +1,66 @@
+#include "file_faults.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "file.h"
+
+static struct {
+    kc_file_call call;
+    int error;
+    int64_t after_bytes;
+    int64_t times;
+    int64_t calls[KC_CALL_MSYNC + 1];
+} fault;
+
+/* How many of `size` bytes the call may move; -1 when it has to fail, errno set. */
+static int64_t allowed(kc_file_call call, int64_t size) {
+    fault.calls[call]++;
+    if (call != fault.call || fault.times == 0) return size;
+    if (fault.after_bytes > 0) {
+        int64_t n = size < fault.after_bytes ? size : fault.after_bytes;
+        fault.after_bytes -= n;
+        if (fault.after_bytes == 0 && fault.error == 0) fault.times = 0;
+        return n;
+    }
+    fault.times--;
+    errno = fault.error;
+    return -1;
+}
+
+static ssize_t faulty_pread(int fd, void *buf, size_t size, off_t position) {
+    int64_t n = allowed(KC_CALL_PREAD, (int64_t)size);
+    return n < 0 ? -1 : kc_file_ops_libc.pread(fd, buf, (size_t)n, position);
+}
+
+static ssize_t faulty_pwrite(int fd, const void *buf, size_t size, off_t position) {
+    int64_t n = allowed(KC_CALL_PWRITE, (int64_t)size);
+    return n < 0 ? -1 : kc_file_ops_libc.pwrite(fd, buf, (size_t)n, position);
+}
+
+static int faulty_ftruncate(int fd, off_t size) {
+    return allowed(KC_CALL_FTRUNCATE, 0) < 0 ? -1 : kc_file_ops_libc.ftruncate(fd, size);
+}
+
+static int faulty_fsync(int fd) { return allowed(KC_CALL_FSYNC, 0) < 0 ? -1 : kc_file_ops_libc.fsync(fd); }
+
+static int faulty_msync(void *address, size_t size, int flags) {
+    return allowed(KC_CALL_MSYNC, 0) < 0 ? -1 : kc_file_ops_libc.msync(address, size, flags);
+}
+
+static const kc_file_ops faulty = {faulty_pread, faulty_pwrite, faulty_ftruncate, faulty_fsync, faulty_msync};
+
+void kc_file_fail_next(kc_file_call call, int error, int64_t after_bytes, int64_t times) {
+    memset(&fault, 0, sizeof fault);
+    fault.call = call;
+    fault.error = error;
+    fault.after_bytes = after_bytes;
+    fault.times = times;
+    kc_file_ops_now = &faulty;
+}
+
+void kc_file_count_calls(void) { kc_file_fail_next(KC_CALL_PREAD, 0, 0, 0); }
+
+void kc_file_clear_faults(void) { kc_file_ops_now = &kc_file_ops_libc; }
+
+int64_t kc_file_calls(kc_file_call call) { return fault.calls[call]; }

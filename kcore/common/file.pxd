@@ -1,0 +1,29 @@
+from libc.stdint cimport int64_t, uint8_t
+
+
+cdef class Mapping:
+    cdef uint8_t *data
+    cdef int64_t size
+    cdef str path
+
+    cdef int sync(self, int64_t size) except -1
+
+
+cdef class File:
+    cdef public str path      # follows renames; only for messages and for whoever renames
+    cdef readonly bint writable
+    cdef int fd
+    cdef Mapping _mapping
+
+    cdef int64_t length(self) except -1
+    cdef Mapping new_mapping(self, int64_t size, bint writable)
+    cdef Mapping map(self, int64_t size, int64_t reserve)
+    cdef int64_t read_into(self, uint8_t *buf, int64_t size, int64_t position) except -1
+    cdef int append(self, const uint8_t *buf, int64_t size, int64_t position, int *cut) except -1
+    cdef int write(self, const uint8_t *buf, int64_t size, int64_t position) except -1
+    cdef int64_t send(self, int socket, Mapping mapping, int64_t position, int64_t size) except -1
+    cdef int truncate(self, int64_t size) except -1
+    cdef int sync(self) except -1
+
+
+cdef void populate(Mapping mapping, int64_t position, int64_t size) noexcept nogil
