@@ -40,7 +40,7 @@ static kc_status parse_fields(const uint8_t *p, int64_t position, int32_t size, 
     batch->position = position;
     batch->base_offset = kc_load_i64(p);
     batch->base_timestamp = kc_load_i64(p + 27);
-    batch->max_timestamp = kc_load_i64(p + 35);
+    batch->max_timestamp = kc_load_i64(p + KC_MAX_TIMESTAMP_OFFSET);
     batch->producer_id = kc_load_i64(p + 43);
     batch->size = size;
     batch->leader_epoch = kc_load_i32(p + 12);
@@ -105,6 +105,23 @@ int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int fl
     return count;
 }
 
+void kc_batch_write_header(uint8_t *p, kc_batch *batch) {
+    kc_store_i64(p, batch->base_offset);
+    kc_store_i32(p + 8, batch->size - KC_LOG_OVERHEAD);
+    kc_store_i32(p + 12, batch->leader_epoch);
+    p[KC_MAGIC_OFFSET] = 2;
+    kc_store_i16(p + KC_ATTRIBUTES_OFFSET, batch->attributes);
+    kc_store_i32(p + 23, (int32_t)(batch->last_offset - batch->base_offset));
+    kc_store_i64(p + 27, batch->base_timestamp);
+    kc_store_i64(p + KC_MAX_TIMESTAMP_OFFSET, batch->max_timestamp);
+    kc_store_i64(p + 43, batch->producer_id);
+    kc_store_i16(p + 51, batch->producer_epoch);
+    kc_store_i32(p + 53, batch->base_sequence);
+    kc_store_i32(p + 57, batch->count);
+    batch->crc = computed_crc(p, batch->size);
+    kc_store_i32(p + KC_CRC_OFFSET, (int32_t)batch->crc);
+}
+
 void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch) {
     uint8_t *p = buf + batch->position;
     kc_store_i64(p, base_offset);
@@ -114,12 +131,20 @@ void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t
     batch->leader_epoch = leader_epoch;
 }
 
-void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp) {
-    uint8_t *p = buf + batch->position;
-    batch->attributes |= KC_ATTR_LOG_APPEND_TIME;
-    batch->max_timestamp = timestamp;
+static void write_timestamps(uint8_t *p, kc_batch *batch) {
     kc_store_i16(p + KC_ATTRIBUTES_OFFSET, batch->attributes);
-    kc_store_i64(p + 35, timestamp);
+    kc_store_i64(p + KC_MAX_TIMESTAMP_OFFSET, batch->max_timestamp);
     batch->crc = computed_crc(p, batch->size);
     kc_store_i32(p + KC_CRC_OFFSET, (int32_t)batch->crc);
+}
+
+void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp) {
+    batch->attributes |= KC_ATTR_LOG_APPEND_TIME;
+    batch->max_timestamp = timestamp;
+    write_timestamps(buf + batch->position, batch);
+}
+
+void kc_batch_sync_max_timestamp(uint8_t *buf, kc_batch *batch) {
+    uint8_t *p = buf + batch->position;
+    if (kc_load_i64(p + KC_MAX_TIMESTAMP_OFFSET) != batch->max_timestamp) write_timestamps(p, batch);
 }

@@ -23,6 +23,7 @@ enum {
     KC_MAGIC_OFFSET = 16,
     KC_CRC_OFFSET = 17,
     KC_ATTRIBUTES_OFFSET = 21,
+    KC_MAX_TIMESTAMP_OFFSET = 35,
     KC_BATCH_HEADER_SIZE = 61,
 
     KC_ATTR_CODEC_MASK = 0x07,
@@ -70,11 +71,18 @@ kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error
 int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
                       int64_t capacity, kc_error *err);
 
+/* Write the header of a new batch of batch->size bytes to p, whose records are in place behind it; computes
+ * the CRC, into the batch too.  batch->position and magic are not looked at. */
+void kc_batch_write_header(uint8_t *p, kc_batch *batch);
+
 /* Give a checked batch its final place in the log: base offset and leader epoch, neither of which
  * the CRC covers. */
 void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch);
 
-/* Rewrite timestamp type and max timestamp and recompute the CRC (LogAppendTime topics). */
+/* Set the type bit and the max timestamp (LogAppendTime topics); the CRC is recomputed. */
 void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp);
+
+/* Bring the max timestamp in the bytes to batch->max_timestamp; the CRC is recomputed if they differed. */
+void kc_batch_sync_max_timestamp(uint8_t *buf, kc_batch *batch);
 
 #endif

@@ -19,14 +19,16 @@ def validate_records(
     after_max_ms: int,
     source: str = ...,
 ) -> ValidationResult:
-    """Check every record of a leader append (LOG-07, VAL-07..12, 14, 16..20), compressed ones too; changes nothing.
+    """Check a leader's append, record by record (LOG-07, VAL-07..12, 14, 16..20), compressed ones too.
 
-    Runs outside the log lock, GIL released for the native part.  Raises InvalidRecord or InvalidTimestamp with
-    .record_errors = [(batch index, message)], CorruptMessage for bytes that cannot be records.
+    Outside the log lock, GIL released for the native part.  No byte changes; the BatchTable gets the max timestamp
+    that the records really have, and assign_offsets writes it: so validate the MemoryRecords that will be assigned.
+    Raises InvalidRecord or InvalidTimestamp with .record_errors = [(index in the batch, message)], CorruptMessage
+    for bytes the codec refuses.
     """
 
 def assign_offsets(
     records: MemoryRecords, base_offset: int, leader_epoch: int, log_append_time: int | None = None
 ) -> int:
-    """Rewrite the headers in place (VAL-03): offsets base_offset.., epoch; timestamps and CRC when log_append_time
-    is given.  The BatchTable follows.  Returns the last offset."""
+    """Rewrite the headers in place (VAL-03): offsets base_offset.., epoch; the max timestamp, and its CRC, when
+    log_append_time is given or validation found another.  The BatchTable follows.  Returns the last offset."""

@@ -158,6 +158,11 @@ cdef class MemoryRecords:
         """Last offset of the last batch; -1 if there is none."""
         return self.batches.rows[self.batches.count - 1].last_offset if self.batches.count else -1
 
+    def records(self):
+        """All records of all batches, in order; see RecordBatch.records()."""
+        for batch in self.batches:
+            yield from batch.records()
+
     def __len__(self):
         return self.batches.count
 

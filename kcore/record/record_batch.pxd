@@ -35,8 +35,50 @@ cdef extern from "record_batch.h" nogil:
     kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error *err)
     int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
                           int64_t capacity, kc_error *err)
+    void kc_batch_write_header(uint8_t *p, kc_batch *batch)
     void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch)
     void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp)
+    void kc_batch_sync_max_timestamp(uint8_t *buf, kc_batch *batch)
+
+
+cdef extern from "record.h" nogil:
+    ctypedef struct kc_record:
+        int64_t timestamp_delta
+        int32_t offset_delta
+        int32_t size
+        int32_t key_size
+        int32_t value_size
+        int32_t header_count
+        const uint8_t *key
+        const uint8_t *value
+        const uint8_t *headers
+
+    ctypedef struct kc_header:
+        int32_t key_size
+        int32_t value_size
+        const uint8_t *key
+        const uint8_t *value
+
+    int kc_varlong_size(int64_t value)
+    const uint8_t *kc_header_parse(const uint8_t *p, const uint8_t *end, kc_header *header)
+    kc_status kc_record_parse(const uint8_t *buf, int64_t end, int64_t position, kc_record *record, kc_error *err)
+    kc_status kc_records_check(const uint8_t *payload, int64_t size, int32_t count, int64_t last_offset_delta,
+                               int64_t base_timestamp, kc_error *err)
+    int64_t kc_record_body_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size,
+                                int32_t header_count, int64_t headers_size)
+    uint8_t *kc_record_write(uint8_t *p, int64_t body_size, int64_t timestamp_delta, int32_t offset_delta,
+                             const uint8_t *key, int32_t key_size, const uint8_t *value, int32_t value_size,
+                             int32_t header_count)
+    uint8_t *kc_write_bytes(uint8_t *p, const uint8_t *bytes, int32_t size)
+
+
+cdef class Record:
+    cdef readonly int64_t offset
+    cdef readonly int64_t timestamp
+    cdef readonly object timestamp_type
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly object headers
 
 
 cdef class RecordBatch:
@@ -45,6 +87,7 @@ cdef class RecordBatch:
     cdef object owner         # the memoryview that data points into
     cdef readonly str source
 
+    cdef object payload(self)
     cdef int need_data(self) except -1
     cdef kc_status check_crc(self, kc_error *err)
 

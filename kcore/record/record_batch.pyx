@@ -1,14 +1,114 @@
 # cython: freethreading_compatible = True
 """One magic-2 batch: the header's fields, and its records on demand.
 
-The format is told in csrc/record_batch.h.  Objects here are read-only and may be shared by threads.
+The formats are told in csrc/record_batch.h and csrc/record.h.  Objects here are read-only and may be shared by threads.
 """
 
+cimport cython
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 
-from kcore.common.status cimport raise_status
+from kcore.common.status cimport KC_CORRUPT, raise_status
+
+from kcore.errors import CorruptMessage
 
 cdef tuple _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown-5", "unknown-6", "unknown-7")
+
+
+
+
+@cython.freelist(256)
+cdef class Record:
+    """One record.  offset: absolute; timestamp: ms since the epoch, -1 for none; key, value: bytes or None;
+    headers: a sequence of (str, bytes or None).  Immutable.
+
+    A header key that is not UTF-8 keeps its bytes as surrogate escapes.
+    """
+
+    def __init__(
+        self, int64_t offset, int64_t timestamp, timestamp_type="CreateTime", key=None, value=None, headers=()
+    ):
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+    def __iter__(self):
+        return iter((self.offset, self.timestamp, self.timestamp_type, self.key, self.value, self.headers))
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        return tuple(self) == tuple(other)
+
+    def __hash__(self):
+        return hash((self.offset, self.timestamp, self.key, self.value))
+
+    def __reduce__(self):
+        return Record, tuple(self)
+
+    def __repr__(self):
+        return (
+            f"Record(offset={self.offset}, timestamp={self.timestamp}, timestamp_type={self.timestamp_type!r}, "
+            f"key={self.key!r}, value={self.value!r}, headers={self.headers!r})"
+        )
+
+
+cdef inline object _bytes_or_none(const uint8_t *data, int32_t size):
+    return PyBytes_FromStringAndSize(<const char *>data, size) if size >= 0 else None
+
+
+@cython.final
+cdef class _RecordIterator:
+    """Over a payload that kc_records_check has passed."""
+
+    cdef object payload          # keeps data alive
+    cdef const uint8_t *data
+    cdef int64_t size
+    cdef int64_t position
+    cdef int64_t base_offset
+    cdef int64_t base_timestamp
+    cdef int64_t log_append_time
+    cdef bint is_log_append_time
+    cdef object timestamp_type
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef kc_record parsed
+        cdef kc_error err
+        if self.position >= self.size:
+            raise StopIteration
+        # Nobody may change the bytes between check and iteration, but if somebody does, stay inside them.
+        if kc_record_parse(self.data, self.size, self.position, &parsed, &err):
+            raise_status(&err, "records changed while they were read")
+        self.position += parsed.size
+        cdef Record record = Record.__new__(Record)
+        record.offset = self.base_offset + parsed.offset_delta
+        record.timestamp = self.log_append_time if self.is_log_append_time else (
+            self.base_timestamp + parsed.timestamp_delta
+        )
+        record.timestamp_type = self.timestamp_type
+        record.key = _bytes_or_none(parsed.key, parsed.key_size)
+        record.value = _bytes_or_none(parsed.value, parsed.value_size)
+        record.headers = self._headers(&parsed) if parsed.header_count else ()
+        return record
+
+    cdef list _headers(self, kc_record *parsed):
+        cdef kc_header header
+        cdef const uint8_t *p = parsed.headers
+        cdef list headers = []
+        for _ in range(parsed.header_count):
+            p = kc_header_parse(p, self.data + self.position, &header)
+            if p == NULL:
+                raise CorruptMessage("records changed while they were read")
+            key = PyUnicode_DecodeUTF8(<char *>header.key, header.key_size, "surrogateescape")
+            headers.append((key, _bytes_or_none(header.value, header.value_size)))
+        return headers
 
 
 cdef RecordBatch make_batch(const kc_batch *row, const uint8_t *data, object owner, str source):
@@ -159,6 +259,58 @@ cdef class RecordBatch:
         cdef kc_status status = kc_batch_check_crc(self.data, &row, err)
         err.position = self.row.position
         return status
+
+    cdef object payload(self):
+        """The records' bytes: a view of them, or what they decompress to.  Raises CorruptMessage."""
+        cdef int codec = self.row.attributes & KC_ATTR_CODEC_MASK
+        packed = self.buffer[KC_BATCH_HEADER_SIZE:]
+        if codec == 0:
+            return packed
+        from kcore.record.compression import decompress
+
+        try:
+            return decompress(codec, packed)
+        except CorruptMessage as error:
+            raise CorruptMessage(
+                f"{self.source}: batch at offset {self.row.base_offset}, position {self.row.position}: {error}",
+                source=self.source,
+                position=self.row.position,
+                offset=self.row.base_offset,
+            ) from error
+
+    def records(self):
+        """An iterator of the batch's records, in order.
+
+        Decompresses and checks all of them first: raises CorruptMessage (source, offset, position) here, or
+        yields every record without fail.  The CRC is not checked again; ensure_valid() does.  With
+        LogAppendTime every record has the batch's max timestamp.  Holds the GIL but for decompression.
+        """
+        cdef kc_error err
+        cdef bint compressed = self.row.attributes & KC_ATTR_CODEC_MASK != 0
+        cdef _RecordIterator records = _RecordIterator.__new__(_RecordIterator)
+        self.need_data()
+        if compressed:
+            records.payload = self.payload()
+            records.data = records.payload
+            records.size = len(records.payload)
+        else:
+            records.payload = self.owner
+            records.data = self.data + KC_BATCH_HEADER_SIZE
+            records.size = self.row.size - KC_BATCH_HEADER_SIZE
+        if kc_records_check(records.data, records.size, self.row.count,
+                            self.row.last_offset - self.row.base_offset, self.row.base_timestamp, &err):
+            # A position inside decompressed bytes means nothing in the file: name the batch's.
+            err.position = self.row.position + (0 if compressed else KC_BATCH_HEADER_SIZE + err.position)
+            raise_status(&err, self.source, self.row.base_offset)
+        records.base_offset = self.row.base_offset
+        records.base_timestamp = self.row.base_timestamp
+        records.is_log_append_time = self.row.attributes & KC_ATTR_LOG_APPEND_TIME != 0
+        records.log_append_time = self.row.max_timestamp
+        records.timestamp_type = self.timestamp_type
+        return records
+
+    def __iter__(self):
+        return self.records()
 
     def __len__(self):
         return self.row.count

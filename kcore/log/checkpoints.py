@@ -1,0 +1,154 @@
+"""The small text files beside a log: recovery points, log starts, high watermarks, leader epochs, cleaner offsets.
+
+All have one format: a line with the version (0), a line with the number of entries, one line per entry.  An entry is
+"topic partition offset" in the files of a data directory (recovery-point-offset-checkpoint,
+log-start-offset-checkpoint, replication-offset-checkpoint, cleaner-offset-checkpoint), "epoch start_offset" in the
+leader-epoch-checkpoint of a partition.  A file is replaced as a whole: written beside, synced, renamed, and then the
+directory is synced, so that a crash leaves the old file or the new one.
+Source: CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile, Kafka 2.4-4.x.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptFile
+
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+_VERSION = 0
+
+
+class EpochEntry(NamedTuple):
+    epoch: int
+    start_offset: int
+
+
+def fsync_directory(path: str) -> None:
+    """Make the names in a directory durable.  Raises OSError."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomically(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Replace a file's content; after a crash there is the old content or the new.  Raises OSError.
+
+    sync=False leaves the moment of reaching the disk to the system; the rename still hides a half-written file.
+    """
+    temporary = f"{path}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(temporary, path)
+    if sync:
+        fsync_directory(os.path.dirname(path) or ".")
+
+
+def _write_lines(path: str, lines: Iterable[str], *, sync: bool) -> None:
+    entries = list(lines)
+    text = "".join(f"{line}\n" for line in (str(_VERSION), str(len(entries)), *entries))
+    write_atomically(path, text.encode(), sync=sync)
+
+
+def _read_entries(path: str, field_count: int) -> list[tuple[int, list[str]]]:
+    """(line number, fields) of each entry.  No file, or an empty one as Kafka creates it, holds no entry.
+
+    Raises CorruptFile naming file and line.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except FileNotFoundError:
+        return []
+    if not data:
+        return []
+    try:
+        lines = data.decode().splitlines()
+    except UnicodeDecodeError:
+        raise CorruptFile(f"{path}: not a text file") from None
+    version = _number(path, 1, lines[0])
+    if version != _VERSION:
+        raise CorruptFile(f"{path}: line 1: version {version}, expected {_VERSION}")
+    if len(lines) < 2:
+        raise CorruptFile(f"{path}: line 2: the number of entries is missing")
+    expected = _number(path, 2, lines[1])
+    entries = [(number, line.split()) for number, line in enumerate(lines[2:], 3) if line.strip()]
+    if len(entries) != expected:
+        raise CorruptFile(f"{path}: line 2: {expected} entries announced, {len(entries)} found")
+    for number, parts in entries:
+        if len(parts) != field_count:
+            raise CorruptFile(f"{path}: line {number}: {len(parts)} fields, expected {field_count}")
+    return entries
+
+
+def _number(path: str, line: int, text: str) -> int:
+    try:
+        # int() alone would take "1_000" and digits of other scripts.
+        if not text.strip().isascii() or "_" in text:
+            raise ValueError
+        return int(text)
+    except ValueError:
+        raise CorruptFile(f"{path}: line {line}: {text!r} is not a number") from None
+
+
+class OffsetCheckpointFile:
+    """partition -> offset, for all partitions of a data directory.  Thread-safe."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+
+    def read(self) -> dict[TopicPartition, int]:
+        """Raises CorruptFile, OSError."""
+        with self._lock:
+            entries = _read_entries(self.path, 3)
+        result = {}
+        for line, (topic, partition, offset) in entries:
+            tp = TopicPartition(topic, _number(self.path, line, partition))
+            value = _number(self.path, line, offset)
+            if tp.partition < 0 or value < 0:
+                raise CorruptFile(f"{self.path}: line {line}: negative partition or offset")
+            result[tp] = value
+        return result
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Raises OSError; the file then still has its old content."""
+        with self._lock:
+            _write_lines(
+                self.path, (f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()), sync=True
+            )
+
+
+class LeaderEpochCheckpointFile:
+    """A partition's (epoch, start offset) entries.  Not thread-safe: LeaderEpochFileCache owns it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def read(self) -> list[EpochEntry]:
+        """In the order of the file.  Raises CorruptFile, OSError."""
+        return [
+            EpochEntry(_number(self.path, line, epoch), _number(self.path, line, offset))
+            for line, (epoch, offset) in _read_entries(self.path, 2)
+        ]
+
+    def write(self, entries: Iterable[EpochEntry], *, sync: bool = True) -> None:
+        """Raises OSError; the file then still has its old content."""
+        _write_lines(self.path, (f"{entry.epoch} {entry.start_offset}" for entry in entries), sync=sync)

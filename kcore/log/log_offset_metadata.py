@@ -1,0 +1,97 @@
+"""What the layers hand each other about offsets: append results, fetch results, isolation, origin."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kcore.record.file_records import FileRecords
+    from kcore.record.memory_records import MemoryRecords
+
+UNKNOWN_OFFSET = -1
+
+
+class FetchIsolation(enum.Enum):
+    """How far a read may see."""
+
+    LOG_END = "log_end"  # replicas
+    HIGH_WATERMARK = "high_watermark"  # read_uncommitted consumers
+    TXN_COMMITTED = "txn_committed"  # read_committed consumers: up to the last stable offset
+
+
+class AppendOrigin(enum.Enum):
+    """Who appends; decides how much is checked (LOG-15)."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+
+
+class LogOffsetMetadata(NamedTuple):
+    """An offset, and where it lies: segment (by base offset) and byte position in it; -1 when unknown."""
+
+    message_offset: int
+    segment_base_offset: int = UNKNOWN_OFFSET
+    relative_position_in_segment: int = -1
+
+    @property
+    def message_offset_only(self) -> bool:
+        return self.segment_base_offset < 0 or self.relative_position_in_segment < 0
+
+    def on_same_segment(self, other: LogOffsetMetadata) -> bool:
+        return self.segment_base_offset == other.segment_base_offset >= 0
+
+    def on_older_segment(self, other: LogOffsetMetadata) -> bool:
+        return 0 <= self.segment_base_offset < other.segment_base_offset
+
+    def position_diff(self, other: LogOffsetMetadata) -> int:
+        """Bytes from other to self; both must lie in one segment."""
+        assert self.on_same_segment(other), f"{self} and {other} lie in different segments"
+        return self.relative_position_in_segment - other.relative_position_in_segment
+
+
+@dataclass(slots=True)
+class LogAppendInfo:
+    """What an append did.  For a duplicate, the offsets are those of the batch that is in the log already."""
+
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    log_append_time: int = -1  # ms; -1 unless the topic has LogAppendTime
+    log_start_offset: int = -1
+    valid_bytes: int = 0
+    batch_count: int = 0
+    record_count: int = 0
+    last_leader_epoch: int = -1
+    is_duplicate: bool = False
+
+
+class AbortedTxn(NamedTuple):
+    """An aborted transaction: first_offset of its first record, last_offset of its ABORT marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+@dataclass(slots=True)
+class FetchDataInfo:
+    """A read's answer: a slice of one segment's file, no bytes.
+
+    aborted_transactions is None unless the isolation is TXN_COMMITTED.
+    """
+
+    fetch_offset_metadata: LogOffsetMetadata
+    records: FileRecords | MemoryRecords
+    first_entry_incomplete: bool = False
+    aborted_transactions: list[AbortedTxn] | None = None
+
+
+class TimestampAndOffset(NamedTuple):
+    timestamp: int
+    offset: int
+    leader_epoch: int  # -1 when unknown

@@ -1,0 +1,210 @@
+"""Where Kafka keeps what in ZooKeeper, and how it writes it: paths and JSON bodies.
+
+Field order and spelling are those of a Kafka 3.9 broker, so that it can read what is written here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+from kcore.common.topic_partition import ZERO_UUID
+from kcore.metadata.store import StoreError
+
+CLUSTER_ID = "/cluster/id"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+DELETE_TOPICS = "/admin/delete_topics"
+
+
+def topic(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def partition(name: str, number: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{number}"
+
+
+def partition_state(name: str, number: int) -> str:
+    return f"{TOPICS}/{name}/partitions/{number}/state"
+
+
+def topic_config(name: str) -> str:
+    return f"{TOPIC_CONFIGS}/{name}"
+
+
+def broker_id(number: int) -> str:
+    return f"{BROKER_IDS}/{number}"
+
+
+class TopicZNode(NamedTuple):
+    """/brokers/topics/T: the replicas of each partition, the preferred leader first."""
+
+    assignment: dict[int, list[int]]
+    topic_id: UUID | None = None
+    adding: dict[int, list[int]] = {}
+    removing: dict[int, list[int]] = {}
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "partitions": _keyed(self.assignment),
+                "topic_id": id_to_string(self.topic_id) if self.topic_id else None,
+                "adding_replicas": _keyed(self.adding),
+                "removing_replicas": _keyed(self.removing),
+                "version": 3,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> TopicZNode:
+        body = _decode(data, "a topic's node")
+        topic_id = body.get("topic_id")
+        return cls(
+            _unkeyed(body["partitions"]),
+            id_from_string(topic_id) if topic_id else None,
+            _unkeyed(body.get("adding_replicas") or {}),
+            _unkeyed(body.get("removing_replicas") or {}),
+        )
+
+
+class PartitionStateZNode(NamedTuple):
+    """/brokers/topics/T/partitions/P/state: who leads, and who is in sync."""
+
+    leader: int
+    leader_epoch: int
+    isr: list[int]
+    controller_epoch: int
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "controller_epoch": self.controller_epoch,
+                "leader": self.leader,
+                "version": 1,
+                "leader_epoch": self.leader_epoch,
+                "isr": self.isr,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> PartitionStateZNode:
+        body = _decode(data, "a partition's state")
+        return cls(int(body["leader"]), int(body["leader_epoch"]), list(body["isr"]), int(body["controller_epoch"]))
+
+
+class BrokerZNode(NamedTuple):
+    """/brokers/ids/N: where a live broker listens."""
+
+    host: str
+    port: int
+    rack: str | None
+    timestamp: int
+
+    def encode(self) -> bytes:
+        body: dict[str, Any] = {
+            "features": {},
+            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+            "endpoints": [f"PLAINTEXT://{self.host}:{self.port}"],
+            "jmx_port": -1,
+            "port": self.port,
+            "host": self.host,
+            "version": 5,
+            "timestamp": str(self.timestamp),
+        }
+        if self.rack is not None:
+            body["rack"] = self.rack
+        return _encode(body)
+
+    @classmethod
+    def decode(cls, data: bytes) -> BrokerZNode:
+        body = _decode(data, "a broker's node")
+        return cls(body["host"], int(body["port"]), body.get("rack"), int(body["timestamp"]))
+
+
+class ProducerIdBlock(NamedTuple):
+    """/latest_producer_id_block: the last block of producer ids that was given to a broker, both ends included."""
+
+    broker: int
+    block_start: int
+    block_end: int
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "version": 1,
+                "broker": self.broker,
+                "block_start": str(self.block_start),
+                "block_end": str(self.block_end),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> ProducerIdBlock:
+        body = _decode(data, "the producer id block")
+        return cls(int(body["broker"]), int(body["block_start"]), int(body["block_end"]))
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return str(_decode(data, "the cluster's id")["id"])
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _encode({"version": 1, "config": dict(config)})
+
+
+def decode_config(data: bytes) -> dict[str, str]:
+    return {str(k): str(v) for k, v in _decode(data, "a config")["config"].items()}
+
+
+def id_to_string(value: UUID) -> str:
+    """22 characters of URL-safe base64: how Kafka writes topic and cluster ids."""
+    return base64.urlsafe_b64encode(value.bytes).decode().rstrip("=")
+
+
+def id_from_string(text: str) -> UUID:
+    """Raises StoreError for anything but a written UUID."""
+    try:
+        return UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+    except ValueError as error:
+        raise StoreError(f"not an id: {text!r}") from error
+
+
+def random_id() -> UUID:
+    """A UUID that is not reserved and whose text does not begin with a dash, which tools would take for an option."""
+    while True:
+        value = uuid4()
+        if value not in (ZERO_UUID, UUID(int=1)) and not id_to_string(value).startswith("-"):
+            return value
+
+
+def _keyed(assignment: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(number): list(replicas) for number, replicas in sorted(assignment.items())}
+
+
+def _unkeyed(body: Mapping[str, Sequence[int]]) -> dict[int, list[int]]:
+    return {int(number): [int(replica) for replica in replicas] for number, replicas in body.items()}
+
+
+def _encode(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def _decode(data: bytes, what: str) -> dict[str, Any]:
+    try:
+        body = json.loads(data)
+    except ValueError as error:
+        raise StoreError(f"{what} is not JSON: {data[:80]!r}") from error
+    if not isinstance(body, dict):
+        raise StoreError(f"{what} is not a JSON object: {data[:80]!r}")
+    return body

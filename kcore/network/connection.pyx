@@ -1,0 +1,338 @@
+"""Framing, both ways, on one non-blocking socket.
+
+A request on the wire is an int32 size and that many bytes; so is a response.  A small request costs
+one recv into a buffer that all connections of a processor share, and one copy; a request larger than
+what that buffer holds gets its own bytearray as soon as its size is known, is not zeroed, and the
+kernel copies straight into it.  A response is a list of chunks, bytes or slices of segment files
+(FileRecords); bytes next to each other leave in one sendmsg.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+import os
+from collections import deque
+
+cdef extern from "bytes.h" nogil:
+    int32_t kc_load_i32(const uint8_t *p)
+
+cdef extern from *:
+    """
+    #include <sys/socket.h>
+    #include <sys/uio.h>
+    #ifndef MSG_MORE      /* macOS: the header goes out by itself, then the file's bytes */
+    #define MSG_MORE 0
+    #endif
+    #ifndef MSG_NOSIGNAL  /* macOS: CPython ignores SIGPIPE */
+    #define MSG_NOSIGNAL 0
+    #endif
+    """
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+    int MSG_MORE
+    int MSG_NOSIGNAL
+    Py_ssize_t recv(int fd, void *buffer, size_t length, int flags) nogil
+    Py_ssize_t sendmsg(int fd, const msghdr *message, int flags) nogil
+
+
+class ConnectionClosed(Exception):
+    """The peer is gone, or has closed its side."""
+
+
+class InvalidReceive(Exception):
+    """A size prefix that is negative or beyond socket.request.max.bytes."""
+
+
+cdef enum:
+    MAX_IOV = 16
+    # One recv or send of this size takes about as long as handing the GIL over and back.
+    RELEASE_GIL_BYTES = 65536
+    # What one connection may move before the others get their turn.
+    TURN_BYTES = 4 << 20
+
+
+cdef class Connection
+
+
+cdef inline bint _is_file(object chunk):
+    cdef object kind = type(chunk)
+    if kind is bytes or kind is bytearray or kind is memoryview:
+        return False
+    return hasattr(chunk, "send_to")
+
+
+cdef inline int64_t _size_of(object chunk) except -1:
+    return chunk.size_in_bytes if _is_file(chunk) else len(chunk)
+
+
+cdef class Request:
+    """One request on its way through the broker.  It is answered exactly once, from any thread.
+
+    buffer: the request's bytes, header first, size prefix gone; its owner may write to it.
+    """
+
+    cdef readonly bytearray buffer
+    cdef readonly Connection connection
+    cdef object _processor
+    cdef bint _done
+
+    def __cinit__(self, Connection connection not None, bytearray buffer not None, processor):
+        self.connection = connection
+        self.buffer = buffer
+        self._processor = processor
+        self._done = False
+
+    cdef int _finish(self) except -1:
+        if self._done:
+            raise RuntimeError("a request was answered twice")
+        self._done = True
+        self.buffer = None  # a parked request must not keep a producer's records in memory
+        return 0
+
+    @property
+    def is_done(self):
+        return self._done
+
+    def respond(self, list chunks not None):
+        """Send a response: size, header and body, as bytes-like objects and FileRecords."""
+        self._finish()
+        self._processor.complete(self.connection, chunks)
+
+    def respond_nothing(self):
+        """The request has no response (acks=0); the connection's next request may come."""
+        self._finish()
+        self._processor.complete(self.connection, None)
+
+    def close_connection(self, reason):
+        """End the connection instead of answering: Kafka's answer to what it cannot parse."""
+        self._finish()
+        self._processor.abort(self.connection, reason)
+
+
+cdef class Connection:
+    """One accepted socket.  Used by one thread, its processor's; owner state lies in public fields."""
+
+    cdef readonly object sock, peer_host
+    cdef readonly int fd
+    cdef readonly int64_t buffered_bytes  # of requests that are here, whole or in part, and not yet taken
+    cdef public object request, processor
+    cdef public double last_active_ms
+    cdef public int interest
+    cdef public int64_t in_flight_bytes
+    cdef int64_t _max_size, _filled
+    cdef uint8_t _prefix[4]
+    cdef int _prefix_len
+    cdef bytearray _partial
+    cdef object _frames
+    cdef list _out
+    cdef Py_ssize_t _out_index
+    cdef int64_t _out_offset
+    cdef object __weakref__
+
+    def __cinit__(self, sock, peer_host, int64_t max_request_bytes):
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.peer_host = peer_host
+        self._max_size = max_request_bytes
+        self._frames = deque()
+        self._prefix_len = 0
+        self._partial = None
+        self._out = None
+
+    def receive(self, bytearray scratch not None):
+        """Read what is there, at most TURN_BYTES; returns the number of complete requests that wait.
+
+        scratch: a buffer that nobody else uses during the call.  Raises ConnectionClosed, InvalidReceive,
+        OSError; the connection is of no more use then.  Releases the GIL for large reads only.
+        """
+        cdef uint8_t *target
+        cdef Py_ssize_t want, got
+        cdef int64_t budget = TURN_BYTES
+        while True:
+            if self._partial is not None:
+                target = <uint8_t *>PyByteArray_AS_STRING(self._partial) + self._filled
+                want = PyByteArray_GET_SIZE(self._partial) - self._filled
+            else:
+                target = <uint8_t *>PyByteArray_AS_STRING(scratch)
+                want = PyByteArray_GET_SIZE(scratch)
+            if want > RELEASE_GIL_BYTES:
+                with nogil:
+                    got = recv(self.fd, target, want, 0)
+            else:
+                got = recv(self.fd, target, want, 0)
+            if got == 0:
+                raise ConnectionClosed("end of stream")
+            if got < 0:
+                if errno == EAGAIN:
+                    break
+                if errno == EINTR:
+                    continue
+                raise ConnectionClosed(os.strerror(errno))
+            if self._partial is not None:
+                self._filled += got
+                if self._filled == PyByteArray_GET_SIZE(self._partial):
+                    self._frames.append(self._partial)
+                    self._partial = None
+                    break  # one request at a time: the next one waits in the kernel
+            else:
+                self._split(target, got)
+            budget -= got
+            # A short read has drained the socket.  A full scratch without the rest of a large request
+            # to follow may hold many requests: they go first.
+            if got < want or self._partial is None or budget <= 0:
+                break
+        return len(self._frames)
+
+    cdef int _split(self, const uint8_t *bytes_, Py_ssize_t n) except -1:
+        cdef Py_ssize_t take, i
+        cdef int32_t size
+        while n > 0:
+            if self._partial is None:
+                take = min(4 - self._prefix_len, n)
+                for i in range(take):
+                    self._prefix[self._prefix_len + i] = bytes_[i]
+                self._prefix_len += take
+                bytes_ += take
+                n -= take
+                if self._prefix_len < 4:
+                    return 0
+                self._prefix_len = 0
+                size = kc_load_i32(self._prefix)
+                if size < 0 or size > self._max_size:
+                    raise InvalidReceive(f"request size {size}, allowed are 0 to {self._max_size}")
+                self._partial = PyByteArray_FromStringAndSize(NULL, size)
+                self.buffered_bytes += size
+                self._filled = 0
+            take = min(PyByteArray_GET_SIZE(self._partial) - self._filled, n)
+            if take > 0:
+                memcpy(PyByteArray_AS_STRING(self._partial) + self._filled, bytes_, take)
+            self._filled += take
+            bytes_ += take
+            n -= take
+            if self._filled == PyByteArray_GET_SIZE(self._partial):
+                self._frames.append(self._partial)
+                self._partial = None
+        return 0
+
+    def next_frame(self):
+        """The oldest complete request, a bytearray without its size prefix; None if there is none."""
+        if not self._frames:
+            return None
+        cdef bytearray frame = self._frames.popleft()
+        self.buffered_bytes -= PyByteArray_GET_SIZE(frame)
+        return frame
+
+    @property
+    def mid_request(self):
+        """Whether the first bytes of a request are here and its last are not."""
+        return self._partial is not None or self._prefix_len > 0
+
+    @property
+    def has_output(self):
+        return self._out is not None
+
+    def send(self, list chunks not None):
+        """Start to send one response; True when all of it has left.
+
+        chunks: bytes-like objects and FileRecords, the response's size first.  The rest waits for flush().
+        Raises ConnectionClosed, OSError.
+        """
+        if self._out is not None:
+            raise RuntimeError("a response is still being sent")
+        self._out = chunks
+        self._out_index = 0
+        self._out_offset = 0
+        return self.flush()
+
+    def flush(self):
+        """Go on sending; True when nothing is left.  Stops after TURN_BYTES, so that others are served."""
+        cdef int64_t budget = TURN_BYTES, sent, size
+        cdef object chunk
+        while self._out is not None:
+            chunk = self._out[self._out_index]
+            if not _is_file(chunk):
+                sent = self._send_bytes()
+            else:
+                size = chunk.size_in_bytes
+                sent = chunk.send_to(self.fd, self._out_offset) if size > self._out_offset else 0
+                if sent == 0 and size > self._out_offset:
+                    return False
+                self._advance(sent)
+            if sent < 0:
+                return False
+            budget -= sent
+            if budget <= 0:
+                return self._out is None
+        return True
+
+    cdef int64_t _send_bytes(self) except -2:
+        """Send the run of byte chunks at the front; bytes sent, -1 when the socket is full."""
+        cdef Py_buffer views[MAX_IOV]
+        cdef iovec iov[MAX_IOV]
+        cdef msghdr message
+        cdef Py_ssize_t count = len(self._out), i = self._out_index, sent
+        cdef int used = 0, flags = MSG_NOSIGNAL, j
+        cdef int64_t total = 0
+        memset(&message, 0, sizeof(message))
+        try:
+            while i < count and used < MAX_IOV and not _is_file(self._out[i]):
+                PyObject_GetBuffer(self._out[i], &views[used], PyBUF_SIMPLE)
+                iov[used].iov_base = views[used].buf
+                iov[used].iov_len = views[used].len
+                if used == 0:
+                    iov[0].iov_base = <char *>views[0].buf + self._out_offset
+                    iov[0].iov_len = views[0].len - self._out_offset
+                total += iov[used].iov_len
+                used += 1
+                i += 1
+            if i < count:
+                flags |= MSG_MORE
+            message.msg_iov = iov
+            message.msg_iovlen = used
+            while True:
+                if total > RELEASE_GIL_BYTES:
+                    with nogil:
+                        sent = sendmsg(self.fd, &message, flags)
+                else:
+                    sent = sendmsg(self.fd, &message, flags)
+                if sent >= 0 or errno != EINTR:
+                    break
+            if sent < 0:
+                if errno == EAGAIN:
+                    return -1
+                raise ConnectionClosed(os.strerror(errno))
+        finally:
+            for j in range(used):
+                PyBuffer_Release(&views[j])
+        self._advance(sent)
+        return sent
+
+    cdef int _advance(self, int64_t sent) except -1:
+        """Step over what was sent, and over empty chunks."""
+        cdef int64_t left, size
+        self._out_offset += sent
+        while self._out_index < len(self._out):
+            chunk = self._out[self._out_index]
+            size = _size_of(chunk)
+            if self._out_offset < size:
+                return 0
+            self._out_offset -= size
+            self._out_index += 1
+        self._out = None
+        return 0
+
+    def close(self):
+        """Close the socket.  What was not sent is dropped."""
+        self._out = None
+        self._partial = None
+        self._frames.clear()
+        if self.fd >= 0:
+            self.fd = -1
+            self.sock.close()

@@ -1,0 +1,516 @@
+"""The broker's sockets: who accepts, who reads, who writes.
+
+A Processor is one thread that owns its connections: it reads requests, calls the handler for each on
+the spot, and writes the responses.  There is no pool of handler threads behind it: under the GIL a
+hand-over costs more than it gives (docs/decisions/requests-run-on-the-network-thread.md).  A
+handler that must wait parks its request in a purgatory instead and answers later, from any thread;
+the answer then travels back over the processor's queue.
+
+One connection has one request in flight, and the next one waits (in the kernel, or in the connection
+if it came in the same read).  That keeps responses in request order, as Kafka does by muting.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import threading
+import weakref
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.network.connection import Connection, ConnectionClosed, InvalidReceive, Request
+from kcore.network.poller import HANGUP, READ, WRITE, Poller, new_poller
+
+if TYPE_CHECKING:
+    from kcore.network.connection import Chunk
+
+logger = logging.getLogger(__name__)
+
+#: What one read takes; requests up to this size come with one system call.
+SCRATCH_BYTES = 65536
+#: Requests of one connection that are handled before the others get their turn.
+TURN_REQUESTS = 16
+#: How long accepting rests when the process has no file descriptor left.
+ACCEPT_BACKOFF_MS = 100
+
+Handler = Callable[[Request], None]
+
+
+class Processor(ShutdownableThread):
+    """A loop over its own sockets.
+
+    Only complete(), abort(), hand_over(), wake_up() and queued_bytes may be used from other threads.
+    """
+
+    def __init__(self, server: SocketServer, index: int) -> None:
+        super().__init__(f"kcore-network-{server.name}-{index}")
+        self._server = server
+        self._handle = server.handler
+        self._time = server.time
+        self._poller: Poller = new_poller()
+        self._connections: dict[int, Connection] = {}
+        self._scratch = bytearray(SCRATCH_BYTES)
+        #: (connection, response or None) that other threads, or other connections' requests, have completed.
+        self._completions: deque[tuple[Connection, list[Chunk] | None]] = deque()
+        self._incoming: deque[Connection] = deque()
+        #: Connections with requests that wait although nobody is at work on one.
+        self._backlog: deque[Connection] = deque()
+        #: Connections that may not begin a request before queued.max.request.bytes allows it.
+        self._starved: set[Connection] = set()
+        self._current: Connection | None = None
+        self._ident = -1
+        self._idle_check_ms = 0.0
+        self.queued_bytes = 0
+        self.accept: Callable[[], None] | None = None
+        self._listen_fd = -1
+        self._accept_again_ms = -1.0
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._wake_pending = False
+        self._poller.register(self._wake_reader.fileno(), READ)
+
+    # -- what other threads may call ------------------------------------------------------------------
+
+    def complete(self, connection: Connection, chunks: list[Chunk] | None) -> None:
+        """Send a response, or None for none, and let the connection's next request come.
+
+        Within the request's own turn it leaves at once.  A response to another connection's request
+        waits for the end of the turn: a producer must not wait for the consumers that it woke.
+        """
+        if self._current is connection and threading.get_ident() == self._ident:
+            self._answer(connection, chunks)
+            return
+        self._completions.append((connection, chunks))
+        if threading.get_ident() != self._ident:
+            self.wake_up()
+
+    def abort(self, connection: Connection, reason: object) -> None:
+        """Close a connection instead of answering it."""
+        if threading.get_ident() == self._ident:
+            self._close(connection, reason, level=logging.WARNING)
+        else:
+            # Closing is the processor's own business; an impossible response makes it do so.
+            self._completions.append((connection, [_Abort(reason)]))
+            self.wake_up()
+
+    def hand_over(self, connection: Connection) -> None:
+        """Take charge of a connection that was just accepted."""
+        if threading.get_ident() == self._ident:
+            self._add(connection)
+        else:
+            self._incoming.append(connection)
+            self.wake_up()
+
+    def wake_up(self) -> None:
+        if not self._wake_pending:
+            self._wake_pending = True
+            try:
+                self._wake_writer.send(b"\0")
+            except OSError:
+                pass  # full, so it is readable; or closed, so nobody waits
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections) + len(self._incoming)
+
+    # -- the loop -------------------------------------------------------------------------------------
+
+    def do_work(self) -> None:
+        self._ident = threading.get_ident()
+        events = self._poller.poll(self._timeout_ms())
+        now = self._time.hi_res_clock_ms()
+        for fd, ready in events:
+            connection = self._connections.get(fd)
+            if connection is not None:
+                connection.last_active_ms = now
+                self._on_ready(connection, ready)
+            elif fd == self._listen_fd:
+                assert self.accept is not None
+                self.accept()
+            else:
+                self._on_wake()
+        # What this turn leaves behind, in the order in which it became possible.
+        while self._completions:
+            connection, chunks = self._completions.popleft()
+            self._answer(connection, chunks)
+            self._serve(connection)
+        for _ in range(len(self._backlog)):
+            self._serve(self._backlog.popleft())
+        if self._starved and self._server.may_begin_request():
+            for connection in self._starved:
+                self._set_interest(connection, READ)
+            self._starved.clear()
+        if now >= self._idle_check_ms:
+            self._close_idle(now)
+        if 0 <= self._accept_again_ms <= now:
+            self.resume_accept()
+
+    def _timeout_ms(self) -> float:
+        if self._backlog or self._completions or self._incoming:
+            return 0
+        deadline = self._idle_check_ms if self._connections else -1.0
+        if self._accept_again_ms >= 0:
+            deadline = self._accept_again_ms if deadline < 0 else min(deadline, self._accept_again_ms)
+        if deadline < 0:
+            return -1
+        return max(0.0, deadline - self._time.hi_res_clock_ms()) + 1
+
+    def _on_wake(self) -> None:
+        try:
+            self._wake_reader.recv(64)
+        except BlockingIOError:
+            pass
+        # Before the queues are emptied: what is added from now on is worth another wake-up.
+        self._wake_pending = False
+        while self._incoming:
+            self._add(self._incoming.popleft())
+        if self._server.accept_paused and self._listen_fd >= 0:
+            self.resume_accept()
+
+    def _on_ready(self, connection: Connection, ready: int) -> None:
+        if ready & WRITE:
+            self._on_writable(connection)
+        elif connection.request is not None:
+            # A pipelined request, or the peer has hung up.  Nothing is read while one is in flight, and
+            # most answers leave before more arrives, so the interest changes only when it must.
+            if ready & HANGUP:
+                self._close(connection, "the peer hung up")
+            else:
+                self._set_interest(connection, 0)
+        elif ready & HANGUP and not ready & READ:
+            self._close(connection, "the peer hung up")
+        else:
+            self._on_readable(connection)
+
+    def _on_readable(self, connection: Connection) -> None:
+        server = self._server
+        if server.queued_max_bytes > 0 and not connection.mid_request and not server.may_begin_request():
+            self._starved.add(connection)
+            self._set_interest(connection, 0)
+            return
+        before = connection.buffered_bytes
+        try:
+            waiting = connection.receive(self._scratch)
+        except InvalidReceive as error:
+            self._close(connection, error, level=logging.WARNING)
+        except (ConnectionClosed, OSError) as error:
+            self._close(connection, error)
+        except MemoryError:
+            self._close(connection, "no memory for a request", level=logging.ERROR)
+        else:
+            self.queued_bytes += connection.buffered_bytes - before
+            if waiting:
+                self._serve(connection)
+
+    def _serve(self, connection: Connection) -> None:
+        """Handle what waits on a connection, until one request stays in flight."""
+        for _ in range(TURN_REQUESTS):
+            if connection.request is not None or connection.fd < 0:
+                return
+            frame = connection.next_frame()
+            if frame is None:
+                return
+            connection.in_flight_bytes = len(frame)
+            request = connection.request = Request(connection, frame, self)
+            del frame  # a parked request gives its buffer up as soon as it can
+            self._current = connection
+            try:
+                self._handle(request)
+            except Exception:
+                logger.exception("%s: a request failed", connection.peer_host)
+                self._close(connection, "its request failed")
+            finally:
+                self._current = None
+        self._backlog.append(connection)
+
+    def _answer(self, connection: Connection, chunks: list[Chunk] | None) -> None:
+        if connection.fd < 0:
+            return
+        if chunks is not None:
+            if chunks and isinstance(chunks[0], _Abort):
+                self._close(connection, chunks[0].reason, level=logging.WARNING)
+                return
+            try:
+                if not connection.send(chunks):
+                    self._set_interest(connection, WRITE)
+                    return
+            except (ConnectionClosed, OSError) as error:
+                self._close(connection, error)
+                return
+        self._finish(connection)
+
+    def _on_writable(self, connection: Connection) -> None:
+        try:
+            if not connection.flush():
+                return
+        except (ConnectionClosed, OSError) as error:
+            self._close(connection, error)
+            return
+        if connection.request is not None:
+            self._finish(connection)
+            self._serve(connection)
+
+    def _finish(self, connection: Connection) -> None:
+        """The response is out, or there is none: ready for the next request."""
+        connection.request = None
+        self.queued_bytes -= connection.in_flight_bytes
+        connection.in_flight_bytes = 0
+        if connection.interest != READ:
+            self._set_interest(connection, READ)
+
+    # -- connections ----------------------------------------------------------------------------------
+
+    def _set_interest(self, connection: Connection, interest: int) -> None:
+        if connection.interest != interest:
+            connection.interest = interest
+            self._poller.modify(connection.fd, interest)
+
+    def _add(self, connection: Connection) -> None:
+        connection.processor = self
+        connection.last_active_ms = self._time.hi_res_clock_ms()
+        connection.interest = READ
+        self._connections[connection.fd] = connection
+        self._poller.register(connection.fd, READ)
+
+    def _close(self, connection: Connection, reason: object, level: int = logging.DEBUG) -> None:
+        if connection.fd < 0:
+            return
+        logger.log(level, "%s: connection closed: %s", connection.peer_host, reason)
+        del self._connections[connection.fd]
+        self._poller.unregister(connection.fd)
+        self._starved.discard(connection)
+        self.queued_bytes -= connection.buffered_bytes + connection.in_flight_bytes
+        connection.in_flight_bytes = 0
+        connection.request = None
+        connection.close()
+        self._server.on_closed(connection)
+
+    def _close_idle(self, now: float) -> None:
+        limit = self._server.connections_max_idle_ms
+        if limit < 0:
+            self._idle_check_ms = now + 60_000
+            return
+        self._idle_check_ms = now + min(max(limit / 10, 10), 60_000)
+        for connection in [c for c in self._connections.values() if now - c.last_active_ms > limit]:
+            # A parked request has its own deadline; a response that nobody takes has this one.
+            if connection.request is None or connection.has_output:
+                self._close(connection, f"idle for {limit} ms")
+
+    # -- accepting, on the first processor only ---------------------------------------------------------
+
+    def listen(self, fd: int, accept: Callable[[], None]) -> None:
+        self._listen_fd = fd
+        self.accept = accept
+        self._poller.register(fd, READ)
+
+    def pause_accept(self, for_ms: float = -1.0) -> None:
+        """Leave new connections in the kernel's backlog: for a time, or until one of ours closes."""
+        self._poller.modify(self._listen_fd, 0)
+        if for_ms >= 0:
+            self._accept_again_ms = self._time.hi_res_clock_ms() + for_ms
+
+    def resume_accept(self) -> None:
+        self._accept_again_ms = -1.0
+        self._server.accept_paused = False
+        self._poller.modify(self._listen_fd, READ)
+
+    def close(self) -> None:
+        """Close every socket.  After the thread has ended, or in a forked child, which has no such thread."""
+        for connection in [*self._connections.values(), *self._incoming]:
+            connection.close()
+        self._connections.clear()
+        self._incoming.clear()
+        self._completions.clear()
+        self._backlog.clear()
+        self._starved.clear()
+        self._poller.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
+
+
+class _Abort:
+    """Stands in a processor's queue for "close it"."""
+
+    size_in_bytes = 0
+
+    def __init__(self, reason: object) -> None:
+        self.reason = reason
+
+    def send_to(self, sock_fd: int, offset: int = 0) -> int:
+        return 0
+
+
+class SocketServer:
+    """Listens on one address and calls `handler` with each request, on the thread that read it.
+
+    The handler answers through the Request, at once or later.  Thread-safe.  Lifetime: start() once, then
+    shutdown(): requests that were not answered by then are dropped, and every descriptor is closed.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        name: str = "broker",
+        time: Time = SYSTEM_TIME,
+        num_network_threads: int = 1,
+        socket_request_max_bytes: int = 100 << 20,
+        socket_send_buffer_bytes: int = -1,
+        socket_receive_buffer_bytes: int = -1,
+        socket_listen_backlog_size: int = 50,
+        max_connections: int = 2**31 - 1,
+        max_connections_per_ip: int = 2**31 - 1,
+        connections_max_idle_ms: int = 600_000,
+        queued_max_request_bytes: int = -1,
+    ) -> None:
+        self.handler = handler
+        self.name = name
+        self.time = time
+        self.connections_max_idle_ms = connections_max_idle_ms
+        self.queued_max_bytes = queued_max_request_bytes
+        self.accept_paused = False
+        self._request_max_bytes = socket_request_max_bytes
+        self._send_buffer_bytes = socket_send_buffer_bytes
+        self._max_connections = max_connections
+        self._max_connections_per_ip = max_connections_per_ip
+        self._per_ip: Counter[str] = Counter()
+        self._per_ip_lock = threading.Lock()
+        self._next = 0
+        self._started = False
+        self._closed = False
+        self._listener = _listening_socket(host, port, socket_listen_backlog_size, socket_receive_buffer_bytes)
+        self.host = host
+        self.port: int = self._listener.getsockname()[1]
+        self.processors: list[Processor] = []
+        try:
+            for index in range(num_network_threads):
+                self.processors.append(Processor(self, index))
+        except BaseException:
+            self._close_all()
+            raise
+        self.processors[0].listen(self._listener.fileno(), self._accept)
+        _servers.add(self)
+
+    def start(self) -> None:
+        self._started = True
+        for processor in self.processors:
+            processor.start()
+
+    def shutdown(self) -> None:
+        """Stop reading and answering, then close every socket.  Returns when the threads have ended."""
+        if self._closed:
+            return
+        for processor in self.processors:
+            processor.initiate_shutdown()
+        if self._started:
+            for processor in self.processors:
+                processor.await_shutdown()
+        self._close_all()
+
+    @property
+    def connection_count(self) -> int:
+        return sum(processor.connection_count for processor in self.processors)
+
+    def may_begin_request(self) -> bool:
+        """Whether queued.max.request.bytes leaves room.  A request that began is always read to its end."""
+        return (
+            self.queued_max_bytes <= 0
+            or sum(processor.queued_bytes for processor in self.processors) < self.queued_max_bytes
+        )
+
+    def on_closed(self, connection: Connection) -> None:
+        with self._per_ip_lock:
+            self._per_ip[connection.peer_host] -= 1
+            if not self._per_ip[connection.peer_host]:
+                del self._per_ip[connection.peer_host]
+        if self.accept_paused:
+            self.processors[0].wake_up()
+
+    def _accept(self) -> None:
+        """Take what the kernel has accepted, a few at a time.  Runs on the first processor's thread."""
+        first = self.processors[0]
+        for _ in range(32):
+            if self.connection_count >= self._max_connections:
+                self.accept_paused = True
+                first.pause_accept()
+                return
+            try:
+                sock, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    logger.error("cannot accept a connection: %s; trying again in %d ms", error, ACCEPT_BACKOFF_MS)
+                    first.pause_accept(ACCEPT_BACKOFF_MS)
+                    return
+                continue  # that one was gone before it was taken
+            host = address[0]
+            with self._per_ip_lock:
+                allowed = self._per_ip[host] < self._max_connections_per_ip
+                if allowed:
+                    self._per_ip[host] += 1
+            if not allowed:
+                logger.info("%s: refused, it has %d connections already", host, self._max_connections_per_ip)
+                sock.close()
+                continue
+            try:
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if self._send_buffer_bytes >= 0:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._send_buffer_bytes)
+            except OSError:
+                pass  # it is gone already; reading will say so
+            processor = self.processors[self._next % len(self.processors)]
+            self._next += 1
+            processor.hand_over(Connection(sock, host, self._request_max_bytes))
+
+    def _close_all(self) -> None:
+        self._closed = True
+        self._listener.close()
+        for processor in self.processors:
+            processor.close()
+        _servers.discard(self)
+
+
+def _listening_socket(host: str, port: int, backlog: int, receive_buffer_bytes: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if receive_buffer_bytes >= 0:
+            # Accepted sockets inherit it; set later it could not widen the window any more.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        listener.bind(address)
+        listener.listen(backlog)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise OSError(error.errno, f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error
+    return listener
+
+
+_servers: weakref.WeakSet[SocketServer] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """A forked child has the sockets but not the threads: with them open, no peer would see us close ours.
+
+    Closing a descriptor does not touch the parent's epoll registration; unregistering it would.
+    """
+    for server in list(_servers):
+        server._close_all()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,0 +1,66 @@
+"""ApiVersions (18): which versions a broker speaks."""
+
+from __future__ import annotations
+
+from kcore.errors import UnsupportedVersion
+from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.schema import Message, Struct, array, boolean, int16, int32, int64, string
+
+
+class ApiVersionsRequest(Message):
+    """Which versions does the broker speak? The first request of most clients."""
+
+    api_key = ApiKey.API_VERSIONS
+    min_version, max_version, flexible_version = 0, 5, 3
+
+    client_software_name: str = string("3+", ignorable=True)
+    client_software_version: str = string("3+", ignorable=True)
+    cluster_id: str | None = string("5+", nullable="5+", default=None, ignorable=True)
+    node_id: int = int32("5+", default=-1, ignorable=True)
+
+
+class ApiVersion(Struct):
+    api_key: int = int16()
+    min_version: int = int16()
+    max_version: int = int16()
+
+
+class SupportedFeatureKey(Struct):
+    name: str = string("3+")
+    min_version: int = int16("3+")
+    max_version: int = int16("3+")
+
+
+class FinalizedFeatureKey(Struct):
+    name: str = string("3+")
+    max_version_level: int = int16("3+")
+    min_version_level: int = int16("3+")
+
+
+class ApiVersionsResponse(Message):
+    """The API keys with their version ranges. Its header is version 0 always, so that any client can read it."""
+
+    api_key = ApiKey.API_VERSIONS
+    min_version, max_version, flexible_version = 0, 5, 3
+
+    error_code: int = int16()
+    api_keys: list[ApiVersion] = array(ApiVersion)
+    throttle_time_ms: int = int32("1+", ignorable=True)
+    supported_features: list[SupportedFeatureKey] = array(SupportedFeatureKey, "3+", tag=0, ignorable=True)
+    finalized_features_epoch: int = int64("3+", default=-1, tag=1, ignorable=True)
+    finalized_features: list[FinalizedFeatureKey] = array(FinalizedFeatureKey, "3+", tag=2, ignorable=True)
+    zk_migration_ready: bool = boolean("3+", tag=3, ignorable=True)
+
+
+def api_versions_response(error_code: int = 0, throttle_time_ms: int = 0) -> ApiVersionsResponse:
+    """What this broker speaks, in order of API key."""
+    keys = [ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in SUPPORTED.items()]
+    return ApiVersionsResponse(error_code=error_code, api_keys=keys, throttle_time_ms=throttle_time_ms)
+
+
+def unsupported_version_response() -> ApiVersionsResponse:
+    """The answer to an ApiVersions request of a version that we do not know; its body must not be decoded, and the
+    answer is to be encoded in version 0, whatever was asked.  All keys are in it so that the client can go on with
+    one more request.  Source: KIP-511.
+    """
+    return api_versions_response(error_code=UnsupportedVersion.code)

@@ -1,0 +1,41 @@
+"""DescribeCluster (60): brokers and controller."""
+
+from __future__ import annotations
+
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.schema import Message, Struct, array, boolean, int8, int16, int32, string
+
+
+class DescribeClusterRequest(Message):
+    """Ask for the cluster's id, brokers and controller."""
+
+    api_key = ApiKey.DESCRIBE_CLUSTER
+    min_version, max_version, flexible_version = 0, 2, 0
+
+    include_cluster_authorized_operations: bool = boolean()
+    endpoint_type: int = int8("1+", default=1)
+    include_fenced_brokers: bool = boolean("2+")
+
+
+class DescribeClusterBroker(Struct):
+    broker_id: int = int32()
+    host: str = string()
+    port: int = int32()
+    rack: str | None = string(nullable="0+", default=None)
+    is_fenced: bool = boolean("2+")
+
+
+class DescribeClusterResponse(Message):
+    """The cluster's id, brokers and controller."""
+
+    api_key = ApiKey.DESCRIBE_CLUSTER
+    min_version, max_version, flexible_version = 0, 2, 0
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    error_message: str | None = string(nullable="0+", default=None)
+    endpoint_type: int = int8("1+", default=1)
+    cluster_id: str = string()
+    controller_id: int = int32(default=-1)
+    brokers: list[DescribeClusterBroker] = array(DescribeClusterBroker)
+    cluster_authorized_operations: int = int32(default=-(2**31))

@@ -1,0 +1,227 @@
+"""gzip, snappy, lz4, zstd: one compress and one decompress.
+
+The codec libraries are imported at first use.  Thread-safe; they release the GIL while they work.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from kcore.errors import CorruptMessage
+
+Buffer = bytes | bytearray | memoryview
+
+#: CODECS[i] is the codec of attribute bits i.
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+#: What a batch may decompress to unless the caller says otherwise: far above what a producer's batch
+#: holds, far below what a hostile megabyte of zstd could become.
+MAX_DECOMPRESSED_SIZE = 256 * 1024 * 1024
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """data in the framing that Kafka's clients read.  codec: an index of CODECS; level: the codec's own scale,
+    None for its default; snappy has none."""
+    if codec == 0:
+        return bytes(data)
+    return _COMPRESS[codec](data, level)
+
+
+def decompress(codec: int, data: Buffer, *, max_size: int = MAX_DECOMPRESSED_SIZE, source: str = "") -> bytes:
+    """What compress() was given.  Raises CorruptMessage for bytes the codec refuses, an unknown codec, or
+    contents of more than max_size bytes, of which only a bounded part is ever held in memory."""
+    where = f"{source}: " if source else ""
+    if codec == 0:
+        return bytes(data)
+    if not 0 < codec < len(CODECS):
+        raise CorruptMessage(f"{where}unknown compression codec {codec}", source=source or None)
+    refusals = (_Refused, zlib.error, *_library_errors(codec))
+    try:
+        result = _DECOMPRESS[codec](data, max_size)
+    except refusals as error:
+        raise CorruptMessage(f"{where}{CODECS[codec]}: {error}", source=source or None) from error
+    if len(result) > max_size:
+        raise CorruptMessage(f"{where}{CODECS[codec]}: contents exceed {max_size} bytes", source=source or None)
+    return result
+
+
+class _Refused(Exception):
+    """Bytes that this module itself finds wrong."""
+
+
+def _library_errors(codec: int) -> tuple[type[Exception], ...]:
+    """How the codec's library says that it does not like the bytes."""
+    if codec == 2:
+        import cramjam
+
+        return (cramjam.DecompressionError,)
+    if codec == 3:
+        return (RuntimeError,)
+    if codec == 4:
+        import zstandard
+
+        return (zstandard.ZstdError,)
+    return ()
+
+
+def _gzip_compress(data: Buffer, level: int | None) -> bytes:
+    packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
+    return packer.compress(data) + packer.flush()
+
+
+def _gzip_decompress(data: Buffer, max_size: int) -> bytes:
+    parts = []
+    rest: Buffer = data
+    size = 0
+    while rest:  # concatenated members are one stream, as in Java's GZIPInputStream
+        unpacker = zlib.decompressobj(31)
+        parts.append(unpacker.decompress(rest, max_size + 1 - size))
+        size += len(parts[-1])
+        if size > max_size:
+            break
+        if not unpacker.eof:
+            raise _Refused("stream ends early")
+        rest = unpacker.unused_data
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# Snappy has two forms in Kafka's topics: the Java client's framing, written by xerial's SnappyOutputStream
+# (magic, two big-endian int32 versions, then blocks of int32 length + raw snappy), and bare raw snappy.
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK = 32 * 1024  # SnappyOutputStream's default block
+_INT32 = struct.Struct(">i")
+
+
+def _snappy_compress(data: Buffer, level: int | None) -> bytes:
+    from cramjam import snappy
+
+    view = memoryview(data).cast("B")
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _XERIAL_BLOCK):
+        block = bytes(snappy.compress_raw(view[start : start + _XERIAL_BLOCK]))
+        parts.append(_INT32.pack(len(block)))
+        parts.append(block)
+    return b"".join(parts)
+
+
+def _snappy_decompress(data: Buffer, max_size: int) -> bytes:
+    view = memoryview(data).cast("B")
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _raw_snappy(view, max_size)
+    parts = []
+    size = 0
+    position = len(_XERIAL_HEADER)
+    if len(view) < position:
+        raise _Refused("stream ends in its header")
+    while position < len(view):
+        if len(view) - position < 4:
+            raise _Refused(f"stream ends in a block length at {position}")
+        (length,) = _INT32.unpack_from(view, position)
+        position += 4
+        if length < 0 or length > len(view) - position:
+            raise _Refused(f"block of {length} bytes at {position}, {len(view) - position} are there")
+        parts.append(_raw_snappy(view[position : position + length], max_size - size))
+        size += len(parts[-1])
+        position += length
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _raw_snappy(block: memoryview, max_size: int) -> bytes:
+    """One raw block.  Its size is read first: the library would allocate whatever it claims."""
+    from cramjam import snappy
+
+    size = shift = 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    else:
+        raise _Refused("block without a size")
+    if size > max_size:
+        raise _Refused(f"contents exceed the limit by {size - max_size} bytes")
+    return bytes(snappy.decompress_raw(block))
+
+
+def _lz4_compress(data: Buffer, level: int | None) -> bytes:
+    import lz4.frame
+
+    # Kafka's Java reader takes independent blocks only, and no content size.
+    packed: bytes = lz4.frame.compress(data, compression_level=level or 0, block_linked=False, store_size=False)
+    return packed
+
+
+def _lz4_decompress(data: Buffer, max_size: int) -> bytes:
+    import lz4.frame
+
+    unpacker = lz4.frame.LZ4FrameDecompressor()
+    # The library allocates what it is allowed to return, so ask for a usual ratio first.
+    step = min(max_size + 1, max(64 * 1024, 8 * len(data)))
+    parts = [unpacker.decompress(data, max_length=step)]
+    size = len(parts[0])
+    while not unpacker.eof and not unpacker.needs_input and size <= max_size:
+        step = min(2 * step, max_size + 1 - size)
+        parts.append(unpacker.decompress(b"", max_length=step))
+        size += len(parts[-1])
+    if not unpacker.eof and size <= max_size:
+        raise _Refused("stream ends early")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+_per_thread = threading.local()  # zstd contexts are costly to make and not thread-safe
+
+
+def _zstd_compress(data: Buffer, level: int | None) -> bytes:
+    import zstandard
+
+    packers: dict[int | None, Any] = _per_thread.__dict__.setdefault("packers", {})
+    packer = packers.get(level)
+    if packer is None:
+        packer = packers[level] = zstandard.ZstdCompressor(3 if level is None else level)
+    packed: bytes = packer.compress(data)
+    return packed
+
+
+def _zstd_decompress(data: Buffer, max_size: int) -> bytes:
+    import zstandard
+
+    context = getattr(_per_thread, "unpacker", None)
+    if context is None:
+        context = _per_thread.unpacker = zstandard.ZstdDecompressor()
+    view = memoryview(data).cast("B")
+    # A streaming writer leaves the content size out.  One input slice cannot grow past 4096 / 4 blocks of
+    # 128 KiB, so that is the most that is unpacked beyond max_size.
+    parts: list[bytes] = []
+    size = position = 0
+    unpacker = context.decompressobj()
+    while position < len(view) and size <= max_size:
+        chunk = view[position : position + 4096]
+        parts.append(unpacker.decompress(chunk))
+        size += len(parts[-1])
+        position += len(chunk)
+        if unpacker.eof:
+            position -= len(unpacker.unused_data)
+            if position < len(view):
+                unpacker = context.decompressobj()
+    if not unpacker.eof and size <= max_size:
+        raise _Refused("stream ends early")
+    return b"".join(parts)
+
+
+_COMPRESS: dict[int, Callable[[Buffer, int | None], bytes]] = {
+    1: _gzip_compress,
+    2: _snappy_compress,
+    3: _lz4_compress,
+    4: _zstd_compress,
+}
+_DECOMPRESS: dict[int, Callable[[Buffer, int], bytes]] = {
+    1: _gzip_decompress,
+    2: _snappy_decompress,
+    3: _lz4_decompress,
+    4: _zstd_decompress,
+}

@@ -1,0 +1,83 @@
+"""A produce with acks=-1 that waits for its records to be replicated."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError, RequestTimedOut
+from kcore.purgatory.delayed_operation import DelayedOperation
+
+if TYPE_CHECKING:
+    from kcore.replica.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ProducePartitionStatus:
+    """What became of one partition's records (APP-06).
+
+    base_offset, log_append_time (ms) and log_start_offset are -1 where they say nothing; required_offset is the
+    offset the high watermark must reach.  record_errors: (index of the record in its batch, message).
+    """
+
+    error: ApiError | None = None
+    base_offset: int = -1
+    log_append_time: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[tuple[int, str]] = ()
+    error_message: str | None = None
+    required_offset: int = -1
+
+
+ProduceCallback = Callable[[dict[TopicPartition, ProducePartitionStatus]], None]
+
+
+class DelayedProduce(DelayedOperation):
+    """Answers once the high watermark has passed the records of every partition in `pending`, or with
+    REQUEST_TIMED_OUT for those that it has not (PURG-07..09).  Partitions that failed already keep their error.
+
+    try_complete() may run on two threads: both would take a partition out of `pending` with the same result.
+    """
+
+    __slots__ = ("_callback", "_pending", "_replica_manager", "_statuses")
+
+    def __init__(
+        self,
+        delay_ms: float,
+        statuses: dict[TopicPartition, ProducePartitionStatus],
+        pending: list[TopicPartition],
+        replica_manager: ReplicaManager,
+        callback: ProduceCallback,
+    ) -> None:
+        super().__init__(delay_ms)
+        self._statuses = statuses
+        self._pending = pending
+        self._replica_manager = replica_manager
+        self._callback = callback
+
+    def try_complete(self) -> bool:
+        still_pending = []
+        for topic_partition in self._pending:
+            status = self._statuses[topic_partition]
+            try:
+                partition = self._replica_manager.get_partition_or_exception(topic_partition)
+                if not partition.check_enough_replicas_reach_offset(status.required_offset):
+                    still_pending.append(topic_partition)
+            except ApiError as error:
+                status.error = error
+        self._pending = still_pending
+        return not still_pending and self.force_complete()
+
+    def on_complete(self) -> None:
+        for topic_partition in self._pending:
+            # The data stay written; only the promise is missing.
+            self._statuses[topic_partition].error = RequestTimedOut(f"{topic_partition}: not replicated in time")
+        self._callback(self._statuses)
+
+    def on_expiration(self) -> None:
+        logger.debug("produce expired with %s pending", self._pending)

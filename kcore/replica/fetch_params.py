@@ -1,0 +1,67 @@
+"""What a fetch asks for and gets, apart from its wire format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kcore.errors import ApiError
+from kcore.log.log_offset_metadata import AbortedTxn, FetchIsolation
+from kcore.record.file_records import FileRecords
+from kcore.record.memory_records import EMPTY, MemoryRecords
+
+#: Replica ids that are no broker's.  Source: FetchRequest, Kafka 2.4.
+CONSUMER_REPLICA_ID = -1
+DEBUGGING_CONSUMER_ID = -2
+FUTURE_LOCAL_REPLICA_ID = -3
+
+
+@dataclass(slots=True)
+class FetchParams:
+    """The part of a fetch that concerns all its partitions.
+
+    max_wait_ms <= 0 answers at once.  With hard_max_bytes the response never exceeds max_bytes; without it the
+    first partition that has data may, by what its first batch needs (RD-18, RD-19).
+    """
+
+    replica_id: int = CONSUMER_REPLICA_ID
+    max_wait_ms: int = 0
+    min_bytes: int = 1
+    max_bytes: int = 0x7FFFFFFF
+    isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    hard_max_bytes: bool = False
+    client: object | None = None
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+    @staticmethod
+    def isolation_of(replica_id: int, read_committed: bool) -> FetchIsolation:
+        """How far this reader may read (RD-04..06): followers to the LEO, consumers to the LSO or the HW."""
+        if replica_id >= 0 or replica_id == FUTURE_LOCAL_REPLICA_ID:
+            return FetchIsolation.LOG_END
+        return FetchIsolation.TXN_COMMITTED if read_committed else FetchIsolation.HIGH_WATERMARK
+
+
+@dataclass(slots=True)
+class FetchPartitionData:
+    """What a fetch asks of one partition; epochs are -1 when the client does not know them."""
+
+    fetch_offset: int
+    max_bytes: int
+    log_start_offset: int = -1
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+
+
+@dataclass(slots=True)
+class FetchPartitionResult:
+    """The answer of one partition; offsets are -1 and records EMPTY where there is an error (RD-21)."""
+
+    error: ApiError | None = None
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    records: FileRecords | MemoryRecords = EMPTY
+    aborted_transactions: list[AbortedTxn] | None = None
+    preferred_read_replica: int = -1

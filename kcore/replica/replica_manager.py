@@ -1,0 +1,393 @@
+"""All partitions of this broker: append, fetch, lead, stop (RM, APP, RD)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from uuid import UUID
+
+from kcore.common.scheduler import ScheduledTask, Scheduler
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    ApiError,
+    InvalidRequiredAcks,
+    InvalidTopicException,
+    KafkaStorageError,
+    LogClosed,
+    NotLeaderOrFollower,
+    ReplicaNotAvailable,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from kcore.log.log_manager import LogManager
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata, TimestampAndOffset
+from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
+from kcore.purgatory.timer import Timer
+from kcore.record.memory_records import EMPTY
+from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos
+from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
+from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.partition import NO_EPOCH, Partition
+
+logger = logging.getLogger(__name__)
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+
+Buffer = bytes | bytearray | memoryview
+
+
+class DeleteRecordsResult:
+    """low_watermark is -1 where there is an error."""
+
+    __slots__ = ("error", "low_watermark")
+
+    def __init__(self, error: ApiError | None, low_watermark: int = -1) -> None:
+        self.error = error
+        self.low_watermark = low_watermark
+
+
+class ReplicaManager:
+    """The single place to look a hosted partition up, and the way to its log for requests.
+
+    Thread-safe.  state_change_lock serialises leadership changes (RM-01); lookups, appends and reads do not take it.
+    Response callbacks run without any lock of this package held: on the calling thread before the method returns, or
+    later on the thread that completed the operation.  is_known_topic_partition says whether the cluster's metadata
+    have a partition that is not hosted here.
+    Source: ReplicaManager, Kafka 2.4-3.9.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        time: Time,
+        scheduler: Scheduler,
+        timer: Timer,
+        *,
+        is_known_topic_partition: Callable[[TopicPartition], bool] = lambda topic_partition: False,
+        high_watermark_checkpoint_interval_ms: int = 5000,
+    ) -> None:
+        self.broker_id = broker_id
+        self.log_manager = log_manager
+        self.time = time
+        self.timer = timer
+        self.state_change_lock = threading.RLock()
+        self.delayed_produce_purgatory = DelayedOperationPurgatory("Produce", timer)
+        self.delayed_fetch_purgatory = DelayedOperationPurgatory("Fetch", timer)
+        self._scheduler = scheduler
+        self._is_known_topic_partition = is_known_topic_partition
+        self._checkpoint_interval_ms = high_watermark_checkpoint_interval_ms
+        self._checkpoint_task: ScheduledTask | None = None
+        self._partitions: dict[TopicPartition, Partition] = {}
+
+    # -- partitions --------------------------------------------------------------------------------------------------
+
+    def get_partition(self, topic_partition: TopicPartition) -> Partition | None:
+        return self._partitions.get(topic_partition)
+
+    def get_partition_or_exception(self, topic_partition: TopicPartition, expect_leader: bool = True) -> Partition:
+        """The hosted partition, whether it leads or not.
+
+        Not hosted: NotLeaderOrFollower if the metadata know it (ReplicaNotAvailable unless a leader was expected),
+        else UnknownTopicOrPartition (RM-31).
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is not None:
+            return partition
+        if not self._is_known_topic_partition(topic_partition):
+            raise UnknownTopicOrPartition(f"{topic_partition}: no such partition")
+        error = NotLeaderOrFollower if expect_leader else ReplicaNotAvailable
+        raise error(f"{topic_partition}: broker {self.broker_id} has no replica")
+
+    def partitions(self) -> list[Partition]:
+        return list(self._partitions.values())
+
+    def become_leader(
+        self,
+        topic_partition: TopicPartition,
+        leader_epoch: int,
+        isr: Iterable[int],
+        topic_id: UUID | None = None,
+        *,
+        is_new: bool = False,
+    ) -> Partition:
+        """Lead a partition, creating its log if this broker has none.
+
+        is_new says that the topic was just created, so an empty log is what one expects.  The first call starts the
+        high-watermark checkpoint task (RM-10).  Raises KafkaStorageError when the log cannot be had.
+        """
+        with self.state_change_lock:
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                try:
+                    log = self.log_manager.get_or_create_log(topic_partition, topic_id=topic_id, is_new=is_new)
+                except OSError as error:
+                    raise KafkaStorageError(f"{topic_partition}: {error}") from error
+                partition = Partition(topic_partition, log, self.broker_id)
+            newly_led = partition.make_leader(leader_epoch, tuple(isr), topic_id)
+            self._partitions[topic_partition] = partition
+            if self._checkpoint_task is None:
+                self._checkpoint_task = self._scheduler.schedule(
+                    "highwatermark-checkpoint",
+                    self.checkpoint_high_watermarks,
+                    self._checkpoint_interval_ms,
+                    self._checkpoint_interval_ms,
+                )
+        logger.debug("%s: leader with epoch %d%s", topic_partition, leader_epoch, "" if newly_led else " (already led)")
+        self._complete_waiting(topic_partition)
+        return partition
+
+    def stop_replica(self, topic_partition: TopicPartition, delete: bool) -> None:
+        """No longer host the partition; its log goes too if delete, else stays on disk.  No error if it is unknown.
+
+        Requests that wait for it are answered with the error it has now.
+        """
+        with self.state_change_lock:
+            partition = self._partitions.pop(topic_partition, None)
+            if partition is not None:
+                partition.resign()
+            if delete and self.log_manager.get_log(topic_partition) is not None:
+                self.log_manager.async_delete(topic_partition)
+        self._complete_waiting(topic_partition)
+
+    def _complete_waiting(self, topic_partition: TopicPartition) -> None:
+        self.delayed_produce_purgatory.check_and_complete(topic_partition)
+        self.delayed_fetch_purgatory.check_and_complete(topic_partition)
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append_records(
+        self,
+        timeout_ms: float,
+        required_acks: int,
+        internal_topics_allowed: bool,
+        origin: AppendOrigin,
+        entries: Mapping[TopicPartition, Buffer],
+        response_callback: ProduceCallback,
+    ) -> None:
+        """Append each partition's records, then answer all in one callback; one's failure never touches another's.
+
+        With required_acks -1 the answer waits, up to timeout_ms, until what was written is replicated; with 0 and 1
+        it does not.  A writable buffer gets its offsets assigned in place.
+        """
+        if not -1 <= required_acks <= 1:
+            refused = InvalidRequiredAcks(f"acks={required_acks}")
+            response_callback({tp: ProducePartitionStatus(refused) for tp in entries})
+            return
+        statuses: dict[TopicPartition, ProducePartitionStatus] = {}
+        pending: list[TopicPartition] = []
+        advanced: list[TopicPartition] = []
+        try:
+            for topic_partition, records in entries.items():
+                statuses[topic_partition] = self._append_to_local_log(
+                    topic_partition, records, required_acks, internal_topics_allowed, origin, pending, advanced
+                )
+            if pending:
+                operation = DelayedProduce(timeout_ms, statuses, pending, self, response_callback)
+                self.delayed_produce_purgatory.try_complete_else_watch(operation, list(pending))
+            else:
+                response_callback(statuses)
+        finally:
+            # After the answer, so that the producer's does not wait for the reads of those who are woken here.
+            check_produce = self.delayed_produce_purgatory.check_and_complete
+            check_fetch = self.delayed_fetch_purgatory.check_and_complete
+            for topic_partition in advanced:
+                check_produce(topic_partition)
+                check_fetch(topic_partition)
+
+    def _append_to_local_log(
+        self,
+        topic_partition: TopicPartition,
+        records: Buffer,
+        required_acks: int,
+        internal_topics_allowed: bool,
+        origin: AppendOrigin,
+        pending: list[TopicPartition],
+        advanced: list[TopicPartition],
+    ) -> ProducePartitionStatus:
+        """Write one partition's records; notes in `pending` if acks=-1 is not yet reached, in `advanced` if others may
+        wait for what it changed."""
+        partition = None
+        try:
+            if not internal_topics_allowed and topic_partition.topic in INTERNAL_TOPICS:
+                raise InvalidTopicException(f"Cannot append to internal topic {topic_partition.topic}")
+            partition = self._partitions.get(topic_partition) or self.get_partition_or_exception(topic_partition)
+            info, _ = partition.append_records_to_leader(records, required_acks, origin)
+            advanced.append(topic_partition)
+            required_offset = info.last_offset + 1
+            if required_acks == -1 and not partition.check_enough_replicas_reach_offset(required_offset):
+                pending.append(topic_partition)
+            return ProducePartitionStatus(
+                None, info.first_offset, info.log_append_time, info.log_start_offset, required_offset=required_offset
+            )
+        except Exception as error:
+            api_error = _api_error(error, "append", topic_partition)
+            record_errors = getattr(error, "record_errors", None)
+            if record_errors is None:
+                return ProducePartitionStatus(api_error)
+            log_start_offset = partition.log.log_start_offset if partition is not None else -1
+            return ProducePartitionStatus(
+                api_error, log_start_offset=log_start_offset, record_errors=record_errors, error_message=str(error)
+            )
+
+    # -- fetch -------------------------------------------------------------------------------------------------------
+
+    def fetch_messages(self, params: FetchParams, fetch_infos: FetchInfos, response_callback: FetchCallback) -> None:
+        """Read each partition in order under one byte budget; answer now if that is enough, else wait for more.
+
+        Now: no time to wait, nothing asked, min_bytes read, or any error (RD-12).  A fetch that waited reads afresh
+        when it completes.  fetch_infos is kept until then and must not change.
+        """
+        results, start_offsets, readable_bytes, failed = self._read(params, fetch_infos)
+        if params.max_wait_ms <= 0 or failed or readable_bytes >= params.min_bytes or not fetch_infos:
+            response_callback(results)
+            return
+        operation = DelayedFetch(params, fetch_infos, start_offsets, self, response_callback)
+        keys = [topic_partition for topic_partition, _ in fetch_infos]
+        self.delayed_fetch_purgatory.try_complete_else_watch(operation, keys)
+
+    def read_from_local_log(
+        self, params: FetchParams, fetch_infos: FetchInfos
+    ) -> list[tuple[TopicPartition, FetchPartitionResult]]:
+        """One read of each partition, in request order, without waiting (RD-17..20)."""
+        return self._read(params, fetch_infos)[0]
+
+    def _read(
+        self, params: FetchParams, fetch_infos: FetchInfos
+    ) -> tuple[list[tuple[TopicPartition, FetchPartitionResult]], list[LogOffsetMetadata], int, bool]:
+        """(results, where each successful read starts, bytes read, whether any failed)."""
+        results: list[tuple[TopicPartition, FetchPartitionResult]] = []
+        start_offsets: list[LogOffsetMetadata] = []
+        total = 0
+        failed = False
+        remaining = params.max_bytes
+        isolation = params.isolation
+        hard_limit = params.hard_max_bytes
+        min_one_message = not hard_limit
+        for topic_partition, data in fetch_infos:
+            try:
+                if params.replica_id >= 0:
+                    # RD-10: nobody but this broker is assigned to any partition it leads.
+                    raise UnknownTopicOrPartition(f"{topic_partition}: broker {params.replica_id} is no replica")
+                partition = self._partitions.get(topic_partition) or self.get_partition_or_exception(topic_partition)
+                read = partition.read_records(
+                    data.fetch_offset,
+                    data.max_bytes if data.max_bytes < remaining else remaining,
+                    isolation,
+                    min_one_message,
+                    data.current_leader_epoch,
+                )
+            except Exception as error:
+                failed = True
+                results.append((topic_partition, FetchPartitionResult(_api_error(error, "fetch", topic_partition))))
+                continue
+            fetched = read.fetched
+            records = fetched.records
+            size = records.size_in_bytes
+            if size:
+                if fetched.first_entry_incomplete and not hard_limit:
+                    # Clients of soft limits do not expect a cut batch (RD-20).
+                    records = EMPTY
+                else:
+                    min_one_message = False
+                    total += size
+                    remaining = remaining - size if size < remaining else 0
+            start_offsets.append(fetched.fetch_offset_metadata)
+            results.append(
+                (
+                    topic_partition,
+                    FetchPartitionResult(
+                        None,
+                        read.high_watermark,
+                        read.last_stable_offset,
+                        read.log_start_offset,
+                        records,
+                        fetched.aborted_transactions,
+                    ),
+                )
+            )
+        return results, start_offsets, total, failed
+
+    # -- lookups and DeleteRecords -----------------------------------------------------------------------------------
+
+    def fetch_offset_for_timestamp(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        isolation: FetchIsolation,
+        current_leader_epoch: int = NO_EPOCH,
+    ) -> TimestampAndOffset | None:
+        """Partition.fetch_offset_for_timestamp of a hosted partition; raises also what the lookup of it raises."""
+        partition = self.get_partition_or_exception(topic_partition)
+        return partition.fetch_offset_for_timestamp(timestamp, isolation, current_leader_epoch)
+
+    def last_offset_for_leader_epoch(
+        self, topic_partition: TopicPartition, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
+    ) -> tuple[int, int]:
+        """(epoch, end offset) as Partition.last_offset_for_leader_epoch; raises also what the lookup raises."""
+        partition = self.get_partition_or_exception(topic_partition)
+        return partition.last_offset_for_leader_epoch(leader_epoch, current_leader_epoch)
+
+    def delete_records(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        response_callback: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
+    ) -> None:
+        """Move each log's start to the offset given (-1: the high watermark) and answer the low watermarks.
+
+        With no other replica the low watermark is our own log start, so there is nothing to wait for.
+        """
+        results = {}
+        for topic_partition, offset in offsets.items():
+            try:
+                if topic_partition.topic in INTERNAL_TOPICS:
+                    raise InvalidTopicException(f"Cannot delete records of internal topic {topic_partition.topic}")
+                partition = self.get_partition_or_exception(topic_partition)
+                results[topic_partition] = DeleteRecordsResult(None, partition.delete_records_on_leader(offset))
+            except Exception as error:
+                results[topic_partition] = DeleteRecordsResult(_api_error(error, "delete records", topic_partition))
+        response_callback(results)
+
+    # -- checkpoint and shutdown -------------------------------------------------------------------------------------
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write the high watermark of every hosted log to its directory's replication-offset-checkpoint (RM-23)."""
+        self.log_manager.checkpoint_high_watermarks(
+            {partition.topic_partition: partition.log.high_watermark for partition in self.partitions()}
+        )
+
+    def shutdown(self) -> None:
+        """Answer whoever still waits, and leave the high watermarks on disk.  The logs are the log manager's."""
+        if self._checkpoint_task is not None:
+            self._checkpoint_task.cancel()
+        for partition in self.partitions():
+            partition.resign()
+            self._complete_waiting(partition.topic_partition)
+        self.checkpoint_high_watermarks()
+
+
+def _api_error(error: Exception, operation: str, topic_partition: TopicPartition) -> ApiError:
+    """What the client is told: known errors as they are (APP-17, RD-21), a failing disk, or UNKNOWN_SERVER_ERROR."""
+    if isinstance(error, ApiError):
+        return error
+    logger.error("%s: %s failed", topic_partition, operation, exc_info=error)
+    if isinstance(error, (OSError, LogClosed)):
+        return KafkaStorageError(f"{topic_partition}: {error}")
+    return UnknownServerError(f"{topic_partition}: {error!r}")
+
+
+__all__ = [
+    "GROUP_METADATA_TOPIC",
+    "INTERNAL_TOPICS",
+    "TRANSACTION_STATE_TOPIC",
+    "DeleteRecordsResult",
+    "FetchParams",
+    "FetchPartitionData",
+    "FetchPartitionResult",
+    "ProducePartitionStatus",
+    "ReplicaManager",
+]

@@ -1,0 +1,498 @@
+"""The socket server as a client sees it: framing, order, bounds, clean ends."""
+
+import gc
+import os
+import random
+import selectors
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+from kcore.network import socket_server as module
+from kcore.network.poller import HANGUP, READ, WRITE, SelectorPoller, new_poller
+from kcore.network.socket_server import SocketServer
+
+
+def answer(request, *chunks):
+    size = sum(chunk.size_in_bytes if isinstance(chunk, FileLike) else len(chunk) for chunk in chunks)
+    request.respond([struct.pack(">i", size), *chunks])
+
+
+def echo(request):
+    answer(request, bytes(request.buffer))
+
+
+@pytest.fixture
+def serve():
+    """serve(handler, **settings) -> a running server; all of them are stopped at the end."""
+    servers = []
+
+    def start(handler=echo, **settings):
+        server = SocketServer(handler, **settings)
+        server.start()
+        servers.append(server)
+        return server
+
+    yield start
+    for server in servers:
+        server.shutdown()
+
+
+def connect(server):
+    sock = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def frame(body):
+    return struct.pack(">i", len(body)) + body
+
+
+def read_exactly(sock, size):
+    data = bytearray()
+    while len(data) < size:
+        chunk = sock.recv(size - len(data))
+        if not chunk:
+            raise EOFError(f"{len(data)} of {size} bytes")
+        data += chunk
+    return bytes(data)
+
+
+def read_frame(sock):
+    return read_exactly(sock, struct.unpack(">i", read_exactly(sock, 4))[0])
+
+
+def is_closed(sock):
+    try:
+        return sock.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def eventually(condition, what, timeout=5):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+class FileLike:
+    """A chunk that sends itself, at most `step` bytes a call, as FileRecords do."""
+
+    def __init__(self, data, step=1 << 30):
+        self.data, self.step, self.size_in_bytes = data, step, len(data)
+
+    def send_to(self, sock_fd, offset=0):
+        try:
+            return os.write(sock_fd, self.data[offset : offset + self.step])
+        except BlockingIOError:
+            return 0
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 100, 65531, 65532, 65533, 65536, 70_000, 300_000, 5_000_000])
+def test_a_request_of_any_size_arrives_whole_and_its_response_too(serve, size):
+    sock = connect(serve())
+    body = random.Random(size).randbytes(size)
+    threading.Thread(target=sock.sendall, args=(frame(body),), daemon=True).start()
+    assert read_frame(sock) == body
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_requests_cut_and_glued_at_random_places_come_out_in_order(serve, seed):
+    rng = random.Random(seed)
+    sock = connect(serve())
+    bodies = [rng.randbytes(rng.choice([0, 1, 5, 50, 3000, 66_000, 140_000])) for _ in range(60)]
+    stream = b"".join(map(frame, bodies))
+
+    def feed():
+        at = 0
+        while at < len(stream):
+            step = rng.choice([1, 2, 3, 7, 1000, 65_536, 100_000])
+            sock.sendall(stream[at : at + step])
+            at += step
+
+    threading.Thread(target=feed, daemon=True).start()
+    for i, body in enumerate(bodies):
+        assert read_frame(sock) == body, f"seed={seed} request {i}"
+
+
+def test_pipelined_requests_wait_while_one_is_in_flight_and_are_answered_in_order(serve):
+    parked = []
+    seen = []
+
+    def handler(request):
+        seen.append(bytes(request.buffer))
+        if seen[-1] == b"park":
+            parked.append(request)
+        else:
+            answer(request, seen[-1])
+
+    sock = connect(serve(handler))
+    sock.sendall(frame(b"park") + frame(b"second") + frame(b"third"))
+    eventually(lambda: parked, "the first request was not handled")
+    sock.sendall(frame(b"fourth"))
+    time.sleep(0.05)
+    assert seen == [b"park"]
+    answer(parked[0], b"late")  # from this thread, not the processor's
+    assert [read_frame(sock) for _ in range(4)] == [b"late", b"second", b"third", b"fourth"]
+
+
+def test_one_connection_answers_another_connections_request(serve):
+    parked = []
+
+    def handler(request):
+        if request.buffer == b"park":
+            parked.append(request)
+        else:
+            answer(parked.pop(), b"woken")
+            answer(request, b"waker")
+
+    server = serve(handler)
+    a, b = connect(server), connect(server)
+    a.sendall(frame(b"park"))
+    eventually(lambda: parked, "not parked")
+    b.sendall(frame(b"wake"))
+    assert read_frame(a) == b"woken"
+    assert read_frame(b) == b"waker"
+
+
+def test_a_request_is_answered_only_once(serve):
+    failures = []
+
+    def handler(request):
+        answer(request, b"one")
+        try:
+            answer(request, b"two")
+        except RuntimeError as error:
+            failures.append(error)
+
+    sock = connect(serve(handler))
+    sock.sendall(frame(b"x") + frame(b"y"))
+    assert [read_frame(sock), read_frame(sock)] == [b"one", b"one"]
+    assert len(failures) == 2
+
+
+def test_a_request_without_response_lets_the_next_one_come(serve):
+    def handler(request):
+        if request.buffer == b"quiet":
+            request.respond_nothing()
+        else:
+            echo(request)
+
+    sock = connect(serve(handler))
+    sock.sendall(frame(b"quiet") + frame(b"loud"))
+    assert read_frame(sock) == b"loud"
+
+
+@pytest.mark.parametrize("from_thread", [False, True])
+def test_a_request_may_end_its_connection_and_no_other(serve, from_thread):
+    def handler(request):
+        if request.buffer == b"die":
+            if from_thread:
+                threading.Thread(target=request.close_connection, args=("asked to",)).start()
+            else:
+                request.close_connection("asked to")
+        else:
+            echo(request)
+
+    server = serve(handler)
+    a, b = connect(server), connect(server)
+    a.sendall(frame(b"die"))
+    assert is_closed(a)
+    b.sendall(frame(b"live"))
+    assert read_frame(b) == b"live"
+
+
+def test_a_handler_that_raises_ends_its_connection_and_no_other(serve, caplog):
+    def handler(request):
+        if request.buffer == b"boom":
+            raise ZeroDivisionError("a bug")
+        echo(request)
+
+    server = serve(handler)
+    a, b = connect(server), connect(server)
+    a.sendall(frame(b"boom"))
+    assert is_closed(a)
+    b.sendall(frame(b"live"))
+    assert read_frame(b) == b"live"
+    assert "a bug" in caplog.text
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 1001, 2**31 - 1])
+def test_an_absurd_size_closes_that_connection_only_and_is_logged(serve, size, caplog):
+    server = serve(socket_request_max_bytes=1000)
+    a, b = connect(server), connect(server)
+    a.sendall(struct.pack(">i", size) + b"garbage")
+    assert is_closed(a)
+    b.sendall(frame(b"z" * 1000))
+    assert read_frame(b) == b"z" * 1000
+    assert f"request size {size}" in caplog.text
+
+
+def test_chunks_of_bytes_and_files_leave_in_order_whatever_the_socket_takes(serve):
+    data = random.Random(1).randbytes(3_000_000)
+
+    def handler(request):
+        answer(
+            request,
+            *[
+                b"head",
+                b"",
+                FileLike(data[:1_000_000], step=10_001),
+                bytearray(b"mid"),
+                FileLike(b""),
+                memoryview(b"dle"),
+            ],
+            *[bytes([i]) for i in range(50)],
+            *[data[1_000_000:], FileLike(b"tail")],
+        )
+
+    sock = connect(serve(handler, socket_send_buffer_bytes=8192))
+    sock.sendall(frame(b"go") + frame(b"again"))
+    expected = b"head" + data[:1_000_000] + b"middle" + bytes(range(50)) + data[1_000_000:] + b"tail"
+    assert read_frame(sock) == expected
+    assert read_frame(sock) == expected
+
+
+def test_a_reader_that_does_not_read_stops_nobody_else(serve):
+    big = bytes(20_000_000)
+
+    def handler(request):
+        answer(request, big if request.buffer == b"big" else b"small")
+
+    server = serve(handler)
+    slow = [connect(server) for _ in range(5)]
+    for sock in slow:
+        sock.sendall(frame(b"big") + frame(b"big"))
+    fast = connect(server)
+    for _ in range(100):
+        fast.sendall(frame(b"x"))
+        assert read_frame(fast) == b"small"
+    assert read_frame(slow[0]) == big
+
+
+def test_half_a_request_stops_nobody_else(serve):
+    server = serve()
+    halves = [connect(server) for _ in range(20)]
+    for n, sock in enumerate(halves):
+        sock.sendall(frame(b"x" * 100_000)[: 3 + n * 5000])
+    sock = connect(server)
+    sock.sendall(frame(b"live"))
+    assert read_frame(sock) == b"live"
+
+
+def test_a_peer_that_vanishes_with_a_request_in_flight_is_forgotten(serve):
+    parked = []
+    server = serve(parked.append)
+    sock = connect(server)
+    sock.sendall(frame(b"park"))
+    eventually(lambda: parked, "not parked")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()  # with a reset
+    eventually(lambda: server.connection_count == 0, "the dead connection stays")
+    answer(parked[0], b"to nobody")
+    assert server.processors[0].is_running
+
+
+def test_an_idle_connection_is_closed_and_a_busy_or_waiting_one_is_not(serve):
+    parked = []
+
+    def handler(request):
+        if request.buffer == b"park":
+            parked.append(request)
+        else:
+            echo(request)
+
+    server = serve(handler, connections_max_idle_ms=150)
+    idle, busy, waiting = connect(server), connect(server), connect(server)
+    waiting.sendall(frame(b"park"))
+    for _ in range(30):
+        busy.sendall(frame(b"tick"))
+        assert read_frame(busy) == b"tick"
+        time.sleep(0.02)
+    assert is_closed(idle)
+    answer(parked[0], b"done")
+    assert read_frame(waiting) == b"done"
+
+
+def test_beyond_max_connections_a_client_waits_until_another_one_leaves(serve):
+    server = serve(max_connections=2)
+    a, b = connect(server), connect(server)
+    for sock in (a, b):
+        sock.sendall(frame(b"x"))
+        read_frame(sock)
+    c = connect(server)  # the kernel takes it, the server does not yet
+    c.sendall(frame(b"third"))
+    c.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        c.recv(1)
+    a.close()
+    c.settimeout(5)
+    assert read_frame(c) == b"third"
+
+
+def test_beyond_max_connections_per_ip_a_client_is_refused(serve):
+    server = serve(max_connections_per_ip=1)
+    a = connect(server)
+    a.sendall(frame(b"x"))
+    read_frame(a)
+    assert is_closed(connect(server))
+    a.close()
+
+    def accepted():
+        sock = connect(server)
+        try:
+            sock.sendall(frame(b"y"))
+            return read_frame(sock) == b"y"
+        except (OSError, EOFError):
+            return False
+
+    eventually(accepted, "the place was not given back")
+
+
+def test_queued_max_request_bytes_makes_new_requests_wait(serve):
+    parked = []
+    server = serve(parked.append, queued_max_request_bytes=1000)
+    a, b = connect(server), connect(server)
+    a.sendall(frame(b"a" * 2000))
+    eventually(lambda: len(parked) == 1, "not parked")
+    b.sendall(frame(b"b"))
+    time.sleep(0.1)
+    assert len(parked) == 1
+    answer(parked[0], b"done")
+    eventually(lambda: len(parked) == 2, "the second request starved")
+    answer(parked[1], b"done too")
+    assert (read_frame(a), read_frame(b)) == (b"done", b"done too")
+    eventually(lambda: sum(p.queued_bytes for p in server.processors) == 0, "queued bytes leak")
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_many_clients_at_once_each_get_their_own_answers(serve, threads):
+    server = serve(num_network_threads=threads)
+    failures = []
+
+    def client(number):
+        rng = random.Random(number)
+        sock = connect(server)
+        for _ in range(100):
+            body = rng.randbytes(rng.choice([3, 300, 80_000]))
+            sock.sendall(frame(body))
+            if read_frame(sock) != body:
+                failures.append(number)
+
+    workers = [threading.Thread(target=client, args=(n,)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not failures
+
+
+def test_after_shutdown_no_thread_and_no_descriptor_is_left(serve):
+    gc.collect()
+    fds, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    server = serve(lambda request: None, num_network_threads=2)
+    socks = [connect(server) for _ in range(4)]
+    for sock in socks:
+        sock.sendall(frame(b"never answered") + frame(b"more"))
+    eventually(lambda: server.connection_count == 4, "not connected")
+    server.shutdown()
+    assert all(is_closed(sock) for sock in socks)
+    for sock in socks:
+        sock.close()
+    assert set(threading.enumerate()) == threads
+    gc.collect()
+    assert set(os.listdir("/proc/self/fd")) == fds
+    server.shutdown()  # a second time does no harm
+
+
+def test_a_forked_child_gives_up_the_sockets_and_the_parent_keeps_serving(serve):
+    server = serve()
+    sock = connect(server)
+    sock.sendall(frame(b"before"))
+    assert read_frame(sock) == b"before"
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if server._listener.fileno() == -1 and server.connection_count == 0 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    sock.sendall(frame(b"after"))
+    assert read_frame(sock) == b"after"
+
+
+def test_a_port_in_use_is_named(serve):
+    port = serve().port
+    with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
+        SocketServer(echo, port=port)
+
+
+def test_without_descriptors_accepting_rests_and_goes_on(serve, monkeypatch):
+    server = serve()
+    listener = server._listener
+    failures = [OSError(24, "Too many open files")] * 2
+
+    class Broken:
+        def accept(self):
+            if failures:
+                raise failures.pop()
+            return listener.accept()
+
+        def close(self):
+            listener.close()
+
+        def fileno(self):
+            return listener.fileno()
+
+    monkeypatch.setattr(server, "_listener", Broken())
+    sock = connect(server)
+    sock.sendall(frame(b"patience"))
+    assert read_frame(sock) == b"patience"
+    assert not failures
+
+
+def test_an_idle_server_sleeps(serve):
+    server = serve()
+    connect(server).close()
+    eventually(lambda: server.connection_count == 0, "not closed")
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.03
+
+
+@pytest.mark.parametrize("make", [new_poller, SelectorPoller], ids=["best", "selectors"])
+def test_every_poller_reports_the_same(make):
+    poller = make()
+    a, b = socket.socketpair()
+    try:
+        poller.register(a.fileno(), READ)
+        assert list(poller.poll(0)) == []
+        b.send(b"x")
+        assert list(poller.poll(1000)) == [(a.fileno(), READ)]
+        poller.modify(a.fileno(), READ | WRITE)
+        assert list(poller.poll(1000)) == [(a.fileno(), READ | WRITE)]
+        poller.modify(a.fileno(), 0)
+        assert list(poller.poll(10)) == []
+        b.close()
+        assert all(ready & HANGUP for _, ready in poller.poll(10))
+        poller.modify(a.fileno(), READ)
+        ((fd, ready),) = poller.poll(1000)
+        assert fd == a.fileno() and ready & READ
+        poller.modify(a.fileno(), 0)
+        poller.unregister(a.fileno())
+        assert list(poller.poll(0)) == []
+    finally:
+        poller.close()
+        a.close()
+        b.close()
+
+
+def test_the_server_works_on_the_portable_poller_too(serve, monkeypatch):
+    monkeypatch.setattr(module, "new_poller", lambda: SelectorPoller(selectors.PollSelector()))
+    sock = connect(serve(socket_send_buffer_bytes=8192))
+    body = bytes(2_000_000)
+    threading.Thread(target=sock.sendall, args=(frame(body) * 2,), daemon=True).start()
+    time.sleep(0.1)
+    assert read_frame(sock) == body
+    assert read_frame(sock) == body
