@@ -17,7 +17,7 @@ class OffsetCommitRequestPartition(Struct):
 
 
 class OffsetCommitRequestTopic(Struct):
-    name: str = string(ignorable=True)
+    name: str = string("0-9", ignorable=True)
     topic_id: UUID = uuid("10+", ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = array(OffsetCommitRequestPartition)
 
@@ -42,7 +42,7 @@ class OffsetCommitResponsePartition(Struct):
 
 
 class OffsetCommitResponseTopic(Struct):
-    name: str = string(ignorable=True)
+    name: str = string("0-9", ignorable=True)
     topic_id: UUID = uuid("10+", ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = array(OffsetCommitResponsePartition)
 

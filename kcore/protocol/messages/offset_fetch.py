@@ -14,7 +14,7 @@ class OffsetFetchRequestTopic(Struct):
 
 
 class OffsetFetchRequestTopics(Struct):
-    name: str = string("8+", ignorable=True)
+    name: str = string("8-9", ignorable=True)
     topic_id: UUID = uuid("10+", ignorable=True)
     partition_indexes: list[int] = array("int32", "8+")
 
@@ -60,7 +60,7 @@ class OffsetFetchResponsePartitions(Struct):
 
 
 class OffsetFetchResponseTopics(Struct):
-    name: str = string("8+", ignorable=True)
+    name: str = string("8-9", ignorable=True)
     topic_id: UUID = uuid("10+", ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = array(OffsetFetchResponsePartitions, "8+")
 

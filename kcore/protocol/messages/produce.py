@@ -14,7 +14,7 @@ class PartitionProduceData(Struct):
 
 
 class TopicProduceData(Struct):
-    name: str = string(ignorable=True)
+    name: str = string("0-12", ignorable=True)
     topic_id: UUID = uuid("13+", ignorable=True)
     partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
@@ -53,7 +53,7 @@ class PartitionProduceResponse(Struct):
 
 
 class TopicProduceResponse(Struct):
-    name: str = string(ignorable=True)
+    name: str = string("0-12", ignorable=True)
     topic_id: UUID = uuid("13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = array(PartitionProduceResponse)
 

@@ -1,0 +1,345 @@
+"""Every message in every version: there and back, and nothing but InvalidRequest for bytes that cannot be one."""
+
+import random
+import tracemalloc
+import uuid
+
+import pytest
+
+from kcore.errors import InvalidRequest, UnsupportedVersion
+from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.messages import request_class, response_class
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+    TopicPartition,
+    deserialize_assignment,
+    deserialize_subscription,
+    serialize_assignment,
+    serialize_subscription,
+)
+from kcore.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
+from kcore.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    LeaderIdAndEpoch,
+    PartitionData,
+    ReplicaState,
+)
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.unit.protocol.random_messages import all_messages, all_versions, case_id, random_struct
+
+CASES = all_versions()
+
+
+def test_the_messages_of_every_announced_api_are_there_in_every_announced_version():
+    for key, (first, last) in SUPPORTED.items():
+        for cls in (request_class(key), response_class(key)):
+            assert cls.api_key is key
+            assert cls.min_version <= first and last <= cls.max_version
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
+def test_what_is_encoded_decodes_to_an_equal_message(cls, version):
+    seed = f"{cls.__name__}{version}"
+    rng = random.Random(seed)
+    for _ in range(30):
+        sent = random_struct(rng, cls, version)
+        data = sent.encode(version)
+        got = cls.decode(data, version)
+        assert got == sent, f"seed={seed}"
+        assert got.encode(version) == data
+        assert cls.decode(bytearray(b"head" + data), version, 4) == sent
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
+def test_a_message_of_defaults_comes_back_as_it_was(cls, version):
+    assert cls.decode(cls().encode(version), version) == cls()
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
+def test_a_message_cut_anywhere_is_an_invalid_request(cls, version):
+    seed = f"cut {cls.__name__}{version}"
+    data = random_struct(random.Random(seed), cls, version, size=2).encode(version)
+    for end in range(len(data)):
+        with pytest.raises(InvalidRequest, match=rf"^{cls.__name__} version {version}: .* at position \d+: "):
+            cls.decode(data[:end], version)
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
+def test_changed_bytes_raise_nothing_but_an_invalid_request_and_never_allocate_by_a_count(cls, version):
+    seed = f"flip {cls.__name__}{version}"
+    rng = random.Random(seed)
+    for _ in range(8):
+        data = bytearray(random_struct(rng, cls, version, size=2).encode(version))
+        for _ in range(60):
+            if not data:
+                return
+            changed = bytearray(data)
+            for _ in range(rng.choice([1, 1, 2, 6])):
+                changed[rng.randrange(len(changed))] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+            try:
+                cls.decode(changed, version)
+            except InvalidRequest:
+                pass
+
+
+@pytest.mark.parametrize("version", [4, 12])
+@pytest.mark.parametrize("count", [0x7FFFFFFF, 0x10000000, 100_000])
+def test_a_huge_count_is_refused_before_anything_is_allocated(version, count):
+    data = bytearray(FetchRequest().encode(version))
+    if version == 4:
+        data[-4:] = count.to_bytes(4, "big")
+    else:
+        value, varint = count + 1 & 0xFFFFFFFF, bytearray()
+        while value >= 0x80:
+            varint.append(value & 0x7F | 0x80)
+            value >>= 7
+        data[25:26] = bytes([*varint, value])
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidRequest, match=r"FetchRequest version \d+: topics at position (17|2\d)"):
+            FetchRequest.decode(data, version)
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_count_that_the_bytes_could_hold_costs_no_more_than_they_do():
+    # 1 MB of 0xff claims 2^31-1 of everything; the reader stops at the first null.
+    with pytest.raises(InvalidRequest):
+        FetchRequest.decode(b"\xff" * 1_000_000, 4)
+
+
+def test_the_complaint_names_the_fields_path_and_position():
+    request = FetchRequest(topics=[FetchTopic(topic="a"), FetchTopic(topic="b", partitions=[FetchPartition()] * 3)])
+    data = request.encode(4)
+    with pytest.raises(InvalidRequest) as caught:
+        FetchRequest.decode(data[:-5], 4)
+    assert "FetchRequest version 4: topics[1].partitions[2].fetch_offset at position" in str(caught.value)
+
+
+def test_a_string_that_is_not_utf8_is_an_invalid_request():
+    with pytest.raises(InvalidRequest, match="group_id at position 2: string is not UTF-8"):
+        HeartbeatRequest.decode(b"\x00\x01\xff" + bytes(6), 0)
+
+
+def test_a_null_where_none_is_allowed_is_an_invalid_request():
+    with pytest.raises(InvalidRequest, match="group_id at position 0: null"):
+        HeartbeatRequest.decode(b"\xff\xff" + bytes(6), 0)
+    with pytest.raises(InvalidRequest, match="group_id at position 0: null"):
+        HeartbeatRequest.decode(bytes(9), 4)
+
+
+def test_a_varint_of_six_bytes_is_an_invalid_request():
+    with pytest.raises(InvalidRequest, match="more than 5 bytes"):
+        HeartbeatRequest.decode(b"\x80\x80\x80\x80\x80\x80\x00" + bytes(9), 4)
+
+
+def test_bytes_after_a_message_are_ignored_as_kafka_ignores_them():
+    sent = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
+    assert HeartbeatRequest.decode(sent.encode(4) + b"more", 4) == sent
+
+
+def test_unknown_tagged_fields_are_skipped():
+    sent = HeartbeatRequest(group_id="g", generation_id=3, member_id="m")
+    data = sent.encode(4)
+    assert data[-1] == 0
+    assert HeartbeatRequest.decode(data[:-1] + b"\x02\x05\x02ab\x87\x01\x00", 4) == sent
+
+
+def test_a_tagged_field_that_does_not_fill_its_size_is_an_invalid_request():
+    sent = FetchRequest(replica_state=ReplicaState(replica_id=1, replica_epoch=2))
+    data = sent.encode(15)
+    assert data.endswith(b"\x01\x01\x0d" + b"\0\0\0\1" + bytes(7) + b"\2\0")
+    assert FetchRequest.decode(data, 15) == sent
+    for size, complaint in [(0x0C, "replica_state at position"), (0x0E, "14 bytes expected, 13 left")]:
+        broken = bytearray(data)
+        broken[-14] = size
+        with pytest.raises(InvalidRequest, match=complaint):
+            FetchRequest.decode(broken, 15)
+    with pytest.raises(InvalidRequest, match=r"replica_state at position .*1 bytes of its size unread"):
+        FetchRequest.decode(data[:-14] + b"\x0e" + data[-13:] + b"\0", 15)
+
+
+def test_a_version_outside_the_messages_range_is_unsupported_both_ways():
+    for version in (-1, 5, 0x7FFF):
+        with pytest.raises(UnsupportedVersion, match="HeartbeatRequest has versions 0 to 4"):
+            HeartbeatRequest().encode(version)
+        with pytest.raises(UnsupportedVersion):
+            HeartbeatRequest.decode(bytes(100), version)
+
+
+def test_a_value_that_the_version_cannot_carry_is_refused_unless_it_may_be_ignored():
+    partition = FetchPartition(current_leader_epoch=9)  # ignorable
+    assert FetchRequest(topics=[FetchTopic(topic="t", partitions=[partition])]).encode(4)
+    partition.last_fetched_epoch = 3  # not ignorable
+    with pytest.raises(UnsupportedVersion, match=r"FetchPartition.last_fetched_epoch"):
+        FetchRequest(topics=[FetchTopic(topic="t", partitions=[partition])]).encode(11)
+    with pytest.raises(UnsupportedVersion, match=r"FetchRequest.replica_state"):
+        FetchRequest(replica_state=ReplicaState(replica_id=1)).encode(14)
+    with pytest.raises(UnsupportedVersion, match=r"HeartbeatRequest.group_instance_id"):
+        HeartbeatRequest(group_instance_id="i").encode(2)
+    with pytest.raises(UnsupportedVersion, match=r"MetadataRequest.topics"):
+        MetadataRequest(topics=None).encode(0)
+
+
+@pytest.mark.parametrize(
+    ("message", "complaint"),
+    [
+        (lambda: HeartbeatRequest(generation_id=2**31), "HeartbeatRequest.generation_id"),
+        (lambda: HeartbeatRequest(generation_id="3"), "HeartbeatRequest.generation_id"),
+        (lambda: HeartbeatRequest(generation_id=2**80), "HeartbeatRequest.generation_id"),
+        (lambda: HeartbeatRequest(group_id=b"g"), "HeartbeatRequest.group_id"),
+        (lambda: HeartbeatRequest(group_id="x" * 32_768), "HeartbeatRequest.group_id"),
+        (lambda: HeartbeatRequest(group_id="\ud800"), "HeartbeatRequest.group_id"),
+        (lambda: MetadataRequest(topics=["t"]), "MetadataRequest.topics.*MetadataRequestTopic expected, got str"),
+        (lambda: MetadataRequest(topics=[None]), "MetadataRequest.topics"),
+        (lambda: MetadataRequest(topics=7), "MetadataRequest.topics"),
+    ],
+)
+@pytest.mark.parametrize("version", [3, 4])
+def test_a_value_that_no_version_can_carry_is_named(message, complaint, version):
+    with pytest.raises((ValueError, TypeError, OverflowError, UnsupportedVersion), match=complaint):
+        message().encode(version)
+
+
+def test_an_unknown_keyword_is_refused_and_a_deleted_field_noticed():
+    with pytest.raises(TypeError, match="no field 'group'"):
+        HeartbeatRequest(group="g")
+    request = HeartbeatRequest()
+    del request.group_id
+    with pytest.raises(AttributeError):
+        request.encode(0)
+    with pytest.raises(AttributeError):
+        request.nothing = 1
+
+
+def test_two_messages_share_no_default():
+    FetchRequest().topics.append(FetchTopic())
+    FetchRequest().replica_state.replica_id = 7
+    assert FetchRequest().topics == []
+    assert FetchRequest().replica_state.replica_id == -1
+
+
+def test_messages_compare_by_value_and_show_what_differs_from_the_default():
+    assert FetchTopic(topic="a") == FetchTopic(topic="a") != FetchTopic(topic="b")
+    assert FetchTopic() != FetchPartition()
+    assert repr(FetchTopic(topic="a", partitions=[FetchPartition(partition=1)])) == (
+        "FetchTopic(topic='a', partitions=[FetchPartition(partition=1)])"
+    )
+    with pytest.raises(TypeError):
+        hash(FetchTopic())
+
+
+def test_a_nullable_struct_is_null_by_its_marker():
+    for cursor in (None, Cursor(topic_name="t", partition_index=4)):
+        request = DescribeTopicPartitionsRequest(cursor=cursor)
+        assert DescribeTopicPartitionsRequest.decode(request.encode(0), 0).cursor == cursor
+
+
+def produce_request(records):
+    return ProduceRequest(
+        acks=-1,
+        topic_data=[TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=records)])],
+    )
+
+
+@pytest.mark.parametrize("version", [3, 9])
+def test_decoded_records_are_a_view_of_the_request(version):
+    data = bytearray(produce_request(b"\0" * 70).encode(version))
+    (topic,) = ProduceRequest.decode(data, version).topic_data
+    records = topic.partition_data[0].records
+    assert isinstance(records, memoryview) and not records.readonly and len(records) == 70
+    records[:3] = b"abc"
+    assert b"abc" in data
+    (topic,) = ProduceRequest.decode(bytes(data), version).topic_data
+    assert topic.partition_data[0].records.readonly
+
+
+class Slice:
+    """As a file slice looks to the writer."""
+
+    path, position = "x.log", 100
+
+    def __init__(self, data, size=None):
+        self.data = data
+        self.size_in_bytes = len(data) if size is None else size
+
+    def read(self):
+        return bytearray(self.data)
+
+
+def fetch_response(*records):
+    partitions = [PartitionData(partition_index=i, records=r) for i, r in enumerate(records)]
+    return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=partitions)])
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_file_slices_stand_between_the_bytes_and_are_counted_in_the_frame(version):
+    first, second = Slice(b"a" * 100), Slice(b"b" * 5_000)
+    response = fetch_response(first, b"", second, Slice(b""), None, memoryview(b"plain"))
+    chunks = response.encode_chunks(version)
+    assert [type(chunk) for chunk in chunks] == [bytes, Slice, bytes, Slice, bytes]
+    whole = b"".join(chunk if isinstance(chunk, bytes) else chunk.data for chunk in chunks)
+    assert response.encode(version) == whole
+    assert whole == fetch_response(b"a" * 100, b"", b"b" * 5_000, b"", None, b"plain").encode(version)
+    assert response.encode_chunks(version, b"prefix")[0] == b"prefix" + chunks[0]
+    frame = response.encode_frame(version, b"head")
+    assert frame[0] == (len(whole) + 4).to_bytes(4, "big") + b"head" + chunks[0]
+    assert frame[1:] == chunks[1:]
+
+
+def test_a_file_slice_that_was_cut_meanwhile_is_not_encoded_as_if_it_were_whole():
+    with pytest.raises(OSError, match="99 of 100 bytes"):
+        fetch_response(Slice(b"a" * 99, 100)).encode(4)
+
+
+def test_tagged_fields_longer_than_127_bytes_get_a_longer_size():
+    topic = FetchableTopicResponse(partitions=[PartitionData(current_leader=LeaderIdAndEpoch(leader_id=3))])
+    response = FetchResponse(responses=[topic])
+    from kcore.protocol.messages.fetch import NodeEndpoint
+
+    response.node_endpoints = [NodeEndpoint(node_id=i, host="h" * 100, port=i) for i in range(300)]
+    assert FetchResponse.decode(response.encode(16), 16) == response
+
+
+def test_a_uuid_is_the_same_value_however_often_it_comes():
+    ids = [uuid.UUID(int=i) for i in range(5_000)]
+    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=i, name=None) for i in ids])
+    for _ in range(2):
+        assert [topic.topic_id for topic in MetadataRequest.decode(request.encode(12), 12).topics] == ids
+
+
+def test_consumer_protocol_bytes_carry_their_version_and_newer_ones_are_read_as_ours():
+    subscription = ConsumerProtocolSubscription(
+        topics=["a", "b"], owned_partitions=[TopicPartition(topic="a", partitions=[0, 1])], generation_id=7, rack_id="r"
+    )
+    data = serialize_subscription(subscription)
+    assert data[:2] == b"\0\3"
+    assert deserialize_subscription(data) == subscription
+    assert deserialize_subscription(b"\0\x09" + data[2:] + b"newer field") == subscription
+    old = deserialize_subscription(serialize_subscription(subscription, 0))
+    assert old.topics == ["a", "b"] and old.owned_partitions == [] and old.generation_id == -1
+    assignment = ConsumerProtocolAssignment(assigned_partitions=[TopicPartition(topic="a", partitions=[2])])
+    assert deserialize_assignment(serialize_assignment(assignment, 1)) == assignment
+    for broken in (b"", b"\0", b"\xff\xff", b"\0\0\0\0"):
+        with pytest.raises(InvalidRequest):
+            deserialize_subscription(broken)
+
+
+def test_api_versions_requests_carry_no_body_before_version_3():
+    assert ApiVersionsRequest(client_software_name="x").encode(2) == b""
+    assert ApiVersionsRequest.decode(b"", 0) == ApiVersionsRequest()
+
+
+def test_every_message_belongs_to_an_api_key_or_to_the_consumer_protocol():
+    assert {cls.api_key for cls in all_messages() if hasattr(cls, "api_key")} >= set(SUPPORTED)
+    assert request_class(ApiKey.FETCH) is FetchRequest
+    assert response_class(ApiKey.FETCH) is FetchResponse
