@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import AbortedTxn, FetchIsolation
-from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import EMPTY, MemoryRecords
+
+if TYPE_CHECKING:
+    from kcore.record.file_records import FileRecords
 
 #: Replica ids that are no broker's.  Source: FetchRequest, Kafka 2.4.
 CONSUMER_REPLICA_ID = -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from kcore.common.locks import ReadWriteLock
@@ -25,7 +25,9 @@ from kcore.log.log_offset_metadata import (
     LogOffsetMetadata,
     TimestampAndOffset,
 )
-from kcore.log.unified_log import UnifiedLog
+
+if TYPE_CHECKING:
+    from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
 

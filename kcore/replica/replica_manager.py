@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
@@ -21,7 +22,6 @@ from kcore.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata, TimestampAndOffset
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
@@ -30,6 +30,9 @@ from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.partition import NO_EPOCH, Partition
+
+if TYPE_CHECKING:
+    from kcore.log.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,21 @@
+"""The settings the group coordinator takes from the broker's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Field names are Kafka's setting names without their prefix, e.g. group.min.session.timeout.ms."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    initial_rebalance_delay_ms: int = 3_000
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_topic_num_partitions: int = 50
+    offsets_commit_timeout_ms: int = 5_000
+    offsets_load_buffer_size: int = 5_242_880

@@ -1,0 +1,917 @@
+"""The classic group protocol: who is in a group, when it rebalances, and what each member is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_metadata import (
+    CONSUMER_PROTOCOL_TYPE,
+    GroupMetadata,
+    GroupState,
+    OffsetAndMetadata,
+)
+from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager, OffsetFetchResult
+from kcore.coordinator.group.member_metadata import (
+    JoinCallback,
+    JoinGroupResult,
+    MemberMetadata,
+    Protocols,
+    SyncCallback,
+    SyncGroupResult,
+)
+from kcore.errors import (
+    NONE,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupIdNotFound,
+    GroupMaxSizeReached,
+    GroupSubscribedToTopic,
+    IllegalGeneration,
+    InconsistentGroupProtocol,
+    InvalidGroupId,
+    InvalidSessionTimeout,
+    MemberIdRequired,
+    NonEmptyGroup,
+    NotCoordinator,
+    RebalanceInProgress,
+    UnknownMemberId,
+)
+from kcore.purgatory.timer import Timer
+from kcore.replica.replica_manager import ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_MEMBER_ID = ""
+
+#: A new member cannot send heartbeats while its JoinGroup is parked, and a client that gave up leaves no trace; so the
+#: parked request itself expires.  Source: GroupCoordinator.NewMemberJoinTimeoutMs, Kafka 3.9.
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
+
+CLASSIC_GROUP_TYPE = "classic"
+
+
+class LeavingMember(NamedTuple):
+    """member_id "" removes the static member of that instance id, whatever its id (an administrator's request)."""
+
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+class LeaveMemberResult(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    error_code: int
+
+
+@dataclass(slots=True)
+class LeaveGroupResult:
+    error_code: int
+    members: list[LeaveMemberResult] = field(default_factory=list)
+
+
+class GroupOverview(NamedTuple):
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str = CLASSIC_GROUP_TYPE
+
+
+class MemberDescription(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(slots=True)
+class GroupDescription:
+    error_code: int
+    group_id: str
+    state: str = ""
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: list[MemberDescription] = field(default_factory=list)
+
+
+class GroupCoordinator:
+    """Coordinates the groups whose offsets partition this broker leads.
+
+    Thread-safe.  Each group has its own lock; callbacks run without it, on the calling thread or on the one that
+    completed what they waited for.  Methods that can be answered at once return their answer.  Error codes are Kafka's
+    numbers, 0 for success.
+    Source: GroupCoordinator, Kafka 3.9 (KIP-62, 134, 211, 345, 394, 735).
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        replica_manager: ReplicaManager,
+        config: GroupConfig,
+        time: Time,
+        scheduler: Scheduler,
+        timer: Timer,
+    ) -> None:
+        self.broker_id = broker_id
+        self.config = config
+        self.manager = GroupMetadataManager(config, replica_manager, scheduler, time)
+        self._time = time
+        self._timer = timer
+        self._is_active = False
+
+    def startup(self) -> None:
+        self.manager.startup()
+        self._is_active = True
+
+    def shutdown(self) -> None:
+        """From now on everything answers COORDINATOR_NOT_AVAILABLE."""
+        self._is_active = False
+        self.manager.shutdown()
+
+    def partition_for(self, group_id: str) -> int:
+        return self.manager.partition_for(group_id)
+
+    def on_election(self, partition: int, epoch: int) -> None:
+        """This broker leads a partition of __consumer_offsets since epoch: load its groups (API-04)."""
+        self.manager.load_partition(partition, epoch, self._on_group_loaded)
+
+    def on_resignation(self, partition: int, epoch: int | None = None) -> None:
+        """Another broker leads it since epoch, or it is gone (None): forget its groups (API-05)."""
+        self.manager.unload_partition(partition, epoch, self._on_group_unloaded)
+
+    def _validate_group_status(self, group_id: str, empty_id_allowed: bool = False) -> int:
+        if not group_id and not empty_id_allowed:
+            return InvalidGroupId.code
+        if not self._is_active:
+            return CoordinatorNotAvailable.code
+        if self.manager.is_group_local(group_id):
+            return NONE
+        if self.manager.is_group_loading(group_id):
+            return CoordinatorLoadInProgress.code
+        return NotCoordinator.code
+
+    # -- JoinGroup ---------------------------------------------------------------------------------------------------
+
+    def join_group(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        protocol_type: str,
+        protocols: Protocols,
+        *,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        client_id: str,
+        client_host: str,
+        require_known_member_id: bool,
+        support_skipping_assignment: bool = False,
+        reason: str | None = None,
+        callback: JoinCallback,
+    ) -> None:
+        """Join or rejoin; the answer comes when the rebalance that this starts or meets has all its members.
+
+        require_known_member_id: from version 4 on, a dynamic member is first given an id (KIP-394).
+        support_skipping_assignment: from version 9 on (KIP-814).
+        """
+        error_code = self._validate_group_status(group_id)
+        if not error_code and not (
+            self.config.min_session_timeout_ms <= session_timeout_ms <= self.config.max_session_timeout_ms
+        ):
+            error_code = InvalidSessionTimeout.code
+        group = None
+        if not error_code:
+            if member_id == UNKNOWN_MEMBER_ID:
+                group = self.manager.get_or_create_group(group_id)
+            else:
+                group = self.manager.get_group(group_id)
+                error_code = NONE if group is not None else UnknownMemberId.code
+        if group is None:
+            callback(JoinGroupResult(error_code, member_id))
+            return
+        joining = MemberMetadata(
+            member_id,
+            group_instance_id,
+            client_id,
+            client_host,
+            rebalance_timeout_ms,
+            session_timeout_ms,
+            protocol_type,
+            protocols,
+        )
+        reason = reason or "not provided"
+        with group:
+            if group.state is GroupState.DEAD:
+                # Being removed, or moved to another broker: the member shall look for the coordinator again.
+                error_code = CoordinatorNotAvailable.code
+            elif not self._accept_joining_member(group, member_id):
+                group.remove(member_id)
+                joining.member_id = UNKNOWN_MEMBER_ID
+                error_code = GroupMaxSizeReached.code
+            elif not group.supports_protocols(protocol_type, [name for name, _ in protocols]):
+                error_code = InconsistentGroupProtocol.code
+            elif member_id == UNKNOWN_MEMBER_ID:
+                self._join_new_member(
+                    group, joining, require_known_member_id, support_skipping_assignment, reason, callback
+                )
+            else:
+                error_code = self._join_current_member(group, joining, reason, callback)
+            if error_code:
+                result = JoinGroupResult(error_code, joining.member_id)
+                group.after_unlock(lambda: callback(result))
+            self._maybe_complete_join(group)
+
+    def _accept_joining_member(self, group: GroupMetadata, member_id: str) -> bool:
+        """Whether group.max.size leaves room.  While members gather, those who have come count, which also sheds the
+        last to rejoin when the limit was lowered."""
+        member = group.members.get(member_id)
+        if group.state is GroupState.EMPTY:
+            return True
+        if group.state is GroupState.PREPARING_REBALANCE:
+            waits = member is not None and member.awaiting_join is not None
+            return waits or group.num_awaiting_join < self.config.max_size
+        return member is not None or len(group.members) < self.config.max_size
+
+    def _join_new_member(
+        self,
+        group: GroupMetadata,
+        joining: MemberMetadata,
+        require_known_member_id: bool,
+        support_skipping_assignment: bool,
+        reason: str,
+        callback: JoinCallback,
+    ) -> None:
+        instance_id = joining.group_instance_id
+        new_member_id = group.generate_member_id(joining.client_id, instance_id)
+        if instance_id is not None:
+            old_member_id = group.static_members.get(instance_id)
+            if old_member_id is not None:
+                self._replace_static_member(
+                    group, joining, old_member_id, new_member_id, support_skipping_assignment, reason, callback
+                )
+                return
+        elif require_known_member_id:
+            group.pending_members[new_member_id] = self._timer.add(
+                lambda: self._expire_pending_member(group, new_member_id), joining.session_timeout_ms
+            )
+            result = JoinGroupResult(MemberIdRequired.code, new_member_id)
+            group.after_unlock(lambda: callback(result))
+            return
+        joining.member_id = new_member_id
+        self._add_member_and_rebalance(group, joining, callback, reason)
+
+    def _join_current_member(
+        self, group: GroupMetadata, joining: MemberMetadata, reason: str, callback: JoinCallback
+    ) -> int:
+        """A member that knows its id; returns an error code for the caller to answer."""
+        member_id = joining.member_id
+        if member_id in group.pending_members:
+            if joining.group_instance_id is not None:
+                # Ids of static members are never pending.
+                return UnknownMemberId.code
+            self._add_member_and_rebalance(group, joining, callback, reason)
+            return NONE
+        error_code = _validate_current_member(group, member_id, joining.group_instance_id)
+        if error_code:
+            return error_code
+        if group.state is GroupState.EMPTY:
+            return UnknownMemberId.code
+        member = group.members[member_id]
+        changed = member.supported_protocols != joining.supported_protocols
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            or changed
+            # A leader that rejoins a stable group has seen something that its members' metadata do not show.
+            or (group.state is GroupState.STABLE and group.is_leader(member_id))
+        ):
+            group.update_member(
+                member,
+                joining.supported_protocols,
+                joining.rebalance_timeout_ms,
+                joining.session_timeout_ms,
+                callback,
+            )
+            self._maybe_prepare_rebalance(group, f"member {member_id} rejoins; client reason: {reason}")
+            return NONE
+        # Nothing new, perhaps the last answer was lost: tell it the generation that is.
+        result = self._join_result(group, member_id, with_members=group.state is GroupState.COMPLETING_REBALANCE)
+        group.after_unlock(lambda: callback(result))
+        return NONE
+
+    def _join_result(
+        self, group: GroupMetadata, member_id: str, *, with_members: bool = True, skip_assignment: bool = False
+    ) -> JoinGroupResult:
+        return JoinGroupResult(
+            NONE,
+            member_id,
+            group.generation_id,
+            group.protocol_type,
+            group.protocol_name,
+            group.leader_id or "",
+            group.current_member_metadata() if with_members and group.is_leader(member_id) else [],
+            skip_assignment,
+        )
+
+    def _add_member_and_rebalance(
+        self, group: GroupMetadata, member: MemberMetadata, callback: JoinCallback, reason: str
+    ) -> None:
+        member.is_new = True
+        # Holds the first rebalance of an empty group open for longer.
+        if group.state is GroupState.PREPARING_REBALANCE and group.generation_id == 0:
+            group.new_member_added = True
+        group.add(member, callback)
+        self._reset_session(group, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+        self._maybe_prepare_rebalance(group, f"new member {member.member_id}; client reason: {reason}")
+
+    def _replace_static_member(
+        self,
+        group: GroupMetadata,
+        joining: MemberMetadata,
+        old_member_id: str,
+        new_member_id: str,
+        support_skipping_assignment: bool,
+        reason: str,
+        callback: JoinCallback,
+    ) -> None:
+        """A static member has come back without its id: it gets a new one, and its place (KIP-345)."""
+        instance_id = joining.group_instance_id
+        assert instance_id is not None
+        old_leader_id = group.leader_id
+        member = group.replace_static_member(instance_id, old_member_id, new_member_id)
+        old = (member.supported_protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        group.update_member(
+            member, joining.supported_protocols, joining.rebalance_timeout_ms, joining.session_timeout_ms, callback
+        )
+        member.client_id, member.client_host = joining.client_id, joining.client_host
+        self._reset_session(group, member)
+        why = f"static member {instance_id} rejoins; client reason: {reason}"
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            # The leader may have assigned to the old id already; nobody would get that part.
+            self._prepare_rebalance(group, why)
+            return
+        if group.state is not GroupState.STABLE:
+            return  # PreparingRebalance: it has joined like anybody
+        if group.select_protocol() != group.protocol_name:
+            self._maybe_prepare_rebalance(group, why)
+            return
+
+        generation_id = group.generation_id
+
+        def stored(error_code: int) -> None:
+            with group:
+                if (
+                    group.members.get(new_member_id) is not member
+                    or group.state is not GroupState.STABLE
+                    or group.generation_id != generation_id
+                ):
+                    return  # a rebalance has begun meanwhile and answers
+                if error_code:
+                    # The new id is not in the log: as if it had never been given out.
+                    group.update_member(member, *old, None)
+                    group.replace_static_member(instance_id, new_member_id, old_member_id)
+                    result = JoinGroupResult(
+                        error_code,
+                        UNKNOWN_MEMBER_ID,
+                        group.generation_id,
+                        group.protocol_type,
+                        group.protocol_name,
+                        old_leader_id or "",
+                    )
+                    group.after_unlock(lambda: callback(result))
+                elif support_skipping_assignment:
+                    # The leader must know that it leads, to watch the metadata, but not assign: nobody would listen.
+                    is_leader = group.is_leader(new_member_id)
+                    group.answer_join(member, self._join_result(group, new_member_id, skip_assignment=is_leader))
+                else:
+                    # Older leaders are kept from assigning by being told that the old id leads.
+                    result = self._join_result(group, new_member_id, with_members=False)
+                    result.leader_id = old_leader_id or ""
+                    group.answer_join(member, result)
+
+        # The chosen protocol stays: nobody else need notice, but the log must know the new id.
+        self.manager.store_group(group, {m.member_id: m.assignment for m in group.members.values()}, stored)
+
+    # -- rebalance ---------------------------------------------------------------------------------------------------
+
+    def _maybe_prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
+        if group.can_rebalance:
+            self._prepare_rebalance(group, reason)
+
+    def _prepare_rebalance(self, group: GroupMetadata, reason: str) -> None:
+        if group.state is GroupState.COMPLETING_REBALANCE:
+            self._propagate_assignment_error(group, RebalanceInProgress.code)
+        self._clear_pending_sync(group)
+        if group.state is GroupState.EMPTY:
+            delay_ms: float = self.config.initial_rebalance_delay_ms
+            group.initial_delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
+        else:
+            delay_ms = group.rebalance_timeout_ms
+            group.initial_delay_left_ms = None
+        group.transition_to(GroupState.PREPARING_REBALANCE)
+        logger.info("group %s: preparing to rebalance generation %d (%s)", group.group_id, group.generation_id, reason)
+        self._schedule_join(group, delay_ms)
+
+    def _schedule_join(self, group: GroupMetadata, delay_ms: float) -> None:
+        if group.join_task is not None:
+            group.join_task.cancel()
+        group.join_task = self._timer.add(lambda: self._join_time_is_up(group), delay_ms)
+
+    def _join_time_is_up(self, group: GroupMetadata) -> None:
+        with group:
+            if group.state is not GroupState.PREPARING_REBALANCE or group.join_task is None:
+                return
+            if group.join_task.callback is not None:
+                return  # a rebalance that began after this task was taken from the timer has its own
+            left_ms = group.initial_delay_left_ms
+            if left_ms and group.new_member_added:
+                # Members keep coming to an empty group: hold it open, but never beyond the rebalance timeout.
+                group.new_member_added = False
+                delay_ms = min(self.config.initial_rebalance_delay_ms, left_ms)
+                group.initial_delay_left_ms = max(left_ms - delay_ms, 0)
+                self._schedule_join(group, delay_ms)
+            else:
+                self._complete_join(group)
+
+    def _maybe_complete_join(self, group: GroupMetadata) -> None:
+        """If everybody has joined; an empty group's first rebalance always waits for its delay."""
+        if (
+            group.state is GroupState.PREPARING_REBALANCE
+            and group.initial_delay_left_ms is None
+            and group.has_all_members_joined
+        ):
+            self._complete_join(group)
+
+    def _complete_join(self, group: GroupMetadata) -> None:
+        """Go on with those who have joined; the others are out, except static members, whose sessions decide."""
+        for member in group.not_yet_rejoined_members():
+            if not member.is_static:
+                logger.info("group %s: %s did not rejoin in time", group.group_id, member)
+                group.remove(member.member_id)
+        if group.members and not group.maybe_elect_new_joined_leader():
+            logger.info("group %s: nobody rejoined, waiting on", group.group_id)
+            group.initial_delay_left_ms = None
+            self._schedule_join(group, group.rebalance_timeout_ms)
+            return
+        if group.join_task is not None:
+            group.join_task.cancel()
+            group.join_task = None
+        group.init_next_generation()
+        group_id, generation_id = group.group_id, group.generation_id
+        if group.state is GroupState.EMPTY:
+            logger.info("group %s: generation %d is empty", group_id, generation_id)
+            # Should this fail, the last generation comes back after a restart, and its members' sessions expire.
+            self.manager.store_group(group, {}, lambda error_code: None)
+            return
+        logger.info("group %s: generation %d has %d members", group_id, generation_id, len(group.members))
+        for member in group.members.values():
+            group.answer_join(member, self._join_result(group, member.member_id))
+            self._reset_session(group, member)
+            member.is_new = False
+            group.pending_sync_members.add(member.member_id)
+        group.sync_task = self._timer.add(
+            lambda: self._expire_pending_sync(group, generation_id), group.rebalance_timeout_ms
+        )
+
+    # -- SyncGroup ---------------------------------------------------------------------------------------------------
+
+    def sync_group(
+        self,
+        group_id: str,
+        generation_id: int,
+        member_id: str,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        group_instance_id: str | None,
+        assignments: dict[str, bytes],
+        callback: SyncCallback,
+    ) -> None:
+        """Ask for one's assignment; the leader brings everybody's, which are stored before anybody is answered.
+
+        protocol_type and protocol_name are checked where given (version 5 on).
+        """
+        error_code = self._validate_group_status(group_id)
+        group = self.manager.get_group(group_id) if not error_code else None
+        if group is None:
+            if error_code == CoordinatorLoadInProgress.code:
+                # The rebalance is lost with the last coordinator's state, and old clients do not expect this error.
+                error_code = RebalanceInProgress.code
+            callback(SyncGroupResult(error_code or UnknownMemberId.code))
+            return
+        with group:
+            error_code = self._validate_sync(
+                group, generation_id, member_id, protocol_type, protocol_name, group_instance_id
+            )
+            if error_code:
+                refused = SyncGroupResult(error_code)
+                group.after_unlock(lambda: callback(refused))
+                return
+            member = group.members[member_id]
+            self._remove_pending_sync(group, member_id)
+            if group.state is GroupState.STABLE:
+                result = SyncGroupResult(NONE, group.protocol_type, group.protocol_name, member.assignment)
+                group.after_unlock(lambda: callback(result))
+                self._reset_session(group, member)
+                return
+            member.awaiting_sync = callback
+            if group.is_leader(member_id):
+                missing = [other for other in group.members if other not in assignments]
+                if missing:
+                    logger.warning("group %s: the leader assigned nothing to %s", group_id, missing)
+                self._store_assignment(group, {other: assignments.get(other, b"") for other in group.members})
+
+    def _validate_sync(
+        self,
+        group: GroupMetadata,
+        generation_id: int,
+        member_id: str,
+        protocol_type: str | None,
+        protocol_name: str | None,
+        group_instance_id: str | None,
+    ) -> int:
+        error_code = _validate_member_of_generation(group, member_id, group_instance_id, generation_id)
+        if error_code:
+            return error_code
+        if (protocol_type is not None and protocol_type != group.protocol_type) or (
+            protocol_name is not None and protocol_name != group.protocol_name
+        ):
+            return InconsistentGroupProtocol.code
+        if group.state is GroupState.EMPTY:
+            return UnknownMemberId.code
+        if group.state is GroupState.PREPARING_REBALANCE:
+            return RebalanceInProgress.code
+        return NONE
+
+    def _store_assignment(self, group: GroupMetadata, assignments: dict[str, bytes]) -> None:
+        generation_id = group.generation_id
+
+        def stored(error_code: int) -> None:
+            with group:
+                # Somebody may have joined while the record was on its way.
+                if group.state is not GroupState.COMPLETING_REBALANCE or group.generation_id != generation_id:
+                    return
+                if error_code:
+                    self._propagate_assignment_error(group, error_code)
+                    self._maybe_prepare_rebalance(group, f"error {error_code} while storing the assignment")
+                    self._maybe_complete_join(group)
+                    return
+                for member in group.members.values():
+                    member.assignment = assignments[member.member_id]
+                group.transition_to(GroupState.STABLE)
+                for member in group.members.values():
+                    result = SyncGroupResult(NONE, group.protocol_type, group.protocol_name, member.assignment)
+                    if group.answer_sync(member, result):
+                        self._reset_session(group, member)
+
+        self.manager.store_group(group, assignments, stored)
+
+    def _propagate_assignment_error(self, group: GroupMetadata, error_code: int) -> None:
+        for member in group.members.values():
+            member.assignment = b""
+            if group.answer_sync(member, SyncGroupResult(error_code)):
+                # While it waited, its session could not expire; now it must be able to again.
+                self._reset_session(group, member)
+
+    def _remove_pending_sync(self, group: GroupMetadata, member_id: str) -> None:
+        group.pending_sync_members.discard(member_id)
+        if not group.pending_sync_members:
+            self._clear_pending_sync(group)
+
+    def _clear_pending_sync(self, group: GroupMetadata) -> None:
+        group.pending_sync_members.clear()
+        if group.sync_task is not None:
+            group.sync_task.cancel()
+            group.sync_task = None
+
+    def _expire_pending_sync(self, group: GroupMetadata, generation_id: int) -> None:
+        """Members that were told the generation but never asked for their assignment are out."""
+        with group:
+            if group.generation_id != generation_id or group.state not in (
+                GroupState.COMPLETING_REBALANCE,
+                GroupState.STABLE,
+            ):
+                return
+            late = [member_id for member_id in group.members if member_id in group.pending_sync_members]
+            if late:
+                for member_id in late:
+                    group.remove(member_id)
+                self._prepare_rebalance(group, f"{late} did not send SyncGroup in time")
+                self._maybe_complete_join(group)
+
+    # -- heartbeats --------------------------------------------------------------------------------------------------
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> int:
+        """A sign of life; REBALANCE_IN_PROGRESS tells the member to rejoin."""
+        error_code = self._validate_group_status(group_id)
+        if error_code:
+            # While it loads there is nothing to say about the member, so it shall simply go on.
+            return NONE if error_code == CoordinatorLoadInProgress.code else error_code
+        group = self.manager.get_group(group_id)
+        if group is None:
+            return UnknownMemberId.code
+        with group:
+            error_code = _validate_member_of_generation(group, member_id, group_instance_id, generation_id)
+            if error_code:
+                return error_code
+            if group.state is GroupState.EMPTY:
+                return UnknownMemberId.code
+            self._reset_session(group, group.members[member_id])
+            return RebalanceInProgress.code if group.state is GroupState.PREPARING_REBALANCE else NONE
+
+    def _reset_session(self, group: GroupMetadata, member: MemberMetadata, timeout_ms: float | None = None) -> None:
+        """The member has this long (its session timeout) until it is taken for dead."""
+        delay_ms = member.session_timeout_ms if timeout_ms is None else timeout_ms
+        member.session_deadline_ms = deadline_ms = self._time.hi_res_clock_ms() + delay_ms
+        task = member.heartbeat_task
+        if task is not None:
+            if task.callback is not None and task.deadline_ms <= deadline_ms:
+                return  # it will fire early, and wait on
+            task.cancel()
+        member.heartbeat_task = self._timer.add(lambda: self._check_session(group, member), delay_ms)
+
+    def _check_session(self, group: GroupMetadata, member: MemberMetadata) -> None:
+        with group:
+            if group.members.get(member.member_id) is not member or group.state is GroupState.DEAD:
+                return
+            task = member.heartbeat_task
+            if task is not None and task.callback is not None:
+                return  # a newer task was set while this one waited for the lock
+            left_ms = member.session_deadline_ms - self._time.hi_res_clock_ms()
+            if left_ms > 0:
+                member.heartbeat_task = self._timer.add(lambda: self._check_session(group, member), left_ms)
+                return
+            if not member.is_new and (member.awaiting_join is not None or member.awaiting_sync is not None):
+                # It waits for us.  The answer starts a new session.
+                return
+            logger.info("group %s: %s has failed, no heartbeat", group.group_id, member)
+            self._remove_member(group, member, f"session of {member.member_id} expired")
+
+    def _expire_pending_member(self, group: GroupMetadata, member_id: str) -> None:
+        with group:
+            if group.state is not GroupState.DEAD and member_id in group.pending_members:
+                group.forget_pending(member_id)
+                self._maybe_complete_join(group)
+
+    # -- LeaveGroup --------------------------------------------------------------------------------------------------
+
+    def leave_group(self, group_id: str, leaving: Iterable[LeavingMember]) -> LeaveGroupResult:
+        """Remove members; each is answered on its own (version 3 on)."""
+        error_code = self._validate_group_status(group_id)
+        if error_code:
+            return LeaveGroupResult(error_code)
+        group = self.manager.get_group(group_id)
+        if group is None:
+            return LeaveGroupResult(NONE, [LeaveMemberResult(m[0], m[1], UnknownMemberId.code) for m in leaving])
+        with group:
+            if group.state is GroupState.DEAD:
+                return LeaveGroupResult(CoordinatorNotAvailable.code)
+            return LeaveGroupResult(
+                NONE, [LeaveMemberResult(member[0], member[1], self._leave(group, member)) for member in leaving]
+            )
+
+    def _leave(self, group: GroupMetadata, leaving: LeavingMember) -> int:
+        member_id, instance_id, reason = leaving
+        if member_id == UNKNOWN_MEMBER_ID:
+            found = group.static_members.get(instance_id) if instance_id is not None else None
+            if found is None:
+                return UnknownMemberId.code
+            member_id = found
+        elif member_id in group.pending_members:
+            group.forget_pending(member_id)
+            self._maybe_complete_join(group)
+            return NONE
+        else:
+            error_code = _validate_current_member(group, member_id, instance_id)
+            if error_code:
+                return error_code
+        self._remove_member(
+            group, group.members[member_id], f"{member_id} leaves; client reason: {reason or 'not provided'}"
+        )
+        return NONE
+
+    def _remove_member(self, group: GroupMetadata, member: MemberMetadata, reason: str) -> None:
+        # Its JoinGroup may still be parked; a client that is still there shall try again.
+        group.answer_join(member, JoinGroupResult(UnknownMemberId.code, UNKNOWN_MEMBER_ID))
+        group.answer_sync(member, SyncGroupResult(UnknownMemberId.code))
+        group.remove(member.member_id)
+        if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+            self._maybe_prepare_rebalance(group, reason)
+        self._maybe_complete_join(group)
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def commit_offsets(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        callback: Callable[[dict[TopicPartition, int]], None],
+    ) -> None:
+        """Store offsets; answers an error code for each partition once they are in the log.
+
+        generation_id -1 with no member id is a consumer that does not use group management: it may commit while the
+        group has no members, and creates the group.
+        """
+        error_code = self._validate_group_status(group_id, empty_id_allowed=True)
+        group = None
+        if not error_code:
+            group = self.manager.get_group(group_id)
+            if group is None:
+                if generation_id >= 0:
+                    error_code = IllegalGeneration.code
+                else:
+                    group = self.manager.get_or_create_group(group_id)
+        if group is None:
+            callback(dict.fromkeys(offsets, error_code))
+            return
+        with group:
+            error_code = self._validate_offset_commit(group, member_id, group_instance_id, generation_id)
+            if error_code:
+                refused = dict.fromkeys(offsets, error_code)
+                group.after_unlock(lambda: callback(refused))
+                return
+            member = group.members.get(member_id)
+            if member is not None:
+                self._reset_session(group, member)
+            self.manager.store_offsets(group, offsets, callback)
+
+    @staticmethod
+    def _validate_offset_commit(
+        group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> int:
+        if group.state is GroupState.DEAD:
+            return CoordinatorNotAvailable.code
+        if generation_id < 0 and group.state is GroupState.EMPTY:
+            return NONE
+        if generation_id < 0 and member_id == UNKNOWN_MEMBER_ID and group_instance_id is None:
+            return UnknownMemberId.code
+        error_code = _validate_member_of_generation(group, member_id, group_instance_id, generation_id)
+        if not error_code and group.state is GroupState.COMPLETING_REBALANCE:
+            return RebalanceInProgress.code
+        return error_code
+
+    def fetch_offsets(
+        self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool = False
+    ) -> tuple[int, dict[TopicPartition, OffsetFetchResult]]:
+        """(error code of the group, committed offsets); None asks for all partitions that have one."""
+        error_code = self._validate_group_status(group_id, empty_id_allowed=True)
+        if error_code:
+            return error_code, {}
+        return NONE, self.manager.get_offsets(group_id, topic_partitions, require_stable)
+
+    def delete_offsets(
+        self, group_id: str, topic_partitions: Iterable[TopicPartition]
+    ) -> tuple[int, dict[TopicPartition, int]]:
+        """(error code of the group, error code of each partition); a topic that a member consumes keeps its offsets."""
+        error_code = self._validate_group_status(group_id)
+        if error_code:
+            return error_code, {}
+        group = self.manager.get_group(group_id)
+        if group is None:
+            return GroupIdNotFound.code, {}
+        with group:
+            if group.state is GroupState.DEAD:
+                return GroupIdNotFound.code, {}
+            if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+                return NonEmptyGroup.code, {}
+            results = {
+                topic_partition: GroupSubscribedToTopic.code
+                if group.state is not GroupState.EMPTY and group.is_subscribed_to_topic(topic_partition.topic)
+                else NONE
+                for topic_partition in topic_partitions
+            }
+        chosen = [topic_partition for topic_partition, error_code in results.items() if not error_code]
+        if chosen:
+            self.manager.remove_offsets(group, lambda group: chosen)
+        return NONE, results
+
+    def handle_deleted_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Partitions are gone for good: so are all groups' offsets for them."""
+        gone = frozenset(topic_partitions)
+        for group in self.manager.groups():
+            self.manager.remove_offsets(group, lambda group: [tp for tp in group.offsets if tp in gone])
+
+    # -- administration ----------------------------------------------------------------------------------------------
+
+    def list_groups(
+        self, states: Iterable[str] = (), group_types: Iterable[str] = ()
+    ) -> tuple[int, list[GroupOverview]]:
+        """(error code, groups); both filters are case-insensitive and match everything when empty."""
+        if not self._is_active:
+            return CoordinatorNotAvailable.code, []
+        wanted_states = {state.lower() for state in states}
+        wanted_types = {group_type.lower() for group_type in group_types}
+        overviews = []
+        if not wanted_types or CLASSIC_GROUP_TYPE in wanted_types:
+            for group in self.manager.groups():
+                with group:
+                    state = group.state.value
+                    if not wanted_states or state.lower() in wanted_states:
+                        overviews.append(GroupOverview(group.group_id, group.protocol_type or "", state))
+        return CoordinatorLoadInProgress.code if self.manager.is_loading else NONE, overviews
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """A group that does not exist is described as Dead.  Metadata and assignments are shown when stable."""
+        error_code = self._validate_group_status(group_id, empty_id_allowed=True)
+        if error_code:
+            return GroupDescription(error_code, group_id)
+        group = self.manager.get_group(group_id)
+        if group is None:
+            return GroupDescription(NONE, group_id, GroupState.DEAD.value)
+        with group:
+            protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
+            return GroupDescription(
+                NONE,
+                group_id,
+                group.state.value,
+                group.protocol_type or "",
+                protocol_name or "",
+                [
+                    MemberDescription(
+                        member.member_id,
+                        member.group_instance_id,
+                        member.client_id,
+                        member.client_host,
+                        member.metadata(protocol_name) if protocol_name is not None else b"",
+                        member.assignment if protocol_name is not None else b"",
+                    )
+                    for member in group.members.values()
+                ],
+            )
+
+    def delete_groups(self, group_ids: Iterable[str]) -> dict[str, int]:
+        """Remove groups that have no members, with all their offsets; an error code for each."""
+        results = {}
+        for group_id in group_ids:
+            error_code = self._validate_group_status(group_id, empty_id_allowed=True)
+            if not error_code:
+                error_code = self._delete_group(group_id)
+            results[group_id] = error_code
+        return results
+
+    def _delete_group(self, group_id: str) -> int:
+        group = self.manager.get_group(group_id)
+        if group is None:
+            return GroupIdNotFound.code
+        with group:
+            if group.state is GroupState.DEAD:
+                return GroupIdNotFound.code
+            if group.state is not GroupState.EMPTY:
+                return NonEmptyGroup.code
+            group.transition_to(GroupState.DEAD)
+        self.manager.remove_offsets(group, lambda group: list(group.offsets))
+        return NONE
+
+    # -- loading and unloading ---------------------------------------------------------------------------------------
+
+    def _on_group_loaded(self, group: GroupMetadata) -> None:
+        for member in group.members.values():
+            self._reset_session(group, member)
+        if len(group.members) > self.config.max_size:
+            self._prepare_rebalance(group, f"loaded with more than group.max.size={self.config.max_size} members")
+
+    def _on_group_unloaded(self, group: GroupMetadata) -> None:
+        group.transition_to(GroupState.DEAD)
+        self._clear_pending_sync(group)
+        if group.join_task is not None:
+            group.join_task.cancel()
+        for task in group.pending_members.values():
+            task.cancel()
+        for member in group.members.values():
+            group.answer_join(member, JoinGroupResult(NotCoordinator.code, member.member_id))
+            group.answer_sync(member, SyncGroupResult(NotCoordinator.code))
+            if member.heartbeat_task is not None:
+                member.heartbeat_task.cancel()
+
+
+def _validate_current_member(group: GroupMetadata, member_id: str, group_instance_id: str | None) -> int:
+    """FENCED_INSTANCE_ID if another member holds the instance id, UNKNOWN_MEMBER_ID if either id is not known."""
+    if group_instance_id is not None:
+        current = group.static_members.get(group_instance_id)
+        if current is None:
+            return UnknownMemberId.code
+        if current != member_id:
+            return FencedInstanceId.code
+    return NONE if member_id in group.members else UnknownMemberId.code
+
+
+def _validate_member_of_generation(
+    group: GroupMetadata, member_id: str, group_instance_id: str | None, generation_id: int
+) -> int:
+    if group.state is GroupState.DEAD:
+        return CoordinatorNotAvailable.code
+    error_code = _validate_current_member(group, member_id, group_instance_id)
+    if not error_code and generation_id != group.generation_id:
+        return IllegalGeneration.code
+    return error_code

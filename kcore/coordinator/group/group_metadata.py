@@ -1,0 +1,407 @@
+"""One group: its state machine, members and committed offsets."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import struct
+import threading
+import uuid
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple
+
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.member_metadata import (
+    JoinCallback,
+    JoinGroupMember,
+    JoinGroupResult,
+    MemberMetadata,
+    Protocols,
+    SyncGroupResult,
+)
+from kcore.errors import FencedInstanceId
+from kcore.purgatory.timer import TimerTask
+
+logger = logging.getLogger(__name__)
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class GroupState(enum.Enum):
+    """Values are the names that DescribeGroups and ListGroups show."""
+
+    EMPTY = "Empty"  # no members; lives on until its offsets expire, or has only offsets
+    PREPARING_REBALANCE = "PreparingRebalance"  # JoinGroups are parked until all members have come, or time is up
+    COMPLETING_REBALANCE = "CompletingRebalance"  # SyncGroups are parked until the leader's assignment is stored
+    STABLE = "Stable"  # every member can have its assignment
+    DEAD = "Dead"  # being removed or unloaded; whoever still holds it must look for the coordinator again
+
+
+#: State -> the states it may be entered from.  Source: GroupState.validPreviousStates, Kafka 3.9.
+VALID_PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.PREPARING_REBALANCE: frozenset({GroupState.STABLE, GroupState.COMPLETING_REBALANCE, GroupState.EMPTY}),
+    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
+    GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
+    GroupState.DEAD: frozenset(GroupState),
+}
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset.  Times in ms since the epoch; expire_timestamp only from clients that set a retention."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+    commit_timestamp: int = -1
+    expire_timestamp: int | None = None
+
+
+class CommittedOffset(NamedTuple):
+    """With the log offset of its record, which decides between two commits of one partition."""
+
+    append_offset: int
+    value: OffsetAndMetadata
+
+
+class GroupMetadata:
+    """Use as a context manager: inside it the group is locked, and every method but the constructor wants that.
+
+    What must not run under the lock (answers to clients, appends to the offsets topic) is handed to after_unlock().
+    Those actions run in the order they were handed in, one at a time, by whichever thread comes out of the lock while
+    nobody else runs them; so the records of a group reach the log in the order its state changed.
+    The lock is not reentrant.  Source: GroupMetadata, Kafka 3.9.
+    """
+
+    def __init__(self, group_id: str, time: Time, state: GroupState = GroupState.EMPTY) -> None:
+        self.group_id = group_id
+        self.state = state
+        self.state_timestamp: int | None = time.milliseconds()
+        self.generation_id = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.leader_id: str | None = None
+        self.subscribed_topics: frozenset[str] | None = None
+        self.members: dict[str, MemberMetadata] = {}
+        self.static_members: dict[str, str] = {}
+        #: Ids given out with MEMBER_ID_REQUIRED that have not come back yet, and when they are forgotten.
+        self.pending_members: dict[str, TimerTask] = {}
+        #: Members that have been told the generation but have not sent SyncGroup.
+        self.pending_sync_members: set[str] = set()
+        self.sync_task: TimerTask | None = None
+        self.join_task: TimerTask | None = None
+        #: While the first rebalance of an empty group is held open for more members: how long it still may be.
+        self.initial_delay_left_ms: float | None = None
+        self.new_member_added = False
+        self.num_awaiting_join = 0
+        self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        self.pending_offset_commits: dict[TopicPartition, OffsetAndMetadata] = {}
+        self._time = time
+        self._supported_protocols: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._actions: deque[Callable[[], None]] = deque()
+        self._running_actions = False
+
+    # -- the lock ----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> GroupMetadata:
+        self._lock.acquire()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        actions = self._actions
+        if not actions or self._running_actions:
+            self._lock.release()
+            return
+        self._running_actions = True
+        while actions:
+            action = actions.popleft()
+            self._lock.release()
+            try:
+                action()
+            except Exception:
+                logger.exception("group %s: an answer or append failed", self.group_id)
+            self._lock.acquire()
+        self._running_actions = False
+        self._lock.release()
+
+    def after_unlock(self, action: Callable[[], None]) -> None:
+        self._actions.append(action)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def transition_to(self, state: GroupState) -> None:
+        previous = VALID_PREVIOUS_STATES[state]
+        assert self.state in previous, f"group {self.group_id} cannot go from {self.state} to {state}"
+        self.state = state
+        self.state_timestamp = self._time.milliseconds()
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in VALID_PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
+
+    def init_next_generation(self) -> None:
+        """One generation on: Empty without members, else CompletingRebalance with the protocol most members like."""
+        self.generation_id += 1
+        self.pending_sync_members.clear()
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.transition_to(GroupState.COMPLETING_REBALANCE)
+        else:
+            self.protocol_name = None
+            self.transition_to(GroupState.EMPTY)
+        self.update_subscribed_topics()
+
+    # -- members -----------------------------------------------------------------------------------------------------
+
+    def add(self, member: MemberMetadata, callback: JoinCallback | None = None) -> None:
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._supported_protocols.update({name for name, _ in member.supported_protocols})
+        self._await_join(member, callback)
+        self.forget_pending(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Forget a member or a pending member; the first of the others leads if the leader goes."""
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._supported_protocols.subtract({name for name, _ in member.supported_protocols})
+            self._await_join(member, None)
+            if member.group_instance_id is not None:
+                self.static_members.pop(member.group_instance_id, None)
+            if member.heartbeat_task is not None:
+                member.heartbeat_task.cancel()
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.forget_pending(member_id)
+        self.pending_sync_members.discard(member_id)
+
+    def forget_pending(self, member_id: str) -> None:
+        task = self.pending_members.pop(member_id, None)
+        if task is not None:
+            task.cancel()
+
+    def update_member(
+        self,
+        member: MemberMetadata,
+        protocols: Protocols,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        callback: JoinCallback | None,
+    ) -> None:
+        self._supported_protocols.subtract({name for name, _ in member.supported_protocols})
+        member.supported_protocols = protocols
+        self._supported_protocols.update({name for name, _ in protocols})
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+        self._await_join(member, callback)
+
+    def _await_join(self, member: MemberMetadata, callback: JoinCallback | None) -> None:
+        self.num_awaiting_join += (callback is not None) - (member.awaiting_join is not None)
+        member.awaiting_join = callback
+
+    def answer_join(self, member: MemberMetadata, result: JoinGroupResult) -> None:
+        """Answer the parked JoinGroup of a member, if it has one."""
+        callback = member.awaiting_join
+        if callback is not None:
+            self._await_join(member, None)
+            self.after_unlock(lambda: callback(result))
+
+    def answer_sync(self, member: MemberMetadata, result: SyncGroupResult) -> bool:
+        """Answer the parked SyncGroup of a member; False if it has none."""
+        callback = member.awaiting_sync
+        if callback is None:
+            return False
+        member.awaiting_sync = None
+        self.after_unlock(lambda: callback(result))
+        return True
+
+    def replace_static_member(self, group_instance_id: str, old_member_id: str, new_member_id: str) -> MemberMetadata:
+        """Give a static member a new id; requests parked under the old one are fenced."""
+        member = self.members.pop(old_member_id)
+        self.answer_join(member, JoinGroupResult(FencedInstanceId.code, old_member_id))
+        self.answer_sync(member, SyncGroupResult(FencedInstanceId.code))
+        member.member_id = new_member_id
+        self.members[new_member_id] = member
+        if self.leader_id == old_member_id:
+            self.leader_id = new_member_id
+        self.static_members[group_instance_id] = new_member_id
+        return member
+
+    def is_leader(self, member_id: str) -> bool:
+        return self.leader_id == member_id
+
+    def maybe_elect_new_joined_leader(self) -> bool:
+        """Whether a member that has rejoined leads, after electing one if need be; False also for an empty group."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].awaiting_join is not None:
+            return True
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                logger.info("group %s: leader %s did not rejoin, now %s", self.group_id, self.leader_id, member)
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        return len(self.members) <= self.num_awaiting_join and not self.pending_members
+
+    def not_yet_rejoined_members(self) -> list[MemberMetadata]:
+        return [member for member in self.members.values() if member.awaiting_join is None]
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest of all members'."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def generate_member_id(self, client_id: str, group_instance_id: str | None) -> str:
+        return f"{client_id if group_instance_id is None else group_instance_id}-{uuid.uuid4()}"
+
+    def current_member_metadata(self) -> list[JoinGroupMember]:
+        """Every member with its metadata for the chosen protocol: what the leader assigns by."""
+        protocol = self.protocol_name
+        assert protocol is not None, f"group {self.group_id} has no protocol in state {self.state}"
+        return [
+            JoinGroupMember(member.member_id, member.group_instance_id, member.metadata(protocol))
+            for member in self.members.values()
+        ]
+
+    # -- protocols ---------------------------------------------------------------------------------------------------
+
+    def select_protocol(self) -> str:
+        """Of the protocols that all members support, the one that most prefer; between equals, the first voted for."""
+        size = len(self.members)
+        candidates = {name for name, count in self._supported_protocols.items() if count == size}
+        return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
+
+    def supports_protocols(self, protocol_type: str, protocols: Collection[str]) -> bool:
+        """Whether a member with these protocols could be in the group."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type and protocols)
+        size = len(self.members)
+        return protocol_type == self.protocol_type and any(
+            self._supported_protocols[name] == size for name in protocols
+        )
+
+    def is_subscribed_to_topic(self, topic: str) -> bool:
+        """True also when the members' subscriptions are not known."""
+        return self.subscribed_topics is None or topic in self.subscribed_topics
+
+    def update_subscribed_topics(self) -> None:
+        """After the members or the protocol have changed."""
+        self.subscribed_topics = self._compute_subscribed_topics()
+
+    def _compute_subscribed_topics(self) -> frozenset[str] | None:
+        """Topics of all members' ConsumerProtocol subscriptions; None where they are not known."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        if not self.members:
+            return frozenset()
+        if self.protocol_name is None:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            try:
+                topics.update(_subscription_topics(member.metadata(self.protocol_name)))
+            except (struct.error, ValueError) as error:
+                logger.warning("group %s: %s has an unreadable subscription: %s", self.group_id, member, error)
+                return None
+        return frozenset(topics)
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def prepare_offset_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        """A commit is on its way to the log."""
+        self.pending_offset_commits.update(offsets)
+
+    def complete_offset_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], append_offset: int) -> None:
+        """It is in the log at append_offset; a later record of the same partition wins over an earlier one."""
+        for topic_partition, value in offsets.items():
+            known = self.offsets.get(topic_partition)
+            # Deleted meanwhile when it is no longer pending at all.
+            if topic_partition in self.pending_offset_commits and (
+                known is None or known.append_offset < append_offset
+            ):
+                self.offsets[topic_partition] = CommittedOffset(append_offset, value)
+        self.fail_offset_commit(offsets)
+
+    def fail_offset_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata]) -> None:
+        """It is no longer on its way; a newer commit of the same partition may be."""
+        for topic_partition, value in offsets.items():
+            if self.pending_offset_commits.get(topic_partition) is value:
+                del self.pending_offset_commits[topic_partition]
+
+    def remove_offsets(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Forget them; the ones that were there."""
+        removed = []
+        for topic_partition in topic_partitions:
+            self.pending_offset_commits.pop(topic_partition, None)
+            if self.offsets.pop(topic_partition, None) is not None:
+                removed.append(topic_partition)
+        return removed
+
+    def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
+        """Offsets that nobody uses and whose time is over.
+
+        An empty group's count from when it became empty, a stable consumer group's unsubscribed topics and a group of
+        simple consumers from the commit; no others expire.  Source: GroupMetadata.removeExpiredOffsets (KIP-211).
+        """
+        subscribed: frozenset[str] = frozenset()
+        empty_since: int | None = None
+        if self.protocol_type is not None:
+            if self.state is GroupState.EMPTY:
+                empty_since = self.state_timestamp
+            elif (
+                self.protocol_type == CONSUMER_PROTOCOL_TYPE
+                and self.state is GroupState.STABLE
+                and self.subscribed_topics is not None
+            ):
+                subscribed = self.subscribed_topics
+            else:
+                return []
+        expired = []
+        for topic_partition, (_, value) in self.offsets.items():
+            if topic_partition.topic in subscribed or topic_partition in self.pending_offset_commits:
+                continue
+            expires = value.expire_timestamp
+            if expires is None:
+                expires = (value.commit_timestamp if empty_since is None else empty_since) + retention_ms
+            if now_ms >= expires:
+                expired.append(topic_partition)
+        return expired
+
+    @property
+    def has_offsets(self) -> bool:
+        return bool(self.offsets or self.pending_offset_commits)
+
+    def __repr__(self) -> str:
+        return f"GroupMetadata({self.group_id}, {self.state.value}, generation={self.generation_id})"
+
+
+def _subscription_topics(metadata: bytes) -> list[str]:
+    """The topics of a ConsumerProtocol subscription: int16 version, then an array of strings; the rest is not ours.
+
+    Raises struct.error or ValueError for anything that is no subscription.
+    """
+    version, count = struct.unpack_from(">hi", metadata)
+    if version < 0 or not 0 <= count <= len(metadata):
+        raise ValueError(f"version {version} with {count} topics in {len(metadata)} bytes")
+    topics = []
+    position = 6
+    for _ in range(count):
+        (length,) = struct.unpack_from(">h", metadata, position)
+        position += 2
+        if not 0 <= length <= len(metadata) - position:
+            raise ValueError(f"topic of {length} bytes at {position} of {len(metadata)}")
+        topics.append(metadata[position : position + length].decode())
+        position += length
+    return topics

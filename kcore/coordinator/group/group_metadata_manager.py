@@ -1,0 +1,517 @@
+"""The groups this broker coordinates, and their records in __consumer_offsets."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import NamedTuple
+
+from kcore.common.scheduler import ScheduledTask, Scheduler
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, GroupState, OffsetAndMetadata
+from kcore.coordinator.group.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    MemberValue,
+    OffsetCommitKey,
+    group_metadata_key,
+    group_metadata_value,
+    offset_commit_key,
+    offset_commit_value,
+    read_group_metadata_value,
+    read_key,
+    read_offset_commit_value,
+)
+from kcore.coordinator.group.member_metadata import MemberMetadata
+from kcore.errors import (
+    NONE,
+    ApiError,
+    CoordinatorNotAvailable,
+    CorruptMessage,
+    InvalidCommitOffsetSize,
+    InvalidFetchSize,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    OffsetMetadataTooLarge,
+    RebalanceInProgress,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnstableOffsetCommit,
+)
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch import RecordBatch
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.replica.delayed_produce import ProducePartitionStatus
+from kcore.replica.replica_manager import GROUP_METADATA_TOPIC, ReplicaManager
+
+logger = logging.getLogger(__name__)
+
+INVALID_OFFSET = -1
+
+#: What a failed append of an offsets record means to a group's client.
+#: Source: GroupMetadataManager.storeGroup and maybeConvertOffsetCommitError, Kafka 3.9.
+_APPEND_ERRORS: dict[type[ApiError], type[ApiError]] = {
+    UnknownTopicOrPartition: CoordinatorNotAvailable,
+    NotEnoughReplicas: CoordinatorNotAvailable,
+    NotEnoughReplicasAfterAppend: CoordinatorNotAvailable,
+    NotLeaderOrFollower: NotCoordinator,
+    KafkaStorageError: NotCoordinator,
+}
+_TOO_LARGE = (MessageTooLarge, RecordListTooLarge, InvalidFetchSize)
+
+
+class OffsetFetchResult(NamedTuple):
+    """A committed offset; offset -1 and leader epoch -1 where there is none."""
+
+    offset: int = INVALID_OFFSET
+    leader_epoch: int = -1
+    metadata: str = ""
+    error_code: int = NONE
+
+
+class _Loaded:
+    """What reading one partition of the offsets topic has found so far."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, GroupMetadataValue] = {}
+        self.offsets: dict[OffsetCommitKey, CommittedOffset] = {}
+        #: By producer id: commits inside a transaction whose end has not been read yet.
+        self.open_transactions: dict[int, dict[OffsetCommitKey, CommittedOffset | None]] = {}
+
+
+class GroupMetadataManager:
+    """Thread-safe.  A partition of the offsets topic is loading, then owned, until it is removed; groups live in one
+    dict for all partitions.  Order of locks: a group's, then the partition lock; appends happen under neither.
+    Source: GroupMetadataManager, Kafka 3.9.
+    """
+
+    def __init__(self, config: GroupConfig, replica_manager: ReplicaManager, scheduler: Scheduler, time: Time) -> None:
+        self._config = config
+        self._replica_manager = replica_manager
+        self._scheduler = scheduler
+        self._time = time
+        self._groups: dict[str, GroupMetadata] = {}
+        self._partition_lock = threading.Lock()
+        #: Partition -> coordinator epoch (the leader epoch of the offsets partition).
+        self._loading: dict[int, int] = {}
+        self._owned: dict[int, int] = {}
+        self._expiration_task: ScheduledTask | None = None
+        self.partition_for = lru_cache(maxsize=10_000)(self._partition_for)
+
+    def startup(self) -> None:
+        interval_ms = self._config.offsets_retention_check_interval_ms
+        self._expiration_task = self._scheduler.schedule(
+            "delete-expired-group-metadata", self.cleanup_expired_offsets, interval_ms, interval_ms
+        )
+
+    def shutdown(self) -> None:
+        if self._expiration_task is not None:
+            self._expiration_task.cancel()
+
+    def _partition_for(self, group_id: str) -> int:
+        """The partition of the offsets topic that holds a group's records."""
+        return java_abs(java_string_hash(group_id)) % self._config.offsets_topic_num_partitions
+
+    def is_group_local(self, group_id: str) -> bool:
+        return self.partition_for(group_id) in self._owned
+
+    def is_group_loading(self, group_id: str) -> bool:
+        return self.partition_for(group_id) in self._loading
+
+    @property
+    def is_loading(self) -> bool:
+        return bool(self._loading)
+
+    def groups(self) -> list[GroupMetadata]:
+        return list(self._groups.values())
+
+    def get_group(self, group_id: str) -> GroupMetadata | None:
+        return self._groups.get(group_id)
+
+    def get_or_create_group(self, group_id: str) -> GroupMetadata:
+        group = self._groups.get(group_id)
+        if group is None:
+            group = self._groups.setdefault(group_id, GroupMetadata(group_id, self._time))
+        return group
+
+    def remove_group(self, group: GroupMetadata) -> None:
+        if self._groups.get(group.group_id) is group:
+            del self._groups[group.group_id]
+
+    # -- storing -----------------------------------------------------------------------------------------------------
+
+    def store_group(self, group: GroupMetadata, assignments: dict[str, bytes], callback: Callable[[int], None]) -> None:
+        """Under the group's lock: write its metadata as they are now; callback(error code) runs without the lock."""
+        protocol = group.protocol_name
+        value = GroupMetadataValue(
+            group.protocol_type or "",
+            group.generation_id,
+            protocol,
+            group.leader_id,
+            -1 if group.state_timestamp is None else group.state_timestamp,
+            [
+                MemberValue(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.rebalance_timeout_ms,
+                    member.session_timeout_ms,
+                    member.metadata(protocol),
+                    assignments[member.member_id],
+                )
+                for member in group.members.values()
+                if protocol is not None
+            ],
+        )
+        now_ms = self._time.milliseconds()
+        builder = RecordBatchBuilder()
+        builder.append(group_metadata_value(value), group_metadata_key(group.group_id), timestamp=now_ms)
+
+        def appended(status: ProducePartitionStatus) -> None:
+            error = status.error
+            if error is None:
+                callback(NONE)
+                return
+            logger.warning("group %s: storing generation %d failed: %s", group.group_id, value.generation_id, error)
+            if isinstance(error, RequestTimedOut):
+                callback(RebalanceInProgress.code)
+            elif isinstance(error, _TOO_LARGE):
+                callback(UnknownServerError.code)
+            else:
+                callback(_APPEND_ERRORS.get(type(error), type(error)).code)
+
+        self._append_after_unlock(group, builder.build(), appended)
+
+    def store_offsets(
+        self,
+        group: GroupMetadata,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        callback: Callable[[dict[TopicPartition, int]], None],
+    ) -> None:
+        """Under the group's lock: write the offsets, then make them the committed ones.
+
+        callback({partition: error code}) runs without the lock.  A partition whose metadata string is longer than
+        offset.metadata.max.bytes is left out with OFFSET_METADATA_TOO_LARGE.
+        """
+        group_id = group.group_id
+        now_ms = self._time.milliseconds()
+        results: dict[TopicPartition, int] = {}
+        accepted: dict[TopicPartition, OffsetAndMetadata] = {}
+        builder = RecordBatchBuilder()
+        for topic_partition, value in offsets.items():
+            if len(value.metadata) > self._config.offset_metadata_max_bytes:
+                results[topic_partition] = OffsetMetadataTooLarge.code
+                continue
+            try:
+                data = offset_commit_value(value)
+            except ValueError:
+                results[topic_partition] = OffsetMetadataTooLarge.code
+                continue
+            builder.append(data, offset_commit_key(group_id, topic_partition), timestamp=now_ms)
+            accepted[topic_partition] = value
+        if not accepted:
+            group.after_unlock(lambda: callback(results))
+            return
+
+        def appended(status: ProducePartitionStatus) -> None:
+            error = status.error
+            with group:
+                if error is None:
+                    group.complete_offset_commit(accepted, status.base_offset)
+                    error_code = NONE
+                else:
+                    group.fail_offset_commit(accepted)
+                    logger.warning("group %s: committing offsets failed: %s", group_id, error)
+                    if isinstance(error, _TOO_LARGE):
+                        error_code = InvalidCommitOffsetSize.code
+                    else:
+                        error_code = _APPEND_ERRORS.get(type(error), type(error)).code
+            results.update(dict.fromkeys(accepted, error_code))
+            callback(results)
+
+        group.prepare_offset_commit(accepted)
+        self._append_after_unlock(group, builder.build(), appended)
+
+    def _append_after_unlock(
+        self, group: GroupMetadata, batch: bytearray, appended: Callable[[ProducePartitionStatus], None]
+    ) -> None:
+        topic_partition = TopicPartition(GROUP_METADATA_TOPIC, self.partition_for(group.group_id))
+
+        def append() -> None:
+            self._replica_manager.append_records(
+                self._config.offsets_commit_timeout_ms,
+                -1,
+                True,
+                AppendOrigin.COORDINATOR,
+                {topic_partition: batch},
+                lambda statuses: appended(statuses[topic_partition]),
+            )
+
+        group.after_unlock(append)
+
+    # -- fetching ----------------------------------------------------------------------------------------------------
+
+    def get_offsets(
+        self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool
+    ) -> dict[TopicPartition, OffsetFetchResult]:
+        """Committed offsets, of all partitions that have one for None.
+
+        With require_stable a partition whose commit is on its way to the log answers UNSTABLE_OFFSET_COMMIT.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            return {topic_partition: OffsetFetchResult() for topic_partition in topic_partitions or ()}
+        results = {}
+        with group:
+            dead = group.state is GroupState.DEAD
+            if topic_partitions is None:
+                topic_partitions = [] if dead else list(group.offsets)
+            for topic_partition in topic_partitions:
+                committed = None if dead else group.offsets.get(topic_partition)
+                if require_stable and not dead and topic_partition in group.pending_offset_commits:
+                    results[topic_partition] = OffsetFetchResult(error_code=UnstableOffsetCommit.code)
+                elif committed is None:
+                    results[topic_partition] = OffsetFetchResult()
+                else:
+                    value = committed.value
+                    results[topic_partition] = OffsetFetchResult(value.offset, value.leader_epoch, value.metadata)
+        return results
+
+    # -- removing ----------------------------------------------------------------------------------------------------
+
+    def cleanup_expired_offsets(self) -> None:
+        """Remove offsets whose time is over, and groups that have nothing left."""
+        now_ms = self._time.milliseconds()
+        retention_ms = self._config.offsets_retention_minutes * 60_000
+        removed = sum(
+            self.remove_offsets(group, lambda group: group.expired_offsets(now_ms, retention_ms))
+            for group in self.groups()
+        )
+        if removed:
+            logger.info("%d committed offsets expired", removed)
+
+    def remove_offsets(self, group: GroupMetadata, choose: Callable[[GroupMetadata], Iterable[TopicPartition]]) -> int:
+        """Remove the offsets that choose(group) names, with tombstones; how many there were.
+
+        An empty group that has none left is removed too, and so is a group that is Dead already.  Nobody waits for
+        the tombstones: one that is lost is written again, since the offset or group will come back and expire again.
+        """
+        with group:
+            removed = group.remove_offsets(list(choose(group)))
+            if group.state is GroupState.EMPTY and not group.has_offsets:
+                group.transition_to(GroupState.DEAD)
+            builder = RecordBatchBuilder()
+            now_ms = self._time.milliseconds()
+            for topic_partition in removed:
+                builder.append(None, offset_commit_key(group.group_id, topic_partition), timestamp=now_ms)
+            if group.state is GroupState.DEAD:
+                self.remove_group(group)
+                # A group that never had a generation has no record to bury.
+                if group.generation_id > 0:
+                    builder.append(None, group_metadata_key(group.group_id), timestamp=now_ms)
+            if len(builder):
+                self._append_after_unlock(group, builder.build(), self._tombstones_appended)
+        return len(removed)
+
+    @staticmethod
+    def _tombstones_appended(status: ProducePartitionStatus) -> None:
+        if status.error is not None:
+            logger.warning("tombstones of a group were not stored: %s", status.error)
+
+    # -- loading and unloading ---------------------------------------------------------------------------------------
+
+    def load_partition(self, partition: int, epoch: int, on_loaded: Callable[[GroupMetadata], None]) -> None:
+        """Begin to coordinate the groups of a partition that this broker leads since epoch.
+
+        Until its records have been read, on the scheduler, its groups answer COORDINATOR_LOAD_IN_PROGRESS; a partition
+        without records is owned at once.  on_loaded(group) runs under each group's lock, before requests can reach it.
+        """
+        with self._partition_lock:
+            if epoch < max(self._loading.get(partition, -1), self._owned.get(partition, -1)):
+                return
+            if partition in self._owned:
+                # Led before and still: what is in memory is newer than anything that could be read.
+                self._owned[partition] = epoch
+                return
+            replica = self._replica_manager.get_partition(TopicPartition(GROUP_METADATA_TOPIC, partition))
+            if replica is not None and replica.log.log_start_offset == replica.log.log_end_offset:
+                self._loading.pop(partition, None)
+                self._owned[partition] = epoch
+                return
+            already_loading = partition in self._loading
+            self._loading[partition] = epoch
+        if not already_loading:
+            self._scheduler.schedule(
+                f"load-{GROUP_METADATA_TOPIC}-{partition}", lambda: self._load(partition, on_loaded), 0
+            )
+
+    def _load(self, partition: int, on_loaded: Callable[[GroupMetadata], None]) -> None:
+        topic_partition = TopicPartition(GROUP_METADATA_TOPIC, partition)
+        started_ms = self._time.hi_res_clock_ms()
+        loaded = _Loaded()
+        try:
+            self._read_partition(topic_partition, loaded)
+        except Exception:
+            # As Kafka: what was read counts, so that one bad place does not take all groups of the partition away.
+            logger.exception("%s: reading the groups stopped by an error", topic_partition)
+        groups = self._build_groups(loaded)
+        with self._partition_lock:
+            if partition not in self._loading:
+                return  # resigned meanwhile
+            for group in groups:
+                self._groups[group.group_id] = group
+        for group in groups:
+            with group:
+                on_loaded(group)
+        with self._partition_lock:
+            # Not there if resigned meanwhile; then the groups are gone again, too.
+            if partition in self._loading:
+                self._owned[partition] = self._loading.pop(partition)
+        logger.info(
+            "%s: loaded %d groups and %d offsets in %.0f ms",
+            topic_partition,
+            len(groups),
+            len(loaded.offsets),
+            self._time.hi_res_clock_ms() - started_ms,
+        )
+
+    def _read_partition(self, topic_partition: TopicPartition, loaded: _Loaded) -> None:
+        replica = self._replica_manager.get_partition(topic_partition)
+        if replica is None:
+            logger.warning("%s: no log to load groups from", topic_partition)
+            return
+        log = replica.log
+        offset = log.log_start_offset
+        while offset < log.log_end_offset and topic_partition.partition in self._loading:
+            fetched = log.read(offset, self._config.offsets_load_buffer_size, FetchIsolation.LOG_END, True)
+            records = fetched.records
+            if not isinstance(records, MemoryRecords):
+                records = records.memory_records()
+            if not records:
+                return
+            for batch in records.batches:
+                self._read_batch(topic_partition, batch, loaded)
+                offset = batch.next_offset
+
+    def _read_batch(self, topic_partition: TopicPartition, batch: RecordBatch, loaded: _Loaded) -> None:
+        if batch.is_control:
+            self._end_transaction(batch, loaded)
+            return
+        offsets: dict[OffsetCommitKey, CommittedOffset | None] | None = None
+        if batch.is_transactional:
+            offsets = loaded.open_transactions.setdefault(batch.producer_id, {})
+        for record in batch:
+            try:
+                key = read_key(record.key or b"")
+                if isinstance(key, GroupMetadataKey):
+                    if record.value is None:
+                        loaded.groups.pop(key.group_id, None)
+                    else:
+                        loaded.groups[key.group_id] = read_group_metadata_value(record.value)
+                elif isinstance(key, OffsetCommitKey):
+                    committed = None
+                    if record.value is not None:
+                        committed = CommittedOffset(batch.base_offset, read_offset_commit_value(record.value))
+                    if offsets is not None:
+                        offsets[key] = committed
+                    elif committed is not None:
+                        loaded.offsets[key] = committed
+                    else:
+                        loaded.offsets.pop(key, None)
+                else:
+                    logger.warning("%s: offset %d has a key of unknown version", topic_partition, record.offset)
+            except CorruptMessage as error:
+                logger.error("%s: offset %d skipped: %s", topic_partition, record.offset, error)
+
+    @staticmethod
+    def _end_transaction(batch: RecordBatch, loaded: _Loaded) -> None:
+        offsets = loaded.open_transactions.pop(batch.producer_id, {})
+        # The marker's key is int16 version, int16 type; 1 is COMMIT.
+        committed = any((record.key or b"")[2:4] == b"\x00\x01" for record in batch)
+        if not committed:
+            return
+        for key, value in offsets.items():
+            known = loaded.offsets.get(key)
+            if value is None:
+                loaded.offsets.pop(key, None)
+            elif known is None or known.append_offset < value.append_offset:
+                loaded.offsets[key] = value
+
+    def _build_groups(self, loaded: _Loaded) -> list[GroupMetadata]:
+        """Groups as their last record left them, and an empty one for each that has only offsets.
+
+        Commits of transactions still open are not committed, so nobody may see them.
+        """
+        groups: dict[str, GroupMetadata] = {}
+        for group_id, value in loaded.groups.items():
+            state = GroupState.STABLE if value.members else GroupState.EMPTY
+            group = groups[group_id] = GroupMetadata(group_id, self._time, state)
+            group.generation_id = value.generation_id
+            group.protocol_type = value.protocol_type or None
+            group.protocol_name = (value.protocol_name or "") if value.members else value.protocol_name
+            if any(member.member_id == value.leader_id for member in value.members):
+                group.leader_id = value.leader_id
+            group.state_timestamp = None if value.state_timestamp == -1 else value.state_timestamp
+            for member in value.members:
+                group.add(
+                    MemberMetadata(
+                        member.member_id,
+                        member.group_instance_id,
+                        member.client_id,
+                        member.client_host,
+                        member.rebalance_timeout_ms,
+                        member.session_timeout_ms,
+                        value.protocol_type,
+                        [(value.protocol_name or "", member.subscription)],
+                        member.assignment,
+                    )
+                )
+            group.update_subscribed_topics()
+        for (group_id, topic_partition), committed in loaded.offsets.items():
+            owner = groups.get(group_id)
+            if owner is None:
+                owner = groups[group_id] = GroupMetadata(group_id, self._time)
+            owner.offsets[topic_partition] = committed
+        return list(groups.values())
+
+    def unload_partition(self, partition: int, epoch: int | None, on_unloaded: Callable[[GroupMetadata], None]) -> None:
+        """Stop coordinating a partition's groups; on_unloaded(group) runs under each group's lock.
+
+        epoch is the one since which another broker leads, None when the partition is gone.
+        """
+        with self._partition_lock:
+            if epoch is not None and epoch < max(self._loading.get(partition, -1), self._owned.get(partition, -1)):
+                return
+            self._loading.pop(partition, None)
+            self._owned.pop(partition, None)
+        for group in self.groups():
+            if self.partition_for(group.group_id) == partition:
+                with group:
+                    on_unloaded(group)
+                    self.remove_group(group)
+
+
+def java_string_hash(text: str) -> int:
+    """String.hashCode of Java: over UTF-16 code units, as a signed 32-bit number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for i in range(0, len(units), 2):
+        value = (31 * value + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def java_abs(value: int) -> int:
+    """Utils.abs of Kafka: 0 for the one value that has no positive twin in 32 bits."""
+    return 0 if value == -(1 << 31) else abs(value)

@@ -1,0 +1,244 @@
+"""The records of __consumer_offsets, byte for byte as Kafka writes and reads them.
+
+Every key and value begins with an int16 version.  Keys: 0 and 1 are an offset commit (group, topic, int32 partition),
+2 a group's metadata (group).  Values: versions below in the functions; version 4 of both is the flexible encoding
+(compact strings, tagged fields).  We write offset commits as version 3 (1 when they carry an expiry) and group
+metadata as version 3, as Kafka does.  A null value is a tombstone.
+Source: OffsetCommitKey/Value.json, GroupMetadataKey/Value.json, Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.errors import CorruptMessage
+
+
+class OffsetCommitKey(NamedTuple):
+    group_id: str
+    topic_partition: TopicPartition
+
+
+class GroupMetadataKey(NamedTuple):
+    group_id: str
+
+
+class MemberValue(NamedTuple):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupMetadataValue(NamedTuple):
+    """state_timestamp: ms since the epoch, -1 where the version has none."""
+
+    protocol_type: str
+    generation_id: int
+    protocol_name: str | None
+    leader_id: str | None
+    state_timestamp: int
+    members: list[MemberValue]
+
+
+def _string(value: str) -> bytes:
+    data = value.encode()
+    if len(data) > 0x7FFF:
+        # Ids and names arrive in strings of the same limit; only a metadata string of 3-byte characters can get here.
+        raise ValueError(f"string of {len(data)} bytes in a record that can hold {0x7FFF}")
+    return struct.pack(">h", len(data)) + data
+
+
+def _nullable_string(value: str | None) -> bytes:
+    return b"\xff\xff" if value is None else _string(value)
+
+
+def _bytes(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+def offset_commit_key(group_id: str, topic_partition: TopicPartition) -> bytes:
+    return (
+        b"\x00\x01" + _string(group_id) + _string(topic_partition.topic) + struct.pack(">i", topic_partition.partition)
+    )
+
+
+def offset_commit_value(value: OffsetAndMetadata) -> bytes:
+    """Raises ValueError for metadata of more than 32767 bytes."""
+    metadata = _string(value.metadata)
+    if value.expire_timestamp is not None:
+        return (
+            struct.pack(">hq", 1, value.offset)
+            + metadata
+            + struct.pack(">qq", value.commit_timestamp, value.expire_timestamp)
+        )
+    return (
+        struct.pack(">hqi", 3, value.offset, value.leader_epoch) + metadata + struct.pack(">q", value.commit_timestamp)
+    )
+
+
+def group_metadata_key(group_id: str) -> bytes:
+    return b"\x00\x02" + _string(group_id)
+
+
+def group_metadata_value(value: GroupMetadataValue) -> bytes:
+    parts = [
+        b"\x00\x03",
+        _string(value.protocol_type),
+        struct.pack(">i", value.generation_id),
+        _nullable_string(value.protocol_name),
+        _nullable_string(value.leader_id),
+        struct.pack(">qi", value.state_timestamp, len(value.members)),
+    ]
+    for member in value.members:
+        parts += (
+            _string(member.member_id),
+            _nullable_string(member.group_instance_id),
+            _string(member.client_id),
+            _string(member.client_host),
+            struct.pack(">ii", member.rebalance_timeout_ms, member.session_timeout_ms),
+            _bytes(member.subscription),
+            _bytes(member.assignment),
+        )
+    return b"".join(parts)
+
+
+class _Reader:
+    """A bounded cursor over one key or value; everything it finds wrong is CorruptMessage."""
+
+    def __init__(self, data: bytes, what: str) -> None:
+        self._data = data
+        self._what = what
+        self._position = 0
+        self.version = self.int16()
+        self.flexible = False
+
+    def _take(self, size: int) -> bytes:
+        position = self._position
+        if size < 0 or size > len(self._data) - position:
+            raise CorruptMessage(f"{self._what}: {size} bytes wanted at {position} of {len(self._data)}")
+        self._position = position + size
+        return self._data[position : position + size]
+
+    def int16(self) -> int:
+        return int.from_bytes(self._take(2), "big", signed=True)
+
+    def int32(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def int64(self) -> int:
+        return int.from_bytes(self._take(8), "big", signed=True)
+
+    def _unsigned_varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise CorruptMessage(f"{self._what}: varint too long before {self._position}")
+
+    def array_length(self) -> int:
+        """Of an array whose elements take at least one byte each; -1 for null."""
+        count = self._unsigned_varint() - 1 if self.flexible else self.int32()
+        if count > len(self._data) - self._position:
+            raise CorruptMessage(f"{self._what}: {count} elements at {self._position} of {len(self._data)}")
+        return count
+
+    def bytes(self) -> bytes:
+        return self._take(self._unsigned_varint() - 1 if self.flexible else self.int32())
+
+    def nullable_string(self) -> str | None:
+        length = self._unsigned_varint() - 1 if self.flexible else self.int16()
+        if length == -1:
+            return None
+        try:
+            return self._take(length).decode()
+        except UnicodeDecodeError as error:
+            raise CorruptMessage(f"{self._what}: {error} before {self._position}") from error
+
+    def string(self) -> str:
+        value = self.nullable_string()
+        if value is None:
+            raise CorruptMessage(f"{self._what}: null string before {self._position}")
+        return value
+
+    def tagged_fields(self) -> None:
+        """Skip them; newer writers may know more than we do."""
+        if self.flexible:
+            for _ in range(self._unsigned_varint()):
+                self._unsigned_varint()
+                self._take(self._unsigned_varint())
+
+
+def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
+    """None for a key of an unknown version, which a newer broker may have left.  Raises CorruptMessage."""
+    reader = _Reader(data, "group record key")
+    if reader.version in (0, 1):
+        return OffsetCommitKey(reader.string(), TopicPartition(reader.string(), reader.int32()))
+    if reader.version == 2:
+        return GroupMetadataKey(reader.string())
+    return None
+
+
+def read_offset_commit_value(data: bytes) -> OffsetAndMetadata:
+    """Versions 0..4.  Raises CorruptMessage, also for an unknown version: guessing would lose the position."""
+    reader = _Reader(data, "offset commit")
+    version = reader.version
+    if not 0 <= version <= 4:
+        raise CorruptMessage(f"offset commit: unknown version {version}")
+    reader.flexible = version >= 4
+    offset = reader.int64()
+    leader_epoch = reader.int32() if version >= 3 else -1
+    metadata = reader.string()
+    commit_timestamp = reader.int64()
+    expire_timestamp = reader.int64() if version == 1 else -1
+    reader.tagged_fields()
+    return OffsetAndMetadata(
+        offset, metadata, leader_epoch, commit_timestamp, None if expire_timestamp == -1 else expire_timestamp
+    )
+
+
+def read_group_metadata_value(data: bytes) -> GroupMetadataValue:
+    """Versions 0..4.  Raises CorruptMessage, also for an unknown version."""
+    reader = _Reader(data, "group metadata")
+    version = reader.version
+    if not 0 <= version <= 4:
+        raise CorruptMessage(f"group metadata: unknown version {version}")
+    reader.flexible = version >= 4
+    protocol_type = reader.string()
+    generation_id = reader.int32()
+    protocol_name = reader.nullable_string()
+    leader_id = reader.nullable_string()
+    state_timestamp = reader.int64() if version >= 2 else -1
+    members = []
+    for _ in range(reader.array_length()):
+        member_id = reader.string()
+        group_instance_id = reader.nullable_string() if version >= 3 else None
+        client_id, client_host = reader.string(), reader.string()
+        rebalance_timeout_ms = reader.int32() if version >= 1 else -1
+        session_timeout_ms = reader.int32()
+        subscription, assignment = reader.bytes(), reader.bytes()
+        reader.tagged_fields()
+        members.append(
+            MemberValue(
+                member_id,
+                group_instance_id,
+                client_id,
+                client_host,
+                # Before version 1 the session timeout was the rebalance timeout too.
+                rebalance_timeout_ms if version >= 1 else session_timeout_ms,
+                session_timeout_ms,
+                subscription,
+                assignment,
+            )
+        )
+    reader.tagged_fields()
+    return GroupMetadataValue(protocol_type, generation_id, protocol_name, leader_id, state_timestamp, members)

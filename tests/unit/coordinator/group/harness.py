@@ -1,0 +1,199 @@
+"""A coordinator on MockTime over an offsets topic in memory."""
+
+import struct
+from types import SimpleNamespace
+
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_coordinator import GroupCoordinator
+from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.log.log_offset_metadata import FetchDataInfo, LogOffsetMetadata
+from kcore.purgatory.timer import Timer
+from kcore.record.memory_records import MemoryRecords
+from kcore.replica.delayed_produce import ProducePartitionStatus
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+
+class MemoryLog:
+    """As much of a log as the coordinator uses: batches one after the other, offsets assigned."""
+
+    def __init__(self):
+        self.log_start_offset = self.log_end_offset = 0
+        self.batches = []
+
+    def append(self, batch):
+        records = MemoryRecords(bytes(batch))
+        assert len(records) == 1
+        base_offset = self.log_end_offset
+        self.batches.append((base_offset, struct.pack(">q", base_offset) + bytes(batch)[8:]))
+        self.log_end_offset += records.last_offset + 1
+        return base_offset
+
+    def read(self, start_offset, max_length, isolation, min_one_message):
+        rest = [data for base_offset, data in self.batches if base_offset >= start_offset]
+        # One batch at a time: the reader has to loop.
+        return FetchDataInfo(LogOffsetMetadata(start_offset), MemoryRecords(rest[0] if rest else b""))
+
+    def records(self):
+        return [record for _, data in self.batches for record in MemoryRecords(data).records()]
+
+
+class MemoryReplicaManager:
+    """Appends at once, unless `held` is a list (then they wait in it) or `error` is set (then they fail)."""
+
+    def __init__(self):
+        self.logs = {}
+        self.error = None
+        self.held = None
+
+    def get_partition(self, topic_partition):
+        assert topic_partition.topic == OFFSETS_TOPIC
+        return SimpleNamespace(log=self.logs.setdefault(topic_partition.partition, MemoryLog()))
+
+    def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, response_callback):
+        assert (required_acks, internal_topics_allowed) == (-1, True)
+        if self.held is not None:
+            self.held.append(lambda: self._append(entries, response_callback))
+        else:
+            self._append(entries, response_callback)
+
+    def _append(self, entries, response_callback):
+        statuses = {}
+        for topic_partition, batch in entries.items():
+            if self.error is not None:
+                statuses[topic_partition] = ProducePartitionStatus(self.error)
+            else:
+                base_offset = self.get_partition(topic_partition).log.append(batch)
+                statuses[topic_partition] = ProducePartitionStatus(None, base_offset)
+        response_callback(statuses)
+
+    def release(self):
+        held, self.held = self.held, None
+        for append in held:
+            append()
+
+
+class Answer:
+    """The callback of a request; .result is None until it is answered, and it must be answered once."""
+
+    def __init__(self):
+        self.result = None
+
+    def __call__(self, result):
+        assert self.result is None, f"answered twice: {self.result}, then {result}"
+        self.result = result
+
+    def __getattr__(self, name):
+        assert self.result is not None, f"not answered yet, so no {name}"
+        return getattr(self.result, name)
+
+    @property
+    def waits(self):
+        return self.result is None
+
+
+class Harness:
+    def __init__(self, replica_manager=None, partitions=None, **config):
+        config.setdefault("offsets_topic_num_partitions", 4)
+        self.config = GroupConfig(**config)
+        self.time = MockTime()
+        self.timer = Timer(self.time)
+        self.scheduler = MockScheduler(self.time)
+        self.replica_manager = replica_manager or MemoryReplicaManager()
+        self.coordinator = GroupCoordinator(0, self.replica_manager, self.config, self.time, self.scheduler, self.timer)
+        self.coordinator.startup()
+        for partition in range(self.config.offsets_topic_num_partitions) if partitions is None else partitions:
+            self.coordinator.on_election(partition, 0)
+
+    def advance(self, ms):
+        self.time.sleep(ms)
+        self.timer.advance()
+        self.scheduler.tick()
+
+    def group(self, group_id="g"):
+        return self.coordinator.manager.get_group(group_id)
+
+    def state(self, group_id="g"):
+        return self.coordinator.describe_group(group_id).state
+
+    def records(self, group_id="g"):
+        return self.replica_manager.logs[self.coordinator.partition_for(group_id)].records()
+
+    # -- requests, with the defaults of an ordinary consumer
+
+    def join(self, member_id="", group_id="g", instance_id=None, protocols=None, **more):
+        answer = Answer()
+        settings = {
+            "rebalance_timeout_ms": 60_000,
+            "session_timeout_ms": 10_000,
+            "client_id": "client",
+            "client_host": "/127.0.0.1",
+            "require_known_member_id": False,
+        }
+        settings.update(more)
+        protocol_type = settings.pop("protocol_type", "consumer")
+        protocols = [("range", b"subscription")] if protocols is None else protocols
+        self.coordinator.join_group(
+            group_id, member_id, instance_id, protocol_type, protocols, callback=answer, **settings
+        )
+        return answer
+
+    def sync(self, join, assignments=None, group_id="g", instance_id=None, **more):
+        answer = Answer()
+        settings = {"generation_id": join.generation_id, "protocol_type": "consumer", "protocol_name": "range"}
+        settings.update(more)
+        self.coordinator.sync_group(
+            group_id,
+            settings["generation_id"],
+            join.member_id,
+            settings["protocol_type"],
+            settings["protocol_name"],
+            instance_id,
+            assignments or {},
+            answer,
+        )
+        return answer
+
+    def heartbeat(self, join, group_id="g", instance_id=None, generation_id=None):
+        generation_id = join.generation_id if generation_id is None else generation_id
+        return self.coordinator.heartbeat(group_id, join.member_id, instance_id, generation_id)
+
+    def commit(self, offsets, member_id="", generation_id=-1, group_id="g", instance_id=None):
+        """offsets: {(topic, partition): offset or OffsetAndMetadata}"""
+        answer = Answer()
+        values = {
+            TopicPartition(*tp): value
+            if isinstance(value, OffsetAndMetadata)
+            else OffsetAndMetadata(value, "", -1, self.time.milliseconds())
+            for tp, value in offsets.items()
+        }
+        self.coordinator.commit_offsets(group_id, member_id, instance_id, generation_id, values, answer)
+        return answer
+
+    def committed(self, group_id="g", require_stable=False):
+        error_code, offsets = self.coordinator.fetch_offsets(group_id, None, require_stable)
+        assert error_code == 0
+        return {tuple(tp): result.offset for tp, result in offsets.items()}
+
+    # -- whole rebalances
+
+    def stable_group(self, members=1, group_id="g", **more):
+        """A stable group of dynamic members; their join answers, the leader's first."""
+        joins = [self.join(group_id=group_id, **more) for _ in range(members)]
+        while any(join.waits for join in joins):
+            self.advance(self.config.initial_rebalance_delay_ms)
+        assert all(join.error_code == 0 for join in joins)
+        joins.sort(key=lambda join: join.member_id != join.leader_id)
+        self.sync_all(joins, group_id=group_id)
+        return joins
+
+    def sync_all(self, joins, group_id="g"):
+        """The leader, first of the joins, assigns each member its own id."""
+        leader, *followers = joins
+        waiting = [self.sync(join, group_id=group_id) for join in followers]
+        done = self.sync(leader, {join.member_id: join.member_id.encode() for join in joins}, group_id=group_id)
+        for join, answer in zip(joins, [done, *waiting], strict=True):
+            assert (answer.error_code, answer.assignment) == (0, join.member_id.encode())
