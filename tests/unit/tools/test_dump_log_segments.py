@@ -1,0 +1,207 @@
+"""kcore dump against what Kafka's own tool printed of the same files."""
+
+import json
+import os
+import shutil
+import struct
+
+import pytest
+
+from kcore.tools.main import main
+from tests import golden_data
+from tests.reference import record_batch as model
+
+
+def dump(capsys, *arguments: str) -> tuple[int, list[dict]]:
+    status = main(["dump", "--json", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert not err
+    return status, [json.loads(line) for line in out.splitlines()]
+
+
+def bare(event: dict) -> dict:
+    return {key: value for key, value in event.items() if key not in ("type", "file")}
+
+
+def as_hex(shown) -> str | None:
+    """Hex of what --json printed for a byte string: text, {"hex": ...} or null."""
+    if isinstance(shown, dict):
+        return shown["hex"]
+    return None if shown is None else shown.encode().hex()
+
+
+@pytest.mark.parametrize("partition", golden_data.partitions())
+def test_a_directory_shows_what_kafkas_own_dump_shows(partition, capsys):
+    directory = golden_data.partition_dir(partition)
+    status, events = dump(capsys, directory)
+    assert status == 0
+    seen: dict[str, list[dict]] = {}
+    for event in events:
+        seen.setdefault(os.path.basename(event["file"]), []).append(event)
+    assert set(seen) == {path.name for path in directory.iterdir()}
+    for file, known in golden_data.expected()["partitions"][partition]["files"].items():
+        header, *rest = seen[file]
+        assert header == {"type": "file", "file": str(directory / file), "kind": file[20:], "size": known["size"]}
+        if "entries" in known:
+            assert [bare(event) for event in rest] == known["entries"], file
+        else:
+            assert_batches_equal(rest, known["batches"])
+    text = golden_data.expected()["partitions"][partition]["leader_epoch_checkpoint"]
+    if isinstance(text, str):
+        entries = [tuple(map(int, line.split())) for line in text.splitlines()[2:]]
+        shown = [bare(event) for event in seen["leader-epoch-checkpoint"][1:]]
+        assert [(entry["epoch"], entry["startOffset"]) for entry in shown] == entries
+
+
+def assert_batches_equal(events: list[dict], known: list[dict]) -> None:
+    batches: list[dict] = []
+    for event in events:
+        event = bare(event) | {"kind": event["type"]}
+        if event.pop("kind") == "batch":
+            event[event.pop("timestampType")] = event.pop("maxTimestamp")
+            batches.append(event | {"records": []})
+        else:
+            event[event.pop("timestampType")] = event.pop("timestamp")
+            for name in ("key", "value"):
+                event.pop(name, None)
+            event["headerKeys"] = "[" + ",".join(name for name, _ in event.pop("headers", [])) + "]"
+            batches[-1]["records"].append(event)
+    assert batches == known
+
+
+@pytest.mark.parametrize("partition", [name for name in golden_data.partitions() if name.startswith("g-")])
+def test_records_have_the_bytes_kafkas_consumer_got(partition, capsys):
+    known = golden_data.expected()["partitions"][partition]["consumer"]["read_uncommitted"]
+    _, events = dump(capsys, golden_data.partition_dir(partition), "--offsets", f"{known['beginning_offset']}:")
+    records = [event for event in events if event["type"] == "record" and "endTxnMarker" not in event]
+    shown = [
+        [r["offset"], r["timestamp"], r["timestampType"], as_hex(r["key"]), as_hex(r["value"])]
+        + [[[as_hex(name), as_hex(value)] for name, value in r["headers"]]]
+        for r in records
+    ]
+    assert shown == [record[:6] for record in known["records"]]
+
+
+def test_a_data_directory_shows_its_checkpoints_and_every_partition(capsys):
+    status, events = dump(capsys, golden_data.data_dir(), "--no-records")
+    assert status == 0
+    files = {os.path.relpath(event["file"], golden_data.data_dir()) for event in events}
+    on_disk = {
+        os.path.relpath(os.path.join(at, name), golden_data.data_dir())
+        for at, _, names in os.walk(golden_data.data_dir())
+        for name in names
+    }
+    assert on_disk - files == {".kafka_cleanshutdown", "__cluster_metadata-0/quorum-state"}
+    assert not [event for event in events if event["type"] == "record"]
+    assert {"topic": "g-deleted", "partition": 0, "offset": 31} in [bare(event) for event in events]
+
+
+@pytest.mark.parametrize(("given", "first", "end"), [("5:8", 5, 8), (":3", 0, 3), ("90:", 90, 96)])
+def test_a_range_of_offsets_shows_just_those_records(given, first, end, capsys):
+    _, events = dump(capsys, golden_data.partition_dir("g-zstd-0"), "--offsets", given)
+    assert [event["offset"] for event in events if event["type"] == "record"] == list(range(first, end))
+    for batch in (event for event in events if event["type"] == "batch"):
+        assert batch["lastOffset"] >= first
+        assert batch["baseOffset"] < end
+
+
+def test_people_get_text_with_long_values_cut_short(capsys):
+    assert main(["dump", str(golden_data.partition_dir("g-none-0"))]) == 0
+    out, _ = capsys.readouterr()
+    assert 'key "k", value "one header", headers h1="v1"' in out
+    assert "... (3000 bytes)" in out
+    assert "offset 13 position 3541" in out
+
+
+def test_damage_is_shown_between_what_lies_before_and_behind_it(tmp_path, capsys):
+    log = tmp_path / "00000000000000000000.log"
+    shutil.copy(golden_data.partition_dir("g-none-0") / log.name, log)
+    known = golden_data.expected_file("g-none-0", log.name)["batches"]
+    data = bytearray(log.read_bytes())
+    data[known[3]["position"] + 100] ^= 1
+    log.write_bytes(data)
+    status, events = dump(capsys, log, "--no-records")
+    assert status == 1
+    shown = [event["baseOffset"] if event["type"] == "batch" else event["type"] for event in events]
+    expected = [batch["baseOffset"] for batch in known]
+    expected[3] = "damage"
+    assert shown == ["file", *expected]
+    damage = next(event for event in events if event["type"] == "damage")
+    assert (damage["offset"], damage["position"]) == (known[3]["baseOffset"], known[3]["position"])
+
+
+def test_a_length_that_lies_hides_no_batch(tmp_path, capsys):
+    log = tmp_path / "00000000000000000000.log"
+    known = golden_data.expected_file("g-none-0", log.name)["batches"]
+    for byte in range(8, 12):
+        data = bytearray((golden_data.partition_dir("g-none-0") / log.name).read_bytes())
+        data[known[3]["position"] + byte] ^= 0x40
+        log.write_bytes(data)
+        status, events = dump(capsys, log, "--no-records")
+        assert status == 1
+        assert [event["type"] for event in events].count("batch") == len(known) - 1, f"byte {byte}"
+        assert [event["position"] for event in events if event["type"] == "damage"] == [known[3]["position"]]
+
+
+@pytest.mark.parametrize("cut", [1, 11, 12, 60, 61, 100])
+def test_a_file_that_ends_inside_a_batch_shows_all_batches_before_it(tmp_path, capsys, cut):
+    log = tmp_path / "00000000000000000000.log"
+    known = golden_data.expected_file("g-none-0", log.name)["batches"]
+    data = (golden_data.partition_dir("g-none-0") / log.name).read_bytes()
+    log.write_bytes(data[: known[-1]["position"] + cut])
+    status, events = dump(capsys, log, "--no-records")
+    assert status == 1
+    assert [event["type"] for event in events] == ["file"] + ["batch"] * (len(known) - 1) + ["damage"]
+    assert events[-1]["position"] == known[-1]["position"]
+
+
+def test_a_batch_larger_than_the_read_buffer_is_shown(tmp_path, capsys):
+    big = model.encode_batch(model.make_batch([model.Record(0, 1, b"k", bytes(3 << 20))]))
+    small = model.encode_batch(model.make_batch([model.Record(1, 1, b"k", b"v")]))
+    (tmp_path / "00000000000000000000.log").write_bytes(big + small)
+    status, events = dump(capsys, tmp_path, "--no-records")
+    assert status == 0
+    assert [(e["baseOffset"], e["size"]) for e in events if e["type"] == "batch"] == [(0, len(big)), (1, len(small))]
+
+
+def test_records_that_cannot_be_parsed_under_a_right_crc_are_damage(tmp_path, capsys):
+    one = model.encode_batch(model.make_batch([model.Record(0, 1, b"k", b"v")]))
+    lying = model.reseal(one[:57] + struct.pack(">i", 2) + one[61:])
+    (tmp_path / "00000000000000000000.log").write_bytes(lying)
+    status, events = dump(capsys, tmp_path)
+    assert status == 1
+    assert events[-1]["type"] == "damage"
+    assert (events[-1]["offset"], events[-1]["position"]) == (0, 0)
+
+
+def test_entries_that_descend_and_left_over_bytes_are_damage(tmp_path, capsys):
+    index = tmp_path / "00000000000000000010.index"
+    index.write_bytes(struct.pack(">iiii", 5, 100, 4, 200) + b"xyz")
+    status, events = dump(capsys, index)
+    assert status == 1
+    assert [event["type"] for event in events] == ["file", "entry", "damage", "entry", "damage"]
+    assert [bare(event) for event in events if event["type"] == "entry"] == [
+        {"offset": 15, "position": 100},
+        {"offset": 14, "position": 200},
+    ]
+
+
+def test_the_room_of_an_index_in_use_is_not_shown_as_entries(tmp_path, capsys):
+    index = tmp_path / "00000000000000000010.index"
+    index.write_bytes(struct.pack(">ii", 256, 65536) + bytes(800))
+    assert [bare(event) for event in dump(capsys, index)[1][1:]] == [{"offset": 266, "position": 65536}]
+
+
+def test_garbage_in_a_small_file_is_damage(tmp_path, capsys):
+    for name in (
+        "00000000000000000000.snapshot",
+        "00000000000000000000.txnindex",
+        "leader-epoch-checkpoint",
+        "recovery-point-offset-checkpoint",
+        "partition.metadata",
+        "meta.properties",
+    ):
+        (tmp_path / name).write_bytes(b"\xff\x00garbage")
+        status, events = dump(capsys, tmp_path / name)
+        assert status == 1, name
+        assert events[-1]["type"] == "damage", name

@@ -1,0 +1,89 @@
+"""The kcore command: exit statuses, and what it loads."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kcore.tools.main import main
+from tests import golden_data
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def kcore(*arguments: str, **options) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "kcore.tools.main", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, **options)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["help"], ["dump", "--help"], ["verify", "--help"], ["version"]])
+def test_asking_for_help_or_the_version_is_fine(arguments, capsys):
+    assert main(arguments) == 0
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["no-such-command"],
+        ["dump"],
+        ["dump", "--no-such-option", "x"],
+        ["dump", "/no/such/path"],
+        ["verify", "/no/such/path"],
+        ["dump", str(ROOT / "kcore")],
+        ["verify", str(ROOT / "kcore")],
+        ["dump", str(ROOT / "README.md")],
+        ["verify", str(ROOT / "README.md")],
+        ["dump", "--offsets", "7", "."],
+        ["dump", "--offsets", "7:7", "."],
+        ["dump", "--offsets", "-1:", "."],
+    ],
+)
+def test_bad_usage_and_paths_that_are_no_log_exit_2_and_say_so_on_stderr(arguments, capsys):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert err
+    assert not out
+
+
+def test_help_loads_neither_numpy_nor_any_native_module():
+    code = (
+        "import sys; from kcore.tools.main import main; main(['--help']);"
+        "print([m for m in sys.modules if m == 'numpy' or m.startswith(('kcore.record', 'kcore.log', 'kcore.server'))])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.stdout.splitlines()[-1] == "[]"
+
+
+def test_dump_does_not_need_numpy():
+    code = (
+        "import sys; from kcore.tools.main import main;"
+        f"main(['dump', {str(golden_data.partition_dir('g-none-0'))!r}]); print('numpy' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert result.stdout.splitlines()[-1] == "False"
+
+
+def test_a_reader_that_leaves_early_ends_the_command_quietly():
+    command = [sys.executable, "-m", "kcore.tools.main", "dump", "--json", str(golden_data.data_dir())]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) == 141
+
+
+def test_ctrl_c_exits_130(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kcore.tools.log_files.files_under", interrupted)
+    assert main(["dump", "."]) == 130
+
+
+def test_the_module_runs_as_a_command():
+    assert kcore("version").returncode == 0
+    assert kcore("verify", str(golden_data.partition_dir("g-none-0"))).returncode == 0
