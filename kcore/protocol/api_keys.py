@@ -193,7 +193,7 @@ SERVED_FROM: dict[ApiKey, int] = {ApiKey.PRODUCE: 3}
 
 
 def is_served(api_key: ApiKey, version: int) -> bool:
-    """Whether a broker answers this version; otherwise the answer is UNSUPPORTED_VERSION."""
+    """Whether a broker answers this version; otherwise Kafka closes the connection, except for ApiVersions."""
     if api_key not in SUPPORTED:
         return False
     first, last = SUPPORTED[api_key]

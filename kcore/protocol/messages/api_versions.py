@@ -59,8 +59,12 @@ def api_versions_response(error_code: int = 0, throttle_time_ms: int = 0) -> Api
 
 
 def unsupported_version_response() -> ApiVersionsResponse:
-    """The answer to an ApiVersions request of a version that we do not know; its body must not be decoded, and the
-    answer is to be encoded in version 0, whatever was asked.  All keys are in it so that the client can go on with
-    one more request.  Source: KIP-511.
+    """The answer to an ApiVersions request of a version that we do not know.
+
+    The request's body must not be decoded, and the answer is to be encoded in version 0, whatever was asked.  The only
+    key in it is ApiVersions' own, from which the client picks the version of its next request.
+    Source: KIP-511, and the bytes that a 4.3.1 broker answers.
     """
-    return api_versions_response(error_code=UnsupportedVersion.code)
+    low, high = SUPPORTED[ApiKey.API_VERSIONS]
+    key = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=low, max_version=high)
+    return ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[key])

@@ -14,7 +14,11 @@ from kcore.protocol.headers import (
     encode_response,
     encode_response_header,
 )
-from kcore.protocol.messages.api_versions import ApiVersionsResponse, unsupported_version_response
+from kcore.protocol.messages.api_versions import (
+    ApiVersionsResponse,
+    api_versions_response,
+    unsupported_version_response,
+)
 
 
 @pytest.mark.parametrize("client_id", [None, "", "a client", "\u00fcml\u00e4ut"])
@@ -77,17 +81,21 @@ def test_the_response_header_is_five_bytes_in_flexible_versions_but_never_of_api
     assert decode_response_header(b"\0\0\0\5\0", ApiKey.API_VERSIONS, 3) == (5, 4)
 
 
-def test_an_api_versions_request_of_an_unknown_version_is_answered_in_version_0_with_all_keys():
+def test_an_api_versions_request_of_an_unknown_version_is_answered_in_version_0_as_kafka_does():
     request = encode_request_header(ApiKey.API_VERSIONS, 99, 12, "new client") + b"nobody knows"
     header = decode_request_header(request)
     assert not is_served(header.api_key, header.api_version)
     (frame,) = encode_response(header, unsupported_version_response(), 0)
     assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 12)
-    answer = ApiVersionsResponse.decode(frame, 0, 8)
-    assert answer.error_code == 35
-    assert {(k.api_key, k.min_version, k.max_version) for k in answer.api_keys} == {
-        (int(key), low, high) for key, (low, high) in SUPPORTED.items()
-    }
+    # What a 4.3.1 broker answers: error 35 and one key, ApiVersions 0 to 4.
+    assert frame[8:] == bytes.fromhex("0023 00000001 0012 0000 0004")
+    assert ApiVersionsResponse.decode(frame, 0, 8) == unsupported_version_response()
+
+
+def test_api_versions_lists_every_key_with_its_range():
+    answer = api_versions_response(throttle_time_ms=3)
+    assert answer.error_code == 0 and answer.throttle_time_ms == 3
+    assert {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys} == SUPPORTED
 
 
 def test_produce_is_announced_from_0_but_served_from_3():
