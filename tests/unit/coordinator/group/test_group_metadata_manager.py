@@ -1,0 +1,310 @@
+import pathlib
+import struct
+
+import pytest
+
+from kcore import errors
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group import group_records
+from kcore.coordinator.group.group_coordinator import LeavingMember
+from kcore.coordinator.group.group_metadata import CommittedOffset, OffsetAndMetadata
+from kcore.coordinator.group.group_metadata_manager import java_abs, java_string_hash
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch_builder import RecordBatchBuilder
+
+from .harness import Harness, MemoryLog, MemoryReplicaManager
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "golden" / "consumer-offsets"
+DAY_MS = 24 * 3600 * 1000
+
+
+def restarted(harness, **config):
+    """Another coordinator over the same offsets topic, with everything loaded."""
+    config.setdefault("offsets_topic_num_partitions", harness.config.offsets_topic_num_partitions)
+    again = Harness(harness.replica_manager, **config)
+    again.time.sleep(harness.time.milliseconds() - again.time.milliseconds())
+    again.scheduler.tick()
+    return again
+
+
+def golden_harness():
+    replica_manager = MemoryReplicaManager()
+    for partition in (1, 2):
+        log = replica_manager.logs[partition] = MemoryLog()
+        for batch in MemoryRecords((GOLDEN / f"{partition}.log").read_bytes()).batches:
+            log.batches.append((batch.base_offset, bytes(batch.buffer)))
+            log.log_end_offset = batch.next_offset
+    harness = Harness(replica_manager, offsets_topic_num_partitions=3)
+    harness.scheduler.tick()
+    return harness
+
+
+# -- which partition
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [("", 0), ("a", 97), ("Aa", 2112), ("BB", 2112), ("polygenelubricants", -(1 << 31)), ("\U0001f600", 1772899)],
+)
+def test_strings_hash_as_in_java(text, value):
+    assert java_string_hash(text) == value
+
+
+def test_the_absolute_value_of_the_smallest_integer_is_zero_as_in_kafka():
+    assert [java_abs(value) for value in (-(1 << 31), -5, 5)] == [0, 5, 5]
+
+
+def test_groups_belong_to_the_partition_that_a_real_broker_chose():
+    harness = Harness(offsets_topic_num_partitions=3)
+    for group_id in ("managed", "left", "deleted", "txn", "modern"):
+        assert harness.coordinator.partition_for(group_id) == 1
+    assert harness.coordinator.partition_for("simple") == 2
+
+
+# -- loading
+
+
+def test_the_offsets_topic_of_a_real_broker_is_loaded():
+    harness = golden_harness()
+    assert harness.committed("managed") == {("orders", 0): 8, ("orders", 1): 10}
+    assert harness.committed("left") == {("orders", 0): 10, ("orders", 1): 10}
+    assert harness.committed("simple") == {("orders", 1): 3}
+    assert harness.committed("modern") == {("orders", 0): 10, ("orders", 1): 12}
+    assert harness.committed("deleted") == {}
+    # The commit of offset 6 was in a transaction that aborted.
+    assert harness.committed("txn") == {("orders", 0): 4}
+    described = harness.coordinator.describe_group("managed")
+    assert (described.state, described.protocol_name) == ("Stable", "range")
+    (member,) = described.members
+    assert (member.group_instance_id, member.client_id, member.client_host) == ("instance-1", "golden", "/127.0.0.1")
+    assert harness.group("managed").subscribed_topics == {"orders"}
+    assert harness.state("left") == "Empty"
+    assert harness.group("left").generation_id == 2
+    assert harness.state("deleted") == "Dead"
+
+
+def test_members_of_a_loaded_group_go_on_as_if_nothing_had_happened_or_lose_their_session():
+    harness = Harness()
+    leader, follower = harness.stable_group(2)
+    again = restarted(harness)
+    assert again.state() == "Stable"
+    assert again.heartbeat(leader) == 0
+    assert again.sync(follower).assignment == follower.member_id.encode()
+    again.advance(9_000)
+    assert again.heartbeat(leader) == 0
+    again.advance(1_000)
+    assert again.heartbeat(leader) == errors.RebalanceInProgress.code
+    assert list(again.group().members) == [leader.member_id]
+
+
+def test_a_restart_keeps_everything_that_was_committed():
+    harness = Harness()
+    (join,) = harness.stable_group()
+    harness.commit({("t", 0): 1, ("t", 1): 2}, join.member_id, 1)
+    harness.commit({("t", 0): 3}, join.member_id, 1)
+    harness.commit({("u", 7): 9}, group_id="simple")
+    again = restarted(harness)
+    assert again.committed() == {("t", 0): 3, ("t", 1): 2}
+    assert again.committed("simple") == {("u", 7): 9}
+    assert again.group("simple").protocol_type is None
+
+
+def test_a_deleted_group_stays_deleted_after_a_restart():
+    harness = Harness()
+    (join,) = harness.stable_group()
+    harness.commit({("t", 0): 1}, join.member_id, 1)
+    harness.coordinator.leave_group("g", [LeavingMember(join.member_id)])
+    harness.coordinator.delete_groups(["g"])
+    assert restarted(harness).coordinator.list_groups() == (0, [])
+
+
+def test_while_a_partition_loads_its_groups_are_told_so_in_the_words_each_request_knows():
+    harness = Harness()
+    harness.stable_group()
+    loading = Harness(harness.replica_manager)  # its scheduler has not run yet
+    assert loading.join().error_code == errors.CoordinatorLoadInProgress.code
+    assert loading.sync(loading.join("m")).error_code == errors.RebalanceInProgress.code
+    assert loading.coordinator.heartbeat("g", "m", None, 1) == 0
+    assert loading.coordinator.fetch_offsets("g", None)[0] == errors.CoordinatorLoadInProgress.code
+    assert loading.commit({("t", 0): 1}).result == {("t", 0): errors.CoordinatorLoadInProgress.code}
+    assert loading.coordinator.list_groups() == (errors.CoordinatorLoadInProgress.code, [])
+    loading.scheduler.tick()
+    assert loading.state() == "Stable"
+
+
+def test_a_partition_without_records_is_coordinated_at_once():
+    assert Harness().commit({("t", 0): 1}).result == {("t", 0): 0}
+
+
+def test_a_loaded_group_larger_than_group_max_size_rebalances():
+    harness = Harness()
+    harness.stable_group(3)
+    again = restarted(harness, max_size=2)
+    assert again.state() == "PreparingRebalance"
+
+
+def test_a_record_that_cannot_be_read_is_skipped_and_named(caplog):
+    harness = Harness()
+    harness.commit({("t", 0): 1})
+    builder = RecordBatchBuilder()
+    builder.append(b"\x00\x63", group_records.offset_commit_key("g", TopicPartition("t", 0)), timestamp=1)
+    builder.append(b"", b"\x00\x01\x00", timestamp=1)
+    builder.append(b"", b"\x00\x09later", timestamp=1)
+    builder.append(b"", None, timestamp=1)
+    log = harness.replica_manager.logs[harness.coordinator.partition_for("g")]
+    log.append(builder.build())
+    harness.commit({("t", 1): 2})
+    again = restarted(harness)
+    assert again.committed() == {("t", 0): 1, ("t", 1): 2}
+    assert "offset 1 skipped: offset commit: unknown version 99" in caplog.text
+    assert "offset 3 has a key of unknown version" in caplog.text
+
+
+def offset_record(builder, tp, offset):
+    value = None if offset is None else group_records.offset_commit_value(OffsetAndMetadata(offset, "", -1, 1))
+    builder.append(value, group_records.offset_commit_key("g", TopicPartition(*tp)), timestamp=1)
+
+
+def test_transactional_commits_count_once_their_transaction_is_committed_and_never_if_older():
+    log = MemoryLog()
+
+    def append(offsets, producer_id=-1, marker=None):
+        transaction = {"producer_id": producer_id, "producer_epoch": 0} if producer_id >= 0 else {}
+        if marker is not None:
+            builder = RecordBatchBuilder(is_transactional=True, is_control=True, **transaction)
+            builder.append(struct.pack(">hi", 0, 0), struct.pack(">hh", 0, marker), timestamp=1)
+        else:
+            if transaction:
+                transaction["base_sequence"] = 0
+            builder = RecordBatchBuilder(is_transactional=producer_id >= 0, **transaction)
+            for tp, offset in offsets.items():
+                offset_record(builder, tp, offset)
+        log.append(builder.build())
+
+    append({("t", 0): 1, ("t", 1): 1})
+    append({("t", 0): 10, ("t", 1): 10}, producer_id=5)
+    append({("t", 2): 20}, producer_id=6)
+    append({("t", 3): 30}, producer_id=7)
+    append({("t", 1): 2})  # newer than the transactional one, though that is committed later
+    append({}, producer_id=5, marker=1)
+    append({}, producer_id=6, marker=0)
+    replica_manager = MemoryReplicaManager()
+    replica_manager.logs[Harness().coordinator.partition_for("g")] = log
+    harness = Harness(replica_manager)
+    harness.scheduler.tick()
+    assert harness.committed() == {("t", 0): 10, ("t", 1): 2}
+    assert harness.group().offsets[TopicPartition("t", 0)] == CommittedOffset(2, OffsetAndMetadata(10, "", -1, 1))
+
+
+# -- unloading
+
+
+def test_after_resignation_the_groups_are_gone_and_waiting_requests_are_told():
+    harness = Harness()
+    (join,) = harness.stable_group()
+    parked = harness.join()
+    partition = harness.coordinator.partition_for("g")
+    harness.coordinator.on_resignation(partition, 1)
+    assert parked.error_code == errors.NotCoordinator.code
+    assert harness.heartbeat(join) == errors.NotCoordinator.code
+    assert harness.group() is None
+    harness.advance(1_000_000)
+    assert harness.timer.size == 0
+
+
+def test_waiting_syncs_are_told_of_a_resignation():
+    harness = Harness()
+    first, second = harness.join(), harness.join()
+    harness.advance(3_000)
+    harness.advance(3_000)
+    waiting = harness.sync(second)
+    harness.coordinator.on_resignation(harness.coordinator.partition_for("g"))
+    assert waiting.error_code == errors.NotCoordinator.code
+    assert first.generation_id == 1
+
+
+def test_a_resignation_while_loading_leaves_nothing_behind():
+    harness = Harness()
+    harness.stable_group()
+    loading = Harness(harness.replica_manager)
+    loading.coordinator.on_resignation(loading.coordinator.partition_for("g"), 1)
+    loading.scheduler.tick()
+    assert loading.group() is None
+    assert loading.coordinator.describe_group("g").error_code == errors.NotCoordinator.code
+
+
+def test_news_of_an_older_epoch_change_nothing():
+    harness = Harness(partitions=[])
+    partition = harness.coordinator.partition_for("g")
+    harness.coordinator.on_election(partition, 5)
+    harness.coordinator.on_resignation(partition, 4)
+    assert harness.commit({("t", 0): 1}).result == {("t", 0): 0}
+    harness.coordinator.on_election(partition, 6)
+    assert harness.committed() == {("t", 0): 1}
+    harness.coordinator.on_resignation(partition, 7)
+    assert harness.coordinator.fetch_offsets("g", None)[0] == errors.NotCoordinator.code
+
+
+# -- expiry (KIP-211)
+
+
+def test_offsets_of_an_empty_group_expire_when_it_has_been_empty_for_the_retention_time():
+    harness = Harness(offsets_retention_minutes=60)
+    (join,) = harness.stable_group()
+    harness.commit({("t", 0): 1}, join.member_id, 1)
+    for _ in range(1000):
+        harness.advance(9_000)
+        harness.heartbeat(join)
+    harness.coordinator.leave_group("g", [LeavingMember(join.member_id)])
+    harness.advance(3_600_000 - 1)
+    harness.coordinator.manager.cleanup_expired_offsets()
+    assert harness.committed() == {("t", 0): 1}
+    harness.advance(1)
+    harness.coordinator.manager.cleanup_expired_offsets()
+    assert harness.committed() == {}
+    assert harness.group() is None
+    assert [record.value for record in harness.records()[-2:]] == [None, None]
+    assert restarted(harness).coordinator.list_groups() == (0, [])
+
+
+def test_offsets_of_simple_consumers_expire_one_by_one_from_their_commit():
+    harness = Harness(offsets_retention_minutes=60)
+    harness.commit({("t", 0): 1})
+    harness.advance(1_800_000)
+    harness.commit({("t", 1): 2})
+    harness.advance(1_800_000)
+    harness.advance(0)
+    harness.coordinator.manager.cleanup_expired_offsets()
+    assert harness.committed() == {("t", 1): 2}
+    # No generation, so no group record to bury.
+    assert harness.records()[-1].key == group_records.offset_commit_key("g", TopicPartition("t", 0))
+
+
+def test_a_stable_consumer_group_loses_only_offsets_of_topics_nobody_subscribes_to():
+    harness = Harness(offsets_retention_minutes=1)
+    names = struct.pack(">hih", 0, 1, 1) + b"t" + struct.pack(">i", -1)
+    (join,) = harness.stable_group(protocols=[("range", names)])
+    harness.commit({("t", 0): 1, ("u", 0): 2}, join.member_id, 1)
+    for _ in range(10):
+        harness.advance(9_000)
+        harness.heartbeat(join)
+    harness.coordinator.manager.cleanup_expired_offsets()
+    assert harness.committed() == {("t", 0): 1}
+
+
+def test_an_explicit_expiry_of_an_old_client_counts_instead_of_the_retention():
+    harness = Harness()
+    now_ms = harness.time.milliseconds()
+    harness.commit({("t", 0): OffsetAndMetadata(1, "", -1, now_ms, now_ms + 500), ("t", 1): 2})
+    harness.advance(500)
+    harness.coordinator.manager.cleanup_expired_offsets()
+    assert harness.committed() == {("t", 1): 2}
+
+
+def test_expiry_runs_by_itself():
+    harness = Harness(offsets_retention_minutes=1, offsets_retention_check_interval_ms=600_000)
+    harness.commit({("t", 0): 1})
+    harness.advance(599_999)
+    assert harness.committed() == {("t", 0): 1}
+    harness.advance(1)
+    assert harness.committed() == {}
