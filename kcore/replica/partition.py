@@ -196,14 +196,13 @@ class Partition:
         return self.log.last_stable_offset
 
     def last_fetchable_offset_metadata(self, isolation: FetchIsolation) -> LogOffsetMetadata:
-        """The same with its place in the log, as far as that is known without reading."""
+        """The same with its place in the log."""
         log = self.log
         if isolation is FetchIsolation.LOG_END:
             return log.log_end_offset_metadata
-        high_watermark = log.high_watermark_metadata
-        if isolation is FetchIsolation.HIGH_WATERMARK or log.last_stable_offset >= high_watermark.message_offset:
-            return high_watermark
-        return LogOffsetMetadata(log.last_stable_offset)
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            return log.high_watermark_metadata
+        return log.last_stable_offset_metadata
 
     def last_offset_for_leader_epoch(self, leader_epoch: int, current_leader_epoch: int = NO_EPOCH) -> tuple[int, int]:
         """(largest epoch <= leader_epoch that the log knows, its end offset); (-1, -1) for none (PART-24).
