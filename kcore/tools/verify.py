@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
@@ -438,9 +438,15 @@ def _verify_epoch_entries(path: str) -> Iterator[Problem]:
 
 
 def _problem_json(problem: Problem) -> str:
-    found: dict[str, Any] = problem._asdict()
-    warning = found.pop("warning")
-    return json.dumps({"type": "warning" if warning else "damage", **found}, ensure_ascii=False)
+    """The keys of what `kcore dump --json` says about damage."""
+    event = {
+        "type": "warning" if problem.warning else "damage",
+        "file": problem.path,
+        "offset": problem.offset,
+        "position": problem.position,
+        "problem": problem.text,
+    }
+    return json.dumps(event, ensure_ascii=False)
 
 
 def _problem_text(problem: Problem) -> str:

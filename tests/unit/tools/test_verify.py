@@ -1,0 +1,275 @@
+"""kcore verify: Kafka's directories are sound, and a changed byte is found and its place named."""
+
+import json
+import os
+import random
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from kcore.tools.main import main
+from tests import golden_data
+from tests.reference import record_batch as model
+
+LOG = "00000000000000000000.log"
+
+
+def verify(capsys, *arguments) -> tuple[int, list[dict], dict]:
+    status = main(["verify", "--json", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert not err
+    *problems, summary = [json.loads(line) for line in out.splitlines()]
+    assert summary.pop("type") == "summary"
+    return status, problems, summary
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    """A copy of Kafka's data directory, to be changed."""
+    return Path(shutil.copytree(golden_data.data_dir(), tmp_path / "data"))
+
+
+def flip(path: Path, position: int, mask: int = 0xFF) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= mask
+    path.write_bytes(content)
+
+
+def test_kafkas_own_directory_has_no_damage_and_no_warning(capsys):
+    status, problems, summary = verify(capsys, golden_data.data_dir())
+    assert (status, problems) == (0, [])
+    described = [entry["files"] for entry in golden_data.expected()["partitions"].values()]
+    batches = [batch for files in described for file in files.values() for batch in file.get("batches", [])]
+    # The metadata log is in the directory, but not among what is described.
+    directory = golden_data.data_dir() / "__cluster_metadata-0"
+    raft = model.decode_batches((directory / LOG).read_bytes()) + model.decode_batches(
+        (golden_data.data_dir() / "bootstrap.checkpoint").read_bytes()
+    )
+    assert summary["batches"] == len(batches) + len(raft)
+    assert summary["records"] == sum(batch["count"] for batch in batches) + sum(batch.count for batch in raft)
+    assert summary["bytes"] > sum(file["size"] for files in described for file in files.values())
+
+
+@pytest.mark.parametrize("partition", golden_data.partitions())
+def test_a_partition_directory_by_itself_has_no_damage(partition, tmp_path, capsys):
+    alone = shutil.copytree(golden_data.partition_dir(partition), tmp_path / partition)
+    status, problems, _ = verify(capsys, alone)
+    assert (status, problems) == (0, [])
+
+
+@pytest.mark.parametrize(("partition", "file"), golden_data.files(".log")[::7] + golden_data.files("index")[::7])
+def test_a_single_file_has_no_damage(partition, file, capsys):
+    path = golden_data.partition_dir(partition) / file
+    status, problems, summary = verify(capsys, path)
+    assert (status, problems) == (0, [])
+    assert summary["bytes"] >= path.stat().st_size
+
+
+@pytest.mark.parametrize("mask", [0x01, 0xFF])
+@pytest.mark.parametrize(("partition", "file"), [("g-txn-0", LOG), ("g-lz4-0", LOG)])
+def test_every_flipped_byte_of_a_segment_is_found_and_its_batch_named(partition, file, mask, data, capsys):
+    log = data / partition / file
+    original = log.read_bytes()
+    batches = model.decode_batches(original)
+    positions = range(len(original))
+    if len(original) > 2000:  # then the headers of the first, a middle and the last batch, and samples between
+        some = (batches[0], batches[len(batches) // 2], batches[-1])
+        positions = sorted({b.position + n for b in some for n in range(model.HEADER_SIZE)} | {*positions[::23]})
+    for position in positions:
+        log.write_bytes(original)
+        flip(log, position, mask)
+        status, problems, _ = verify(capsys, data / partition)
+        assert status == 1, f"byte {position}"
+        # An offset that is wrong shows at this batch or at the next one, a checkpoint may speak of the end.
+        hit = max(b.position for b in batches if b.position <= position)
+        named = [p["position"] for p in problems if p["type"] == "damage" and p["file"] == str(log)]
+        assert named, f"byte {position}: {problems}"
+        behind = [b.position for b in batches if b.position > hit][:1]
+        assert set(named) & {hit, *behind, None}, f"byte {position} of the batch at {hit}: {named}"
+        if position - hit not in range(8):
+            assert hit in named, f"byte {position} of the batch at {hit}: {named}"
+
+
+def test_what_no_check_can_find_is_just_what_the_documentation_says(tmp_path, capsys):
+    """A lone segment: no checkpoint, no next segment, no index.  Then nothing holds the last batch's base offset if it
+    grows, nor a leader epoch that does not fall."""
+    batches = [model.encode_batch(model.make_batch([model.Record(n, 1, b"k", b"v")], leader_epoch=3)) for n in range(3)]
+    original = b"".join(batches)
+    log = tmp_path / LOG
+    unseen = set()
+    for position in range(len(original)):
+        log.write_bytes(original)
+        flip(log, position, 0x04)
+        status, _, _ = verify(capsys, log)
+        if status == 0:
+            unseen.add(position)
+    size = len(batches[0])
+    last = 2 * size
+    base_offset = {last + n for n in range(4, 8)}  # higher bytes leave the range of one segment
+    # Epoch 3 with bit 2 set is 7: seen at the batch behind it, so unseen in the last batch only.
+    leader_epoch = {last + n for n in range(12, 16)}
+    assert unseen == base_offset | leader_epoch
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_IDX_17_every_flipped_byte_of_an_index_is_found(suffix, data, capsys):
+    """But for an offset that still lies in the batch it points at, which leads lookups to the same place."""
+    index = data / "g-segments-0" / f"{30:020}{suffix}"
+    original = index.read_bytes()
+    assert original
+    unseen = 0
+    for position in range(len(original)):
+        for mask in (0x01, 0x80, 0xFF):
+            index.write_bytes(original)
+            flip(index, position, mask)
+            status, problems, _ = verify(capsys, data / "g-segments-0")
+            if status == 0:
+                unseen += 1
+                is_offset = position % 8 == 3 if suffix == ".index" else position % 12 == 11
+                assert is_offset, f"byte {position}"
+                assert mask == 0x01, f"byte {position}"
+            else:
+                assert {problem["file"] for problem in problems} == {str(index)}, f"byte {position}"
+    assert unseen < len(original) // 4
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_IDX_12_an_index_of_odd_length_is_damage(suffix, data, capsys):
+    index = data / "g-none-0" / f"{0:020}{suffix}"
+    index.write_bytes(index.read_bytes()[:-3])
+    status, problems, _ = verify(capsys, data / "g-none-0")
+    assert status == 1
+    assert [problem["file"] for problem in problems] == [str(index)]
+
+
+def test_a_missing_index_is_a_warning_because_opening_the_log_rebuilds_it(data, capsys):
+    (data / "g-none-0" / f"{0:020}.index").unlink()
+    (data / "g-none-0" / f"{49:020}.timeindex").unlink()
+    status, problems, summary = verify(capsys, data)
+    assert status == 0
+    assert [problem["type"] for problem in problems] == ["warning", "warning"]
+    assert (summary["damaged"], summary["warnings"]) == (0, 2)
+
+
+@pytest.mark.parametrize("file", ["00000000000000000011.txnindex", "00000000000000000050.snapshot"])
+def test_flipped_bytes_of_transaction_indexes_and_snapshots(file, data, capsys):
+    path = data / "g-txn-0" / file
+    original = path.read_bytes()
+    found = 0
+    for position in range(len(original)):
+        path.write_bytes(original)
+        flip(path, position, 0x80)
+        status, problems, _ = verify(capsys, data / "g-txn-0")
+        found += status == 1 and {problem["file"] for problem in problems} == {str(path)}
+    if file.endswith(".snapshot"):
+        assert found == len(original)  # its CRC covers all of it
+    else:
+        assert found > len(original) // 2  # no CRC: only what contradicts itself
+
+
+def test_garbage_in_the_small_files_is_found(data, capsys):
+    names = ["recovery-point-offset-checkpoint", "replication-offset-checkpoint", "meta.properties"]
+    names += ["log-start-offset-checkpoint", "cleaner-offset-checkpoint"]
+    names += ["g-none-0/leader-epoch-checkpoint", "g-none-0/partition.metadata"]
+    for name in names:
+        (data / name).write_bytes(b"\xfe\x00\xff")
+    status, problems, _ = verify(capsys, data)
+    assert status == 1
+    damaged = [os.path.relpath(problem["file"], data) for problem in problems if problem["type"] == "damage"]
+    assert sorted(damaged) == sorted(names)
+
+
+def test_a_partial_batch_at_the_end_of_an_unclean_log_is_a_warning(data, capsys):
+    log = data / "g-none-0" / f"{49:020}.log"
+    content = log.read_bytes()
+    size = 70
+    log.write_bytes(content + content[:size])
+    # After a clean stop nothing may be left over.
+    assert verify(capsys, data / "g-none-0")[0] == 1
+    (data / ".kafka_cleanshutdown").unlink()
+    status, problems, _ = verify(capsys, data / "g-none-0")
+    assert (status, [problem["type"] for problem in problems]) == (0, ["warning"])
+    assert "recovery will cut 70 bytes" in problems[0]["problem"]
+    assert problems[0]["position"] == len(content)
+    # Nor inside the log, where another segment follows.
+    first = data / "g-none-0" / LOG
+    first.write_bytes(first.read_bytes() + content[:size])
+    assert verify(capsys, data / "g-none-0")[0] == 1
+
+
+def test_a_log_that_lost_its_flushed_end_is_damaged(data, capsys):
+    log = data / "g-none-0" / f"{49:020}.log"
+    batches = model.decode_batches(log.read_bytes())
+    log.write_bytes(log.read_bytes()[: batches[-1].position])
+    for suffix in (".index", ".timeindex"):
+        log.with_suffix(suffix).unlink()
+    for marker in (True, False):
+        if not marker:
+            (data / ".kafka_cleanshutdown").unlink()
+        status, problems, _ = verify(capsys, data / "g-none-0")
+        assert status == 1
+        (damage,) = [problem for problem in problems if problem["type"] == "damage"]
+        assert damage["offset"] == batches[-1].base_offset
+
+
+def test_a_segment_that_overlaps_the_next_one_is_damaged(data, capsys):
+    log = data / "g-segments-0" / LOG
+    log.rename(log.with_name(f"{0:020}.bak"))
+    shutil.copy(data / "g-segments-1" / f"{30:020}.log", log)
+    status, problems, _ = verify(capsys, data / "g-segments-0")
+    assert status == 1
+    assert any("where the segment must end" in problem["problem"] for problem in problems)
+
+
+def test_records_that_a_header_miscounts_are_damage_unless_left_out(tmp_path, capsys):
+    one = model.encode_batch(model.make_batch([model.Record(0, 1, b"k", b"v"), model.Record(1, 1)], codec="zstd"))
+    (tmp_path / LOG).write_bytes(model.reseal(one[:57] + struct.pack(">i", 1) + one[61:]))
+    status, problems, _ = verify(capsys, tmp_path)
+    assert status == 1
+    assert [(p["offset"], p["position"]) for p in problems if p["type"] == "damage"] == [(0, 0)]
+    assert verify(capsys, tmp_path, "--no-records")[0] == 0
+
+
+def test_the_index_of_a_log_in_use_may_have_room_left_at_its_end(data, capsys):
+    for suffix in (".index", ".timeindex"):
+        index = data / "g-none-0" / f"{49:020}{suffix}"
+        index.write_bytes(index.read_bytes() + bytes(1200))
+    assert verify(capsys, data / "g-none-0")[0] == 1  # after a clean stop it would have been trimmed
+    (data / ".kafka_cleanshutdown").unlink()
+    status, problems, _ = verify(capsys, data / "g-none-0")
+    assert (status, problems) == (0, [])
+
+
+def test_random_garbage_never_crashes_the_tools(tmp_path, capsys):
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    sources = [
+        (p, f)
+        for suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+        for p, f in golden_data.files(suffix)
+    ]
+    for n in range(150):
+        directory = tmp_path / str(n)
+        directory.mkdir()
+        partition, file = rng.choice(sources)
+        content = bytearray((golden_data.partition_dir(partition) / file).read_bytes())
+        for _ in range(rng.randint(1, 8)):
+            if content:
+                start = rng.randrange(len(content))
+                content[start : start + rng.randint(0, 20)] = rng.randbytes(rng.randint(0, 20))
+        (directory / file).write_bytes(content)
+        for command in ("dump", "verify"):
+            assert main([command, str(directory)]) in (0, 1), f"seed={seed} file={file} n={n}"
+            assert not capsys.readouterr().err, f"seed={seed} file={file} n={n}"
+
+
+def test_people_get_one_line_per_problem_and_a_summary(data, capsys):
+    log = data / "g-none-0" / LOG
+    flip(log, 3541 + 70)
+    assert main(["verify", str(data / "g-none-0")]) == 1
+    out, _ = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0].startswith(f"{log}: offset 9, position 3541: ")
+    assert lines[-1].endswith("1 damaged places")
