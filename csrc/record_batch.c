@@ -35,6 +35,7 @@ static kc_status parse_extent(const uint8_t *buf, int64_t end, int64_t position,
     return KC_OK;
 }
 
+/* KC_INVALID_RECORD is for what the CRC covers: if that is right, the batch was made so. */
 static kc_status parse_fields(const uint8_t *p, int64_t position, int32_t size, kc_batch *batch, kc_error *err) {
     int32_t last_offset_delta = kc_load_i32(p + 23);
     batch->position = position;
@@ -53,12 +54,14 @@ static kc_status parse_fields(const uint8_t *p, int64_t position, int32_t size, 
     memset(batch->reserved, 0, sizeof batch->reserved);
     if (batch->base_offset < 0)
         return kc_fail(err, KC_CORRUPT, "base offset", position, 0, batch->base_offset);
-    if (last_offset_delta < 0 || last_offset_delta > INT64_MAX - batch->base_offset)
-        return kc_fail(err, KC_CORRUPT, "last offset delta", position, 0, last_offset_delta);
+    if (last_offset_delta > INT64_MAX - batch->base_offset)
+        return kc_fail(err, KC_CORRUPT, "last offset", position, INT64_MAX - batch->base_offset, last_offset_delta);
+    if (last_offset_delta < 0)
+        return kc_fail(err, KC_INVALID_RECORD, "last offset delta", position, 0, last_offset_delta);
     /* Every record has an offset of its own, so a batch cannot hold more records than offsets; it
      * can hold fewer, or none, after cleaning. */
     if (batch->count < 0 || batch->count > (int64_t)last_offset_delta + 1)
-        return kc_fail(err, KC_CORRUPT, "record count", position, (int64_t)last_offset_delta + 1, batch->count);
+        return kc_fail(err, KC_INVALID_RECORD, "record count", position, (int64_t)last_offset_delta + 1, batch->count);
     batch->last_offset = batch->base_offset + last_offset_delta;
     return KC_OK;
 }
@@ -70,7 +73,9 @@ static uint32_t computed_crc(const uint8_t *p, int32_t size) {
 kc_status kc_batch_parse(const uint8_t *buf, int64_t end, int64_t position, kc_batch *batch, kc_error *err) {
     int32_t size;
     kc_status status = parse_extent(buf, end, position, &size, err);
-    return status ? status : parse_fields(buf + position, position, size, batch, err);
+    if (!status) status = parse_fields(buf + position, position, size, batch, err);
+    /* Without a look at the CRC there is no telling whose fault it is. */
+    return status == KC_INVALID_RECORD ? (err->status = KC_CORRUPT) : status;
 }
 
 kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error *err) {
@@ -94,8 +99,8 @@ int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int fl
                 *err = crc_error;
                 break;
             }
-            /* The bytes are as they were sent: whoever built the batch broke the rule. */
-            if (status) err->status = KC_INVALID_RECORD;
+        } else if (status) {
+            err->status = KC_CORRUPT;
         }
         if (status) break;
         at += size;

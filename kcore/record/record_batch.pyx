@@ -289,6 +289,8 @@ cdef class RecordBatch:
         cdef bint compressed = self.row.attributes & KC_ATTR_CODEC_MASK != 0
         cdef _RecordIterator records = _RecordIterator.__new__(_RecordIterator)
         self.need_data()
+        if self.row.count == 0:  # emptied by the cleaner, which leaves the codec's bits but no stream
+            return iter(())
         if compressed:
             records.payload = self.payload()
             records.data = records.payload

@@ -69,7 +69,7 @@ def test_the_table_runs_anywhere_and_is_the_last_choice():
 
 
 def test_a_kernel_that_cannot_run_is_an_error_and_no_quiet_fallback():
-    with pytest.raises(ValueError, match="'abacus' cannot run here, .*table can"):
+    with pytest.raises(ValueError, match=r"'abacus' cannot run here, .*table can"):
         crc32c_with("abacus", b"x")
 
 

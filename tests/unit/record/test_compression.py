@@ -1,0 +1,133 @@
+"""compress and decompress: both ways, against other writers, and against bytes meant to hurt."""
+
+import gzip
+import random
+import struct
+
+import cramjam
+import lz4.frame
+import pytest
+import zstandard
+from aiokafka import codec as aiokafka_codec
+
+from kcore.errors import CorruptMessage
+from kcore.record.compression import CODECS, compress, decompress
+from tests.reference import record_batch as model
+
+SAMPLES = [b"", b"x", b"kafka" * 20_000, random.Random(1).randbytes(70_000)]
+REAL = range(1, len(CODECS))
+
+
+@pytest.mark.parametrize("codec", range(len(CODECS)), ids=CODECS)
+@pytest.mark.parametrize("data", SAMPLES, ids=["empty", "one byte", "regular", "random"])
+def test_what_was_compressed_comes_back(codec, data):
+    for kind in (bytes, bytearray, memoryview):
+        packed = compress(codec, kind(data))
+        assert decompress(codec, kind(packed)) == data
+    assert model.decompress(CODECS[codec], packed) == data
+    assert decompress(codec, model.compress(CODECS[codec], data)) == data
+
+
+@pytest.mark.parametrize("codec", REAL, ids=CODECS[1:])
+def test_levels_are_the_codecs_own(codec):
+    data = SAMPLES[2]
+    for level in (1, 9):
+        assert decompress(codec, compress(codec, data, level)) == data
+
+
+def test_what_aiokafka_compresses_is_read_and_the_reverse():
+    data = SAMPLES[2]
+    pairs = {
+        1: (aiokafka_codec.gzip_encode, aiokafka_codec.gzip_decode),
+        2: (aiokafka_codec.snappy_encode, aiokafka_codec.snappy_decode),
+        3: (aiokafka_codec.lz4_encode, aiokafka_codec.lz4_decode),
+        4: (aiokafka_codec.zstd_encode, aiokafka_codec.zstd_decode),
+    }
+    for codec, (encode, decode) in pairs.items():
+        assert decompress(codec, bytes(encode(data))) == data
+        assert bytes(decode(compress(codec, data))) == data
+
+
+def test_lz4_is_written_as_the_java_reader_wants_it():
+    packed = compress(3, SAMPLES[2])
+    info = lz4.frame.get_frame_info(packed)
+    assert not info["block_linked"]
+    assert info["content_size"] == 0  # none stored
+
+
+def test_lz4_of_other_writers_is_read_linked_blocks_checksums_and_sizes_included():
+    data = SAMPLES[2]
+    for options in ({"block_linked": True}, {"store_size": True}, {"content_checksum": True}):
+        assert decompress(3, lz4.frame.compress(data, **options)) == data
+
+
+def test_snappy_is_written_in_xerial_blocks_of_32_kib():
+    packed = compress(2, bytes(100_000))
+    assert packed[:16] == b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    at, blocks = 16, []
+    while at < len(packed):
+        (size,) = struct.unpack_from(">i", packed, at)
+        blocks.append(len(bytes(cramjam.snappy.decompress_raw(packed[at + 4 : at + 4 + size]))))
+        at += 4 + size
+    assert blocks == [32768, 32768, 32768, 100_000 - 3 * 32768]
+
+
+def test_snappy_without_a_frame_is_read_as_librdkafka_writes_it():
+    assert decompress(2, bytes(cramjam.snappy.compress_raw(SAMPLES[2]))) == SAMPLES[2]
+
+
+def test_concatenated_gzip_members_and_zstd_frames_are_one_stream():
+    assert decompress(1, gzip.compress(b"one") + gzip.compress(b"two")) == b"onetwo"
+    frames = [zstandard.ZstdCompressor().compress(part) for part in (b"one", b"two" * 5000, b"three")]
+    assert decompress(4, b"".join(frames)) == b"one" + b"two" * 5000 + b"three"
+
+
+@pytest.mark.parametrize("codec", REAL, ids=CODECS[1:])
+def test_a_stream_cut_anywhere_is_corrupt(codec):
+    packed = compress(codec, random.Random(2).randbytes(300))
+    first = 17 if codec == 2 else 1  # a xerial header alone is an empty stream
+    for cut in range(first, len(packed)):
+        with pytest.raises(CorruptMessage, match=CODECS[codec]):
+            decompress(codec, packed[:cut])
+
+
+@pytest.mark.parametrize("codec", REAL, ids=CODECS[1:])
+@pytest.mark.parametrize("seed", range(40))
+def test_random_damage_ends_in_data_or_corrupt_message(codec, seed):
+    rng = random.Random(seed)
+    packed = bytearray(compress(codec, rng.randbytes(200) * 50))
+    for _ in range(50):
+        broken = bytearray(packed)
+        for _ in range(rng.randint(1, 4)):
+            broken[rng.randrange(len(broken))] = rng.randrange(256)
+        try:
+            assert isinstance(decompress(codec, broken, max_size=100_000), bytes)
+        except CorruptMessage:
+            pass
+    with pytest.raises(CorruptMessage):
+        decompress(codec, b"\x00" + rng.randbytes(99))
+
+
+@pytest.mark.parametrize("codec", REAL, ids=CODECS[1:])
+def test_contents_up_to_the_limit_are_taken_and_one_byte_more_is_not(codec):
+    for data in (bytes(200_000), random.Random(4).randbytes(200_000)):
+        packed = compress(codec, data)
+        assert decompress(codec, packed, max_size=200_000) == data
+        with pytest.raises(CorruptMessage, match=r"^seg\.log: .*exceed"):
+            decompress(codec, packed, max_size=199_999, source="seg.log")
+
+
+def test_a_bomb_is_stopped_at_the_limit():
+    bomb = zstandard.ZstdCompressor(1).compress(bytes(1 << 28))
+    assert len(bomb) < 100_000
+    with pytest.raises(CorruptMessage, match="exceed"):
+        decompress(4, bomb, max_size=1 << 20)
+    claims_4_gib = b"\xff\xff\xff\xff\x0f" + bytes(10)
+    with pytest.raises(CorruptMessage, match="exceed"):
+        decompress(2, claims_4_gib)
+
+
+@pytest.mark.parametrize("codec", [-1, 5, 7, 100])
+def test_an_unknown_codec_is_corrupt(codec):
+    with pytest.raises(CorruptMessage, match=f"unknown compression codec {codec}"):
+        decompress(codec, b"x")
