@@ -2,7 +2,7 @@
 
 import os
 
-from kcore import errors
+import kcore.errors as errors
 
 cdef dict _EXCEPTION = {
     KC_UNSUPPORTED_MAGIC: errors.UnsupportedForMessageFormat,
