@@ -16,7 +16,8 @@ Convention.  A pytest-benchmark group holds one comparison.  Each of its members
                   {"at_most_ns": N}                         our time per unit <= N ns
                   {"at_least_per_s": N}                     units per second >= N
                 With "vs" the rival is the fastest member of that role in the group; "name": "google-crc32c" beside it
-                picks one by the member's label.
+                picks one by the member's label.  "where_limit_reaches": N (units per second) makes a goal count only on
+                a machine whose limit gets there.  "text" replaces the words of the report.
     case        optional: compare only with members of the same case, when one group holds several (parametrize).
     label       optional: what the report prints for this member; default is the role, or the peer's name.
 
