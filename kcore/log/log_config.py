@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least, between, one_of, valid_list
 from kcore.errors import InvalidConfig
@@ -200,7 +200,7 @@ class LogConfig:
     message_timestamp_after_max_ms: int = MAX_LONG
     message_timestamp_before_max_ms: int = MAX_LONG
     message_timestamp_difference_max_ms: int = MAX_LONG
-    message_timestamp_type: str = "CreateTime"
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1

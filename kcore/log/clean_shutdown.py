@@ -1,0 +1,43 @@
+""".kafka_cleanshutdown: the marker that a data directory was closed in order, so that nothing needs recovery.
+
+Its presence counts.  Since 3.7 it holds JSON, {"version":0,"brokerEpoch":N}; older ones are empty.
+Source: CleanShutdownFileHandler, Kafka 4.x.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from kcore.log.checkpoints import fsync_directory, write_atomically
+from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE
+
+
+def was_clean_shutdown(log_dir: str) -> bool:
+    return os.path.exists(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE))
+
+
+def read_broker_epoch(log_dir: str) -> int | None:
+    """The broker epoch at the last shutdown; None without a marker or if it does not say."""
+    try:
+        with open(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE), "rb") as file:
+            epoch = json.loads(file.read()).get("brokerEpoch")
+    except (OSError, ValueError, AttributeError):
+        return None
+    return epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else None
+
+
+def write_clean_shutdown(log_dir: str, broker_epoch: int = -1) -> None:
+    """Raises OSError."""
+    text = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    write_atomically(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE), text.encode())
+
+
+def remove_clean_shutdown(log_dir: str) -> bool:
+    """Take the marker away before the first write; whether there was one.  Durable when it returns.  Raises OSError."""
+    try:
+        os.unlink(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE))
+    except FileNotFoundError:
+        return False
+    fsync_directory(log_dir)
+    return True

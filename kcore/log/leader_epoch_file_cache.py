@@ -1,0 +1,140 @@
+"""LeaderEpochFileCache: at which offset each leader epoch started (EPOCH-01..05).
+
+Kept in leader-epoch-checkpoint.  Epochs and start offsets both ascend; an entry that contradicts a new one goes.
+Source: LeaderEpochFileCache, Kafka 2.4-4.x.
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import threading
+
+from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile
+
+logger = logging.getLogger(__name__)
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_EPOCH_OFFSET = -1
+
+
+class LeaderEpochFileCache:
+    """Thread-safe: changes under a lock of its own (taken after the log's), reads see one moment's entries.
+
+    checkpoint None keeps everything in memory (a log opened for reading).  The file is replaced at each change, and
+    is synced by flush(), which the log calls before its recovery point passes the entries: an entry above the
+    recovery point is found again by the recovery scan, so a change costs no fsync.
+    """
+
+    def __init__(self, name: str, checkpoint: LeaderEpochCheckpointFile | None, entries: list[EpochEntry]) -> None:
+        self._name = name
+        self._checkpoint = checkpoint
+        self._lock = threading.Lock()
+        self._entries: tuple[EpochEntry, ...] = ()
+        self._unsynced = False
+        for entry in entries:
+            self._entries = self._with(entry)
+        #: The epoch of the last entry, -1 without one: an attribute, because every append looks at it.
+        self.latest_epoch = UNDEFINED_EPOCH
+        self._set(self._entries)
+
+    @property
+    def entries(self) -> tuple[EpochEntry, ...]:
+        return self._entries
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        entries = self._entries
+        return entries[-1] if entries else None
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        entries = self._entries
+        return entries[0] if entries else None
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Epoch `epoch` starts at start_offset; entries that contradict it go first (EPOCH-04).
+
+        Returns whether anything changed: the latest epoch again, at a later offset, is nothing new.  Raises
+        ValueError for negative values, OSError with the cache unchanged.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ValueError(f"{self._name}: leader epoch {epoch} starting at {start_offset}")
+        with self._lock:
+            latest = self.latest_entry
+            if latest is not None and epoch == latest.epoch and start_offset >= latest.start_offset:
+                return False
+            self._replace(self._with(EpochEntry(epoch, start_offset)))
+            return True
+
+    def _with(self, entry: EpochEntry) -> tuple[EpochEntry, ...]:
+        kept = tuple(e for e in self._entries if e.epoch < entry.epoch and e.start_offset < entry.start_offset)
+        removed = self._entries[len(kept) :]
+        if removed and (len(removed) > 1 or removed[0].epoch != entry.epoch):
+            logger.warning("%s: epoch entry %s contradicts %s, which go", self._name, entry, removed)
+        return (*kept, entry)
+
+    def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """The largest epoch <= requested_epoch and where it ends (EPOCH-05); (-1, -1) when that is not known."""
+        entries = self._entries
+        if requested_epoch == UNDEFINED_EPOCH or not entries:
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        if requested_epoch == entries[-1].epoch:
+            return requested_epoch, log_end_offset
+        higher = bisect.bisect_right(entries, requested_epoch, key=lambda e: e.epoch)
+        if higher == len(entries):
+            return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
+        epoch = entries[higher - 1].epoch if higher > 0 else requested_epoch
+        return epoch, entries[higher].start_offset
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """The epoch a record at this offset was written in; -1 when that is not known."""
+        entries = self._entries
+        at = bisect.bisect_right(entries, offset, key=lambda e: e.start_offset)
+        return entries[at - 1].epoch if at > 0 else UNDEFINED_EPOCH
+
+    def previous_epoch(self, epoch: int) -> int:
+        """The largest epoch below this one (EPOCH-09); -1 if there is none."""
+        entries = self._entries
+        at = bisect.bisect_left(entries, epoch, key=lambda e: e.epoch)
+        return entries[at - 1].epoch if at > 0 else UNDEFINED_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Drop the epochs that start at or beyond end_offset.  Raises OSError."""
+        with self._lock:
+            kept = tuple(e for e in self._entries if e.start_offset < end_offset)
+            if len(kept) < len(self._entries):
+                self._replace(kept)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Drop the epochs that ended at or below start_offset; the one it falls into now starts there.
+
+        Raises OSError.
+        """
+        with self._lock:
+            at = bisect.bisect_right(self._entries, start_offset, key=lambda e: e.start_offset)
+            if at > 0 and self._entries[:at] != (EpochEntry(self._entries[at - 1].epoch, start_offset),):
+                self._replace((EpochEntry(self._entries[at - 1].epoch, start_offset), *self._entries[at:]))
+
+    def clear_and_flush(self) -> None:
+        """Raises OSError."""
+        with self._lock:
+            if self._entries:
+                self._replace(())
+
+    def flush(self) -> None:
+        """Make the file durable.  Raises OSError."""
+        with self._lock:
+            if self._unsynced and self._checkpoint is not None:
+                self._checkpoint.write(self._entries)
+                self._unsynced = False
+
+    def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.write(entries, sync=False)
+            self._unsynced = True
+        self._set(entries)
+
+    def _set(self, entries: tuple[EpochEntry, ...]) -> None:
+        self._entries = entries
+        self.latest_epoch = entries[-1].epoch if entries else UNDEFINED_EPOCH

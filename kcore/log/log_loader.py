@@ -1,0 +1,455 @@
+"""Open a partition's directory after a clean or an unclean stop (LOG-30, SEG-11, TRUNC-11).
+
+First the leftovers of what a crash interrupted: .deleted files go, .cleaned files (the cleaner had not finished them)
+go, .swap segments (finished) replace the segments they were made from.  Then the segments: after a clean stop the
+indexes are checked for plausibility and believed; after an unclean one each segment from the recovery point on is
+scanned with CRC, its indexes are rebuilt, and the first bad batch ends the log.  Last the leader epochs and the
+producers' state, from their files or from the batches.
+Source: LogLoader, Kafka 3.x-4.x.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptFile, CorruptIndex
+from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, LeaderEpochCheckpointFile
+from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.log.log_config import LogConfig
+from kcore.log.log_file_names import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    SegmentFileName,
+    parse_segment_file,
+    segment_file,
+)
+from kcore.log.log_offset_metadata import AbortedTxn
+from kcore.log.log_segment import LogSegment
+from kcore.log.log_segments import LogSegments
+from kcore.log.partition_metadata import read_topic_id
+from kcore.log.producer_state_manager import (
+    DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+    ProducerStateManager,
+    rebuild_producer_state,
+    replay_batch,
+)
+from kcore.log.transaction_index import TransactionIndex
+from kcore.log.unified_log import LoadedParts, Mode, UnifiedLog
+from kcore.record.record_batch import RecordBatch
+
+logger = logging.getLogger(__name__)
+
+
+def load_log(
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    *,
+    time: Time = SYSTEM_TIME,
+    scheduler: Scheduler | None = None,
+    mode: Mode = "a",
+    log_start_offset: int = 0,
+    recovery_point: int = 0,
+    high_watermark: int = 0,
+    had_clean_shutdown: bool = False,
+    sole_replica: bool = False,
+    producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+    on_storage_error: Callable[[UnifiedLog, OSError], None] | None = None,
+    on_recovery_point_lowered: Callable[[UnifiedLog], None] | None = None,
+) -> UnifiedLog:
+    """The log of an existing directory, which may be empty.
+
+    The offsets are those of the data directory's checkpoints; what does not fit the files is corrected.  mode "r"
+    changes nothing on disk: what needs repair is repaired in memory, and the log ends before the first bad batch.
+    Releases the GIL while it scans, so several logs can load in parallel.
+    Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
+    """
+    loader = _LogLoader(directory, topic_partition, config, time, mode == "a", sole_replica)
+    try:
+        parts = loader.load(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
+        return UnifiedLog(
+            directory,
+            topic_partition,
+            config,
+            parts,
+            time=time,
+            scheduler=scheduler,
+            mode=mode,
+            high_watermark=high_watermark,
+            sole_replica=sole_replica,
+            on_storage_error=on_storage_error,
+            on_recovery_point_lowered=on_recovery_point_lowered,
+        )
+    except BaseException:
+        loader.close_segments()
+        raise
+
+
+class _LogLoader:
+    def __init__(
+        self, directory: str, tp: TopicPartition, config: LogConfig, time: Time, writable: bool, sole_replica: bool
+    ) -> None:
+        self.directory = directory
+        self.tp = tp
+        self.config = config
+        self.time = time
+        self.writable = writable
+        self.sole_replica = sole_replica
+        self.segments = LogSegments()
+        self.txn_indexes: dict[int, TransactionIndex] = {}
+        # Base offsets of the segments that mode "r" reads from their .swap files.
+        self.swapped: set[int] = set()
+
+    def load(
+        self, log_start_offset: int, recovery_point: int, had_clean_shutdown: bool, producer_id_expiration_ms: int
+    ) -> LoadedParts:
+        files = self._finish_what_was_interrupted()
+        snapshots = [f.base_offset for f in files if f.kind == SNAPSHOT_SUFFIX]
+        state = ProducerStateManager(
+            self.tp,
+            self.directory,
+            producer_id_expiration_ms=producer_id_expiration_ms,
+            writable=self.writable,
+            snapshots=snapshots,
+        )
+        indexed = self._open_segments(files)
+        epochs = self._read_epochs(log_start_offset)
+        suspects = self._suspect_segments(indexed, 2**63 if had_clean_shutdown else recovery_point)
+        if not had_clean_shutdown and not epochs.entries:
+            # Its file may not have reached the disk; the headers know.
+            self._rebuild_epochs(epochs)
+        self._recover(suspects, state, epochs, log_start_offset)
+        self._load_txn_indexes(files, indexed, state, log_start_offset)
+
+        log_end_offset = self._active().read_next_offset() if len(self.segments) else log_start_offset
+        if log_end_offset < log_start_offset:
+            logger.warning(
+                "%s: the log ends at %d, below its start offset %d: it starts anew there",
+                self.directory,
+                log_end_offset,
+                log_start_offset,
+            )
+            self._remove_all_segments()
+            log_end_offset = log_start_offset
+            state.truncate_fully_and_start_at(log_start_offset)
+        if len(self.segments) == 0:
+            if not self.writable:
+                raise FileNotFoundError(f"{self.directory}: no .log file in it")
+            self.segments.add(self._open_segment(log_start_offset))
+        first = self.segments.first
+        assert first is not None
+        log_start_offset = max(log_start_offset, first.base_offset)
+
+        # An epoch that starts at the end has no record.  Among replicas it may contradict the leader's, so it goes;
+        # alone it is the epoch to go on with.
+        epochs.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
+        epochs.truncate_from_start(log_start_offset)
+        if self.writable:
+            active = self._active()
+            active.offset_index.resize(self.config.segment_index_bytes)
+            active.time_index.resize(self.config.segment_index_bytes)
+            state.remove_stray_snapshots(self.segments.base_offsets())
+        now_ms = self.time.milliseconds()
+        rebuild_producer_state(state, self.segments, log_start_offset, log_end_offset, now_ms)
+        return LoadedParts(
+            self.segments,
+            log_start_offset,
+            log_end_offset if had_clean_shutdown else min(recovery_point, log_end_offset),
+            log_end_offset,
+            epochs,
+            state,
+            self._read_topic_id(),
+            self.txn_indexes,
+        )
+
+    def close_segments(self) -> None:
+        for segment in self.segments:
+            try:
+                segment.close(trim=False)
+            except OSError:
+                logger.exception("%s: closing segment %d failed", self.directory, segment.base_offset)
+
+    # -- files ----------------------------------------------------------------------------------------------------
+
+    def _list(self) -> list[SegmentFileName]:
+        parsed = (parse_segment_file(name) for name in os.listdir(self.directory))
+        return sorted(name for name in parsed if name is not None)
+
+    def _path(self, file: SegmentFileName) -> str:
+        return segment_file(self.directory, file.base_offset, file.kind + file.mark)
+
+    def _finish_what_was_interrupted(self) -> list[SegmentFileName]:
+        """The unmarked files that remain."""
+        files = self._list()
+        if all(not file.mark for file in files):
+            return files
+        cleaned = [file.base_offset for file in files if file.mark == CLEANED_SUFFIX]
+        # A .swap above the first .cleaned is part of a split that did not finish: its sources are still there.
+        valid_below = min(cleaned, default=2**63)
+        swaps = [
+            f for f in files if f.mark == SWAP_SUFFIX and f.kind != SNAPSHOT_SUFFIX and f.base_offset < valid_below
+        ]
+        if not self.writable:
+            return self._files_with_swaps_seen_through(files, swaps)
+        for file in files:
+            if file.mark and file not in swaps:
+                logger.info("%s: removing the leftover %s", self.directory, os.path.basename(self._path(file)))
+                os.unlink(self._path(file))
+        self._complete_swaps(swaps)
+        return self._list()
+
+    def _covered_range(self, swaps: list[SegmentFileName]) -> tuple[int, int]:
+        """The offsets [from, to) that the swapped-in segments stand for."""
+        covered_from, covered_to = 2**63, -1
+        for file in swaps:
+            if file.kind == LOG_SUFFIX:
+                segment = self._open_segment(file.base_offset, file_suffix=SWAP_SUFFIX)
+                covered_from = min(covered_from, file.base_offset)
+                covered_to = max(covered_to, segment.read_next_offset())
+                segment.close(trim=False)
+        return covered_from, covered_to
+
+    def _files_with_swaps_seen_through(
+        self, files: list[SegmentFileName], swaps: list[SegmentFileName]
+    ) -> list[SegmentFileName]:
+        """For reading: the .swap segments in the place of what they replace, nothing renamed."""
+        covered_from, covered_to = self._covered_range(swaps)
+        self.swapped = {file.base_offset for file in swaps if file.kind == LOG_SUFFIX}
+        plain = [
+            file
+            for file in files
+            if not file.mark and (file.kind == SNAPSHOT_SUFFIX or not covered_from <= file.base_offset < covered_to)
+        ]
+        return sorted(plain + [file for file in swaps if file.base_offset in self.swapped])
+
+    def _complete_swaps(self, swaps: list[SegmentFileName]) -> None:
+        """The swapped-in segments stand for every plain segment inside the range of offsets that they cover."""
+        covered_from, covered_to = self._covered_range(swaps)
+        for file in self._list():
+            if not file.mark and file.kind in SEGMENT_SUFFIXES and covered_from <= file.base_offset < covered_to:
+                os.unlink(self._path(file))
+        for file in swaps:
+            os.replace(self._path(file), self._path(file._replace(mark="")))
+        logger.info("%s: completed the swap of %d files", self.directory, len(swaps))
+
+    def _open_segment(self, base_offset: int, *, file_suffix: str = "") -> LogSegment:
+        config = self.config
+        return LogSegment(
+            self.directory,
+            base_offset,
+            writable=self.writable,
+            file_suffix=file_suffix,
+            index_interval_bytes=config.index_interval_bytes,
+            max_index_size=config.segment_index_bytes,
+            max_segment_bytes=config.segment_bytes,
+            per_append_index=config.per_append_index,
+            now_ms=self.time.milliseconds(),
+        )
+
+    def _open_segments(self, files: list[SegmentFileName]) -> set[int]:
+        """Open every .log; the base offsets that have both index files."""
+        logs = [file.base_offset for file in files if file.kind == LOG_SUFFIX]
+        known = set(logs)
+        kinds: dict[int, set[str]] = {base_offset: set() for base_offset in logs}
+        for file in files:
+            if file.kind in INDEX_SUFFIXES:
+                if file.base_offset in known:
+                    kinds[file.base_offset].add(file.kind)
+                elif self.writable:
+                    logger.warning("%s: removing the orphan %s", self.directory, os.path.basename(self._path(file)))
+                    os.unlink(self._path(file))
+        self.segments.replace(
+            (),
+            [self._open_segment(base, file_suffix=SWAP_SUFFIX if base in self.swapped else "") for base in logs],
+        )
+        return {base for base, there in kinds.items() if {".index", ".timeindex"} <= there}
+
+    def _active(self) -> LogSegment:
+        assert self.segments.active is not None
+        return self.segments.active
+
+    def _remove_all_segments(self) -> None:
+        for segment in list(self.segments):
+            self._remove_segment(segment)
+
+    def _remove_segment(self, segment: LogSegment) -> None:
+        self.segments.replace([segment])
+        if not self.writable:
+            segment.close(trim=False)
+            return
+        segment.delete()
+        index = self.txn_indexes.pop(segment.base_offset, None)
+        (index or self._txn_index(segment.base_offset)).reset()
+
+    # -- recovery ---------------------------------------------------------------------------------------------------
+
+    def _suspect_segments(self, indexed: set[int], recovery_point: int) -> list[LogSegment]:
+        """Those that reach beyond the recovery point, and those whose indexes are missing or break their own rules
+        (IDX-12).  None in mode "r": its segments repair their indexes in memory."""
+        if not self.writable:
+            return []
+        unflushed = set() if recovery_point == 2**63 else set(map(id, self.segments.from_floor(recovery_point)))
+        suspects = []
+        for segment in self.segments:
+            if id(segment) in unflushed:
+                suspects.append(segment)
+                continue
+            try:
+                if segment.base_offset not in indexed:
+                    raise CorruptIndex(f"{segment.log_path}: an index file is missing")
+                segment.sanity_check()
+            except (CorruptIndex, FileNotFoundError) as error:
+                logger.warning(
+                    "%s: rebuilding the indexes of segment %d: %s", self.directory, segment.base_offset, error
+                )
+                suspects.append(segment)
+        return suspects
+
+    def _recover(
+        self,
+        suspects: list[LogSegment],
+        state: ProducerStateManager,
+        epochs: LeaderEpochFileCache,
+        log_start_offset: int,
+    ) -> None:
+        if not suspects:
+            return
+        now_ms = self.time.milliseconds()
+        for segment in suspects:
+            # The transaction index needs the transactions that were open when the segment began.
+            rebuild_producer_state(state, self.segments, log_start_offset, segment.base_offset, now_ms)
+            if segment.base_offset > log_start_offset:
+                state.take_snapshot()
+            index = self._txn_index(segment.base_offset)
+            index.reset()
+            replay = _Recovery(state, epochs, index, segment)
+            result = segment.recover(replay, only_noteworthy=True)
+            state.map_end_offset = max(result.last_offset + 1, segment.base_offset)
+            if index.entries:
+                self.txn_indexes[segment.base_offset] = index
+            if result.truncated_bytes == 0:
+                continue
+            logger.warning(
+                "%s: cut %d bytes off segment %d from offset %d on, position %d: %s",
+                self.directory,
+                result.truncated_bytes,
+                segment.base_offset,
+                result.last_offset + 1,
+                result.valid_bytes,
+                result.reason,
+            )
+            for later in list(self.segments):
+                if later.base_offset > segment.base_offset:
+                    logger.warning("%s: removing segment %d behind the cut", self.directory, later.base_offset)
+                    self._remove_segment(later)
+            state.truncate_and_reload(log_start_offset, state.map_end_offset, now_ms)
+            break
+
+    def _txn_index(self, base_offset: int) -> TransactionIndex:
+        suffix = TXN_INDEX_SUFFIX + (SWAP_SUFFIX if base_offset in self.swapped else "")
+        path = segment_file(self.directory, base_offset, suffix)
+        return TransactionIndex(path, base_offset, writable=self.writable)
+
+    def _load_txn_indexes(
+        self, files: list[SegmentFileName], indexed: set[int], state: ProducerStateManager, log_start_offset: int
+    ) -> None:
+        present = {file.base_offset for file in files if file.kind == TXN_INDEX_SUFFIX}
+        for segment in self.segments:
+            base_offset = segment.base_offset
+            # Where the other indexes are missing, the absence of this one does not mean that nothing was aborted.
+            suspect = not self.writable and base_offset not in indexed
+            if base_offset in self.txn_indexes or not (suspect or base_offset in present):
+                continue
+            index = self._txn_index(base_offset)
+            try:
+                if suspect:
+                    raise CorruptIndex(f"{segment.log_path}: an index file is missing")
+                index.load()
+            except CorruptIndex as error:
+                logger.warning("%s: rebuilding a transaction index: %s", self.directory, error)
+                self._rebuild_txn_index(index, segment, state, log_start_offset)
+            if index.entries:
+                self.txn_indexes[base_offset] = index
+
+    def _rebuild_txn_index(
+        self, index: TransactionIndex, segment: LogSegment, state: ProducerStateManager, log_start_offset: int
+    ) -> None:
+        now_ms = self.time.milliseconds()
+        index.reset()
+        # A state of its own: the snapshots above this segment are still good.
+        scratch = ProducerStateManager(self.tp, self.directory, writable=False, snapshots=state.snapshot_offsets)
+        rebuild_producer_state(scratch, self.segments, log_start_offset, segment.base_offset, now_ms)
+        replay = _Recovery(scratch, None, index, segment)
+        segment.scan(replay, check_crc=False, only_noteworthy=True)
+
+    # -- the small files ------------------------------------------------------------------------------------------
+
+    def _read_epochs(self, log_start_offset: int) -> LeaderEpochFileCache:
+        checkpoint = LeaderEpochCheckpointFile(os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT))
+        entries: list[EpochEntry] = []
+        damaged = False
+        try:
+            entries = checkpoint.read()
+            damaged = any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries)
+        except CorruptFile as error:
+            logger.warning("%s: rebuilding the leader epochs from the log: %s", self.directory, error)
+            damaged = True
+        cache = LeaderEpochFileCache(str(self.tp), checkpoint if self.writable else None, [] if damaged else entries)
+        if damaged:
+            self._rebuild_epochs(cache)
+        return cache
+
+    def _rebuild_epochs(self, epochs: LeaderEpochFileCache) -> None:
+        def note(batches: Iterable[RecordBatch]) -> None:
+            for batch in batches:
+                if batch.leader_epoch > epochs.latest_epoch:
+                    epochs.assign(batch.leader_epoch, batch.base_offset)
+
+        for segment in self.segments:
+            segment.scan(note, check_crc=False, only_noteworthy=True)
+
+    def _read_topic_id(self) -> UUID | None:
+        try:
+            return read_topic_id(self.directory)
+        except CorruptFile as error:
+            logger.warning("%s: the topic id is unknown: %s", self.directory, error)
+            return None
+
+
+class _Recovery:
+    """What a recovery scan tells the leader epochs, the producers' state and the transaction index."""
+
+    def __init__(
+        self,
+        state: ProducerStateManager,
+        epochs: LeaderEpochFileCache | None,
+        index: TransactionIndex,
+        segment: LogSegment,
+    ) -> None:
+        self._state = state
+        self._epochs = epochs
+        self._index = index
+        self._segment = segment
+
+    def __call__(self, batches: Iterable[RecordBatch]) -> None:
+        for batch in batches:
+            if self._epochs is not None and batch.leader_epoch > self._epochs.latest_epoch:
+                self._epochs.assign(batch.leader_epoch, batch.base_offset)
+            if batch.producer_id >= 0:
+                ended = replay_batch(self._state, batch, self._segment)
+                if ended is not None and ended[0].is_aborted:
+                    txn, last_stable_offset = ended
+                    self._index.append(
+                        AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, last_stable_offset)
+                    )

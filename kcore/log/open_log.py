@@ -1,0 +1,128 @@
+"""open_log: one partition's log as an object, without a broker."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptFile
+from kcore.log import checkpoints, clean_shutdown
+from kcore.log.checkpoints import OffsetCheckpointFile
+from kcore.log.directory_lock import DirectoryLock
+from kcore.log.log_config import LogConfig
+from kcore.log.log_file_names import parse_partition_directory
+from kcore.log.log_loader import load_log
+from kcore.log.unified_log import Mode, UnifiedLog
+
+logger = logging.getLogger(__name__)
+
+
+def open_log(
+    path: str | os.PathLike[str],
+    mode: Mode = "r",
+    *,
+    config: LogConfig | None = None,
+    time: Time = SYSTEM_TIME,
+) -> UnifiedLog:
+    """The log in a partition's directory (".../orders-0"), whoever wrote it: a context manager.
+
+    "r" changes nothing on disk, needs no lock, and opens a directory that was left in disorder, or that a broker is
+    writing to, as far as it is whole.  "a" appends: it takes the `.lock` of the data directory around it, repairs
+    what a crash left, makes the directory if there is none, and leaves it cleanly stopped on close.  The checkpoints
+    of the data directory are used where there are any.  The high watermark is the log's end: offline nobody
+    replicates.  (In mode "r" after a clean stop it is the checkpoint's.)
+    Raises FileNotFoundError and NotADirectoryError ("r"), DirectoryInUse ("a"), OSError, and what load_log raises.
+    """
+    if mode not in ("r", "a"):
+        raise ValueError(f"mode {mode!r}, expected 'r' or 'a'")
+    directory = os.path.abspath(os.fspath(path))
+    name = parse_partition_directory(os.path.basename(directory))
+    # A copy may have any name; the partition's name then is the directory's.
+    tp = name.topic_partition if name is not None else TopicPartition(os.path.basename(directory), 0)
+    if mode == "r":
+        return _open_for_reading(directory, tp, config or LogConfig(), time)
+    return _open_for_appending(directory, tp, config or LogConfig(), time)
+
+
+def _open_for_reading(directory: str, tp: TopicPartition, config: LogConfig, time: Time) -> UnifiedLog:
+    if not os.path.isdir(directory):
+        os.listdir(directory)  # FileNotFoundError or NotADirectoryError, with the system's words
+    parent = os.path.dirname(directory)
+    clean = clean_shutdown.was_clean_shutdown(parent)
+    high_watermark = _checkpointed(parent, checkpoints.REPLICATION_OFFSET_CHECKPOINT).get(tp) if clean else None
+    return load_log(
+        directory,
+        tp,
+        config,
+        time=time,
+        mode="r",
+        log_start_offset=_checkpointed(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT).get(tp, 0),
+        high_watermark=high_watermark or 0,
+        had_clean_shutdown=clean,
+        sole_replica=high_watermark is None,
+    )
+
+
+def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, time: Time) -> UnifiedLog:
+    parent = os.path.dirname(directory)
+    lock = DirectoryLock(parent)
+    try:
+        was_clean = clean_shutdown.remove_clean_shutdown(parent)
+        others = [name for name in os.listdir(parent) if name != os.path.basename(directory)]
+        alone = not any(parse_partition_directory(name) for name in others)
+        os.makedirs(directory, exist_ok=True)
+        scheduler = Scheduler(f"kcore-log-{tp}", time)
+        log = load_log(
+            directory,
+            tp,
+            config,
+            time=time,
+            scheduler=scheduler,
+            log_start_offset=_checkpointed(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT).get(tp, 0),
+            recovery_point=_checkpointed(parent, checkpoints.RECOVERY_POINT_CHECKPOINT).get(tp, 0),
+            had_clean_shutdown=was_clean,
+            sole_replica=True,
+            on_recovery_point_lowered=lambda log: _checkpoint(
+                parent, checkpoints.RECOVERY_POINT_CHECKPOINT, tp, log.recovery_point
+            ),
+        )
+        scheduler.startup()
+    except BaseException:
+        lock.release()
+        raise
+
+    def leave(closed: UnifiedLog) -> None:
+        try:
+            scheduler.shutdown()
+            if not closed.is_offline:
+                _checkpoint(parent, checkpoints.RECOVERY_POINT_CHECKPOINT, tp, closed.recovery_point)
+                _checkpoint(parent, checkpoints.REPLICATION_OFFSET_CHECKPOINT, tp, closed.high_watermark)
+                if closed.log_start_offset > closed.segments[0].base_offset:
+                    _checkpoint(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT, tp, closed.log_start_offset)
+                # Its word covers all partitions of the directory: the others must have been in order before.
+                if was_clean or alone:
+                    clean_shutdown.write_clean_shutdown(parent)
+        finally:
+            lock.release()
+
+    log.on_close(leave)
+    return log
+
+
+def _checkpointed(parent: str, name: str) -> dict[TopicPartition, int]:
+    path = os.path.join(parent, name)
+    try:
+        return OffsetCheckpointFile(path).read()
+    except CorruptFile as error:
+        logger.warning("going on without a checkpoint: %s", error)
+        return {}
+
+
+def _checkpoint(parent: str, name: str, tp: TopicPartition, offset: int) -> None:
+    offsets = _checkpointed(parent, name)
+    if offsets.get(tp) != offset:
+        offsets[tp] = offset
+        OffsetCheckpointFile(os.path.join(parent, name)).write(offsets)

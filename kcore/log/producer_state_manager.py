@@ -1,0 +1,543 @@
+"""ProducerStateManager: what a log knows about its producers, for idempotence and transactions (LOG-14, LSO).
+
+Per producer id: the epoch, the last five batches (sequence numbers and offsets), the transaction that is open.  Saved
+in <offset>.snapshot, which describes the log up to that offset: int16 version = 1, uint32 CRC-32C of what follows,
+int32 count, then 46-byte big-endian entries {int64 producer id, int16 epoch, int32 last sequence, int64 last offset,
+int32 offset delta, int64 timestamp, int32 coordinator epoch, int64 first offset of the open transaction or -1}.  Only
+the last batch of a producer is saved; last sequence and last offset are -1 when there is none.
+Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo, Kafka 2.4-4.x; KIP-98.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    CorruptFile,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+from kcore.log.checkpoints import write_atomically
+from kcore.log.log_file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
+from kcore.log.log_offset_metadata import AppendOrigin, LogOffsetMetadata
+from kcore.record.control_record import ControlRecordType, control_record_type, parse_end_transaction_marker
+from kcore.record.crc32c import crc32c
+from kcore.record.record_batch import RecordBatch
+
+if TYPE_CHECKING:
+    from kcore.log.log_segment import LogSegment
+    from kcore.log.log_segments import LogSegments
+
+logger = logging.getLogger(__name__)
+
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+BATCHES_KEPT = 5
+DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
+
+_SEQUENCES = 2**31
+_HEADER = struct.Struct(">hIi")
+_CRC_STARTS = 6
+_ENTRY = struct.Struct(">qhiqiqiq")
+_SNAPSHOT_VERSION = 1
+
+
+class BatchMetadata(NamedTuple):
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int  # the batch's maximum
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) % _SEQUENCES
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerStateEntry:
+    """One producer.  Immutable, so that an append can prepare a new state and drop it again."""
+
+    producer_id: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    batches: tuple[BatchMetadata, ...] = ()  # oldest first, at most five
+    last_timestamp: int = -1
+    coordinator_epoch: int = -1
+    current_txn_first_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_data_offset(self) -> int:
+        return self.batches[-1].last_offset if self.batches else -1
+
+    def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
+        """The batch already in the log that this one repeats."""
+        if batch.producer_epoch == self.producer_epoch:
+            for known in self.batches:
+                if known.last_sequence == batch.last_sequence and known.first_sequence == batch.base_sequence:
+                    return known
+        return None
+
+
+class CompletedTxn(NamedTuple):
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of the marker
+    is_aborted: bool
+
+
+@dataclass(slots=True)
+class TxnMetadata:
+    """A transaction that holds back the last stable offset: open, or ended above the high watermark."""
+
+    producer_id: int
+    first_offset: LogOffsetMetadata
+    last_offset: int | None = None
+
+
+class ProducerAppendInfo:
+    """The new state of one producer while an append is checked; becomes the state only in update()."""
+
+    __slots__ = ("_name", "_origin", "entry", "started_txns")
+
+    def __init__(self, name: str, current: ProducerStateEntry, origin: AppendOrigin) -> None:
+        self._name = name
+        self._origin = origin
+        self.entry = current
+        self.started_txns: list[TxnMetadata] = []
+
+    def append(self, batch: RecordBatch, first_offset: LogOffsetMetadata) -> CompletedTxn | None:
+        """Check one batch and take it over; the transaction it ends, if it is a marker.
+
+        Raises InvalidProducerEpoch, OutOfOrderSequenceNumber, TransactionCoordinatorFenced, InvalidTxnState.
+        """
+        if batch.is_control:
+            return self._append_control(batch)
+        self._append_data(batch, first_offset)
+        return None
+
+    def _append_control(self, batch: RecordBatch) -> CompletedTxn | None:
+        for record in batch.records():
+            kind = control_record_type(record.key)
+            if kind is ControlRecordType.ABORT or kind is ControlRecordType.COMMIT:
+                marker = parse_end_transaction_marker(record.key, record.value)
+                is_aborted = kind is ControlRecordType.ABORT
+                return self._end_txn(batch, marker.coordinator_epoch, is_aborted, record.offset, record.timestamp)
+            # A batch of another type (of KRaft, or of the future) says nothing about transactions.
+            return None
+        return None  # emptied by the cleaner
+
+    def _append_data(self, batch: RecordBatch, first_offset: LogOffsetMetadata) -> None:
+        self._check_producer_epoch(batch.producer_epoch, batch.base_offset)
+        if self._origin is AppendOrigin.CLIENT:
+            self._check_sequence(batch)
+        entry = self.entry
+        last_offset = batch.last_offset
+        added = BatchMetadata(batch.last_sequence, last_offset, last_offset - batch.base_offset, batch.max_timestamp)
+        same_epoch = batch.producer_epoch == entry.producer_epoch
+        open_txn = entry.current_txn_first_offset
+        if batch.is_transactional and open_txn is None:
+            open_txn = batch.base_offset
+            self.started_txns.append(TxnMetadata(entry.producer_id, first_offset))
+        elif not batch.is_transactional and open_txn is not None and self._origin is not AppendOrigin.REPLICATION:
+            raise InvalidTxnState(
+                f"{self._name}: producer {entry.producer_id} wrote a plain batch at offset {batch.base_offset} while "
+                f"its transaction from {open_txn} is open"
+            )
+        self.entry = ProducerStateEntry(
+            entry.producer_id,
+            batch.producer_epoch,
+            (*entry.batches[-BATCHES_KEPT + 1 :], added) if same_epoch else (added,),
+            batch.max_timestamp,
+            entry.coordinator_epoch,
+            open_txn,
+        )
+
+    def _check_producer_epoch(self, producer_epoch: int, offset: int) -> None:
+        if producer_epoch >= self.entry.producer_epoch:
+            return
+        text = (
+            f"{self._name}: epoch {producer_epoch} of producer {self.entry.producer_id} at offset {offset} is older "
+            f"than {self.entry.producer_epoch}, the last seen"
+        )
+        # What the leader took, a follower takes.
+        if self._origin is not AppendOrigin.REPLICATION:
+            raise InvalidProducerEpoch(text)
+        logger.warning("%s", text)
+
+    def _check_sequence(self, batch: RecordBatch) -> None:
+        entry, first = self.entry, batch.base_sequence
+        if batch.producer_epoch != entry.producer_epoch:
+            if first != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
+                # (Of an unknown producer any sequence may come first: retention may have removed what went before.)
+                raise OutOfOrderSequenceNumber(
+                    f"{self._name}: producer {entry.producer_id} starts epoch {batch.producer_epoch} at offset "
+                    f"{batch.base_offset} with sequence {first}, expected 0"
+                )
+            return
+        expected = (entry.last_sequence + 1) % _SEQUENCES
+        if first != expected:
+            raise OutOfOrderSequenceNumber(
+                f"{self._name}: producer {entry.producer_id} at offset {batch.base_offset} sent sequence {first}, "
+                f"expected {expected} after {entry.last_sequence}"
+            )
+
+    def _end_txn(
+        self, batch: RecordBatch, coordinator_epoch: int, is_aborted: bool, offset: int, timestamp: int
+    ) -> CompletedTxn | None:
+        self._check_producer_epoch(batch.producer_epoch, offset)
+        entry = self.entry
+        if coordinator_epoch < entry.coordinator_epoch:
+            text = (
+                f"{self._name}: coordinator epoch {coordinator_epoch} of the marker for producer {entry.producer_id} "
+                f"at offset {offset} is older than {entry.coordinator_epoch}, the last seen"
+            )
+            if self._origin is not AppendOrigin.REPLICATION:
+                raise TransactionCoordinatorFenced(text)
+            logger.info("%s", text)
+        # A marker without data changes nothing for readers, so it completes nothing.
+        completed = None
+        if entry.current_txn_first_offset is not None:
+            completed = CompletedTxn(entry.producer_id, entry.current_txn_first_offset, offset, is_aborted)
+        self.entry = ProducerStateEntry(
+            entry.producer_id,
+            batch.producer_epoch,
+            entry.batches if batch.producer_epoch == entry.producer_epoch else (),
+            timestamp,
+            coordinator_epoch,
+            None,
+        )
+        return completed
+
+
+def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
+    body = []
+    for e in entries:
+        last = e.batches[-1] if e.batches else BatchMetadata(NO_SEQUENCE, -1, 0, e.last_timestamp)
+        open_txn = -1 if e.current_txn_first_offset is None else e.current_txn_first_offset
+        body.append(
+            _ENTRY.pack(
+                e.producer_id,
+                e.producer_epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                e.last_timestamp,
+                e.coordinator_epoch,
+                open_txn,
+            )
+        )
+    data = bytearray(_HEADER.pack(_SNAPSHOT_VERSION, 0, len(body)) + b"".join(body))
+    struct.pack_into(">I", data, 2, crc32c(memoryview(data)[_CRC_STARTS:]))
+    return bytes(data)
+
+
+def decode_snapshot(data: bytes, source: str) -> list[ProducerStateEntry]:
+    """Raises CorruptFile naming source, and both values of what does not match."""
+    if len(data) < _HEADER.size:
+        raise CorruptFile(f"{source}: {len(data)} bytes, too short for a producer snapshot")
+    version, crc, count = _HEADER.unpack_from(data)
+    if version != _SNAPSHOT_VERSION:
+        raise CorruptFile(f"{source}: version {version}, expected {_SNAPSHOT_VERSION}")
+    computed = crc32c(memoryview(data)[_CRC_STARTS:])
+    if crc != computed:
+        raise CorruptFile(f"{source}: CRC {crc:#010x} stored, {computed:#010x} computed")
+    if count < 0 or len(data) - _HEADER.size != count * _ENTRY.size:
+        raise CorruptFile(f"{source}: {count} entries announced, {len(data) - _HEADER.size} bytes of them found")
+    entries = []
+    for pid, epoch, sequence, offset, delta, timestamp, coordinator, open_txn in _ENTRY.iter_unpack(
+        memoryview(data)[_HEADER.size :]
+    ):
+        batches = (BatchMetadata(sequence, offset, delta, timestamp),) if offset >= 0 else ()
+        entries.append(
+            ProducerStateEntry(pid, epoch, batches, timestamp, coordinator, open_txn if open_txn >= 0 else None)
+        )
+    return entries
+
+
+class ProducerStateManager:
+    """State of all producers of one log, and its snapshots.  Not thread-safe: the log's lock guards it.
+
+    writable=False neither writes nor deletes a snapshot.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: str,
+        *,
+        producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+        writable: bool = True,
+        snapshots: Iterable[int] = (),
+    ) -> None:
+        self._name = str(topic_partition)
+        self._directory = directory
+        self._expiration_ms = producer_id_expiration_ms
+        self._writable = writable
+        self.producers: dict[int, ProducerStateEntry] = {}
+        # By first offset, ascending: transactions start in the order of offsets, so a dict's order is enough.
+        self._ongoing: dict[int, TxnMetadata] = {}
+        # Ended, but with a marker at or above the high watermark.
+        self._unreplicated: dict[int, TxnMetadata] = {}
+        self.snapshot_offsets: list[int] = sorted(snapshots)
+        self._unsynced: set[int] = set()
+        self.last_snapshot_offset = 0
+        #: The state describes the log up to here, exclusive.
+        self.map_end_offset = 0
+
+    # -- what an append asks ------------------------------------------------------------------------------------
+
+    def prepare(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
+        current = self.producers.get(producer_id) or ProducerStateEntry(producer_id)
+        return ProducerAppendInfo(self._name, current, origin)
+
+    def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
+        entry = self.producers.get(batch.producer_id)
+        return entry.find_duplicate(batch) if entry is not None else None
+
+    def update(self, info: ProducerAppendInfo) -> None:
+        """The append is in the log: its state is now the producer's."""
+        self.producers[info.entry.producer_id] = info.entry
+        for txn in info.started_txns:
+            self._ongoing[txn.first_offset.message_offset] = txn
+
+    def last_stable_offset(self, completed: CompletedTxn) -> int:
+        """The LSO as it will be when this transaction has ended: what its transaction index entry says."""
+        for first_offset, txn in self._ongoing.items():
+            if txn.producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete_txn(self, completed: CompletedTxn) -> None:
+        """The transaction has ended; it still holds back the LSO until its marker is below the high watermark."""
+        txn = self._ongoing.pop(completed.first_offset, None)
+        if txn is None:
+            raise InvalidTxnState(f"{self._name}: {completed} ends a transaction that did not start")
+        txn.last_offset = completed.last_offset
+        self._unreplicated[completed.first_offset] = txn
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        if self._unreplicated:
+            self._unreplicated = {
+                first: txn
+                for first, txn in self._unreplicated.items()
+                if txn.last_offset is None or txn.last_offset >= high_watermark
+            }
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether no transaction holds back the last stable offset."""
+        return not self._ongoing and not self._unreplicated
+
+    @property
+    def first_unstable_offset(self) -> LogOffsetMetadata | None:
+        """Where the oldest transaction starts that is open or not replicated; None if all is stable."""
+        candidates = []
+        if self._ongoing:
+            candidates.append(next(iter(self._ongoing.values())).first_offset)
+        if self._unreplicated:
+            candidates.append(self._unreplicated[min(self._unreplicated)].first_offset)
+        return min(candidates) if candidates else None
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._ongoing), None)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.producers and not self._ongoing and not self._unreplicated
+
+    # -- expiry ---------------------------------------------------------------------------------------------------
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget producers that wrote nothing for producer.id.expiration.ms and have no transaction open."""
+        expired = [pid for pid, entry in self.producers.items() if self._is_expired(entry, now_ms)]
+        for pid in expired:
+            del self.producers[pid]
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self._expiration_ms
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def take_snapshot(self) -> int | None:
+        """Save the state at map_end_offset unless that was done; the offset, or None.  Raises OSError.
+
+        Not synced here: flush_snapshots() does that before the log's recovery point passes it.
+        """
+        offset = self.map_end_offset
+        if not self._writable or offset <= self.last_snapshot_offset:
+            return None
+        write_atomically(self._path(offset), encode_snapshot(self.producers.values()), sync=False)
+        if offset not in self.snapshot_offsets:
+            self.snapshot_offsets = sorted([*self.snapshot_offsets, offset])
+        self._unsynced.add(offset)
+        self.last_snapshot_offset = offset
+        return offset
+
+    def flush_snapshots(self, up_to_offset: int) -> None:
+        """Make the snapshots at or below an offset durable.  Raises OSError."""
+        for offset in sorted(self._unsynced):
+            if offset <= up_to_offset:
+                try:
+                    fd = os.open(self._path(offset), os.O_RDONLY)
+                except FileNotFoundError:  # removed meanwhile
+                    self._unsynced.discard(offset)
+                    continue
+                try:
+                    os.fsync(fd)
+                finally:
+                    os.close(fd)
+                self._unsynced.discard(offset)
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """Go back to the newest snapshot in (log_start_offset, log_end_offset], or to nothing; those outside go.
+
+        Afterwards map_end_offset says up to where the state is right; the caller replays the log from there.
+        """
+        for offset in list(self.snapshot_offsets):
+            if offset > log_end_offset or offset <= log_start_offset:
+                self.delete_snapshot(offset)
+        if log_end_offset != self.map_end_offset:
+            self._clear()
+            self._load_newest_snapshot(log_start_offset, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        self._clear()
+        for snapshot in list(self.snapshot_offsets):
+            self.delete_snapshot(snapshot)
+        self.last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def _clear(self) -> None:
+        self.producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+
+    def _load_newest_snapshot(self, log_start_offset: int, now_ms: int) -> None:
+        usable = [offset for offset in self.snapshot_offsets if log_start_offset < offset]
+        while usable:
+            offset = usable.pop()
+            path = self._path(offset)
+            try:
+                with open(path, "rb") as file:
+                    entries = decode_snapshot(file.read(), path)
+            except FileNotFoundError:
+                self._forget_snapshot(offset)
+                continue
+            except CorruptFile as error:
+                logger.warning("%s: the state is rebuilt from an older snapshot or the log: %s", self._name, error)
+                self.delete_snapshot(offset)
+                continue
+            for entry in sorted(entries, key=lambda e: e.current_txn_first_offset or 0):
+                if entry.current_txn_first_offset is not None:
+                    first = LogOffsetMetadata(entry.current_txn_first_offset)
+                    self._ongoing[first.message_offset] = TxnMetadata(entry.producer_id, first)
+            self.producers = {e.producer_id: e for e in entries if not self._is_expired(e, now_ms)}
+            self.last_snapshot_offset = self.map_end_offset = offset
+            return
+        self.last_snapshot_offset = self.map_end_offset = log_start_offset
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Transactions that ended below the log's start no longer matter; the rest stays."""
+        self._unreplicated = {
+            first: txn
+            for first, txn in self._unreplicated.items()
+            if txn.last_offset is None or txn.last_offset >= log_start_offset
+        }
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
+        """Keep the snapshots at segments' base offsets, and the newest.  Raises OSError."""
+        keep = set(segment_base_offsets)
+        for offset in self.snapshot_offsets[:-1]:
+            if offset not in keep:
+                self.delete_snapshot(offset)
+
+    def delete_snapshot(self, offset: int) -> None:
+        """Raises OSError."""
+        if self._writable:
+            try:
+                os.unlink(self._path(offset))
+            except FileNotFoundError:
+                pass
+        self._forget_snapshot(offset)
+
+    def _forget_snapshot(self, offset: int) -> None:
+        self.snapshot_offsets = [known for known in self.snapshot_offsets if known != offset]
+        self._unsynced.discard(offset)
+
+    def _path(self, offset: int) -> str:
+        return segment_file(self._directory, offset, SNAPSHOT_SUFFIX)
+
+
+def snapshot_offsets_in(names: Iterable[str]) -> list[int]:
+    """The offsets of the snapshots among a directory's file names."""
+    parsed = (parse_segment_file(name) for name in names)
+    return [p.base_offset for p in parsed if p is not None and p.kind == SNAPSHOT_SUFFIX and not p.mark]
+
+
+def rebuild_producer_state(
+    state: ProducerStateManager, segments: LogSegments, log_start_offset: int, log_end_offset: int, now_ms: int
+) -> None:
+    """Bring the state to log_end_offset: from the newest usable snapshot, then from the batches after it.
+
+    Reads only the headers of batches without a producer.  Raises CorruptFile's relatives for damaged batches, OSError.
+    Source: UnifiedLog.rebuildProducerState.
+    """
+    state.truncate_and_reload(log_start_offset, log_end_offset, now_ms)
+    start = state.map_end_offset
+    if start < log_end_offset:
+        for segment in segments.from_floor(start):
+            found = segment.translate_offset(max(start, segment.base_offset))
+            if found is not None and segment.base_offset < log_end_offset:
+                replay = _Replay(state, segment, log_end_offset)
+                segment.scan(replay, start_position=found.position, check_crc=False, only_noteworthy=True)
+    state.map_end_offset = log_end_offset
+
+
+class _Replay:
+    """Feeds a segment's batches to the state, as a follower would."""
+
+    def __init__(self, state: ProducerStateManager, segment: LogSegment, end_offset: int) -> None:
+        self._state = state
+        self._segment = segment
+        self._end_offset = end_offset
+
+    def __call__(self, batches: Iterable[RecordBatch]) -> None:
+        for batch in batches:
+            if batch.producer_id >= 0 and batch.base_offset < self._end_offset:
+                replay_batch(self._state, batch, self._segment)
+
+
+def replay_batch(
+    state: ProducerStateManager, batch: RecordBatch, segment: LogSegment
+) -> tuple[CompletedTxn, int] | None:
+    """Take over a batch that is in the log; the transaction it ends and the LSO of its index entry, if it does."""
+    position = LogOffsetMetadata(batch.base_offset, segment.base_offset, batch.position)
+    if batch.is_control:
+        # A scan hands over headers; a marker says the rest in its record.
+        batch = segment.slice(batch.position, batch.size).memory_records(check_crc=False).batches[0]
+    info = state.prepare(batch.producer_id, AppendOrigin.REPLICATION)
+    completed = info.append(batch, position)
+    state.update(info)
+    if completed is None:
+        return None
+    last_stable_offset = state.last_stable_offset(completed)
+    state.complete_txn(completed)
+    return completed, last_stable_offset

@@ -1,0 +1,120 @@
+"""TransactionIndex: the aborted transactions whose ABORT marker lies in one segment (IDX-16).
+
+File: 34-byte big-endian entries {int16 version = 0, int64 producer id, int64 first offset, int64 last offset,
+int64 last stable offset}, appended in the order of their last offsets.  There is no file until the first entry.
+Source: TransactionIndex and AbortedTxn, Kafka 2.4-4.x.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable
+
+from kcore.errors import CorruptIndex
+from kcore.log.log_offset_metadata import AbortedTxn
+
+_ENTRY = struct.Struct(">hqqqq")
+ENTRY_SIZE = _ENTRY.size
+_VERSION = 0
+
+
+def decode_entries(data: bytes, source: str, start_offset: int = 0) -> list[AbortedTxn]:
+    """Raises CorruptIndex naming source and position."""
+    if len(data) % ENTRY_SIZE:
+        raise CorruptIndex(f"{source}: {len(data)} bytes, not a multiple of the entry size {ENTRY_SIZE}")
+    entries: list[AbortedTxn] = []
+    for number, (version, *values) in enumerate(_ENTRY.iter_unpack(data)):
+        txn = AbortedTxn(*values)
+        where = f"{source}: position {number * ENTRY_SIZE}"
+        if version != _VERSION:
+            raise CorruptIndex(f"{where}: version {version}, expected {_VERSION}")
+        if txn.last_offset < start_offset:
+            raise CorruptIndex(f"{where}: last offset {txn.last_offset} below the segment's base offset {start_offset}")
+        if entries and txn.last_offset <= entries[-1].last_offset:
+            raise CorruptIndex(f"{where}: last offset {txn.last_offset} not above {entries[-1].last_offset} before it")
+        entries.append(txn)
+    return entries
+
+
+def encode_entries(entries: Iterable[AbortedTxn]) -> bytes:
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
+
+
+class TransactionIndex:
+    """One writer, under the log's lock; reads need no lock, they see the entries of one moment.
+
+    All entries are kept in memory: aborted transactions are few, and a fetch looks through them anyway.
+    """
+
+    def __init__(self, path: str, base_offset: int, *, writable: bool = True) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.writable = writable
+        self.entries: tuple[AbortedTxn, ...] = ()
+
+    def load(self) -> None:
+        """Read the file, if there is one.  Raises CorruptIndex, OSError."""
+        try:
+            with open(self.path, "rb") as file:
+                data = file.read()
+        except FileNotFoundError:
+            data = b""
+        self.entries = tuple(decode_entries(data, self.path, self.base_offset))
+
+    def append(self, txn: AbortedTxn) -> None:
+        """Raises ValueError unless the last offset is above the previous entry's; OSError, and then nothing changed."""
+        if self.entries and txn.last_offset <= self.entries[-1].last_offset:
+            raise ValueError(
+                f"{self.path}: last offset {txn.last_offset} not above {self.entries[-1].last_offset} before it"
+            )
+        if self.writable:
+            self._write(encode_entries([txn]), len(self.entries) * ENTRY_SIZE)
+        self.entries = (*self.entries, txn)
+
+    def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
+        """Those that overlap [fetch_offset, upper_bound_offset), and whether later segments cannot hold more."""
+        found = []
+        for txn in self.entries:
+            if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound_offset:
+                found.append(txn)
+            if txn.last_stable_offset >= upper_bound_offset:
+                return found, True
+        return found, False
+
+    def truncate_to(self, offset: int) -> None:
+        """Keep the transactions that ended below offset.  Raises OSError."""
+        kept = tuple(txn for txn in self.entries if txn.last_offset < offset)
+        if len(kept) < len(self.entries):
+            if self.writable:
+                os.truncate(self.path, len(kept) * ENTRY_SIZE)
+            self.entries = kept
+
+    def reset(self) -> None:
+        """Forget everything; the file goes, whatever it held.  Raises OSError."""
+        self.entries = ()
+        if self.writable:
+            try:
+                os.unlink(self.path)
+            except FileNotFoundError:
+                pass
+
+    def flush(self) -> None:
+        """Raises OSError."""
+        if self.writable and self.entries:
+            fd = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def _write(self, data: bytes, position: int) -> None:
+        # Opened for each entry: aborts are rare, and ten thousand idle descriptors are not free.
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            written = os.pwrite(fd, data, position)
+            if written != len(data):
+                os.ftruncate(fd, position)
+                raise OSError(f"{self.path}: {written} of {len(data)} bytes written")
+        finally:
+            os.close(fd)

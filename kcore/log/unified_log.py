@@ -1,0 +1,1100 @@
+"""UnifiedLog: one partition's log, the one place that puts appends, reads, rolls and truncations in order (LOG).
+
+An append goes: one native pass over the bytes, checks of the records (both outside the lock); then under the lock
+duplicates, offsets in place, roll, producer state, epoch, one write, log end offset, transaction index.
+Source: UnifiedLog and LocalLog, Kafka 2.4-4.x.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+from uuid import UUID
+
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    InvalidOffset,
+    InvalidRecord,
+    KafkaStorageError,
+    LogClosed,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    OffsetsOutOfOrder,
+    ReadOnlyLog,
+    RecordListTooLarge,
+    UnexpectedAppendOffset,
+)
+from kcore.log import partition_metadata
+from kcore.log.checkpoints import fsync_directory
+from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.log.log_config import LogConfig
+from kcore.log.log_file_names import (
+    DELETED_SUFFIX,
+    SEGMENT_SUFFIXES,
+    TXN_INDEX_SUFFIX,
+    segment_file,
+)
+from kcore.log.log_offset_metadata import (
+    AbortedTxn,
+    AppendOrigin,
+    FetchDataInfo,
+    FetchIsolation,
+    LogAppendInfo,
+    LogOffsetMetadata,
+    TimestampAndOffset,
+)
+from kcore.log.log_segment import LogSegment, SegmentRead
+from kcore.log.log_segments import LogSegments
+from kcore.log.log_validator import assign_offsets, validate_records
+from kcore.log.producer_state_manager import (
+    BatchMetadata,
+    CompletedTxn,
+    ProducerAppendInfo,
+    ProducerStateManager,
+    rebuild_producer_state,
+)
+from kcore.log.transaction_index import TransactionIndex
+from kcore.record.file_records import FileRecords
+from kcore.record.memory_records import EMPTY, MemoryRecords
+from kcore.record.record_batch import Record, RecordBatch
+
+logger = logging.getLogger(__name__)
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+
+Mode = Literal["r", "a"]
+Isolation = Literal["read_uncommitted", "read_committed"]
+
+#: What an iteration over records holds in memory at a time, unless one batch is larger.
+_CHUNK_BYTES = 1 << 20
+
+#: Full disks are emptied again; the failed append was cut back, so the log may go on.
+_PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+@dataclass(slots=True)
+class LoadedParts:
+    """What LogLoader found in a directory."""
+
+    segments: LogSegments
+    log_start_offset: int
+    recovery_point: int
+    log_end_offset: int
+    leader_epoch_cache: LeaderEpochFileCache
+    producer_state_manager: ProducerStateManager
+    topic_id: UUID | None = None
+    txn_indexes: dict[int, TransactionIndex] = field(default_factory=dict)
+
+
+class UnifiedLog:
+    """One partition's log.
+
+    Thread-safe: whatever changes the log holds `lock` (re-entrant; nothing below it takes another log's lock), reads
+    take no lock and see the log end of the moment they start.  Built by log_loader.load_log or open_log; lifetime
+    ends with close() or delete().  A failed system call takes the log offline: from then on every call raises
+    KafkaStorageError, and what is in memory describes the last complete operation (LOG-29).  A full disk alone does
+    not: the append fails, the next one may succeed.
+
+    sole_replica: nobody above moves the high watermark, so it follows the log end offset.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        parts: LoadedParts,
+        *,
+        time: Time,
+        scheduler: Scheduler | None = None,
+        mode: Mode = "a",
+        high_watermark: int = 0,
+        sole_replica: bool = False,
+        on_storage_error: Callable[[UnifiedLog, OSError], None] | None = None,
+        on_recovery_point_lowered: Callable[[UnifiedLog], None] | None = None,
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.config = config
+        self.mode = mode
+        self.topic_id = parts.topic_id
+        self.lock = threading.RLock()
+        self.segments = parts.segments
+        self.leader_epoch_cache = parts.leader_epoch_cache
+        self.producer_state_manager = parts.producer_state_manager
+        self.log_start_offset = parts.log_start_offset
+        #: Everything below is on the disk, not only in the page cache.
+        self.recovery_point = parts.recovery_point
+        self.last_flush_ms = time.milliseconds()
+        self.is_closed = False
+        self._time = time
+        self._scheduler = scheduler
+        self._sole_replica = sole_replica
+        self._on_storage_error = on_storage_error
+        self._on_recovery_point_lowered = on_recovery_point_lowered
+        self._txn_indexes = parts.txn_indexes
+        self._source = str(topic_partition)
+        self._offline: OSError | None = None
+        self._on_close: Callable[[UnifiedLog], None] | None = None
+        self._names_flushed_up_to = parts.recovery_point
+        self._roll_jitter_ms = self._next_roll_jitter_ms()
+
+        self._end = self._end_at(parts.log_end_offset)
+        self._high_watermark = LogOffsetMetadata(parts.log_start_offset)
+        self._first_unstable: LogOffsetMetadata | None = None
+        self.update_high_watermark(parts.log_end_offset if sole_replica else high_watermark)
+
+    # -- offsets --------------------------------------------------------------------------------------------------
+
+    @property
+    def active_segment(self) -> LogSegment:
+        segment = self.segments.active
+        assert segment is not None, f"{self._source}: a log without a segment"
+        return segment
+
+    @property
+    def log_end_offset(self) -> int:
+        """The next offset to be written."""
+        return self._end.message_offset
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        return self._end
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark.message_offset
+
+    @property
+    def high_watermark_metadata(self) -> LogOffsetMetadata:
+        """With its position.  Looks into the index at the first call after a checkpoint or follower told the offset."""
+        mark = self._high_watermark
+        if not mark.message_offset_only:
+            return mark
+        with self.lock:
+            self._high_watermark = self._with_position(self._high_watermark.message_offset)
+            return self._high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset that a read_committed consumer may not read (HW-06)."""
+        unstable, high_watermark = self._first_unstable, self._high_watermark.message_offset
+        return high_watermark if unstable is None else min(unstable.message_offset, high_watermark)
+
+    @property
+    def last_stable_offset_metadata(self) -> LogOffsetMetadata:
+        unstable = self._first_unstable
+        if unstable is None or unstable.message_offset >= self._high_watermark.message_offset:
+            return self.high_watermark_metadata
+        return self._with_position(unstable.message_offset) if unstable.message_offset_only else unstable
+
+    @property
+    def size(self) -> int:
+        """Bytes of all .log files."""
+        return self.segments.size_in_bytes
+
+    @property
+    def last_epoch(self) -> int:
+        """The latest leader epoch; -1 when none is known."""
+        return self.leader_epoch_cache.latest_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch <= epoch; (-1, -1) when that is not known (EPOCH-05)."""
+        return self.leader_epoch_cache.end_offset_for(epoch, self.log_end_offset)
+
+    def maybe_assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
+        """Raises KafkaStorageError."""
+        with self.lock:
+            self._check_writable()
+            try:
+                self.leader_epoch_cache.assign(epoch, start_offset)
+            except OSError as error:
+                raise self._storage_failed("write the leader epochs of", error) from error
+
+    def assign_topic_id(self, topic_id: UUID) -> None:
+        """Write partition.metadata if the log has no topic id yet.  Raises ValueError for another id than its own."""
+        with self.lock:
+            if self.topic_id is not None:
+                if self.topic_id != topic_id:
+                    raise ValueError(f"{self._source}: topic id {topic_id}, the directory belongs to {self.topic_id}")
+                return
+            self._check_writable()
+            try:
+                partition_metadata.write_topic_id(self.directory, topic_id)
+            except OSError as error:
+                raise self._storage_failed("write partition.metadata of", error) from error
+            self.topic_id = topic_id
+
+    def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
+        """Set it, brought into [log start offset, log end offset] (HW-02); the value it has now."""
+        wanted = offset if isinstance(offset, LogOffsetMetadata) else LogOffsetMetadata(offset)
+        with self.lock:
+            if wanted.message_offset < self.log_start_offset:
+                wanted = LogOffsetMetadata(self.log_start_offset)
+            elif wanted.message_offset >= self._end.message_offset:
+                wanted = self._end
+            if wanted.message_offset < 0:
+                raise ValueError(f"{self._source}: high watermark {wanted.message_offset}")
+            self._set_high_watermark(wanted)
+            return wanted.message_offset
+
+    def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
+        """Raise it (HW-03): the old value, or None if it stays.  Raises ValueError beyond the log end offset."""
+        with self.lock:
+            old = self._high_watermark
+            if new.message_offset > self._end.message_offset:
+                raise ValueError(
+                    f"{self._source}: high watermark {new.message_offset} beyond log end {self._end.message_offset}"
+                )
+            if old.message_offset < new.message_offset or (
+                old.message_offset == new.message_offset and old.on_older_segment(new)
+            ):
+                self._set_high_watermark(new)
+                return old
+            return None
+
+    def _set_high_watermark(self, mark: LogOffsetMetadata) -> None:
+        self._high_watermark = mark
+        producers = self.producer_state_manager
+        if not producers.is_stable:
+            producers.on_high_watermark_updated(mark.message_offset)
+        if self._first_unstable is not None or not producers.is_stable:
+            self._update_first_unstable()
+
+    def _update_first_unstable(self) -> None:
+        unstable = self.producer_state_manager.first_unstable_offset
+        if unstable is not None and unstable.message_offset < self.log_start_offset:
+            unstable = LogOffsetMetadata(self.log_start_offset)
+        self._first_unstable = unstable
+
+    def maybe_increment_log_start_offset(self, offset: int) -> bool:
+        """Hide what lies below offset (DeleteRecords, retention); whether the log start offset rose.
+
+        Raises OffsetOutOfRange above the high watermark.
+        """
+        with self.lock:
+            self._check_writable()
+            if offset > self.high_watermark:
+                raise OffsetOutOfRange(
+                    f"{self._source}: log start offset {offset} would be above the high watermark {self.high_watermark}"
+                )
+            if offset <= self.log_start_offset:
+                return False
+            self._set_log_start_offset(offset)
+            return True
+
+    def _set_log_start_offset(self, offset: int) -> None:
+        self.log_start_offset = offset
+        try:
+            self.leader_epoch_cache.truncate_from_start(offset)
+        except OSError as error:
+            raise self._storage_failed("write the leader epochs of", error) from error
+        self.producer_state_manager.on_log_start_offset_incremented(offset)
+        self._update_first_unstable()
+
+    def _end_at(self, offset: int) -> LogOffsetMetadata:
+        segment = self.active_segment
+        return LogOffsetMetadata(offset, segment.base_offset, segment.size)
+
+    def _with_position(self, offset: int) -> LogOffsetMetadata:
+        """Where the batch lies that holds offset, or the first one after it."""
+        end = self._end
+        if offset >= end.message_offset:
+            return end
+        for segment in self.segments.from_floor(offset):
+            found = segment.translate_offset(offset)
+            if found is not None:
+                return LogOffsetMetadata(offset, segment.base_offset, found.position)
+        return LogOffsetMetadata(offset, end.segment_base_offset, end.relative_position_in_segment)
+
+    # -- append -----------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: bytes | bytearray | memoryview | MemoryRecords,
+        leader_epoch: int | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> LogAppendInfo:
+        """Check a producer's batches, give them the next offsets, write them.
+
+        records: v2 batches.  A writable buffer has offsets and epoch assigned in place, a read-only one is copied
+        first.  leader_epoch None: the log's latest, 0 if there is none.  What comes back says which offsets they
+        got; for a repeated batch of an idempotent producer, which they got the first time.
+
+        Raises, with nothing written: CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge,
+        RecordListTooLarge, OutOfOrderSequenceNumber, InvalidProducerEpoch, TransactionCoordinatorFenced,
+        InvalidTxnState, KafkaStorageError, ReadOnlyLog.
+        Source: UnifiedLog.appendAsLeader.
+        """
+        self._check_writable()
+        if not isinstance(records, MemoryRecords):
+            records = MemoryRecords(records, source=self._source)
+        if records.readonly:
+            records = MemoryRecords(bytearray(records.buffer), check_crc=False, source=self._source)
+        if not records:
+            return self._nothing_appended()
+        config = self.config
+        from_client = origin is AppendOrigin.CLIENT
+        by_producers = self._check_leader_batches(records, config, from_client)
+        now_ms = self._time.milliseconds()
+        checked = validate_records(
+            records,
+            from_client=from_client,
+            compacted="compact" in config.cleanup_policy,
+            timestamp_type=config.message_timestamp_type,
+            now_ms=now_ms,
+            before_max_ms=config.message_timestamp_before_max_ms,
+            after_max_ms=config.message_timestamp_after_max_ms,
+            source=self._source,
+        )
+        log_append_time = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
+        with self.lock:
+            self._check_writable()
+            if by_producers and from_client:
+                repeated = self._find_duplicate(records)
+                if repeated is not None:
+                    return self._duplicate(repeated)
+            if leader_epoch is None:
+                leader_epoch = max(self.leader_epoch_cache.latest_epoch, 0)
+            first_offset = self._end.message_offset
+            last_offset = assign_offsets(
+                records, first_offset, leader_epoch, log_append_time if log_append_time >= 0 else None
+            )
+            info = LogAppendInfo(
+                first_offset,
+                last_offset,
+                log_append_time if log_append_time >= 0 else checked.max_timestamp,
+                last_offset if log_append_time >= 0 else first_offset + checked.offset_of_max_timestamp,
+                log_append_time,
+                self.log_start_offset,
+                records.valid_bytes,
+                len(records),
+                checked.record_count,
+                leader_epoch,
+            )
+            return self._append(records, info, by_producers, origin, now_ms)
+
+    def append_as_follower(self, records: bytes | bytearray | memoryview | MemoryRecords) -> LogAppendInfo:
+        """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
+
+        Raises OffsetsOutOfOrder, UnexpectedAppendOffset, CorruptMessage, KafkaStorageError, ReadOnlyLog.
+        Source: UnifiedLog.appendAsFollower.
+        """
+        self._check_writable()
+        if not isinstance(records, MemoryRecords):
+            records = MemoryRecords(records, source=self._source)
+        if not records:
+            return self._nothing_appended()
+        by_producers = False
+        last_offset, max_timestamp, offset_of_max, count = -1, -1, -1, 0
+        for batch in records.batches:
+            if batch.base_offset <= last_offset:
+                raise OffsetsOutOfOrder(
+                    f"{self._source}: batch at offset {batch.base_offset} follows offset {last_offset} in one append"
+                )
+            last_offset = batch.last_offset
+            count += batch.count
+            if batch.max_timestamp > max_timestamp:
+                max_timestamp, offset_of_max = batch.max_timestamp, last_offset
+            by_producers = by_producers or batch.has_producer_id
+        info = LogAppendInfo(
+            records.first_offset,
+            last_offset,
+            max_timestamp,
+            offset_of_max,
+            -1,
+            self.log_start_offset,
+            records.valid_bytes,
+            len(records),
+            count,
+            batch.leader_epoch,
+        )
+        with self.lock:
+            self._check_writable()
+            end = self._end.message_offset
+            if info.first_offset < end:
+                raise UnexpectedAppendOffset(
+                    f"{self._source}: append of offsets {info.first_offset} to {last_offset}, log ends at {end}",
+                    info.first_offset,
+                    last_offset,
+                )
+            return self._append(records, info, by_producers, AppendOrigin.REPLICATION, self._time.milliseconds())
+
+    def _append(
+        self, records: MemoryRecords, info: LogAppendInfo, by_producers: bool, origin: AppendOrigin, now_ms: int
+    ) -> LogAppendInfo:
+        """The part under the lock: everything that may refuse comes before the write, then nothing may."""
+        try:
+            segment = self._maybe_roll(info, now_ms)
+            if by_producers:
+                producers, completed = self._analyze_producers(records, segment, origin)
+            if info.last_leader_epoch != self.leader_epoch_cache.latest_epoch or info.batch_count > 1:
+                self._assign_epochs(records)
+            position = segment.append(records)
+            # LOG-13: first the end offset, so that a failure further on cannot give an offset out twice.
+            self._end = LogOffsetMetadata(info.last_offset + 1, segment.base_offset, position + info.valid_bytes)
+            state = self.producer_state_manager
+            if by_producers:
+                self._commit_producers(producers, completed)
+            state.map_end_offset = info.last_offset + 1
+            if self._sole_replica:
+                self._set_high_watermark(self._end)
+            elif not state.is_stable:
+                self._update_first_unstable()
+            if info.last_offset + 1 - self.recovery_point >= self.config.flush_messages:
+                self.flush()
+        except OSError as error:
+            raise self._storage_failed("append to", error) from error
+        return info
+
+    def _nothing_appended(self) -> LogAppendInfo:
+        return LogAppendInfo(-1, -1, -1, -1, log_start_offset=self.log_start_offset)
+
+    def _check_leader_batches(self, records: MemoryRecords, config: LogConfig, from_client: bool) -> bool:
+        """LOG-03, 06, 10; whether any batch has a producer id."""
+        if records.valid_bytes > config.segment_bytes:
+            raise RecordListTooLarge(
+                f"{self._source}: append of {records.valid_bytes} bytes, segment.bytes is {config.segment_bytes}"
+            )
+        limit = config.max_message_bytes
+        by_producers = False
+        for batch in records.batches:
+            if batch.size > limit:
+                raise MessageTooLarge(f"{self._source}: batch of {batch.size} bytes, max.message.bytes is {limit}")
+            if from_client and batch.base_offset != 0:
+                raise InvalidRecord(f"{self._source}: base offset {batch.base_offset} in a produced batch, expected 0")
+            if batch.producer_id >= 0:
+                by_producers = True
+        return by_producers
+
+    def _find_duplicate(self, records: MemoryRecords) -> BatchMetadata | None:
+        for batch in records.batches:
+            if batch.producer_id >= 0:
+                repeated = self.producer_state_manager.find_duplicate(batch)
+                if repeated is not None:
+                    return repeated
+        return None
+
+    def _duplicate(self, repeated: BatchMetadata) -> LogAppendInfo:
+        return LogAppendInfo(
+            repeated.first_offset,
+            repeated.last_offset,
+            repeated.timestamp,
+            repeated.last_offset,
+            log_append_time=repeated.timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1,
+            log_start_offset=self.log_start_offset,
+            is_duplicate=True,
+        )
+
+    def _analyze_producers(
+        self, records: MemoryRecords, segment: LogSegment, origin: AppendOrigin
+    ) -> tuple[dict[int, ProducerAppendInfo], list[CompletedTxn]]:
+        """What the producers' states will be, or the exception that refuses the append."""
+        position = segment.size
+        prepared: dict[int, ProducerAppendInfo] = {}
+        completed = []
+        for batch in records.batches:
+            producer_id = batch.producer_id
+            if producer_id >= 0:
+                info = prepared.get(producer_id)
+                if info is None:
+                    info = prepared[producer_id] = self.producer_state_manager.prepare(producer_id, origin)
+                txn = info.append(batch, LogOffsetMetadata(batch.base_offset, segment.base_offset, position))
+                if txn is not None:
+                    completed.append(txn)
+            position += batch.size
+        return prepared, completed
+
+    def _commit_producers(self, producers: dict[int, ProducerAppendInfo], completed: list[CompletedTxn]) -> None:
+        state = self.producer_state_manager
+        for info in producers.values():
+            state.update(info)
+        for txn in completed:
+            if txn.is_aborted:
+                last_stable_offset = state.last_stable_offset(txn)
+                self._txn_index(self.active_segment).append(
+                    AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, last_stable_offset)
+                )
+            state.complete_txn(txn)
+
+    def _txn_index(self, segment: LogSegment) -> TransactionIndex:
+        index = self._txn_indexes.get(segment.base_offset)
+        if index is None:
+            path = segment_file(self.directory, segment.base_offset, TXN_INDEX_SUFFIX)
+            index = self._txn_indexes[segment.base_offset] = TransactionIndex(path, segment.base_offset)
+        return index
+
+    def _assign_epochs(self, records: MemoryRecords) -> None:
+        """EPOCH-02, LOG-11: before the write, so that no record is there whose epoch the cache does not know."""
+        cache = self.leader_epoch_cache
+        for batch in records.batches:
+            if batch.leader_epoch != cache.latest_epoch and batch.leader_epoch >= 0:
+                cache.assign(batch.leader_epoch, batch.base_offset)
+
+    # -- roll -----------------------------------------------------------------------------------------------------
+
+    def _maybe_roll(self, info: LogAppendInfo, now_ms: int) -> LogSegment:
+        """The segment to append to (LOG-12, LOG-17..21)."""
+        segment = self.active_segment
+        config = self.config
+        if segment.should_roll(
+            info.valid_bytes,
+            info.last_offset,
+            info.max_timestamp,
+            now_ms,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+            jitter_ms=self._roll_jitter_ms,
+        ):
+            return self._roll(info.first_offset)
+        return segment
+
+    def roll(self, expected_next_offset: int | None = None) -> LogSegment:
+        """Start a new active segment at the log end, or at expected_next_offset if that is higher (LOG-21..23).
+
+        Raises InvalidOffset, KafkaStorageError.
+        """
+        with self.lock:
+            self._check_writable()
+            try:
+                return self._roll(expected_next_offset or 0)
+            except OSError as error:
+                raise self._storage_failed("roll", error) from error
+
+    def _roll(self, expected_next_offset: int) -> LogSegment:
+        base_offset = max(expected_next_offset, self._end.message_offset)
+        active = self.active_segment
+        if base_offset < active.base_offset or (base_offset == active.base_offset and active.size > 0):
+            raise InvalidOffset(
+                f"{self._source}: cannot roll to {base_offset}, the active segment starts at {active.base_offset} and "
+                f"holds {active.size} bytes"
+            )
+        if base_offset == active.base_offset:
+            # Rolled although empty: its index is full of nothing, or its time is over.  It makes room for its like.
+            logger.warning("%s: replacing the empty active segment at %d", self._source, base_offset)
+            replaced = [active]
+            self._txn_indexes.pop(base_offset, None)
+            active.close(trim=False)
+        else:
+            replaced = []
+            active.on_become_inactive()
+        for suffix in SEGMENT_SUFFIXES:
+            self._remove_leftover(segment_file(self.directory, base_offset, suffix))
+        state = self.producer_state_manager
+        state.map_end_offset = base_offset
+        state.take_snapshot()
+        segment = self._new_segment(base_offset)
+        self.segments.replace(replaced, [segment])
+        # The end now lies at the start of the new segment.
+        self._end = self._end_at(self._end.message_offset)
+        if self._high_watermark.message_offset == self._end.message_offset:
+            self._high_watermark = self._end
+        self._roll_jitter_ms = self._next_roll_jitter_ms()
+        if self._scheduler is not None:
+            self._scheduler.schedule("flush-log", lambda: self._flush_in_background(base_offset))
+        logger.debug("%s: rolled to a new segment at offset %d", self._source, base_offset)
+        return segment
+
+    def _remove_leftover(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        logger.warning("%s: removed %s, a leftover in the way of a new segment", self._source, path)
+
+    def _new_segment(self, base_offset: int) -> LogSegment:
+        config = self.config
+        return LogSegment(
+            self.directory,
+            base_offset,
+            index_interval_bytes=config.index_interval_bytes,
+            max_index_size=config.segment_index_bytes,
+            max_segment_bytes=config.segment_bytes,
+            per_append_index=config.per_append_index,
+            now_ms=self._time.milliseconds(),
+        )
+
+    def _next_roll_jitter_ms(self) -> int:
+        jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return random.randrange(jitter_ms) if jitter_ms > 0 else 0
+
+    # -- read -----------------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        start_offset: int,
+        max_length: int,
+        isolation: FetchIsolation = FetchIsolation.LOG_END,
+        min_one_message: bool = True,
+    ) -> FetchDataInfo:
+        """A slice of the segment that holds start_offset, of at most max_length bytes (LOG-24..28).
+
+        It may start with records of the same batch below start_offset, and never reaches the isolation's limit.
+        With min_one_message the first batch comes whole, however large.  Takes no lock, reads no record.
+        Raises OffsetOutOfRange outside [log start offset, log end offset], KafkaStorageError.
+        Source: UnifiedLog.read, LocalLog.read.
+        """
+        if self._offline is not None or self.is_closed:
+            self._check_open()
+        end = self._end
+        if not self.log_start_offset <= start_offset <= end.message_offset:
+            raise OffsetOutOfRange(
+                f"{self._source}: read at offset {start_offset}, log holds [{self.log_start_offset}, "
+                f"{end.message_offset}]"
+            )
+        committed = isolation is FetchIsolation.TXN_COMMITTED
+        if isolation is FetchIsolation.LOG_END:
+            limit = end
+        elif committed:
+            limit = self.last_stable_offset_metadata
+        else:
+            limit = self.high_watermark_metadata
+        aborted: list[AbortedTxn] | None = [] if committed else None
+        if start_offset >= limit.message_offset:
+            at = limit if start_offset == limit.message_offset else self._with_position(start_offset)
+            return FetchDataInfo(at, EMPTY, False, aborted)
+        try:
+            segment = self.segments.floor(start_offset)
+            while segment is not None and segment.base_offset <= limit.segment_base_offset:
+                is_last = segment.base_offset == limit.segment_base_offset
+                max_position = limit.relative_position_in_segment if is_last else segment.size
+                found = segment.read(start_offset, max_length, max_position, min_one_message)
+                if found is not None:
+                    at = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
+                    if committed:
+                        aborted = self._aborted_txns(segment, start_offset, found)
+                    return FetchDataInfo(at, found.records, found.first_entry_incomplete, aborted)
+                segment = self.segments.higher(segment.base_offset)
+        except OSError as error:
+            raise self._storage_failed("read", error) from error
+        # In range, but everything from here to the limit was compacted away.
+        return FetchDataInfo(limit, EMPTY, False, aborted)
+
+    def _aborted_txns(self, segment: LogSegment, start_offset: int, found: SegmentRead) -> list[AbortedTxn]:
+        """The aborted transactions that may reach into what was read."""
+        higher = self.segments.higher(segment.base_offset)
+        bound = segment.offset_index.fetch_upper_bound_offset(found.position, found.records.size_in_bytes)
+        if bound is not None:
+            upper_bound_offset = bound[0]
+        else:
+            upper_bound_offset = higher.base_offset if higher is not None else self._end.message_offset
+        result: list[AbortedTxn] = []
+        indexes = self._txn_indexes
+        for candidate in self.segments.from_floor(segment.base_offset):
+            index = indexes.get(candidate.base_offset)
+            if index is not None:
+                txns, complete = index.collect_aborted_txns(start_offset, upper_bound_offset)
+                result += txns
+                if complete:
+                    break
+        return result
+
+    def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
+        """The first record with this timestamp or a later one; None if there is none.
+
+        -1: the log end offset; -2 and -4: the log start offset; -3: the record with the largest timestamp.  The
+        first two come with timestamp -1.  Takes no lock.  Raises KafkaStorageError, CorruptMessage.
+        Source: UnifiedLog.fetchOffsetByTimestamp.
+        """
+        self._check_open()
+        if timestamp == LATEST_TIMESTAMP:
+            return TimestampAndOffset(-1, self.log_end_offset, self.last_epoch)
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            start = self.log_start_offset
+            return TimestampAndOffset(-1, start, self.leader_epoch_cache.epoch_for_offset(start))
+        try:
+            if timestamp == MAX_TIMESTAMP:
+                return self._fetch_max_timestamp()
+            if timestamp < 0:
+                return None
+            start = self.log_start_offset
+            for segment in self.segments:
+                if segment.max_timestamp_so_far >= timestamp:
+                    found = segment.find_offset_by_timestamp(timestamp, start)
+                    if found is not None:
+                        return TimestampAndOffset(*found)
+        except OSError as error:
+            raise self._storage_failed("search", error) from error
+        return None
+
+    def _fetch_max_timestamp(self) -> TimestampAndOffset | None:
+        best: LogSegment | None = None
+        for segment in self.segments:
+            if segment.size and (best is None or segment.max_timestamp_so_far > best.max_timestamp_so_far):
+                best = segment
+        found = best.find_offset_of_max_timestamp() if best is not None else None
+        return TimestampAndOffset(*found) if found is not None else None
+
+    def batches(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        isolation: Isolation = "read_uncommitted",
+    ) -> Iterator[RecordBatch]:
+        """All batches with an offset in [start_offset, end_offset), markers included, from the start or to the end
+        of the log by default.
+
+        read_uncommitted goes up to the log end offset, read_committed up to the last stable offset, and leaves out
+        the batches of aborted transactions.  Reads a MiB at a time and checks every CRC.
+        Raises OffsetOutOfRange for a start outside the log, CorruptMessage, KafkaStorageError.
+        """
+        committed = isolation == "read_committed"
+        bound = self.last_stable_offset if committed else self.log_end_offset
+        end = bound if end_offset is None else min(end_offset, bound)
+        offset = self.log_start_offset if start_offset is None else start_offset
+        fetch = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.LOG_END
+        while offset < end or offset > self.log_end_offset or offset < self.log_start_offset:
+            info = self.read(offset, _CHUNK_BYTES, fetch)
+            if not isinstance(info.records, FileRecords) or info.records.size_in_bytes == 0:
+                return
+            chunk = info.records.memory_records()
+            if not chunk:
+                return  # cut off while we were reading
+            aborted = sorted(info.aborted_transactions or (), key=lambda txn: txn.first_offset, reverse=True)
+            aborted_producers: set[int] = set()
+            for batch in chunk.batches:
+                if batch.base_offset >= end:
+                    return
+                while aborted and aborted[-1].first_offset <= batch.last_offset:
+                    aborted_producers.add(aborted.pop().producer_id)
+                if batch.is_control:
+                    aborted_producers.discard(batch.producer_id)
+                elif batch.is_transactional and batch.producer_id in aborted_producers:
+                    continue
+                if batch.last_offset >= offset:
+                    yield batch
+            offset = chunk.last_offset + 1
+
+    def records(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        isolation: Isolation = "read_uncommitted",
+    ) -> Iterator[Record]:
+        """The records with an offset in [start_offset, end_offset), as batches() finds them; no control records."""
+        first = self.log_start_offset if start_offset is None else start_offset
+        for batch in self.batches(start_offset, end_offset, isolation):
+            if batch.is_control:
+                continue
+            for record in batch.records():
+                if record.offset >= first and (end_offset is None or record.offset < end_offset):
+                    yield record
+
+    # -- flush ------------------------------------------------------------------------------------------------------
+
+    def flush(self, offset: int | None = None) -> None:
+        """fsync everything below offset (default: the log end), and raise the recovery point to it.
+
+        Takes the lock only for the last step, so appends go on meanwhile.  Raises KafkaStorageError.
+        """
+        self._check_writable()
+        target = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
+        if target <= self.recovery_point:
+            return
+        try:
+            for segment in self.segments.from_floor(self.recovery_point):
+                if segment.base_offset < target:
+                    self._flush_segment(segment)
+            self.producer_state_manager.flush_snapshots(target)
+            self.leader_epoch_cache.flush()
+            if self.active_segment.base_offset >= self._names_flushed_up_to:
+                self._names_flushed_up_to = self.active_segment.base_offset + 1
+                fsync_directory(self.directory)
+        except OSError as error:
+            raise self._storage_failed("flush", error) from error
+        with self.lock:
+            # A truncation may have come in between.
+            target = min(target, self.log_end_offset)
+            if target > self.recovery_point:
+                self.recovery_point = target
+                self.last_flush_ms = self._time.milliseconds()
+
+    def _flush_segment(self, segment: LogSegment) -> None:
+        try:
+            segment.flush()
+            index = self._txn_indexes.get(segment.base_offset)
+            if index is not None:
+                index.flush()
+        except (LogClosed, FileNotFoundError):
+            # Removed by a truncation or by retention meanwhile: nothing there to keep.
+            if self.segments.get(segment.base_offset) is segment:
+                raise
+
+    def _flush_in_background(self, offset: int) -> None:
+        if not self.is_closed and self._offline is None:
+            self.flush(offset)
+
+    # -- truncation, retention, deletion ------------------------------------------------------------------------------
+
+    def truncate_to(self, target_offset: int) -> bool:
+        """Remove everything at or beyond target_offset; whether there was anything (TRUNC-01..06).
+
+        A batch that spans the target goes whole; the log end is the target all the same.
+        Raises ValueError for a negative target, KafkaStorageError.
+        """
+        if target_offset < 0:
+            raise ValueError(f"{self._source}: truncation to {target_offset}")
+        with self.lock:
+            self._check_writable()
+            try:
+                if target_offset >= self.log_end_offset:
+                    # An epoch that started here but never got a record may contradict what the leader sends next.
+                    self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
+                    return False
+                first = self.segments.first
+                assert first is not None
+                logger.info("%s: truncating from %d to %d", self._source, self.log_end_offset, target_offset)
+                if first.base_offset > target_offset:
+                    self._truncate_fully(target_offset)
+                    return True
+                self._remove_segments([s for s in self.segments if s.base_offset > target_offset])
+                active = self.active_segment
+                active.truncate_to(target_offset, now_ms=self._time.milliseconds())
+                index = self._txn_indexes.get(active.base_offset)
+                if index is not None:
+                    index.truncate_to(target_offset)
+                self._reset_end(target_offset, min(self.log_start_offset, target_offset))
+                self.leader_epoch_cache.truncate_from_end(target_offset)
+                state = self.producer_state_manager
+                now_ms = self._time.milliseconds()
+                rebuild_producer_state(state, self.segments, self.log_start_offset, target_offset, now_ms)
+                self._set_high_watermark(self._high_watermark)
+                return True
+            except OSError as error:
+                raise self._storage_failed("truncate", error) from error
+
+    def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
+        """Remove everything; the log is empty and starts and ends at new_offset (TRUNC-07).
+
+        Raises ValueError for a negative offset, KafkaStorageError.
+        """
+        if new_offset < 0:
+            raise ValueError(f"{self._source}: truncation to {new_offset}")
+        with self.lock:
+            self._check_writable()
+            logger.info("%s: truncating fully, the log starts anew at %d", self._source, new_offset)
+            try:
+                self._truncate_fully(new_offset, log_start_offset)
+            except OSError as error:
+                raise self._storage_failed("truncate", error) from error
+
+    def _truncate_fully(self, new_offset: int, log_start_offset: int | None = None) -> None:
+        self._remove_segments(list(self.segments), new_active_at=new_offset)
+        self.leader_epoch_cache.clear_and_flush()
+        self.producer_state_manager.truncate_fully_and_start_at(new_offset)
+        self._reset_end(new_offset, new_offset if log_start_offset is None else log_start_offset)
+        self._update_first_unstable()
+
+    def _reset_end(self, log_end_offset: int, log_start_offset: int) -> None:
+        self.log_start_offset = log_start_offset
+        self._end = self._end_at(log_end_offset)
+        if self._high_watermark.message_offset >= log_end_offset:
+            self._high_watermark = self._end
+        elif self._high_watermark.message_offset < log_start_offset:
+            self._high_watermark = LogOffsetMetadata(log_start_offset)
+        if self.recovery_point > log_end_offset:
+            self.recovery_point = log_end_offset
+            self._names_flushed_up_to = min(self._names_flushed_up_to, log_end_offset)
+            # TRUNC-10: on disk before new data could lie below the old recovery point.
+            if self._on_recovery_point_lowered is not None:
+                self._on_recovery_point_lowered(self)
+
+    def _remove_segments(self, segments: list[LogSegment], new_active_at: int | None = None) -> None:
+        """Take segments out of the log at once, and their files off the disk after file.delete.delay.ms.
+
+        new_active_at: an empty segment takes their place in the same moment.
+        """
+        for segment in segments:
+            segment.change_file_suffixes("", DELETED_SUFFIX)
+            self._txn_indexes.pop(segment.base_offset, None)
+        added = [] if new_active_at is None else [self._new_segment(new_active_at)]
+        self.segments.replace(segments, added)
+
+        def delete_files() -> None:
+            for segment in segments:
+                segment.delete()
+
+        if self._scheduler is not None:
+            self._scheduler.schedule("delete-file", delete_files, self.config.file_delete_delay_ms)
+        else:
+            delete_files()
+
+    def delete_old_segments(self) -> int:
+        """Apply retention.ms, retention.bytes and the log start offset: the number of segments that went.
+
+        Only whole segments below the high watermark go, oldest first; the log never loses its active segment without
+        getting a new one.  Raises KafkaStorageError.  Source: UnifiedLog.deleteOldSegments.
+        """
+        with self.lock:
+            self._check_writable()
+            try:
+                return self._delete_old_segments()
+            except OSError as error:
+                raise self._storage_failed("delete old segments of", error) from error
+
+    def _delete_old_segments(self) -> int:
+        config = self.config
+        now_ms = self._time.milliseconds()
+        excess = self.size - config.retention_bytes if config.delete and config.retention_bytes >= 0 else -1
+        by_age = config.delete and config.retention_ms >= 0
+        segments = list(self.segments)
+        going: list[LogSegment] = []
+        for segment, following in zip(segments, [*segments[1:], None], strict=True):
+            end = following.base_offset if following is not None else self.log_end_offset
+            if end > self.high_watermark or (following is None and segment.size == 0):
+                break
+            below_start = following is not None and following.base_offset <= self.log_start_offset
+            too_old = by_age and now_ms - self._largest_timestamp(segment) > config.retention_ms
+            too_much = excess >= segment.size
+            if not (below_start or too_old or too_much):
+                break
+            excess -= segment.size
+            going.append(segment)
+        if not going:
+            return 0
+        if len(going) == len(segments):
+            self._roll(0)
+        following = self.segments.higher(going[-1].base_offset)
+        assert following is not None
+        logger.info("%s: deleting %d segments below offset %d", self._source, len(going), following.base_offset)
+        if following.base_offset > self.log_start_offset:
+            self._set_log_start_offset(following.base_offset)
+        self._remove_segments(going)
+        for segment in going:
+            self.producer_state_manager.delete_snapshot(segment.base_offset)
+        return len(going)
+
+    def _largest_timestamp(self, segment: LogSegment) -> int:
+        """Of its records; of its file when they have none."""
+        if segment.max_timestamp_so_far >= 0:
+            return segment.max_timestamp_so_far
+        return os.stat(segment.log_path).st_mtime_ns // 1_000_000
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        with self.lock:
+            self.producer_state_manager.remove_expired_producers(now_ms)
+
+    def update_config(self, config: LogConfig) -> None:
+        """Settings of the topic have changed; the next operation follows them."""
+        self.config = config
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Flush, save the producers' state, trim the indexes, close the files.  A second call does nothing.
+
+        Raises KafkaStorageError if the flush or the snapshot fails; the files are closed all the same.
+        """
+        with self.lock:
+            if self.is_closed:
+                return
+            try:
+                if self.mode == "a" and self._offline is None:
+                    self.producer_state_manager.take_snapshot()
+                    self.flush()
+            except OSError as error:
+                raise self._storage_failed("close", error) from error
+            finally:
+                self._close_files()
+        if self._on_close is not None:
+            self._on_close(self)
+
+    def on_close(self, callback: Callable[[UnifiedLog], None]) -> None:
+        """Call this after close(), once the files are closed."""
+        self._on_close = callback
+
+    def _close_files(self) -> None:
+        self.is_closed = True
+        for segment in self.segments:
+            try:
+                segment.close(trim=self.mode == "a" and self._offline is None)
+            except OSError:
+                logger.exception("%s: closing segment %d failed", self._source, segment.base_offset)
+
+    def rename_dir(self, name: str) -> None:
+        """Close the files and give the directory another name beside the old one: it is about to be deleted.
+
+        Slices that were read before stay readable.  Raises KafkaStorageError.
+        """
+        with self.lock:
+            self._check_writable()
+            self._close_files()
+            new = os.path.join(os.path.dirname(self.directory), name)
+            try:
+                os.rename(self.directory, new)
+                fsync_directory(os.path.dirname(self.directory))
+            except OSError as error:
+                raise self._storage_failed("rename the directory of", error) from error
+            self.directory = new
+
+    def delete(self) -> None:
+        """Close the log and remove its directory with everything in it.  Raises KafkaStorageError."""
+        if self.mode == "r":
+            raise ReadOnlyLog(f"{self._source}: opened for reading, cannot be deleted")
+        with self.lock:
+            if not self.is_closed:
+                self._close_files()
+            try:
+                shutil.rmtree(self.directory)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                raise self._storage_failed("delete", error) from error
+
+    def __enter__(self) -> UnifiedLog:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return (
+            f"UnifiedLog({self._source}, [{self.log_start_offset}, {self.log_end_offset}), high watermark "
+            f"{self.high_watermark}, {len(self.segments)} segments, mode {self.mode!r})"
+        )
+
+    # -- state checks -------------------------------------------------------------------------------------------------
+
+    @property
+    def is_offline(self) -> bool:
+        return self._offline is not None
+
+    def mark_offline(self, error: OSError) -> None:
+        """The disk under this log has failed, as another log of the same directory found out."""
+        if self._offline is None:
+            self._offline = error
+
+    def _check_open(self) -> None:
+        if self._offline is not None:
+            raise KafkaStorageError(f"{self._source}: the log is offline after: {self._offline}")
+        if self.is_closed:
+            raise LogClosed(f"{self._source}: the log is closed")
+
+    def _check_writable(self) -> None:
+        if self._offline is not None or self.is_closed:
+            self._check_open()
+        if self.mode == "r":
+            raise ReadOnlyLog(f"{self._source}: opened with mode 'r'; open_log(path, mode='a') appends")
+
+    def _storage_failed(self, what: str, error: OSError) -> KafkaStorageError:
+        """Take the log offline (LOG-29), unless the error passes by itself; the exception to raise."""
+        if error.errno not in _PASSING_ERRORS and self._offline is None:
+            logger.error(
+                "%s: could not %s the log in %s, it goes offline: %s", self._source, what, self.directory, error
+            )
+            self._offline = error
+            if self._on_storage_error is not None:
+                self._on_storage_error(self, error)
+        return KafkaStorageError(f"{self._source}: could not {what} the log in {self.directory}: {error}")
