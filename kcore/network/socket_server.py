@@ -19,7 +19,7 @@ import socket
 import threading
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kcore.common.shutdownable_thread import ShutdownableThread
@@ -57,7 +57,7 @@ class Processor(ShutdownableThread):
         self._connections: dict[int, Connection] = {}
         self._scratch = bytearray(SCRATCH_BYTES)
         #: (connection, response or None) that other threads, or other connections' requests, have completed.
-        self._completions: deque[tuple[Connection, list[Chunk] | None]] = deque()
+        self._completions: deque[tuple[Connection, Sequence[Chunk] | None]] = deque()
         self._incoming: deque[Connection] = deque()
         #: Connections with requests that wait although nobody is at work on one.
         self._backlog: deque[Connection] = deque()
@@ -78,7 +78,7 @@ class Processor(ShutdownableThread):
 
     # -- what other threads may call ------------------------------------------------------------------
 
-    def complete(self, connection: Connection, chunks: list[Chunk] | None) -> None:
+    def complete(self, connection: Connection, chunks: Sequence[Chunk] | None) -> None:
         """Send a response, or None for none, and let the connection's next request come.
 
         Within the request's own turn it leaves at once.  A response to another connection's request
@@ -230,7 +230,7 @@ class Processor(ShutdownableThread):
                 self._current = None
         self._backlog.append(connection)
 
-    def _answer(self, connection: Connection, chunks: list[Chunk] | None) -> None:
+    def _answer(self, connection: Connection, chunks: Sequence[Chunk] | None) -> None:
         if connection.fd < 0:
             return
         if chunks is not None:

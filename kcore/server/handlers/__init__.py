@@ -1,1 +1,29 @@
 """One file per API: decode, check, call one method below, encode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kcore.common.time import Time
+    from kcore.coordinator.group.group_coordinator import GroupCoordinator
+    from kcore.replica.replica_manager import ReplicaManager
+    from kcore.server.admin_manager import AdminManager
+    from kcore.server.kafka_config import KafkaConfig
+    from kcore.server.metadata_cache import MetadataCache
+    from kcore.server.producer_ids import ProducerIdManager
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of a broker that handlers call."""
+
+    broker_id: int
+    config: KafkaConfig
+    time: Time
+    metadata_cache: MetadataCache
+    replica_manager: ReplicaManager
+    group_coordinator: GroupCoordinator
+    admin_manager: AdminManager
+    producer_ids: ProducerIdManager

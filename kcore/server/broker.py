@@ -1,0 +1,341 @@
+"""Broker: builds every part, starts them in order, and stops them in the reverse order."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+from uuid import UUID
+
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_coordinator import GroupCoordinator
+from kcore.errors import InconsistentClusterId, InvalidConfig, UnknownTopicOrPartition
+from kcore.log.clean_shutdown import was_clean_shutdown
+from kcore.log.directory_lock import DirectoryLock
+from kcore.log.log_file_names import parse_partition_directory
+from kcore.log.log_manager import LogManager
+from kcore.log.unified_log import UnifiedLog
+from kcore.metadata import znodes
+from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
+from kcore.metadata.embedded_store import EmbeddedStore
+from kcore.metadata.store import MetadataStore
+from kcore.network.socket_server import SocketServer
+from kcore.purgatory.timer import Timer, TimerThread
+from kcore.replica.replica_manager import ReplicaManager
+from kcore.server import meta_properties, topic_names
+from kcore.server.admin_manager import AdminManager
+from kcore.server.handlers import Services
+from kcore.server.kafka_apis import KafkaApis
+from kcore.server.kafka_config import KafkaConfig
+from kcore.server.metadata_cache import BrokerInfo, MetadataCache
+from kcore.server.producer_ids import ProducerIdManager
+
+logger = logging.getLogger(__name__)
+
+#: The id of a broker that was given none.
+DEFAULT_BROKER_ID = 1
+_WILDCARDS = ("", "0.0.0.0", "::")
+
+
+class Broker:
+    """A Kafka broker in this process.
+
+        with kcore.Broker() as broker:
+            producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    data_dir: what Kafka calls a log directory; one that Kafka wrote is served.  None: a temporary directory, removed
+    at the end.  port 0 takes a free one.  config: Kafka's broker settings, as log_segment_bytes=1 << 20 or
+    **{"log.segment.bytes": "1048576"}.
+    Thread-safe.  Lifetime: start() and stop(), or a `with` block; once each.  A broker that was not stopped is
+    stopped when the interpreter exits; in a forked child it is nothing but a memory of its parent's.
+    The constructor raises InvalidConfig, start() also DirectoryInUse, OSError and what the metadata store raises.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        *,
+        time: Time = SYSTEM_TIME,
+        **config: Any,
+    ) -> None:
+        self.config = KafkaConfig(config)
+        listener = self.config.listener
+        self._host, self._port = listener if listener is not None else (host, port)
+        self._time = time
+        dirs = [os.fspath(data_dir)] if data_dir is not None else self.config.data_dirs
+        self._is_temporary = not dirs
+        self._data_dirs = [os.path.abspath(path) for path in dirs]
+        self.admin_manager: AdminManager
+        self._parts = ExitStack()
+        self._lock = threading.Lock()
+        self._pid: int | None = None
+        self._stopped = False
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    def start(self) -> Broker:
+        """Serve.  When it returns, clients can connect.  If it raises, nothing is left running."""
+        with self._lock:
+            if self._pid is not None:
+                raise RuntimeError("a broker starts only once")
+            self._pid = os.getpid()
+            try:
+                self._start()
+            except BaseException:
+                self._stopped = True
+                self._parts.close()
+                raise
+        atexit.register(self.stop)
+        return self
+
+    def _start(self) -> None:
+        config, time, parts = self.config, self._time, self._parts
+        if self._is_temporary:
+            self._data_dirs = [tempfile.mkdtemp(prefix="kcore-")]
+            parts.callback(shutil.rmtree, self._data_dirs[0], ignore_errors=True)
+        for path in self._data_dirs:
+            os.makedirs(path, exist_ok=True)
+            # The log manager takes the lock for good.  Now it tells that nobody else writes what is read next.
+            DirectoryLock(path).release()
+        self.store: MetadataStore = EmbeddedStore(
+            os.path.join(self._data_dirs[0], STORE_FILE_NAME), durable=not self._is_temporary
+        )
+        parts.callback(self.store.close)
+        self.broker_id, self.cluster_id = self._identity()
+        unclean = not all(was_clean_shutdown(path) for path in self._data_dirs)
+
+        scheduler = Scheduler(f"kcore-scheduler-{self.broker_id}", time)
+        scheduler.startup()
+        parts.callback(scheduler.shutdown)
+        self.metadata_cache = MetadataCache(self.cluster_id, controller_id=self.broker_id)
+        log_manager = LogManager(
+            self._data_dirs,
+            config.log_config,
+            topic_configs=lambda topic: self.admin_manager.topic_config(topic),
+            time=time,
+            scheduler=scheduler,
+            num_recovery_threads=config["num.recovery.threads.per.data.dir"],
+            flush_check_ms=config["log.flush.scheduler.interval.ms"],
+            flush_checkpoint_ms=config["log.flush.offset.checkpoint.interval.ms"],
+            start_offset_checkpoint_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+            retention_check_ms=config["log.retention.check.interval.ms"],
+            producer_id_expiration_ms=config["producer.id.expiration.ms"],
+        )
+        timer = Timer(time)
+        self.replica_manager = ReplicaManager(
+            self.broker_id,
+            log_manager,
+            time,
+            scheduler,
+            timer,
+            is_known_topic_partition=self.metadata_cache.contains,
+            high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+        )
+        self.admin_manager = AdminManager(
+            self.broker_id, config, self.store, self.metadata_cache, self.replica_manager, log_manager
+        )
+        # What the logs are opened with comes from the store, so that comes first.
+        self.admin_manager.load_configs()
+        self.admin_manager.adopt_configs(self._topics_on_disk())
+        log_manager.startup()
+        parts.callback(log_manager.shutdown)
+        parts.callback(self.replica_manager.shutdown)
+        timer_thread = TimerThread(timer, f"kcore-timer-{self.broker_id}")
+        timer_thread.start()
+        parts.callback(timer_thread.shutdown)
+
+        server = SocketServer(
+            self._handle,
+            host=self._host,
+            port=self._port,
+            name=str(self.broker_id),
+            time=time,
+            num_network_threads=config["num.network.threads"],
+            socket_request_max_bytes=config["socket.request.max.bytes"],
+            socket_send_buffer_bytes=config["socket.send.buffer.bytes"],
+            socket_receive_buffer_bytes=config["socket.receive.buffer.bytes"],
+            socket_listen_backlog_size=config["socket.listen.backlog.size"],
+            max_connections=config["max.connections"],
+            max_connections_per_ip=config["max.connections.per.ip"],
+            connections_max_idle_ms=config["connections.max.idle.ms"],
+            queued_max_request_bytes=config["queued.max.request.bytes"],
+        )
+        parts.callback(server.shutdown)
+        self.port = server.port
+        self.metadata_cache.update_broker(self._advertised())
+        self._write_identity()
+
+        self.group_coordinator = GroupCoordinator(
+            self.broker_id, self.replica_manager, self._group_config(), time, scheduler, timer
+        )
+        self.group_coordinator.startup()
+        parts.callback(self.group_coordinator.shutdown)
+        self.admin_manager.on_leadership = self._on_leadership
+        self.admin_manager.load_topics(unclean)
+        self._apis = KafkaApis(
+            Services(
+                self.broker_id,
+                config,
+                time,
+                self.metadata_cache,
+                self.replica_manager,
+                self.group_coordinator,
+                self.admin_manager,
+                ProducerIdManager(self.broker_id, self.store),
+            )
+        )
+        server.start()
+        # Before everything else: what is answered after this, no client sees.
+        parts.callback(server.shutdown)
+        logger.info("broker %d of cluster %s on %s", self.broker_id, self.cluster_id, self.bootstrap_servers)
+
+    def stop(self) -> None:
+        """Stop cleanly: the next start needs no recovery.  Called again, or in a forked child, it does nothing."""
+        with self._lock:
+            if self._pid != os.getpid() or self._stopped:
+                return
+            self._stopped = True
+            atexit.unregister(self.stop)
+            self._parts.close()
+            logger.info("broker %d has stopped", self.broker_id)
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # -- use --------------------------------------------------------------------------------------------
+
+    @property
+    def data_dir(self) -> str | None:
+        """The (first) data directory; None before a broker with a temporary one has started."""
+        return self._data_dirs[0] if self._data_dirs else None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port, for clients on this machine."""
+        host = "127.0.0.1" if self._host in _WILDCARDS else self._host
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    def create_topic(self, name: str, partitions: int = 1, **config: Any) -> UUID:
+        """Create a topic and return its id.  config: the topic's settings, as retention_ms=1000 or with dots.
+
+        Raises TopicAlreadyExists, InvalidTopicException, InvalidPartitions, InvalidConfig.
+        """
+        settings = {key if "." in key else key.replace("_", "."): _as_text(value) for key, value in config.items()}
+        return self.admin_manager.create_topic(name, partitions, configs=settings).topic_id
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its data.  Raises UnknownTopicOrPartition."""
+        deleted = self.admin_manager.delete_topic(name)
+        self.group_coordinator.handle_deleted_partitions(
+            [TopicPartition(name, number) for number in deleted.partitions]
+        )
+
+    def log(self, topic: str, partition: int = 0) -> UnifiedLog:
+        """The live log of a partition.  Raises UnknownTopicOrPartition."""
+        hosted = self.replica_manager.get_partition(TopicPartition(topic, partition))
+        if hosted is None:
+            raise UnknownTopicOrPartition(f"{topic}-{partition}: no such partition")
+        return hosted.log
+
+    def __repr__(self) -> str:
+        state = "new" if self._pid is None else "stopped" if self._stopped else self.bootstrap_servers
+        return f"Broker({self.data_dir}, {state})"
+
+    # -- parts of start() -------------------------------------------------------------------------------
+
+    def _handle(self, request: Any) -> None:
+        self._apis.handle(request)
+
+    def _identity(self) -> tuple[int, str]:
+        """(broker id, cluster id): what the directories and the store say, else what the settings say, else new.
+
+        Raises InvalidConfig or InconsistentClusterId if two of them disagree.
+        """
+        broker_id = self.config.configured_broker_id
+        node = self.store.get(znodes.CLUSTER_ID)
+        cluster_id = znodes.decode_cluster_id(node.data) if node is not None else None
+        for path in self._data_dirs:
+            found = meta_properties.read(path)
+            if found is None:
+                continue
+            if found.node_id is not None:
+                if broker_id is not None and broker_id != found.node_id:
+                    raise InvalidConfig(f"{path} belongs to broker {found.node_id}, this is broker {broker_id}")
+                broker_id = found.node_id
+            if found.cluster_id is not None:
+                if cluster_id is not None and cluster_id != found.cluster_id:
+                    raise InconsistentClusterId(f"{path} belongs to cluster {found.cluster_id}, this is {cluster_id}")
+                cluster_id = found.cluster_id
+        return (
+            DEFAULT_BROKER_ID if broker_id is None else broker_id,
+            znodes.id_to_string(znodes.random_id()) if cluster_id is None else cluster_id,
+        )
+
+    def _write_identity(self) -> None:
+        if self.store.get(znodes.CLUSTER_ID) is None:
+            self.store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(self.cluster_id))
+        for path in self._data_dirs:
+            if meta_properties.read(path) is None:
+                meta_properties.write(path, self.cluster_id, self.broker_id)
+
+    def _topics_on_disk(self) -> set[str]:
+        found = set()
+        for path in self._data_dirs:
+            for name in os.listdir(path):
+                parsed = parse_partition_directory(name)
+                if parsed is not None and not parsed.mark and os.path.isdir(os.path.join(path, name)):
+                    found.add(parsed.topic_partition.topic)
+        return found
+
+    def _advertised(self) -> BrokerInfo:
+        endpoint = self.config.advertised_listener
+        if endpoint is not None:
+            host, port = endpoint.host or socket.gethostname(), endpoint.port or self.port
+        else:
+            host, port = (socket.gethostname() if self._host in _WILDCARDS else self._host), self.port
+        return BrokerInfo(self.broker_id, host, port, self.config["broker.rack"])
+
+    def _group_config(self) -> GroupConfig:
+        config = self.config
+        # The topic as it is decides where a group's offsets are, not the setting.
+        partitions = self.admin_manager.stored_partition_count(topic_names.GROUP_METADATA_TOPIC)
+        return GroupConfig(
+            min_session_timeout_ms=config["group.min.session.timeout.ms"],
+            max_session_timeout_ms=config["group.max.session.timeout.ms"],
+            max_size=config["group.max.size"],
+            initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
+            offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
+            offsets_retention_minutes=config["offsets.retention.minutes"],
+            offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
+            offsets_topic_num_partitions=partitions or config["offsets.topic.num.partitions"],
+            offsets_commit_timeout_ms=config["offsets.commit.timeout.ms"],
+        )
+
+    def _on_leadership(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
+        if topic_partition.topic == topic_names.GROUP_METADATA_TOPIC:
+            self.group_coordinator.on_election(topic_partition.partition, leader_epoch)
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)

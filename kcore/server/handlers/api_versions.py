@@ -1,0 +1,29 @@
+"""ApiVersions (18): which APIs and versions this broker serves.  Source: KIP-35, KIP-511."""
+
+from __future__ import annotations
+
+import re
+
+from kcore.errors import InvalidRequest
+from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions_response
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+#: What a client may call itself: its name ends up in logs and metrics.
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._response = api_versions_response()
+
+    def handle(self, context: RequestContext, body: ApiVersionsRequest) -> None:
+        if context.api_version >= 3 and not (
+            _SOFTWARE.fullmatch(body.client_software_name) and _SOFTWARE.fullmatch(body.client_software_version)
+        ):
+            context.respond(ApiVersionsResponse(error_code=InvalidRequest.code))
+            return
+        context.respond(self._response)
+
+    def error_response(self, body: ApiVersionsRequest, error_code: int) -> ApiVersionsResponse:
+        return ApiVersionsResponse(error_code=error_code)

@@ -1,0 +1,78 @@
+"""CreateTopics (19)."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from kcore.errors import NONE, ApiError, InvalidReplicaAssignment, InvalidRequest, code_of
+from kcore.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from kcore.server.config_entries import topic_entries
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._admin = services.admin_manager
+        self._config = services.config
+
+    def handle(self, context: RequestContext, body: CreateTopicsRequest) -> None:
+        names = Counter(topic.name for topic in body.topics)
+        results = []
+        answered = set()
+        for topic in body.topics:
+            if names[topic.name] == 1:
+                results.append(self._create(topic, body.validate_only))
+            elif topic.name not in answered:
+                answered.add(topic.name)
+                results.append(_error(topic.name, InvalidRequest("Duplicate topic name.")))
+        context.respond(CreateTopicsResponse(topics=results))
+
+    def _create(self, topic: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+        try:
+            assignments = {item.partition_index: item.broker_ids for item in topic.assignments}
+            if len(assignments) < len(topic.assignments):
+                raise InvalidReplicaAssignment("Found multiple manual partition assignments for one partition.")
+            created = self._admin.create_topic(
+                topic.name,
+                topic.num_partitions,
+                topic.replication_factor,
+                assignments,
+                {item.name: item.value for item in topic.configs},
+                validate_only,
+            )
+        except ApiError as error:
+            return _error(topic.name, error)
+        return CreatableTopicResult(
+            name=topic.name,
+            topic_id=created.topic_id,
+            error_code=NONE,
+            error_message=None,
+            num_partitions=created.num_partitions,
+            replication_factor=created.replication_factor,
+            configs=[
+                CreatableTopicConfigs(
+                    name=entry.name,
+                    value=entry.value,
+                    read_only=entry.read_only,
+                    config_source=entry.source,
+                    is_sensitive=False,
+                )
+                for entry in topic_entries(created.config, self._config)
+            ],
+        )
+
+    def error_response(self, body: CreateTopicsRequest, error_code: int) -> CreateTopicsResponse:
+        return CreateTopicsResponse(
+            topics=[CreatableTopicResult(name=topic.name, error_code=error_code) for topic in body.topics]
+        )
+
+
+def _error(name: str, error: ApiError) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code_of(error), error_message=str(error), configs=[])

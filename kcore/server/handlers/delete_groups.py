@@ -1,0 +1,25 @@
+"""DeleteGroups (42)."""
+
+from __future__ import annotations
+
+from kcore.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._group_coordinator = services.group_coordinator
+
+    def handle(self, context: RequestContext, body: DeleteGroupsRequest) -> None:
+        codes = self._group_coordinator.delete_groups(dict.fromkeys(body.groups_names))
+        context.respond(
+            DeleteGroupsResponse(
+                results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes.items()]
+            )
+        )
+
+    def error_response(self, body: DeleteGroupsRequest, error_code: int) -> DeleteGroupsResponse:
+        return DeleteGroupsResponse(
+            results=[DeletableGroupResult(group_id=group_id, error_code=error_code) for group_id in body.groups_names]
+        )

@@ -1,0 +1,63 @@
+"""DeleteRecords (21): let logs start later."""
+
+from __future__ import annotations
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import NONE, UnknownTopicOrPartition, code_of
+from kcore.protocol.messages.delete_records import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from kcore.replica.replica_manager import DeleteRecordsResult
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+_UNKNOWN = DeleteRecordsResult(UnknownTopicOrPartition("no such partition"))
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._replica_manager = services.replica_manager
+
+    def handle(self, context: RequestContext, body: DeleteRecordsRequest) -> None:
+        offsets = {
+            TopicPartition(topic.name, p.partition_index): p.offset for topic in body.topics for p in topic.partitions
+        }
+        known = {item: offset for item, offset in offsets.items() if self._cache.contains(item)}
+
+        def respond(results: dict[TopicPartition, DeleteRecordsResult]) -> None:
+            topics = []
+            for topic in body.topics:
+                partitions = []
+                for p in topic.partitions:
+                    result = results.get(TopicPartition(topic.name, p.partition_index), _UNKNOWN)
+                    partitions.append(
+                        DeleteRecordsPartitionResult(
+                            partition_index=p.partition_index,
+                            low_watermark=result.low_watermark,
+                            error_code=NONE if result.error is None else code_of(result.error),
+                        )
+                    )
+                topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
+            context.respond(DeleteRecordsResponse(topics=topics))
+
+        self._replica_manager.delete_records(known, respond)
+
+    def error_response(self, body: DeleteRecordsRequest, error_code: int) -> DeleteRecordsResponse:
+        return DeleteRecordsResponse(
+            topics=[
+                DeleteRecordsTopicResult(
+                    name=topic.name,
+                    partitions=[
+                        DeleteRecordsPartitionResult(
+                            partition_index=p.partition_index, low_watermark=-1, error_code=error_code
+                        )
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in body.topics
+            ]
+        )

@@ -1,0 +1,87 @@
+"""DeleteTopics (20): by name, from version 6 also by id."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.errors import (
+    NONE,
+    ApiError,
+    InvalidRequest,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    code_of,
+)
+from kcore.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._admin = services.admin_manager
+        self._group_coordinator = services.group_coordinator
+        self._enabled: bool = services.config["delete.topic.enable"]
+
+    def handle(self, context: RequestContext, body: DeleteTopicsRequest) -> None:
+        if not self._enabled:
+            error = InvalidRequest if context.api_version < 3 else TopicDeletionDisabled
+            context.respond(self.error_response(body, error.code))
+            return
+        names = Counter(topic.name for topic in _asked(body) if topic.name is not None)
+        ids = Counter(topic.topic_id for topic in _asked(body) if topic.topic_id != ZERO_UUID)
+        responses = []
+        answered: set[tuple[str | None, UUID]] = set()
+        for topic in _asked(body):
+            key = (topic.name, topic.topic_id)
+            if key in answered:
+                continue
+            answered.add(key)
+            duplicate = (topic.name is not None and names[topic.name] > 1) or ids[topic.topic_id] > 1
+            responses.append(self._delete(topic.name, topic.topic_id, duplicate))
+        context.respond(DeleteTopicsResponse(responses=responses))
+
+    def _delete(self, name: str | None, topic_id: UUID, duplicate: bool) -> DeletableTopicResult:
+        try:
+            if name is not None and topic_id != ZERO_UUID:
+                raise InvalidRequest("You may not specify both topic name and topic id.")
+            if name is None and topic_id == ZERO_UUID:
+                raise InvalidRequest("Neither topic name nor id were specified.")
+            if duplicate:
+                raise InvalidRequest("Duplicate topic name." if name is not None else "Duplicate topic id.")
+            if name is None:
+                name = self._cache.topic_name(topic_id)
+                if name is None:
+                    raise UnknownTopicId(f"No topic has the id {topic_id}.")
+            if self._cache.topic(name) is None:
+                raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+            deleted = self._admin.delete_topic(name)
+        except ApiError as error:
+            return DeletableTopicResult(
+                name=name, topic_id=topic_id, error_code=code_of(error), error_message=str(error)
+            )
+        self._group_coordinator.handle_deleted_partitions(
+            [TopicPartition(deleted.name, number) for number in deleted.partitions]
+        )
+        return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id, error_code=NONE)
+
+    def error_response(self, body: DeleteTopicsRequest, error_code: int) -> DeleteTopicsResponse:
+        return DeleteTopicsResponse(
+            responses=[
+                DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error_code)
+                for topic in _asked(body)
+            ]
+        )
+
+
+def _asked(body: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    return body.topics or [DeleteTopicState(name=name) for name in body.topic_names]

@@ -1,0 +1,48 @@
+"""DescribeCluster (60)."""
+
+from __future__ import annotations
+
+from kcore.errors import NONE, MismatchedEndpointType, UnsupportedEndpointType
+from kcore.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+from kcore.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+_BROKERS, _CONTROLLERS = 1, 2
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+
+    def handle(self, context: RequestContext, body: DescribeClusterRequest) -> None:
+        if body.endpoint_type != _BROKERS:
+            error = MismatchedEndpointType if body.endpoint_type == _CONTROLLERS else UnsupportedEndpointType
+            response = self.error_response(body, error.code)
+            response.error_message = "The request was sent to an endpoint of brokers."
+            context.respond(response)
+            return
+        context.respond(
+            DescribeClusterResponse(
+                error_code=NONE,
+                cluster_id=self._cache.cluster_id,
+                controller_id=self._cache.controller_id,
+                brokers=[
+                    DescribeClusterBroker(
+                        broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                    )
+                    for broker in self._cache.brokers()
+                ],
+                cluster_authorized_operations=(
+                    CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED
+                ),
+            )
+        )
+
+    def error_response(self, body: DescribeClusterRequest, error_code: int) -> DescribeClusterResponse:
+        # An unknown endpoint type cannot be repeated to the client; what it sent was for brokers.
+        return DescribeClusterResponse(error_code=error_code)

@@ -1,0 +1,102 @@
+"""DescribeConfigs (32): of topics and of this broker."""
+
+from __future__ import annotations
+
+from kcore.errors import NONE, ApiError, InvalidRequest, UnknownTopicOrPartition, code_of
+from kcore.log.log_config import LogConfig
+from kcore.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from kcore.server import topic_names
+from kcore.server.config_entries import DEFAULT_CONFIG, ConfigEntry, broker_entries, topic_entries
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+_TOPIC, _BROKER = 2, 4
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._admin = services.admin_manager
+        self._config = services.config
+        self._broker_id = services.broker_id
+
+    def handle(self, context: RequestContext, body: DescribeConfigsRequest) -> None:
+        context.respond(
+            DescribeConfigsResponse(results=[self._describe(resource, body) for resource in body.resources])
+        )
+
+    def _describe(self, resource: DescribeConfigsResource, body: DescribeConfigsRequest) -> DescribeConfigsResult:
+        try:
+            if resource.resource_type == _TOPIC:
+                entries = self._topic(resource.resource_name)
+            elif resource.resource_type == _BROKER:
+                entries = self._broker(resource.resource_name)
+            else:
+                raise InvalidRequest(f"Unsupported resource type: {resource.resource_type}")
+        except ApiError as error:
+            return DescribeConfigsResult(
+                error_code=code_of(error),
+                error_message=str(error),
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+        wanted = set(resource.configuration_keys or ())
+        return DescribeConfigsResult(
+            error_code=NONE,
+            error_message=None,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+            configs=[_result(entry, body) for entry in entries if not wanted or entry.name in wanted],
+        )
+
+    def _topic(self, name: str) -> list[ConfigEntry]:
+        topic_names.validate(name)
+        if self._cache.topic(name) is None:
+            raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+        return topic_entries(
+            LogConfig.from_kafka(self._admin.topic_config(name), self._config.log_config), self._config
+        )
+
+    def _broker(self, name: str) -> list[ConfigEntry]:
+        if not name:
+            return []  # the dynamic defaults of all brokers, of which there are none
+        if not name.isascii() or not name.removeprefix("-").isdigit():
+            raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
+        if int(name) != self._broker_id:
+            raise InvalidRequest(
+                f"Unexpected broker id, expected {self._broker_id} or empty string, but received {name}"
+            )
+        return broker_entries(self._config)
+
+    def error_response(self, body: DescribeConfigsRequest, error_code: int) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(
+                    error_code=error_code, resource_type=resource.resource_type, resource_name=resource.resource_name
+                )
+                for resource in body.resources
+            ]
+        )
+
+
+def _result(entry: ConfigEntry, body: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.source == DEFAULT_CONFIG,
+        config_source=entry.source,
+        synonyms=[
+            DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+            for synonym in (entry.synonyms if body.include_synonyms else ())
+        ],
+        config_type=entry.type,
+        documentation=entry.documentation if body.include_documentation else None,
+    )

@@ -1,0 +1,57 @@
+"""DescribeGroups (15)."""
+
+from __future__ import annotations
+
+from kcore.errors import NONE, GroupIdNotFound
+from kcore.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kcore.server.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._group_coordinator = services.group_coordinator
+
+    def handle(self, context: RequestContext, body: DescribeGroupsRequest) -> None:
+        operations = GROUP_OPERATIONS if body.include_authorized_operations else NOT_ASKED
+        groups = []
+        for group_id in body.groups:
+            group = self._group_coordinator.describe_group(group_id)
+            error_code, error_message = group.error_code, None
+            if error_code == NONE and group.state == "Dead" and context.api_version >= 6:
+                # Older versions say only that it is dead.  Source: KIP-1043.
+                error_code, error_message = GroupIdNotFound.code, f"Group {group_id} not found."
+            groups.append(
+                DescribedGroup(
+                    error_code=error_code,
+                    error_message=error_message,
+                    group_id=group_id,
+                    group_state=group.state,
+                    protocol_type=group.protocol_type,
+                    protocol_data=group.protocol_name,
+                    members=[
+                        DescribedGroupMember(
+                            member_id=member.member_id,
+                            group_instance_id=member.group_instance_id,
+                            client_id=member.client_id,
+                            client_host=member.client_host,
+                            member_metadata=member.metadata,
+                            member_assignment=member.assignment,
+                        )
+                        for member in group.members
+                    ],
+                    authorized_operations=operations if error_code == NONE else NOT_ASKED,
+                )
+            )
+        context.respond(DescribeGroupsResponse(groups=groups))
+
+    def error_response(self, body: DescribeGroupsRequest, error_code: int) -> DescribeGroupsResponse:
+        return DescribeGroupsResponse(
+            groups=[DescribedGroup(error_code=error_code, group_id=group_id) for group_id in body.groups]
+        )

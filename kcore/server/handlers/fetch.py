@@ -1,0 +1,144 @@
+"""Fetch (1): read record batches; without sessions, so every answer has session id 0."""
+
+from __future__ import annotations
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    NONE,
+    FetchSessionIdNotFound,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
+from kcore.protocol.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+_READ_COMMITTED = 1
+#: Session epochs that begin a session, or ask for none.  Source: FetchMetadata, Kafka (KIP-227).
+_INITIAL_EPOCH, _FINAL_EPOCH = 0, -1
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._replica_manager = services.replica_manager
+        self._max_bytes: int = services.config["fetch.max.bytes"]
+
+    def handle(self, context: RequestContext, body: FetchRequest) -> None:
+        version = context.api_version
+        if body.session_epoch not in (_INITIAL_EPOCH, _FINAL_EPOCH):
+            # No session was ever given, so there is none to go on with; the client starts again with a full fetch.
+            context.respond(FetchResponse(error_code=FetchSessionIdNotFound.code))
+            return
+        cache = self._cache
+        infos: list[tuple[TopicPartition, FetchPartitionData]] = []
+        refused: dict[tuple[int, int], int] = {}
+        for t, topic in enumerate(body.topics):
+            name: str | None = topic.topic
+            if version >= 13:
+                name = cache.topic_name(topic.topic_id)
+            for p, partition in enumerate(topic.partitions):
+                if name is None:
+                    refused[t, p] = UnknownTopicId.code
+                    continue
+                topic_partition = TopicPartition(name, partition.partition)
+                if not cache.contains(topic_partition):
+                    refused[t, p] = UnknownTopicOrPartition.code
+                elif version < 10 and self._is_stored_in_zstd(topic_partition):
+                    refused[t, p] = UnsupportedCompressionType.code
+                else:
+                    infos.append(
+                        (
+                            topic_partition,
+                            FetchPartitionData(
+                                partition.fetch_offset,
+                                partition.partition_max_bytes,
+                                partition.log_start_offset,
+                                partition.current_leader_epoch,
+                                partition.last_fetched_epoch,
+                            ),
+                        )
+                    )
+        replica_id = body.replica_id if version < 15 else body.replica_state.replica_id
+        max_bytes = min(body.max_bytes, self._max_bytes)
+        topics = body.topics
+
+        def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
+            context.respond(FetchResponse(responses=_responses(topics, results, refused)))
+
+        if not infos:
+            respond([])
+            return
+        params = FetchParams(
+            replica_id=replica_id,
+            max_wait_ms=body.max_wait_ms,
+            min_bytes=min(body.min_bytes, max_bytes),
+            max_bytes=max_bytes,
+            isolation=FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
+        )
+        self._replica_manager.fetch_messages(params, infos, respond)
+
+    def _is_stored_in_zstd(self, topic_partition: TopicPartition) -> bool:
+        partition = self._replica_manager.get_partition(topic_partition)
+        return partition is not None and partition.log.config.compression_type == "zstd"
+
+    def error_response(self, body: FetchRequest, error_code: int) -> FetchResponse:
+        refused = {(t, p): error_code for t, topic in enumerate(body.topics) for p in range(len(topic.partitions))}
+        return FetchResponse(error_code=error_code, responses=_responses(body.topics, [], refused))
+
+
+def _responses(
+    topics: list[FetchTopic],
+    results: list[tuple[TopicPartition, FetchPartitionResult]],
+    refused: dict[tuple[int, int], int],
+) -> list[FetchableTopicResponse]:
+    """Every partition asked for, in the order of the request; results holds those that were not refused."""
+    responses = []
+    following = iter(results)
+    for t, topic in enumerate(topics):
+        partitions = []
+        for p, asked in enumerate(topic.partitions):
+            if refused and (t, p) in refused:
+                partitions.append(_refusal(asked.partition, refused[t, p]))
+                continue
+            result = next(following)[1]
+            if result.error is not None:
+                partitions.append(_refusal(asked.partition, result.error.code, result))
+                continue
+            aborted = result.aborted_transactions
+            partitions.append(
+                PartitionData(
+                    partition_index=asked.partition,
+                    error_code=NONE,
+                    high_watermark=result.high_watermark,
+                    last_stable_offset=result.last_stable_offset,
+                    log_start_offset=result.log_start_offset,
+                    aborted_transactions=None
+                    if aborted is None
+                    else [AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted],
+                    preferred_read_replica=result.preferred_read_replica,
+                    records=result.records if result.records.size_in_bytes else b"",
+                )
+            )
+        responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
+    return responses
+
+
+def _refusal(number: int, error_code: int, result: FetchPartitionResult | None = None) -> PartitionData:
+    return PartitionData(
+        partition_index=number,
+        error_code=error_code,
+        high_watermark=result.high_watermark if result is not None else -1,
+        log_start_offset=result.log_start_offset if result is not None else -1,
+        aborted_transactions=[],
+        records=b"",
+    )

@@ -1,0 +1,90 @@
+"""FindCoordinator (10): who coordinates a group.  Makes __consumer_offsets when it is first needed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kcore.errors import (
+    NONE,
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    TransactionalIdAuthorizationFailed,
+)
+from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kcore.server import topic_names
+from kcore.server.handlers import Services
+from kcore.server.metadata_cache import BrokerInfo
+from kcore.server.request_context import RequestContext
+
+_GROUP, _TRANSACTION = 0, 1
+_NOBODY = BrokerInfo(-1, "", -1)
+
+
+class _Found(NamedTuple):
+    error_code: int
+    error_message: str | None
+    broker: BrokerInfo
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._admin = services.admin_manager
+        self._group_coordinator = services.group_coordinator
+
+    def handle(self, context: RequestContext, body: FindCoordinatorRequest) -> None:
+        if context.api_version >= 4:
+            found = {key: self._find(body.key_type, key) for key in body.coordinator_keys}
+            context.respond(
+                FindCoordinatorResponse(
+                    coordinators=[
+                        Coordinator(
+                            key=key,
+                            node_id=broker.node_id,
+                            host=broker.host,
+                            port=broker.port,
+                            error_code=error_code,
+                            error_message=error_message,
+                        )
+                        for key, (error_code, error_message, broker) in found.items()
+                    ]
+                )
+            )
+            return
+        error_code, error_message, broker = self._find(body.key_type, body.key)
+        context.respond(
+            FindCoordinatorResponse(
+                error_code=error_code,
+                error_message=error_message,
+                node_id=broker.node_id,
+                host=broker.host,
+                port=broker.port,
+            )
+        )
+
+    def _find(self, key_type: int, key: str) -> _Found:
+        if key_type == _TRANSACTION:
+            # No transaction coordinator: docs/compatibility.md says why it is this error.
+            return _Found(
+                TransactionalIdAuthorizationFailed.code, "This broker has no transaction coordinator.", _NOBODY
+            )
+        if key_type != _GROUP:
+            return _Found(InvalidRequest.code, f"Unknown coordinator type {key_type}.", _NOBODY)
+        topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
+        if topic is None:
+            # Whatever auto.create.topics.enable says: without this topic there are no groups.
+            topic = self._admin.auto_create_topic(topic_names.GROUP_METADATA_TOPIC)
+        info = topic.partitions.get(self._group_coordinator.partition_for(key)) if topic is not None else None
+        broker = self._cache.broker(info.leader) if info is not None else None
+        if broker is None:
+            return _Found(CoordinatorNotAvailable.code, "The coordinator is not available.", _NOBODY)
+        return _Found(NONE, None, broker)
+
+    def error_response(self, body: FindCoordinatorRequest, error_code: int) -> FindCoordinatorResponse:
+        if body.coordinator_keys:
+            return FindCoordinatorResponse(
+                coordinators=[
+                    Coordinator(key=key, node_id=-1, port=-1, error_code=error_code) for key in body.coordinator_keys
+                ]
+            )
+        return FindCoordinatorResponse(error_code=error_code, node_id=-1, port=-1)

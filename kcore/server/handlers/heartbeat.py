@@ -1,0 +1,21 @@
+"""Heartbeat (12)."""
+
+from __future__ import annotations
+
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._group_coordinator = services.group_coordinator
+
+    def handle(self, context: RequestContext, body: HeartbeatRequest) -> None:
+        error_code = self._group_coordinator.heartbeat(
+            body.group_id, body.member_id, body.group_instance_id, body.generation_id
+        )
+        context.respond(HeartbeatResponse(error_code=error_code))
+
+    def error_response(self, body: HeartbeatRequest, error_code: int) -> HeartbeatResponse:
+        return HeartbeatResponse(error_code=error_code)

@@ -1,0 +1,31 @@
+"""InitProducerId (22): an id for an idempotent producer."""
+
+from __future__ import annotations
+
+from kcore.errors import InvalidRequest, TransactionalIdAuthorizationFailed
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._producer_ids = services.producer_ids
+
+    def handle(self, context: RequestContext, body: InitProducerIdRequest) -> None:
+        if body.transactional_id == "" or (body.producer_id == NO_PRODUCER_ID) != (
+            body.producer_epoch == NO_PRODUCER_EPOCH
+        ):
+            context.respond(self.error_response(body, InvalidRequest.code))
+        elif body.transactional_id is not None:
+            # No transaction coordinator: docs/compatibility.md says why it is this error.
+            context.respond(self.error_response(body, TransactionalIdAuthorizationFailed.code))
+        else:
+            # An idempotent producer that lost its place gets a new id, as in Kafka; its epoch matters to nobody.
+            producer_id = self._producer_ids.generate_producer_id()
+            context.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+    def error_response(self, body: InitProducerIdRequest, error_code: int) -> InitProducerIdResponse:
+        return InitProducerIdResponse(error_code=error_code, producer_id=NO_PRODUCER_ID, producer_epoch=0)

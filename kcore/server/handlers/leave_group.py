@@ -1,0 +1,43 @@
+"""LeaveGroup (13): one member, from version 3 several."""
+
+from __future__ import annotations
+
+from kcore.coordinator.group.group_coordinator import LeavingMember
+from kcore.errors import NONE
+from kcore.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._group_coordinator = services.group_coordinator
+
+    def handle(self, context: RequestContext, body: LeaveGroupRequest) -> None:
+        if context.api_version < 3:
+            result = self._group_coordinator.leave_group(body.group_id, [LeavingMember(body.member_id)])
+            error_code = result.error_code
+            if error_code == NONE and result.members:
+                error_code = result.members[0].error_code
+            context.respond(LeaveGroupResponse(error_code=error_code))
+            return
+        result = self._group_coordinator.leave_group(
+            body.group_id,
+            [LeavingMember(member.member_id, member.group_instance_id, member.reason) for member in body.members],
+        )
+        context.respond(
+            LeaveGroupResponse(
+                error_code=result.error_code,
+                members=[
+                    MemberResponse(
+                        member_id=member.member_id,
+                        group_instance_id=member.group_instance_id,
+                        error_code=member.error_code,
+                    )
+                    for member in result.members
+                ],
+            )
+        )
+
+    def error_response(self, body: LeaveGroupRequest, error_code: int) -> LeaveGroupResponse:
+        return LeaveGroupResponse(error_code=error_code)

@@ -1,0 +1,32 @@
+"""ListGroups (16)."""
+
+from __future__ import annotations
+
+from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._group_coordinator = services.group_coordinator
+
+    def handle(self, context: RequestContext, body: ListGroupsRequest) -> None:
+        error_code, groups = self._group_coordinator.list_groups(body.states_filter, body.types_filter)
+        context.respond(
+            ListGroupsResponse(
+                error_code=error_code,
+                groups=[
+                    ListedGroup(
+                        group_id=group.group_id,
+                        protocol_type=group.protocol_type,
+                        group_state=group.state,
+                        group_type=group.group_type,
+                    )
+                    for group in groups
+                ],
+            )
+        )
+
+    def error_response(self, body: ListGroupsRequest, error_code: int) -> ListGroupsResponse:
+        return ListGroupsResponse(error_code=error_code)

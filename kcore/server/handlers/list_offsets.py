@@ -1,0 +1,142 @@
+"""ListOffsets (2): where a log starts and ends, and which record is the first at or after a time."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import NONE, InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion, code_of
+from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from kcore.replica.fetch_params import CONSUMER_REPLICA_ID
+from kcore.replica.partition import Partition
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+#: The version from which each special timestamp is understood.
+_FIRST_VERSION = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+_READ_COMMITTED = 1
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._replica_manager = services.replica_manager
+
+    def handle(self, context: RequestContext, body: ListOffsetsRequest) -> None:
+        version = context.api_version
+        if body.replica_id != CONSUMER_REPLICA_ID:
+            isolation = FetchIsolation.LOG_END
+        elif body.isolation_level == _READ_COMMITTED:
+            isolation = FetchIsolation.TXN_COMMITTED
+        else:
+            isolation = FetchIsolation.HIGH_WATERMARK
+        asked = Counter((topic.name, p.partition_index) for topic in body.topics for p in topic.partitions)
+        context.respond(
+            ListOffsetsResponse(
+                topics=[
+                    ListOffsetsTopicResponse(
+                        name=topic.name,
+                        partitions=[
+                            _error(p.partition_index, InvalidRequest.code)
+                            if asked[topic.name, p.partition_index] > 1
+                            else self._answer(TopicPartition(topic.name, p.partition_index), p, isolation, version)
+                            for p in topic.partitions
+                        ],
+                    )
+                    for topic in body.topics
+                ]
+            )
+        )
+
+    def _answer(
+        self, topic_partition: TopicPartition, asked: ListOffsetsPartition, isolation: FetchIsolation, version: int
+    ) -> ListOffsetsPartitionResponse:
+        number = topic_partition.partition
+        try:
+            if not self._cache.contains(topic_partition):
+                raise UnknownTopicOrPartition(f"{topic_partition}: no such partition")
+            if version == 0:
+                partition = self._replica_manager.get_partition_or_exception(topic_partition)
+                partition.check_leader()
+                return ListOffsetsPartitionResponse(
+                    partition_index=number, old_style_offsets=_segment_offsets(partition, asked, isolation)
+                )
+            timestamp = asked.timestamp
+            if timestamp < 0 and _FIRST_VERSION.get(timestamp, version + 1) > version:
+                return _error(number, UnsupportedVersion.code)
+            if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+                found = None  # nothing is in tiered storage, nothing waits for it
+            else:
+                found = self._replica_manager.fetch_offset_for_timestamp(
+                    topic_partition, timestamp, isolation, asked.current_leader_epoch
+                )
+        except Exception as error:
+            code = code_of(error)
+            if code < 0:
+                raise
+            return _error(number, code)
+        if found is None:
+            return ListOffsetsPartitionResponse(partition_index=number, error_code=NONE)
+        leader_epoch = found.leader_epoch if found.leader_epoch is not None else -1
+        return ListOffsetsPartitionResponse(
+            partition_index=number,
+            error_code=NONE,
+            timestamp=found.timestamp,
+            offset=found.offset,
+            leader_epoch=leader_epoch,
+        )
+
+    def error_response(self, body: ListOffsetsRequest, error_code: int) -> ListOffsetsResponse:
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    name=topic.name, partitions=[_error(p.partition_index, error_code) for p in topic.partitions]
+                )
+                for topic in body.topics
+            ]
+        )
+
+
+def _error(number: int, error_code: int) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=number, error_code=error_code)
+
+
+def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, isolation: FetchIsolation) -> list[int]:
+    """Version 0: base offsets of the segments last written before a time, newest first, the log's end in front.
+
+    Source: UnifiedLog.legacyFetchOffsetsBefore, Kafka 3.9.
+    """
+    log = partition.log
+    places = [(max(segment.base_offset, log.log_start_offset), segment.log_path) for segment in log.segments]
+    offsets = [offset for offset, _ in places]
+    if log.active_segment.size > 0:
+        offsets.append(log.log_end_offset)
+    if asked.timestamp == LATEST:
+        last = len(offsets) - 1
+    elif asked.timestamp == EARLIEST:
+        last = 0
+    else:
+        last = -1
+        for i, (_, path) in enumerate(places):
+            if os.stat(path).st_mtime_ns // 1_000_000 <= asked.timestamp:
+                last = i
+    limit = partition.last_fetchable_offset(isolation)
+    chosen = offsets[: last + 1][::-1][: max(0, asked.max_num_offsets)]
+    readable = [offset for offset in chosen if offset <= limit]
+    return [limit, *readable] if len(readable) < len(chosen) else readable

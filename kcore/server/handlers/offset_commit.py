@@ -1,0 +1,94 @@
+"""OffsetCommit (8): how far a group has read; from version 10 topics by id."""
+
+from __future__ import annotations
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.errors import UnknownTopicId, UnknownTopicOrPartition
+from kcore.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._group_coordinator = services.group_coordinator
+        self._time = services.time
+
+    def handle(self, context: RequestContext, body: OffsetCommitRequest) -> None:
+        cache = self._cache
+        now = self._time.milliseconds()
+        names: list[str | None] = []
+        offsets: dict[TopicPartition, OffsetAndMetadata] = {}
+        for topic in body.topics:
+            name = topic.name if context.api_version < 10 else cache.topic_name(topic.topic_id)
+            names.append(name)
+            for partition in topic.partitions:
+                topic_partition = TopicPartition(name or "", partition.partition_index)
+                if name is None or not cache.contains(topic_partition):
+                    continue
+                committed = partition.commit_timestamp if partition.commit_timestamp >= 0 else now
+                offsets[topic_partition] = OffsetAndMetadata(
+                    partition.committed_offset,
+                    partition.committed_metadata or "",
+                    partition.committed_leader_epoch,
+                    committed,
+                    committed + body.retention_time_ms if body.retention_time_ms >= 0 else None,
+                )
+
+        def respond(codes: dict[TopicPartition, int]) -> None:
+            context.respond(
+                OffsetCommitResponse(
+                    topics=[
+                        OffsetCommitResponseTopic(
+                            name=topic.name,
+                            topic_id=topic.topic_id,
+                            partitions=[
+                                OffsetCommitResponsePartition(
+                                    partition_index=partition.partition_index,
+                                    error_code=UnknownTopicId.code
+                                    if name is None
+                                    else codes.get(
+                                        TopicPartition(name, partition.partition_index), UnknownTopicOrPartition.code
+                                    ),
+                                )
+                                for partition in topic.partitions
+                            ],
+                        )
+                        for topic, name in zip(body.topics, names, strict=True)
+                    ]
+                )
+            )
+
+        if not offsets:
+            respond({})
+            return
+        self._group_coordinator.commit_offsets(
+            body.group_id,
+            body.member_id,
+            body.group_instance_id,
+            body.generation_id_or_member_epoch,
+            offsets,
+            respond,
+        )
+
+    def error_response(self, body: OffsetCommitRequest, error_code: int) -> OffsetCommitResponse:
+        return OffsetCommitResponse(
+            topics=[
+                OffsetCommitResponseTopic(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        OffsetCommitResponsePartition(partition_index=p.partition_index, error_code=error_code)
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in body.topics
+            ]
+        )

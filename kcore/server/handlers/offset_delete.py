@@ -1,0 +1,50 @@
+"""OffsetDelete (47): forget what a group has committed for some partitions."""
+
+from __future__ import annotations
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import NONE, UnknownTopicOrPartition
+from kcore.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._group_coordinator = services.group_coordinator
+
+    def handle(self, context: RequestContext, body: OffsetDeleteRequest) -> None:
+        asked = [TopicPartition(topic.name, p.partition_index) for topic in body.topics for p in topic.partitions]
+        known = [topic_partition for topic_partition in asked if self._cache.contains(topic_partition)]
+        error_code, codes = self._group_coordinator.delete_offsets(body.group_id, known)
+        if error_code != NONE:
+            context.respond(OffsetDeleteResponse(error_code=error_code))
+            return
+        context.respond(
+            OffsetDeleteResponse(
+                topics=[
+                    OffsetDeleteResponseTopic(
+                        name=topic.name,
+                        partitions=[
+                            OffsetDeleteResponsePartition(
+                                partition_index=p.partition_index,
+                                error_code=codes.get(
+                                    TopicPartition(topic.name, p.partition_index), UnknownTopicOrPartition.code
+                                ),
+                            )
+                            for p in topic.partitions
+                        ],
+                    )
+                    for topic in body.topics
+                ]
+            )
+        )
+
+    def error_response(self, body: OffsetDeleteRequest, error_code: int) -> OffsetDeleteResponse:
+        return OffsetDeleteResponse(error_code=error_code)

@@ -1,0 +1,110 @@
+"""OffsetFetch (9): what a group has committed; from version 8 of several groups, from version 10 topics by id."""
+
+from __future__ import annotations
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_metadata_manager import OffsetFetchResult
+from kcore.errors import NONE, UnknownTopicId
+from kcore.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+_NO_OFFSET = OffsetFetchResult()
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._group_coordinator = services.group_coordinator
+
+    def handle(self, context: RequestContext, body: OffsetFetchRequest) -> None:
+        if context.api_version >= 8:
+            by_id = context.api_version >= 10
+            groups = [self._group(group, by_id, body.require_stable) for group in body.groups]
+            context.respond(OffsetFetchResponse(groups=groups))
+            return
+        asked = None
+        if body.topics is not None:
+            asked = [TopicPartition(topic.name, p) for topic in body.topics for p in topic.partition_indexes]
+        error_code, found = self._group_coordinator.fetch_offsets(body.group_id, asked, body.require_stable)
+        topics: dict[str, list[OffsetFetchResponsePartition]] = {}
+        for topic_partition in found if asked is None else asked:
+            result = found.get(topic_partition, _NO_OFFSET)
+            topics.setdefault(topic_partition.topic, []).append(
+                OffsetFetchResponsePartition(
+                    partition_index=topic_partition.partition,
+                    committed_offset=result.offset,
+                    committed_leader_epoch=result.leader_epoch,
+                    metadata=result.metadata,
+                    # Versions 0 and 1 have no other place for the group's error.
+                    error_code=error_code or result.error_code,
+                )
+            )
+        context.respond(
+            OffsetFetchResponse(
+                error_code=error_code,
+                topics=[OffsetFetchResponseTopic(name=name, partitions=items) for name, items in topics.items()],
+            )
+        )
+
+    def _group(self, group: OffsetFetchRequestGroup, by_id: bool, require_stable: bool) -> OffsetFetchResponseGroup:
+        names: list[str | None] = []
+        asked = None
+        if group.topics is not None:
+            names = [self._cache.topic_name(topic.topic_id) if by_id else topic.name for topic in group.topics]
+            asked = [
+                TopicPartition(name, p)
+                for topic, name in zip(group.topics, names, strict=True)
+                for p in topic.partition_indexes
+                if name is not None
+            ]
+        error_code, found = self._group_coordinator.fetch_offsets(group.group_id, asked, require_stable)
+        if error_code != NONE:
+            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code)
+        topics = []
+        if group.topics is None:
+            by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
+            for topic_partition, result in found.items():
+                by_topic.setdefault(topic_partition.topic, []).append(_partition(topic_partition.partition, result))
+            topics = [
+                OffsetFetchResponseTopics(name=name, topic_id=self._cache.topic_id(name), partitions=items)
+                for name, items in by_topic.items()
+                # A deleted topic has no id to be named by.
+                if not by_id or self._cache.topic(name) is not None
+            ]
+        else:
+            for topic, name in zip(group.topics, names, strict=True):
+                if name is None:
+                    unknown = OffsetFetchResult(error_code=UnknownTopicId.code)
+                    items = [_partition(p, unknown) for p in topic.partition_indexes]
+                else:
+                    items = [
+                        _partition(p, found.get(TopicPartition(name, p), _NO_OFFSET)) for p in topic.partition_indexes
+                    ]
+                topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=items))
+        return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
+
+    def error_response(self, body: OffsetFetchRequest, error_code: int) -> OffsetFetchResponse:
+        return OffsetFetchResponse(
+            error_code=error_code,
+            groups=[OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code) for group in body.groups],
+        )
+
+
+def _partition(number: int, result: OffsetFetchResult) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=number,
+        committed_offset=result.offset,
+        committed_leader_epoch=result.leader_epoch,
+        metadata=result.metadata,
+        error_code=result.error_code,
+    )

@@ -1,0 +1,145 @@
+"""Produce (0): append record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    NONE,
+    ApiError,
+    InvalidRecord,
+    InvalidTxnState,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+    code_of,
+)
+from kcore.log.log_offset_metadata import AppendOrigin
+from kcore.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from kcore.replica.delayed_produce import ProducePartitionStatus
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+#: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
+ADMIN_CLIENT_ID = "__admin_client"
+
+# The second byte of a batch's attributes: codec in three bits, and the transactional bit.
+_ATTRIBUTES = 22
+_CODEC, _ZSTD, _TRANSACTIONAL = 0x07, 4, 0x10
+
+
+class Handler:
+    def __init__(self, services: Services) -> None:
+        self._cache = services.metadata_cache
+        self._replica_manager = services.replica_manager
+
+    def handle(self, context: RequestContext, body: ProduceRequest) -> None:
+        cache = self._cache
+        by_id = context.api_version >= 13
+        no_zstd = context.api_version < 7
+        entries: dict[TopicPartition, memoryview] = {}
+        refused: dict[TopicPartition, ProducePartitionStatus] = {}
+        for topic in body.topic_data:
+            if by_id:
+                name = cache.topic_name(topic.topic_id)
+                if name is None:
+                    # Nobody reads the name of such an answer; the id keeps two unknown topics apart.
+                    topic.name = str(topic.topic_id)
+                else:
+                    topic.name = name
+            for data in topic.partition_data:
+                topic_partition = TopicPartition(topic.name, data.index)
+                records = data.records
+                error: ApiError | None = None
+                if by_id and name is None:
+                    error = UnknownTopicId(f"no topic has the id {topic.topic_id}")
+                elif not cache.contains(topic_partition):
+                    error = UnknownTopicOrPartition(f"{topic_partition}: no such partition")
+                elif records is None or len(records) <= _ATTRIBUTES:
+                    error = InvalidRecord(f"{topic_partition}: a produce request needs one whole record batch")
+                else:
+                    attributes = records[_ATTRIBUTES]
+                    if attributes & _TRANSACTIONAL:
+                        # Without a coordinator nothing would ever end the transaction, and readers would wait for it.
+                        error = InvalidTxnState(f"{topic_partition}: this broker has no transaction coordinator")
+                    elif no_zstd and attributes & _CODEC == _ZSTD:
+                        error = UnsupportedCompressionType("zstd needs Produce version 7 or later")
+                    else:
+                        entries[topic_partition] = records
+                        continue
+                refused[topic_partition] = ProducePartitionStatus(error)
+
+        def respond(statuses: Mapping[TopicPartition, ProducePartitionStatus]) -> None:
+            self._respond(context, body, {**statuses, **refused} if refused else statuses)
+
+        if not entries:
+            respond({})
+            return
+        self._replica_manager.append_records(
+            body.timeout_ms,
+            body.acks,
+            context.header.client_id == ADMIN_CLIENT_ID,
+            AppendOrigin.CLIENT,
+            entries,
+            respond,
+        )
+
+    def _respond(
+        self, context: RequestContext, body: ProduceRequest, statuses: Mapping[TopicPartition, ProducePartitionStatus]
+    ) -> None:
+        if body.acks == 0:
+            # Nobody reads a response; a closed connection makes the client ask for metadata again.
+            failed = next((item for item in statuses.items() if item[1].error is not None), None)
+            if failed is None:
+                context.request.respond_nothing()
+            else:
+                context.request.close_connection(f"produce with acks=0 to {failed[0]} failed: {failed[1].error}")
+            return
+        responses = []
+        for topic in body.topic_data:
+            partitions = []
+            for data in topic.partition_data:
+                status = statuses[TopicPartition(topic.name, data.index)]
+                partition = PartitionProduceResponse(
+                    index=data.index,
+                    error_code=NONE,
+                    base_offset=status.base_offset,
+                    log_append_time_ms=status.log_append_time,
+                    log_start_offset=status.log_start_offset,
+                )
+                if status.error is not None:
+                    partition.error_code = code_of(status.error)
+                    partition.error_message = status.error_message or str(status.error)
+                    partition.record_errors = [
+                        BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+                        for index, message in status.record_errors
+                    ]
+                partitions.append(partition)
+            responses.append(
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
+            )
+        context.respond(ProduceResponse(responses=responses))
+
+    def error_response(self, body: ProduceRequest, error_code: int) -> ProduceResponse | None:
+        if body.acks == 0:
+            return None
+        return ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[
+                        PartitionProduceResponse(index=data.index, error_code=error_code, base_offset=-1)
+                        for data in topic.partition_data
+                    ],
+                )
+                for topic in body.topic_data
+            ]
+        )

@@ -1,0 +1,102 @@
+"""The dispatch table: api key -> handler.  What each API does is in handlers/, one file each."""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kcore.errors import InvalidRequest, UnknownServerError, UnsupportedVersion
+from kcore.network.connection import Request
+from kcore.protocol.api_keys import SERVED_FROM, SUPPORTED, ApiKey
+from kcore.protocol.headers import decode_request_header
+from kcore.protocol.messages import request_class
+from kcore.protocol.schema import Message
+from kcore.server.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from kcore.server.handlers import Services
+
+logger = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """Each module of handlers/ has a class `Handler` like this."""
+
+    def __init__(self, services: Services) -> None: ...
+
+    def handle(self, context: RequestContext, body: Message) -> None:
+        """Answer, now or later.  What it raises is answered with error_response()."""
+
+    def error_response(self, body: Message, error_code: int) -> Message | None:
+        """The response that says error_code wherever this API can; None to close the connection instead."""
+
+
+class _Entry(NamedTuple):
+    request_class: type[Message]
+    handler: Handler
+    min_version: int
+    max_version: int
+
+
+class KafkaApis:
+    """Decodes requests and hands them to their handlers.  Thread-safe; handlers load with their first request.
+
+    A request that cannot be parsed, and one of an API or version that is not served, ends its connection, as in
+    Kafka; only ApiVersions of an unknown version, and Produce below 3, are answered with UNSUPPORTED_VERSION.
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._entries: dict[ApiKey, _Entry] = {}
+
+    def handle(self, request: Request) -> None:
+        try:
+            header = decode_request_header(request.buffer)
+            entry = self._entries.get(header.api_key) or self._load(header.api_key)
+            context = RequestContext(request, header)
+            if not entry.min_version <= header.api_version <= entry.max_version:
+                self._refuse(context, entry)
+                return
+            body = context.decode(entry.request_class)
+        except InvalidRequest as error:
+            request.close_connection(error)
+            return
+        try:
+            entry.handler.handle(context, body)
+        except Exception:
+            logger.exception("%r failed", context)
+            self._answer_error(context, entry, body, UnknownServerError.code)
+
+    def _load(self, api_key: ApiKey) -> _Entry:
+        if api_key not in SUPPORTED:
+            raise InvalidRequest(f"{api_key.name} requests are not served")
+        module = import_module(f"kcore.server.handlers.{api_key.name.lower()}")
+        first, last = SUPPORTED[api_key]
+        entry = _Entry(request_class(api_key), module.Handler(self._services), SERVED_FROM.get(api_key, first), last)
+        return self._entries.setdefault(api_key, entry)
+
+    def _refuse(self, context: RequestContext, entry: _Entry) -> None:
+        header = context.header
+        if header.api_key is ApiKey.API_VERSIONS:
+            from kcore.protocol.messages.api_versions import unsupported_version_response
+
+            context.respond(unsupported_version_response(), 0)
+        elif SUPPORTED[header.api_key][0] <= header.api_version < entry.min_version:
+            # Announced for the sake of old librdkafka (KAFKA-18659), refused when it is really used.
+            self._answer_error(context, entry, context.decode(entry.request_class), UnsupportedVersion.code)
+        else:
+            raise InvalidRequest(f"{header.api_key.name} version {header.api_version} is not served")
+
+    def _answer_error(self, context: RequestContext, entry: _Entry, body: Message, error_code: int) -> None:
+        request = context.request
+        if request.is_done:
+            return
+        try:
+            response = entry.handler.error_response(body, error_code)
+            if response is not None:
+                context.respond(response)
+        except Exception:
+            logger.exception("%r: its error could not be answered", context)
+        if not request.is_done:
+            request.close_connection(f"{context!r}: error {error_code}")

@@ -1,0 +1,347 @@
+"""The broker's settings under Kafka's names.
+
+Three kinds of names: those that this broker honours (KAFKA_CONFIG_DEF); those that Kafka knows and that
+change nothing here, which are accepted with a warning so that a server.properties of Kafka's works; and
+those whose silent loss would be dangerous (security), which are refused.  Anything else is an error.
+
+Defaults are Kafka's, but for the few that Kafka's own server.properties changes for a single broker
+(marked below), and for num.network.threads and the socket buffers (docs/compatibility.md says why).
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least
+from kcore.errors import InvalidConfig
+from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
+
+logger = logging.getLogger(__name__)
+
+_INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
+_BOOLEAN, _STRING = ConfigType.BOOLEAN, ConfigType.STRING
+_HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+
+_BROKER_KEYS = [
+    ConfigKey("broker.id", _INT, -1, at_least(-1), "This broker's id; -1: what meta.properties says, else 1."),
+    ConfigKey("node.id", _INT, -1, at_least(-1), "The same as broker.id, KRaft's name for it."),
+    ConfigKey("broker.rack", _STRING, None, None, "Rack of this broker, as Metadata answers it."),
+    ConfigKey("listeners", _STRING, None, None, "Where to listen: PLAINTEXT://host:port."),
+    ConfigKey("advertised.listeners", _STRING, None, None, "Address given to clients, if not the one listened on."),
+    ConfigKey("controller.listener.names", _STRING, None, None, "Listeners of KRaft controllers: skipped here."),
+    ConfigKey("log.dir", _STRING, None, None, "The data directory."),
+    ConfigKey("log.dirs", _STRING, None, None, "The data directories, separated by commas."),
+    # -- network
+    ConfigKey("num.network.threads", _INT, 1, at_least(1), "Threads that read, handle and answer requests."),
+    ConfigKey("socket.request.max.bytes", _INT, 100 << 20, at_least(1), "Largest request."),
+    ConfigKey("socket.send.buffer.bytes", _INT, -1, at_least(-1), "SO_SNDBUF; -1: the system's own tuning."),
+    ConfigKey("socket.receive.buffer.bytes", _INT, -1, at_least(-1), "SO_RCVBUF; -1: the system's own tuning."),
+    ConfigKey("socket.listen.backlog.size", _INT, 50, at_least(1), "Connections the kernel holds until accepted."),
+    ConfigKey("max.connections", _INT, 2**31 - 1, at_least(0), "Connections beyond wait to be accepted."),
+    ConfigKey("max.connections.per.ip", _INT, 2**31 - 1, at_least(0), "Connections beyond are closed."),
+    ConfigKey("connections.max.idle.ms", _LONG, 600_000, None, "Idle connections are closed after this; -1: never."),
+    ConfigKey("queued.max.request.bytes", _LONG, -1, None, "Bytes of requests in memory; -1: no limit."),
+    # -- topics
+    ConfigKey("auto.create.topics.enable", _BOOLEAN, True, None, "Create a topic when a client first asks for it."),
+    ConfigKey("num.partitions", _INT, 1, at_least(1), "Partitions of a topic that does not say."),
+    ConfigKey("default.replication.factor", _INT, 1, at_least(1), "Replicas of a topic that does not say."),
+    ConfigKey("delete.topic.enable", _BOOLEAN, True, None, "Whether topics can be deleted."),
+    ConfigKey("max.request.partition.size.limit", _INT, 2000, at_least(1), "Partitions per DescribeTopicPartitions."),
+    # -- fetching
+    ConfigKey("fetch.max.bytes", _INT, 55 << 20, at_least(1024), "Largest fetch response."),
+    ConfigKey("producer.id.expiration.ms", _INT, 86_400_000, at_least(1), "An idle producer's state is dropped after."),
+    # -- log management
+    ConfigKey("num.recovery.threads.per.data.dir", _INT, 1, at_least(1), "Threads that recover logs at start."),
+    ConfigKey("log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "How often old segments are looked for."),
+    ConfigKey(
+        "log.flush.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0), "How often recovery points are written."
+    ),
+    ConfigKey(
+        "log.flush.start.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0), "How often log starts are written."
+    ),
+    ConfigKey(
+        "replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, at_least(1), "How often watermarks are written."
+    ),
+    # -- groups
+    ConfigKey("group.min.session.timeout.ms", _INT, 6000, None, "Shortest session.timeout.ms of a member."),
+    ConfigKey("group.max.session.timeout.ms", _INT, 1_800_000, None, "Longest session.timeout.ms of a member."),
+    # Kafka's default is 3000, its server.properties says 0.
+    ConfigKey("group.initial.rebalance.delay.ms", _INT, 0, None, "Wait for more members before the first rebalance."),
+    ConfigKey("group.max.size", _INT, 2**31 - 1, at_least(1), "Members of a group."),
+    ConfigKey("offset.metadata.max.bytes", _INT, 4096, None, "Largest metadata of a committed offset."),
+    ConfigKey("offsets.topic.num.partitions", _INT, 50, at_least(1), "Partitions of __consumer_offsets."),
+    # Kafka's default is 3, its server.properties says 1.
+    ConfigKey("offsets.topic.replication.factor", _SHORT, 1, at_least(1), "Replicas of __consumer_offsets."),
+    ConfigKey("offsets.topic.segment.bytes", _INT, 100 << 20, at_least(1), "segment.bytes of __consumer_offsets."),
+    ConfigKey("offsets.topic.compression.codec", _INT, 0, None, "Codec of the batches in __consumer_offsets."),
+    ConfigKey("offsets.retention.minutes", _INT, 10_080, at_least(1), "Offsets of an empty group are kept this long."),
+    ConfigKey("offsets.retention.check.interval.ms", _LONG, 600_000, at_least(1), "How often that is checked."),
+    ConfigKey("offsets.commit.timeout.ms", _INT, 5000, at_least(1), "Wait for an offset commit to be replicated."),
+    ConfigKey("offsets.commit.required.acks", _SHORT, -1, None, "acks of an offset commit."),
+]
+
+#: Defaults of broker settings that give topics theirs in another unit, or have none of their own.
+_SYNONYM_DEFAULTS: dict[str, tuple[ConfigType, Any]] = {
+    "log.retention.ms": (_LONG, None),
+    "log.retention.minutes": (_INT, None),
+    "log.retention.hours": (_INT, 168),
+    "log.roll.ms": (_LONG, None),
+    "log.roll.hours": (_INT, 168),
+    "log.roll.jitter.ms": (_LONG, None),
+    "log.roll.jitter.hours": (_INT, 0),
+    "log.flush.interval.ms": (_LONG, None),
+    "log.flush.scheduler.interval.ms": (_LONG, 2**63 - 1),
+}
+
+
+def _log_keys() -> list[ConfigKey]:
+    """log.segment.bytes and its like: what a topic's segment.bytes is by default."""
+    keys = []
+    for topic_name, synonyms in BROKER_SYNONYMS.items():
+        topic_key = LOG_CONFIG_DEF[topic_name]
+        for name, factor in synonyms:
+            kind, default = _SYNONYM_DEFAULTS.get(name, (topic_key.type, topic_key.default))
+            # In another unit the topic's limits do not apply; LogConfig.from_broker checks the product.
+            validator = topic_key.validator if factor == 1 else None
+            keys.append(ConfigKey(name, kind, default, validator, f"Default of the topics' {topic_name}."))
+    return keys
+
+
+KAFKA_CONFIG_DEF = ConfigDef(sorted(_BROKER_KEYS + _log_keys(), key=lambda key: key.name))
+
+#: Names whose meaning is protection: to ignore one would leave a broker open that its owner believes closed.
+_PROTECTIVE = re.compile(
+    r"(ssl|sasl|security|delegation\.token|password\.encoder)\.|authorizer\.|principal\.builder|inter\.broker\.listener"
+)
+_HARMLESS_PROTECTIVE = {
+    ("security.inter.broker.protocol", "PLAINTEXT"),
+    ("inter.broker.listener.name", "PLAINTEXT"),
+}
+
+#: What else Kafka 3.9 and 4.x know.
+_IGNORED = """
+    alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
+    alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.include.jmx.reporter
+    auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id.generation.enable
+    broker.session.timeout.ms client.quota.callback.class connection.failed.authentication.delay.ms
+    connections.max.reauth.ms control.plane.listener.name controlled.shutdown.enable
+    controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms controller.quorum.append.linger.ms
+    controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
+    controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms
+    controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
+    controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
+    create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
+    delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
+    delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
+    fetch.purgatory.purge.interval.requests group.consumer.assignors group.consumer.heartbeat.interval.ms
+    group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
+    group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
+    group.consumer.session.timeout.ms group.coordinator.append.linger.ms
+    group.coordinator.cached.buffer.max.bytes group.coordinator.rebalance.protocols group.coordinator.threads
+    group.share.assignors group.share.delivery.count.limit group.share.heartbeat.interval.ms
+    group.share.max.groups group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms
+    group.share.max.session.timeout.ms group.share.max.size group.share.min.heartbeat.interval.ms
+    group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
+    group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
+    initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
+    internal.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
+    leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
+    listener.security.protocol.map log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable
+    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+    log.cleaner.threads log.dir.failure.timeout.ms max.connection.creation.rate max.connections.per.ip.overrides
+    max.incremental.fetch.session.cache.slots metadata.log.dir metadata.log.max.record.bytes.between.snapshots
+    metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
+    metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads
+    num.replica.alter.log.dirs.threads num.replica.fetchers offsets.load.buffer.size
+    password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
+    password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
+    principal.builder.class process.roles producer.purgatory.purge.interval.requests queued.max.requests
+    quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
+    remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+    remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
+    remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
+    remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
+    remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size
+    remote.log.manager.task.interval.ms remote.log.manager.thread.pool.size
+    remote.log.metadata.custom.metadata.max.bytes remote.log.metadata.manager.class.name
+    remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
+    remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
+    remote.log.storage.manager.class.name remote.log.storage.manager.class.path
+    remote.log.storage.manager.impl.prefix remote.log.storage.system.enable replica.fetch.backoff.ms
+    replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
+    replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
+    replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id
+    sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
+    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
+    sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
+    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
+    sasl.mechanism.inter.broker.protocol sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
+    sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+    sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+    sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class sasl.server.max.receive.size
+    security.inter.broker.protocol security.providers share.coordinator.state.topic.min.isr
+    share.coordinator.state.topic.num.partitions share.coordinator.state.topic.replication.factor
+    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.allow.dn.changes
+    ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+    ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+    ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
+    ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+    ssl.truststore.type telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
+    transaction.max.timeout.ms transaction.partition.verification.enable
+    transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
+    transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
+    transaction.state.log.segment.bytes transactional.id.expiration.ms zookeeper.clientCnxnSocket
+    zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
+    zookeeper.metadata.migration.enable zookeeper.session.timeout.ms zookeeper.set.acl
+    zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
+    zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
+    zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
+    zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
+    zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
+"""
+_IGNORED_NAMES = frozenset(_IGNORED.split())
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
+
+
+class KafkaConfig:
+    """Settings by Kafka's name, checked.  Immutable.
+
+    config["log.segment.bytes"] is the typed value, and so is config.log_segment_bytes.
+    """
+
+    def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
+        """properties: Kafka's names, or the same with underscores, to strings or Python values.
+
+        Raises InvalidConfig for a name that Kafka does not know, a value that its name does not take, and for
+        settings that cannot be honoured and must not be ignored.
+        """
+        #: What was set, by Kafka's name; DescribeConfigs tells it from the defaults.
+        self.originals = {_kafka_name(name): value for name, value in (properties or {}).items()}
+        for name, value in self.originals.items():
+            if name not in KAFKA_CONFIG_DEF:
+                _check_other(name, value)
+        self._values = KAFKA_CONFIG_DEF.parse(self.originals)
+        self.log_config = LogConfig.from_broker(self.originals)
+        if self["group.min.session.timeout.ms"] > self["group.max.session.timeout.ms"]:
+            raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
+        broker_id, node_id = self["broker.id"], self["node.id"]
+        if broker_id != node_id and -1 not in (broker_id, node_id):
+            raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name.replace("_", ".")]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    @property
+    def configured_broker_id(self) -> int | None:
+        """broker.id or node.id, None if neither was set."""
+        number: int = max(self["broker.id"], self["node.id"])
+        return number if number >= 0 else None
+
+    @property
+    def data_dirs(self) -> list[str]:
+        """log.dirs, else log.dir; empty if neither was set."""
+        text = self["log.dirs"] or self["log.dir"] or ""
+        return [path.strip() for path in text.split(",") if path.strip()]
+
+    @property
+    def listener(self) -> Endpoint | None:
+        """The first listener that is not a controller's, None if `listeners` was not set."""
+        return self._endpoint("listeners")
+
+    @property
+    def advertised_listener(self) -> Endpoint | None:
+        return self._endpoint("advertised.listeners")
+
+    def _endpoint(self, setting: str) -> Endpoint | None:
+        text = self[setting]
+        if not text:
+            return None
+        controllers = {name.strip() for name in (self["controller.listener.names"] or "").split(",")}
+        for item in text.split(","):
+            match = re.fullmatch(r"\s*([\w.-]+)://\[?([^\]/]*?)\]?:(-?\d+)\s*", item)
+            if match is None:
+                raise InvalidConfig(
+                    f"Invalid value {text} for configuration {setting}: {item!r} is not NAME://host:port"
+                )
+            name, host, port = match[1], match[2], int(match[3])
+            if name in controllers:
+                continue
+            if name.upper() in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
+                raise InvalidConfig(f"{setting}={text}: only PLAINTEXT listeners are served, not {name}")
+            if not 0 <= port <= 65535:
+                raise InvalidConfig(f"Invalid value {text} for configuration {setting}: no such port")
+            return Endpoint(host, port)
+        return None
+
+
+def _kafka_name(name: str) -> str:
+    return name if "." in name else name.replace("_", ".")
+
+
+def _check_other(name: str, value: Any) -> None:
+    if _PROTECTIVE.match(name) and name in _IGNORED_NAMES:
+        if (name, str(value)) in _HARMLESS_PROTECTIVE:
+            return
+        raise InvalidConfig(f"{name} is not supported here, and must not be ignored: remove it, or use another broker")
+    if name in _IGNORED_NAMES:
+        logger.warning("%s=%s: this setting of Kafka's has no effect here", name, value)
+        return
+    raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name)}")
+
+
+def _suggestion(name: str) -> str:
+    if name in BROKER_SYNONYMS:
+        return f"; a topic's {name} has its default from {BROKER_SYNONYMS[name][0][0]}"
+    close = difflib.get_close_matches(name, [*KAFKA_CONFIG_DEF.names(), *_IGNORED_NAMES], n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """The settings of a Java .properties file: key=value lines, # and ! comments, \\ at a line's end continues it."""
+    with open(path, encoding="utf-8") as file:
+        return parse_properties(file.read())
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    properties: dict[str, str] = {}
+    lines = iter(text.splitlines())
+    for line in lines:
+        line = line.lstrip()
+        if not line or line[0] in "#!":
+            continue
+        while line.endswith("\\") and (len(line) - len(line.rstrip("\\"))) % 2:
+            line = line[:-1] + next(lines, "").lstrip()
+        match = re.match(r"((?:\\.|[^\\\s=:])+)\s*[=:\s]?\s*(.*)", line)
+        if match:
+            properties[_unescape(match[1])] = _unescape(match[2].rstrip())
+    return properties
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", _escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = match[1]
+    if len(code) > 1:
+        return chr(int(code[1:], 16))
+    return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(code, code)

@@ -1,0 +1,55 @@
+"""meta.properties: which broker, of which cluster, a data directory belongs to.
+
+Version 0 (ZooKeeper) names broker.id, version 1 (KRaft) node.id; both name cluster.id, newer ones also
+directory.id.  A file that is there is checked and left as it is.
+Source: MetaProperties, Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from kcore.errors import CorruptFile
+from kcore.log.checkpoints import write_atomically
+from kcore.server.kafka_config import parse_properties
+
+FILE_NAME = "meta.properties"
+
+
+class MetaProperties(NamedTuple):
+    """None where the file does not say."""
+
+    version: int = 0
+    cluster_id: str | None = None
+    node_id: int | None = None
+    directory_id: str | None = None
+
+
+def read(directory: str) -> MetaProperties | None:
+    """What a directory's file says, None without a file.  Raises CorruptFile naming it, OSError."""
+    path = os.path.join(directory, FILE_NAME)
+    try:
+        with open(path, encoding="utf-8") as file:
+            properties = parse_properties(file.read())
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError as error:
+        raise CorruptFile(f"{path}: not text: {error}") from error
+    try:
+        version = int(properties.get("version", "0"))
+        node_id = properties.get("node.id", properties.get("broker.id"))
+        return MetaProperties(
+            version,
+            properties.get("cluster.id"),
+            int(node_id) if node_id is not None else None,
+            properties.get("directory.id"),
+        )
+    except ValueError as error:
+        raise CorruptFile(f"{path}: {error}") from error
+
+
+def write(directory: str, cluster_id: str, broker_id: int) -> None:
+    """Make the file of a new directory, as a broker that coordinates through znodes writes it.  Raises OSError."""
+    text = f"#\n#kcore\nversion=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
+    write_atomically(os.path.join(directory, FILE_NAME), text.encode())

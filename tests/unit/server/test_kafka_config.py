@@ -1,0 +1,161 @@
+"""Broker settings under Kafka's names."""
+
+import pytest
+
+from kcore.errors import InvalidConfig
+from kcore.log.log_config import BROKER_SYNONYMS
+from kcore.server.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig, parse_properties, read_properties
+
+
+def test_dots_and_underscores_name_the_same_setting():
+    config = KafkaConfig({"log_segment_bytes": 1 << 20, "num.partitions": "3", "auto_create_topics_enable": False})
+    assert config["log.segment.bytes"] == config.log_segment_bytes == 1 << 20
+    assert config.log_config.segment_bytes == 1 << 20
+    assert (config.num_partitions, config.auto_create_topics_enable) == (3, False)
+    with pytest.raises(AttributeError):
+        config.no_such_setting  # noqa: B018
+
+
+def test_defaults_are_kafkas_but_for_the_ones_documented():
+    config = KafkaConfig()
+    expected = {
+        "socket.request.max.bytes": 104857600,
+        "connections.max.idle.ms": 600000,
+        "fetch.max.bytes": 57671680,
+        "message.max.bytes": 1048588,
+        "log.retention.hours": 168,
+        "log.retention.ms": None,
+        "offsets.topic.num.partitions": 50,
+        "offset.metadata.max.bytes": 4096,
+        "group.max.session.timeout.ms": 1800000,
+        "compression.type": "producer",
+        "log.cleanup.policy": ["delete"],
+        # Not Kafka's: see docs/compatibility.md.
+        "num.network.threads": 1,
+        "socket.send.buffer.bytes": -1,
+        "group.initial.rebalance.delay.ms": 0,
+        "offsets.topic.replication.factor": 1,
+    }
+    assert {name: config[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("log.segment.byte", "log.segment.bytes"),
+        ("num_partition", "num.partitions"),
+        ("segment_bytes", "log.segment.bytes"),
+        ("retention.ms", "log.retention.ms"),
+        ("zookeeper.conect", "zookeeper.connect"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest_right_one(name, suggested):
+    with pytest.raises(InvalidConfig, match=suggested):
+        KafkaConfig({name: "1"})
+
+
+def test_a_name_like_nothing_is_refused_without_a_guess():
+    with pytest.raises(InvalidConfig, match="Unknown broker setting xyzzy$"):
+        KafkaConfig({"xyzzy": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("num.partitions", "0"),
+        ("num.partitions", "many"),
+        ("num.network.threads", 0),
+        ("auto.create.topics.enable", "yes"),
+        ("log.segment.bytes", 13),
+        ("log.cleanup.policy", "shred"),
+        ("compression.type", "rar"),
+        ("log.retention.hours", "1.5"),
+        ("broker.id", -2),
+    ],
+)
+def test_a_value_that_the_name_does_not_take_is_refused_by_name(name, value):
+    with pytest.raises(InvalidConfig, match=name.replace(".", r"\.")):
+        KafkaConfig({name: value})
+
+
+def test_kafkas_own_server_properties_is_accepted(caplog):
+    config = KafkaConfig(
+        parse_properties(
+            """
+            # The part of config/server.properties that Kafka 4.1 ships uncommented.
+            process.roles=broker,controller
+            node.id=7
+            controller.quorum.bootstrap.servers=localhost:9093
+            listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+            inter.broker.listener.name=PLAINTEXT
+            advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+            controller.listener.names=CONTROLLER
+            listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL
+            num.network.threads=3
+            num.io.threads=8
+            socket.send.buffer.bytes=102400
+            socket.receive.buffer.bytes=102400
+            socket.request.max.bytes=104857600
+            log.dirs=/tmp/kraft-combined-logs
+            num.partitions=1
+            num.recovery.threads.per.data.dir=2
+            offsets.topic.replication.factor=1
+            transaction.state.log.replication.factor=1
+            transaction.state.log.min.isr=1
+            log.retention.hours=168
+            log.segment.bytes=1073741824
+            log.retention.check.interval.ms=300000
+            """
+        )
+    )
+    assert config.configured_broker_id == 7
+    assert config.data_dirs == ["/tmp/kraft-combined-logs"]
+    assert config.listener == ("", 9092)
+    assert config.advertised_listener == ("localhost", 9092)
+    assert "num.io.threads=8: this setting of Kafka's has no effect here" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["ssl.keystore.location", "sasl.enabled.mechanisms", "authorizer.class.name"])
+def test_a_setting_that_protects_is_never_ignored(name):
+    with pytest.raises(InvalidConfig, match="must not be ignored"):
+        KafkaConfig({name: "x"})
+
+
+@pytest.mark.parametrize("listeners", ["SSL://:9093", "PLAINTEXT:9092", "PLAINTEXT://:70000", "PLAINTEXT://h:x"])
+def test_a_listener_that_cannot_be_served_is_refused(listeners):
+    with pytest.raises(InvalidConfig, match="listeners"):
+        KafkaConfig({"listeners": listeners}).listener  # noqa: B018
+
+
+def test_broker_id_and_node_id_are_one_setting():
+    assert KafkaConfig().configured_broker_id is None
+    assert KafkaConfig({"node.id": 3}).configured_broker_id == 3
+    assert KafkaConfig({"node.id": 3, "broker.id": "3"}).configured_broker_id == 3
+    with pytest.raises(InvalidConfig):
+        KafkaConfig({"node.id": 3, "broker.id": 4})
+
+
+def test_every_default_of_a_topic_can_be_set_on_the_broker():
+    for synonyms in BROKER_SYNONYMS.values():
+        for name, _ in synonyms:
+            assert name in KAFKA_CONFIG_DEF
+    assert KafkaConfig({"log.retention.minutes": 5, "log.retention.hours": 1}).log_config.retention_ms == 300_000
+
+
+def test_a_properties_file_is_read_as_java_reads_it(tmp_path):
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "# comment\n! comment\n\na=1\n  b = two words  \nc:3\nd 4\nlong=one,\\\n   two\nkey\\=with\\:signs=x\n"
+        "u=\\u0041\\tB\nempty=\npath=C\\:\\\\dir\n"
+    )
+    assert read_properties(str(path)) == {
+        "a": "1",
+        "b": "two words",
+        "c": "3",
+        "d": "4",
+        "long": "one,two",
+        "key=with:signs": "x",
+        "u": "A\tB",
+        "empty": "",
+        "path": "C:\\dir",
+    }
