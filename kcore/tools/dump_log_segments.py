@@ -15,7 +15,12 @@ from typing import Any
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
-from kcore.log.checkpoints import LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kcore.log.log_file_names import PARTITION_METADATA_FILE
+from kcore.log.partition_metadata import format_topic_id, read_topic_id
+from kcore.log.producer_state_manager import decode_snapshot
+from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
+from kcore.log.transaction_index import decode_entries
 from kcore.record.control_record import ControlRecordType, control_record_type, parse_end_transaction_marker
 from kcore.record.record_batch import Record, RecordBatch
 from kcore.tools import log_files
@@ -195,35 +200,41 @@ def _dump_index(path: str, kind: str, offsets: OffsetRange) -> Iterator[Event]:
 
 
 def _txn_index_entries(path: str) -> Iterator[Event]:
-    entries, rest = log_files.read_txn_index(path)
-    for e in entries:
+    with open(path, "rb") as file:
+        data = file.read()
+    for position in range(0, len(data), TXN_ENTRY_SIZE):
+        try:
+            (txn,) = decode_entries(data[position : position + TXN_ENTRY_SIZE], path)
+        except KafkaError as error:
+            yield _damage(str(error).removeprefix(f"{path}: "), position)
+            continue
         yield {
-            "version": e.version,
-            "producerId": e.producer_id,
-            "firstOffset": e.first_offset,
-            "lastOffset": e.last_offset,
-            "lastStableOffset": e.last_stable_offset,
+            "version": 0,
+            "producerId": txn.producer_id,
+            "firstOffset": txn.first_offset,
+            "lastOffset": txn.last_offset,
+            "lastStableOffset": txn.last_stable_offset,
         }
-    if rest:
-        yield _damage(f"{rest} bytes behind the last whole entry", os.path.getsize(path) - rest)
 
 
 def _snapshot_entries(path: str) -> Iterator[Event]:
-    for e in log_files.read_snapshot(path):
+    with open(path, "rb") as file:
+        entries = decode_snapshot(file.read(), path)
+    for e in entries:
         event: Event = {
             "producerId": e.producer_id,
             "producerEpoch": e.producer_epoch,
             "coordinatorEpoch": e.coordinator_epoch,
-            "currentTxnFirstOffset": None if e.current_txn_first_offset < 0 else e.current_txn_first_offset,
-            "lastTimestamp": e.timestamp,
+            "currentTxnFirstOffset": e.current_txn_first_offset,
+            "lastTimestamp": e.last_timestamp,
         }
-        if e.last_offset >= 0:
+        for batch in e.batches:
             event |= {
-                "firstSequence": (e.last_sequence - e.offset_delta) & 0x7FFFFFFF,
-                "lastSequence": e.last_sequence,
-                "lastOffset": e.last_offset,
-                "offsetDelta": e.offset_delta,
-                "timestamp": e.timestamp,
+                "firstSequence": batch.first_sequence,
+                "lastSequence": batch.last_sequence,
+                "lastOffset": batch.last_offset,
+                "offsetDelta": batch.offset_delta,
+                "timestamp": batch.timestamp,
             }
         yield event
 
@@ -240,8 +251,9 @@ def _offset_entries(path: str) -> Iterator[Event]:
 
 
 def _metadata_entries(path: str) -> Iterator[Event]:
-    version, _ = log_files.read_partition_metadata(path)
-    yield {"version": version, "topicId": log_files.read_properties(path)["topic_id"]}
+    topic_id = read_topic_id(os.path.dirname(path))
+    if topic_id is not None:
+        yield {"version": 0, "topicId": format_topic_id(topic_id)}
 
 
 def _property_entries(path: str) -> Iterator[Event]:
@@ -253,9 +265,9 @@ _SMALL_FILES: dict[str, Callable[[str], Iterator[Event]]] = {
     ".txnindex": _txn_index_entries,
     ".snapshot": _snapshot_entries,
     "offset-checkpoint": _offset_entries,
-    log_files.LEADER_EPOCH_CHECKPOINT: _epoch_entries,
-    log_files.PARTITION_METADATA: _metadata_entries,
-    log_files.META_PROPERTIES: _property_entries,
+    LEADER_EPOCH_CHECKPOINT: _epoch_entries,
+    PARTITION_METADATA_FILE: _metadata_entries,
+    log_files.META_PROPERTIES_FILE: _property_entries,
 }
 
 

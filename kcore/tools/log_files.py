@@ -11,9 +11,7 @@ import re
 import struct
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
-from uuid import UUID
 
-from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -21,6 +19,18 @@ from kcore.log.checkpoints import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
+)
+from kcore.log.log_file_names import (
+    CLEANED_SUFFIX,
+    DELETE_DIR_SUFFIX,
+    DELETED_SUFFIX,
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    SegmentFileName,
+    parse_segment_file,
 )
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
@@ -32,15 +42,10 @@ OFFSET_CHECKPOINTS = (
     REPLICATION_OFFSET_CHECKPOINT,
     CLEANER_OFFSET_CHECKPOINT,
 )
-CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
-PARTITION_METADATA = "partition.metadata"
-META_PROPERTIES = "meta.properties"
+META_PROPERTIES_FILE = "meta.properties"
 
-#: Suffixes after the 20 digits of a base offset.
-SEGMENT_SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-_SEGMENT_FILE = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)")
-#: A log that Kafka's cleaner or a split was about to swap in, or that waits for its removal.
-_PASSING_SUFFIXES = (".deleted", ".cleaned", ".swap")
+#: Suffixes after the 20 digits of an offset, in the order in which we show a segment's files.
+SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 _KRAFT_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.checkpoint|bootstrap\.checkpoint")
 
 # One megabyte: the CRC then finds the bytes still in the second-level cache, and the GIL is given up for it.
@@ -53,36 +58,42 @@ _SEARCH_LIMIT = 16 << 20
 
 
 def kind_of(path: str) -> str | None:
-    """What a file is by its name: a suffix of SEGMENT_SUFFIXES, "offset-checkpoint", the name of another small
-    file; None for a file that is not Kafka's."""
+    """What a file is by its name: one of SUFFIXES, "offset-checkpoint", the name of another small file; None for a file
+    that is not Kafka's, or that is about to go."""
     name = os.path.basename(path)
-    if match := _SEGMENT_FILE.fullmatch(name):
-        return match[2]
+    segment = _segment_file(name)
+    if segment:
+        return segment.kind
     if name in OFFSET_CHECKPOINTS:
         return "offset-checkpoint"
-    if name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA, META_PROPERTIES):
+    if name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE, META_PROPERTIES_FILE):
         return name
     if _KRAFT_SNAPSHOT.fullmatch(name):
-        return ".log"
+        return LOG_SUFFIX
     return None
 
 
+def _segment_file(name: str) -> SegmentFileName | None:
+    parsed = parse_segment_file(name)
+    return parsed if parsed and not parsed.mark else None
+
+
 def base_offset_of(path: str) -> int | None:
-    """The base offset in a segment file's name; None for another file."""
-    match = _SEGMENT_FILE.fullmatch(os.path.basename(path))
-    return int(match[1]) if match else None
+    """The offset in a segment file's name; None for another file."""
+    parsed = _segment_file(os.path.basename(path))
+    return parsed.base_offset if parsed else None
 
 
 def is_partition_dir(path: str) -> bool:
     """Whether a directory holds a partition: some segment file, or its metadata."""
     with os.scandir(path) as entries:
-        return any(_SEGMENT_FILE.fullmatch(entry.name) or entry.name == PARTITION_METADATA for entry in entries)
+        return any(_segment_file(entry.name) or entry.name == PARTITION_METADATA_FILE for entry in entries)
 
 
 def partition_dirs(data_dir: str) -> list[str]:
-    """The partition directories in a data directory, by name."""
+    """The partition directories in a data directory, by name; without those that are being deleted."""
     with os.scandir(data_dir) as entries:
-        found = [entry.path for entry in entries if entry.is_dir() and not entry.name.endswith("-delete")]
+        found = [entry.path for entry in entries if entry.is_dir() and not entry.name.endswith(DELETE_DIR_SUFFIX)]
     return sorted(path for path in found if is_partition_dir(path))
 
 
@@ -90,11 +101,10 @@ def known_files(directory: str) -> list[str]:
     """The files of one directory that kind_of() knows, those of a segment together, segments in order."""
     with os.scandir(directory) as entries:
         names = [entry.name for entry in entries if entry.is_file() and kind_of(entry.name)]
-    order = {suffix: n for n, suffix in enumerate(SEGMENT_SUFFIXES)}
 
-    def key(name: str) -> tuple[int, str, int]:
-        match = _SEGMENT_FILE.fullmatch(name)
-        return (0, match[1], order[match[2]]) if match else (1, name, 0)
+    def key(name: str) -> tuple[bool, int, int, str]:
+        segment = _segment_file(name)
+        return (False, segment.base_offset, SUFFIXES.index(segment.kind), "") if segment else (True, 0, 0, name)
 
     return [os.path.join(directory, name) for name in sorted(names, key=key)]
 
@@ -102,13 +112,9 @@ def known_files(directory: str) -> list[str]:
 def passing_files(directory: str) -> list[str]:
     """Names of files that an unfinished cleaning, split or deletion left."""
     with os.scandir(directory) as entries:
-        return sorted(entry.name for entry in entries if entry.name.endswith(_PASSING_SUFFIXES))
-
-
-def topic_partition_of(directory: str) -> TopicPartition | None:
-    """What a partition directory's name says; None if it is no such name."""
-    topic, dash, number = os.path.basename(os.path.abspath(directory)).rpartition("-")
-    return TopicPartition(topic, int(number)) if dash and topic and number.isdecimal() else None
+        return sorted(
+            entry.name for entry in entries if entry.name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX))
+        )
 
 
 class Damage(NamedTuple):
@@ -269,61 +275,6 @@ def _without_path(message: str, path: str) -> str:
     return message.removeprefix(f"{path}: ")
 
 
-class AbortedTxnEntry(NamedTuple):
-    """One entry of a .txnindex: 34 bytes."""
-
-    version: int
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
-
-
-_TXN_ENTRY = struct.Struct(">hqqqq")
-
-
-def read_txn_index(path: str) -> tuple[list[AbortedTxnEntry], int]:
-    """All whole entries, and how many bytes are left over.  Raises OSError."""
-    with open(path, "rb") as file:
-        data = file.read()
-    rest = len(data) % _TXN_ENTRY.size
-    return [AbortedTxnEntry(*fields) for fields in _TXN_ENTRY.iter_unpack(data[: len(data) - rest])], rest
-
-
-class ProducerEntry(NamedTuple):
-    """One producer of a .snapshot: 46 bytes.  last_offset -1: no batch of it is remembered."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int
-    coordinator_epoch: int
-    current_txn_first_offset: int
-
-
-_PRODUCER_ENTRY = struct.Struct(">qhiqiqiq")
-_SNAPSHOT_HEADER = struct.Struct(">hIi")  # version, CRC-32C of all that follows it, number of entries
-
-
-def read_snapshot(path: str) -> list[ProducerEntry]:
-    """Raises CorruptFile, OSError."""
-    with open(path, "rb") as file:
-        data = file.read()
-    if len(data) < _SNAPSHOT_HEADER.size:
-        raise CorruptFile(f"{path}: {len(data)} bytes, a snapshot has at least {_SNAPSHOT_HEADER.size}")
-    version, crc, count = _SNAPSHOT_HEADER.unpack_from(data)
-    if version != 1:
-        raise CorruptFile(f"{path}: version {version} at position 0, expected 1")
-    actual = crc32c(memoryview(data)[6:])
-    if actual != crc:
-        raise CorruptFile(f"{path}: CRC at position 2: expected {crc:#010x}, found {actual:#010x}")
-    if len(data) != _SNAPSHOT_HEADER.size + count * _PRODUCER_ENTRY.size:
-        raise CorruptFile(f"{path}: {count} entries announced at position 6, {len(data)} bytes in all")
-    return [ProducerEntry(*fields) for fields in _PRODUCER_ENTRY.iter_unpack(data[_SNAPSHOT_HEADER.size :])]
-
-
 def read_properties(path: str) -> dict[str, str]:
     """key=value or key: value, a line each.  Raises CorruptFile naming the line, OSError."""
     with open(path, "rb") as file:
@@ -343,27 +294,10 @@ def read_properties(path: str) -> dict[str, str]:
     return found
 
 
-def read_partition_metadata(path: str) -> tuple[int, UUID]:
-    """(version, topic id).  Raises CorruptFile, OSError."""
-    import base64
-    import binascii
-
-    found = read_properties(path)
-    if set(found) != {"version", "topic_id"} or found["version"] != "0":
-        raise CorruptFile(f"{path}: expected version: 0 and topic_id, found {found}")
-    try:
-        raw = base64.urlsafe_b64decode(found["topic_id"] + "==")
-        if len(raw) != 16 or len(found["topic_id"]) != 22:
-            raise ValueError
-    except (binascii.Error, ValueError):
-        raise CorruptFile(f"{path}: {found['topic_id']!r} is not a topic id") from None
-    return 0, UUID(bytes=raw)
-
-
 def kind_of_named(path: str) -> str | None:
     """kind_of() for a file that somebody named on the command line: there a suffix is enough."""
     suffix = os.path.splitext(path)[1]
-    return kind_of(path) or (suffix if suffix in SEGMENT_SUFFIXES else None)
+    return kind_of(path) or (suffix if suffix in SUFFIXES else None)
 
 
 def files_under(path: str) -> list[str]:

@@ -22,7 +22,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import CorruptFile, KafkaError
-from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kcore.log.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    EpochEntry,
+    LeaderEpochCheckpointFile,
+    OffsetCheckpointFile,
+)
+from kcore.log.clean_shutdown import was_clean_shutdown
+from kcore.log.log_file_names import PARTITION_METADATA_FILE, parse_partition_directory, segment_file
+from kcore.log.partition_metadata import read_topic_id
+from kcore.log.producer_state_manager import decode_snapshot
+from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
+from kcore.log.transaction_index import decode_entries
 from kcore.record.memory_records import MemoryRecords
 from kcore.tools import log_files
 
@@ -146,20 +158,20 @@ class _Partition:
         epochs = recovery_point = None
         # A checkpoint that cannot be read is reported where the file itself is verified.
         try:
-            epochs = LeaderEpochCheckpointFile(os.path.join(directory, log_files.LEADER_EPOCH_CHECKPOINT)).read()
+            epochs = LeaderEpochCheckpointFile(os.path.join(directory, LEADER_EPOCH_CHECKPOINT)).read()
         except KafkaError:
             pass
-        tp = log_files.topic_partition_of(directory)
+        name = parse_partition_directory(os.path.basename(os.path.abspath(directory)))
         try:
-            points = OffsetCheckpointFile(os.path.join(parent, log_files.RECOVERY_POINT_CHECKPOINT)).read()
-            recovery_point = points.get(tp) if tp else None
+            points = OffsetCheckpointFile(os.path.join(parent, RECOVERY_POINT_CHECKPOINT)).read()
+            recovery_point = points.get(name.topic_partition) if name else None
         except KafkaError:
             pass
-        clean = os.path.exists(os.path.join(parent, log_files.CLEAN_SHUTDOWN_MARKER))
-        return cls(directory, sorted(base for base in bases if base is not None), epochs, clean, recovery_point)
+        known = sorted(base for base in bases if base is not None)
+        return cls(directory, known, epochs, was_clean_shutdown(parent), recovery_point)
 
     def file(self, base: int, suffix: str) -> str:
-        return os.path.join(self.directory, f"{base:020}{suffix}")
+        return segment_file(self.directory, base, suffix)
 
     def next_base(self, base: int) -> int | None:
         """Where the following segment starts; None for the last one."""
@@ -296,9 +308,9 @@ def _verify_epochs(partition: _Partition, path: str, table: np.ndarray) -> Itera
     # After a crash the checkpoint may lack the last epoch; opening the log adds it from the batches.
     may_be_new = epochs > known[-1] if not partition.clean else np.zeros(len(epochs), bool)
     for n in np.flatnonzero(differs):
-        yield at(
-            int(n), f"leader epoch {epochs[n]}, {log_files.LEADER_EPOCH_CHECKPOINT} has {known[slot[n]]}"
-        )._replace(warning=bool(may_be_new[n]))
+        yield at(int(n), f"leader epoch {epochs[n]}, {LEADER_EPOCH_CHECKPOINT} has {known[slot[n]]}")._replace(
+            warning=bool(may_be_new[n])
+        )
 
 
 def _judge_tail(partition: _Partition, base: int, path: str, tail: log_files.Tail) -> Problem:
@@ -314,7 +326,7 @@ def _verify_end(partition: _Partition, path: str, end_offset: int) -> Iterator[P
     point = partition.recovery_point
     if point is not None and (end_offset < point or (partition.clean and end_offset != point)):
         yield Problem(
-            path, f"the log ends at offset {end_offset}, {log_files.RECOVERY_POINT_CHECKPOINT} says {point}", end_offset
+            path, f"the log ends at offset {end_offset}, {RECOVERY_POINT_CHECKPOINT} says {point}", end_offset
         )
 
 
@@ -398,36 +410,31 @@ def _verify_small_file(path: str, summary: Summary, deep: bool) -> Iterator[Prob
         if kind == ".txnindex":
             yield from _verify_txn_index(path)
         elif kind == ".snapshot":
-            log_files.read_snapshot(path)
+            with open(path, "rb") as file:
+                decode_snapshot(file.read(), path)
         elif kind == "offset-checkpoint":
             OffsetCheckpointFile(path).read()
-        elif kind == log_files.LEADER_EPOCH_CHECKPOINT:
+        elif kind == LEADER_EPOCH_CHECKPOINT:
             yield from _verify_epoch_entries(path)
-        elif kind == log_files.PARTITION_METADATA:
-            log_files.read_partition_metadata(path)
-        elif kind == log_files.META_PROPERTIES and "version" not in log_files.read_properties(path):
+        elif kind == PARTITION_METADATA_FILE:
+            read_topic_id(os.path.dirname(path))
+        elif kind == log_files.META_PROPERTIES_FILE and "version" not in log_files.read_properties(path):
             yield Problem(path, "there is no version")
     except KafkaError as error:
         yield Problem(path, str(error).removeprefix(f"{path}: "))
 
 
 def _verify_txn_index(path: str) -> Iterator[Problem]:
-    entries, rest = log_files.read_txn_index(path)
-    base = log_files.base_offset_of(path) or 0
-    for n, entry in enumerate(entries):
-        if entry.version != 0:
-            text = f"version {entry.version}, expected 0"
-        elif entry.producer_id < 0 or not 0 <= entry.first_offset <= entry.last_offset:
-            text = f"{entry} cannot be"
-        elif entry.last_offset < (entries[n - 1].last_offset + 1 if n else base):
-            text = f"last offset {entry.last_offset} is below its predecessor's or the segment's base"
-        elif not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
-            text = f"last stable offset {entry.last_stable_offset} is above the abort at {entry.last_offset}"
+    with open(path, "rb") as file:
+        entries = decode_entries(file.read(), path, log_files.base_offset_of(path) or 0)
+    for n, txn in enumerate(entries):
+        if txn.producer_id < 0 or not 0 <= txn.first_offset <= txn.last_offset:
+            text = f"{txn} cannot be"
+        elif not 0 <= txn.last_stable_offset <= txn.last_offset + 1:
+            text = f"last stable offset {txn.last_stable_offset} is above the abort at {txn.last_offset}"
         else:
             continue
-        yield Problem(path, f"entry {n}: {text}", entry.last_offset, n * 34)
-    if rest:
-        yield Problem(path, f"{rest} bytes behind the last whole entry", position=len(entries) * 34)
+        yield Problem(path, f"entry {n}: {text}", txn.last_offset, n * TXN_ENTRY_SIZE)
 
 
 def _verify_epoch_entries(path: str) -> Iterator[Problem]:

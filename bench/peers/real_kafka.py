@@ -1,0 +1,142 @@
+"""A real Apache Kafka beside us: one broker (KRaft, combined) from Maven's jars, on 127.0.0.1 only."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import struct
+import subprocess
+import time
+import uuid
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What Kafka's start script gives a broker, so that nobody can say we throttled it.
+JVM = ["-Xms1G", "-Xmx1G", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true"]
+JVM += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"]
+
+
+class Unavailable(Exception):
+    """This machine lacks Maven or Java."""
+
+
+def jars() -> Path:
+    """The folder with Kafka's jars, fetched at the first call.  Raises Unavailable."""
+    result = subprocess.run(
+        ["bash", str(ROOT / "ci" / "kafka_jars.sh")], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if result.returncode == 3:
+        raise Unavailable("a real Kafka needs Maven and a JDK")
+    result.check_returncode()
+    return Path(result.stdout.strip())
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def answers(port: int) -> bool:
+    """Whether a broker answers ApiVersions and names itself in Metadata."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as connection:
+            connection.settimeout(2)
+            _call(connection, 18, 0, b"")
+            metadata = _call(connection, 3, 1, struct.pack(">i", 0))
+            return bool(struct.unpack_from(">i", metadata, 4)[0])
+    except OSError:
+        return False
+
+
+def _call(connection: socket.socket, api_key: int, version: int, body: bytes) -> bytes:
+    request = struct.pack(">hhih", api_key, version, 1, -1) + body
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    return _exactly(connection, struct.unpack(">i", _exactly(connection, 4))[0])
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = connection.recv(size - len(data))
+        if not more:
+            raise OSError("closed")
+        data += more
+    return data
+
+
+class RealKafka:
+    """A context manager: the broker runs inside the with block, its state in `directory`."""
+
+    def __init__(self, directory: Path, **config: str | int) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.config = config
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def __enter__(self) -> RealKafka:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        controller = free_port()
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": self.directory / "data",
+            "offsets.topic.replication.factor": 1,
+            "offsets.topic.num.partitions": 3,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+            "group.initial.rebalance.delay.ms": 0,
+        }
+        settings |= {name.replace("_", "."): value for name, value in self.config.items()}
+        properties = self.directory / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)).wait()
+        self.process = self._java("kafka.Kafka", str(properties))
+        deadline = time.monotonic() + 90
+        while not answers(self.port):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.__exit__(None, None, None)
+                raise RuntimeError(f"Kafka did not start:\n{(self.directory / 'out').read_text()}")
+            time.sleep(0.05)
+        return self
+
+    def _java(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        log4j = ROOT / "ci" / "interop" / "log4j2.xml"
+        command = ["java", *JVM, f"-Dlog4j2.configurationFile={log4j}", f"-Dkafka.logs.dir={self.directory}"]
+        with open(self.directory / "out", "ab") as out:
+            return subprocess.Popen(
+                [*command, "-cp", f"{jars()}/*", main, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=os.environ | {"LC_ALL": "C"},
+            )
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(60)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
