@@ -72,3 +72,17 @@ def test_fetch_upper_bound_and_truncation_by_hand():
     assert model.entries == [(14, 100)]
     with pytest.raises(ValueError, match="not above"):
         model.append(14, 150)
+
+
+@pytest.mark.parametrize(("partition", "file"), golden_data.files(".timeindex"))
+def test_the_last_time_index_entry_of_a_closed_segment_has_its_highest_timestamp(partition, file):
+    directory = golden_data.partition_dir(partition)
+    batches = record_batch.decode_batches((directory / file.replace(".timeindex", ".log")).read_bytes())
+    model = TimeIndexModel.from_bytes(int(file.split(".")[0]), (directory / file).read_bytes())
+    highest = max((batch.max_timestamp for batch in batches), default=-1)
+    assert model.last_entry[0] == highest
+    for timestamp, offset in model.entries:
+        (holder,) = [batch for batch in batches if batch.base_offset <= offset <= batch.last_offset]
+        assert holder.max_timestamp == timestamp
+        own = [record.offset for record in holder.records if record.timestamp == timestamp]
+        assert offset in (holder.last_offset, own[0])
