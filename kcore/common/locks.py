@@ -13,29 +13,31 @@ class ReadWriteLock:
     Neither side is reentrant.  acquire_read/release_read are for hot paths, write() for the rest.
     """
 
-    __slots__ = ("_changed", "_readers", "_writers_waiting", "_writing")
+    __slots__ = ("_changed", "_mutex", "_readers", "_writers_waiting", "_writing")
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        # Entered directly where nobody waits: the condition's own methods are Python and cost as much again.
+        self._mutex = threading.Lock()
+        self._changed = threading.Condition(self._mutex)
         self._readers = 0
         self._writers_waiting = 0
         self._writing = False
 
     def acquire_read(self) -> None:
-        with self._changed:
+        with self._mutex:
             while self._writing or self._writers_waiting:
                 self._changed.wait()
             self._readers += 1
 
     def release_read(self) -> None:
-        with self._changed:
+        with self._mutex:
             self._readers -= 1
             if self._writers_waiting and not self._readers:
                 self._changed.notify_all()
 
     @contextmanager
     def write(self) -> Iterator[None]:
-        with self._changed:
+        with self._mutex:
             self._writers_waiting += 1
             while self._writing or self._readers:
                 self._changed.wait()
@@ -44,6 +46,6 @@ class ReadWriteLock:
         try:
             yield
         finally:
-            with self._changed:
+            with self._mutex:
                 self._writing = False
                 self._changed.notify_all()

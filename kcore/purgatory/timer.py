@@ -43,7 +43,8 @@ class Timer:
 
     def __init__(self, time: Time) -> None:
         self._time = time
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._heap: list[tuple[float, int, TimerTask]] = []
         self._sequence = itertools.count()
         self._cancelled = 0
@@ -55,14 +56,14 @@ class Timer:
         """Have callback() called delay_ms from now, at the next advance() when delay_ms <= 0."""
         deadline_ms = self._time.hi_res_clock_ms() + delay_ms
         task = TimerTask(self, callback, deadline_ms)
-        with self._changed:
+        with self._lock:
             heapq.heappush(self._heap, (deadline_ms, next(self._sequence), task))
             if self._sleeping_until is not None and deadline_ms < self._sleeping_until:
                 self._changed.notify_all()
         return task
 
     def _cancel(self, task: TimerTask) -> None:
-        with self._changed:
+        with self._lock:
             if task.callback is None:
                 return
             task.callback = None
@@ -77,7 +78,7 @@ class Timer:
         now_ms = self._time.hi_res_clock_ms()
         ran = 0
         while True:
-            with self._changed:
+            with self._lock:
                 callback = self._pop_due(now_ms)
             if callback is None:
                 return ran
@@ -99,7 +100,7 @@ class Timer:
 
     def await_next_deadline(self) -> None:
         """Sleep until the earliest deadline, without limit when there is none; wake_up() ends it early."""
-        with self._changed:
+        with self._lock:
             while self._heap and self._heap[0][2].callback is None:
                 heapq.heappop(self._heap)
                 self._cancelled -= 1
@@ -113,14 +114,14 @@ class Timer:
 
     def wake_up(self) -> None:
         """End the running await_next_deadline(), or the next one if none runs."""
-        with self._changed:
+        with self._lock:
             self._woken = True
             self._changed.notify_all()
 
     @property
     def size(self) -> int:
         """Tasks that are still to run."""
-        with self._changed:
+        with self._lock:
             return len(self._heap) - self._cancelled
 
 

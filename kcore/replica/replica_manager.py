@@ -85,6 +85,7 @@ class ReplicaManager:
         self._is_known_topic_partition = is_known_topic_partition
         self._checkpoint_interval_ms = high_watermark_checkpoint_interval_ms
         self._checkpoint_task: ScheduledTask | None = None
+        self._checkpointed: dict[TopicPartition, int] = {}
         self._partitions: dict[TopicPartition, Partition] = {}
 
     # -- partitions --------------------------------------------------------------------------------------------------
@@ -121,15 +122,13 @@ class ReplicaManager:
         """Lead a partition, creating its log if this broker has none.
 
         is_new says that the topic was just created, so an empty log is what one expects.  The first call starts the
-        high-watermark checkpoint task (RM-10).  Raises KafkaStorageError when the log cannot be had.
+        high-watermark checkpoint task (RM-10).  Raises KafkaStorageError when the log cannot be had, and
+        InconsistentTopicId when it belongs to a deleted topic of the same name.
         """
         with self.state_change_lock:
             partition = self._partitions.get(topic_partition)
             if partition is None:
-                try:
-                    log = self.log_manager.get_or_create_log(topic_partition, topic_id=topic_id, is_new=is_new)
-                except OSError as error:
-                    raise KafkaStorageError(f"{topic_partition}: {error}") from error
+                log = self.log_manager.get_or_create_log(topic_partition, topic_id=topic_id, is_new=is_new)
                 partition = Partition(topic_partition, log, self.broker_id)
             newly_led = partition.make_leader(leader_epoch, tuple(isr), topic_id)
             self._partitions[topic_partition] = partition
@@ -358,10 +357,14 @@ class ReplicaManager:
     # -- checkpoint and shutdown -------------------------------------------------------------------------------------
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write the high watermark of every hosted log to its directory's replication-offset-checkpoint (RM-23)."""
-        self.log_manager.checkpoint_high_watermarks(
-            {partition.topic_partition: partition.log.high_watermark for partition in self.partitions()}
-        )
+        """Write the high watermark of every hosted log to its directory's replication-offset-checkpoint (RM-23).
+
+        Nothing is written while they stay what the files say, so that an idle broker leaves the disk alone.
+        """
+        high_watermarks = {partition.topic_partition: partition.log.high_watermark for partition in self.partitions()}
+        if high_watermarks != self._checkpointed:
+            self.log_manager.checkpoint_high_watermarks(high_watermarks)
+            self._checkpointed = high_watermarks
 
     def shutdown(self) -> None:
         """Answer whoever still waits, and leave the high watermarks on disk.  The logs are the log manager's."""

@@ -177,7 +177,12 @@ class GroupMetadataManager:
         )
         now_ms = self._time.milliseconds()
         builder = RecordBatchBuilder()
-        builder.append(group_metadata_value(value), group_metadata_key(group.group_id), timestamp=now_ms)
+        try:
+            builder.append(group_metadata_value(value), group_metadata_key(group.group_id), timestamp=now_ms)
+        except ValueError as error:
+            logger.warning("group %s: its metadata do not fit a record: %s", group.group_id, error)
+            group.after_unlock(lambda: callback(UnknownServerError.code))
+            return
 
         def appended(status: ProducePartitionStatus) -> None:
             error = status.error
@@ -215,11 +220,11 @@ class GroupMetadataManager:
                 results[topic_partition] = OffsetMetadataTooLarge.code
                 continue
             try:
-                data = offset_commit_value(value)
+                key, data = offset_commit_key(group_id, topic_partition), offset_commit_value(value)
             except ValueError:
                 results[topic_partition] = OffsetMetadataTooLarge.code
                 continue
-            builder.append(data, offset_commit_key(group_id, topic_partition), timestamp=now_ms)
+            builder.append(data, key, timestamp=now_ms)
             accepted[topic_partition] = value
         if not accepted:
             group.after_unlock(lambda: callback(results))
@@ -350,34 +355,37 @@ class GroupMetadataManager:
                 self._loading.pop(partition, None)
                 self._owned[partition] = epoch
                 return
-            already_loading = partition in self._loading
+            if self._loading.get(partition) == epoch:
+                return
             self._loading[partition] = epoch
-        if not already_loading:
-            self._scheduler.schedule(
-                f"load-{GROUP_METADATA_TOPIC}-{partition}", lambda: self._load(partition, on_loaded), 0
-            )
+        # A load for an older epoch that still waits or runs finds that it is no longer wanted.
+        self._scheduler.schedule(
+            f"load-{GROUP_METADATA_TOPIC}-{partition}", lambda: self._load(partition, epoch, on_loaded), 0
+        )
 
-    def _load(self, partition: int, on_loaded: Callable[[GroupMetadata], None]) -> None:
+    def _load(self, partition: int, epoch: int, on_loaded: Callable[[GroupMetadata], None]) -> None:
+        if self._loading.get(partition) != epoch:
+            return  # resigned, or elected again, meanwhile
         topic_partition = TopicPartition(GROUP_METADATA_TOPIC, partition)
         started_ms = self._time.hi_res_clock_ms()
         loaded = _Loaded()
         try:
-            self._read_partition(topic_partition, loaded)
+            self._read_partition(topic_partition, epoch, loaded)
         except Exception:
             # As Kafka: what was read counts, so that one bad place does not take all groups of the partition away.
             logger.exception("%s: reading the groups stopped by an error", topic_partition)
         groups = self._build_groups(loaded)
         with self._partition_lock:
-            if partition not in self._loading:
-                return  # resigned meanwhile
+            if self._loading.get(partition) != epoch:
+                return
             for group in groups:
                 self._groups[group.group_id] = group
         for group in groups:
             with group:
                 on_loaded(group)
         with self._partition_lock:
-            # Not there if resigned meanwhile; then the groups are gone again, too.
-            if partition in self._loading:
+            # Otherwise resigned just now; then the groups are gone again, too.
+            if self._loading.get(partition) == epoch:
                 self._owned[partition] = self._loading.pop(partition)
         logger.info(
             "%s: loaded %d groups and %d offsets in %.0f ms",
@@ -387,14 +395,14 @@ class GroupMetadataManager:
             self._time.hi_res_clock_ms() - started_ms,
         )
 
-    def _read_partition(self, topic_partition: TopicPartition, loaded: _Loaded) -> None:
+    def _read_partition(self, topic_partition: TopicPartition, epoch: int, loaded: _Loaded) -> None:
         replica = self._replica_manager.get_partition(topic_partition)
         if replica is None:
             logger.warning("%s: no log to load groups from", topic_partition)
             return
         log = replica.log
         offset = log.log_start_offset
-        while offset < log.log_end_offset and topic_partition.partition in self._loading:
+        while offset < log.log_end_offset and self._loading.get(topic_partition.partition) == epoch:
             fetched = log.read(offset, self._config.offsets_load_buffer_size, FetchIsolation.LOG_END, True)
             records = fetched.records
             if not isinstance(records, MemoryRecords):
@@ -464,7 +472,8 @@ class GroupMetadataManager:
             if any(member.member_id == value.leader_id for member in value.members):
                 group.leader_id = value.leader_id
             group.state_timestamp = None if value.state_timestamp == -1 else value.state_timestamp
-            for member in value.members:
+            # By id, since nothing keeps a damaged record from naming a member twice.
+            for member in {member.member_id: member for member in value.members}.values():
                 group.add(
                     MemberMetadata(
                         member.member_id,

@@ -320,6 +320,12 @@ def test_append_errors_reach_the_members_as_kafka_translates_them(harness, appen
     assert harness.sync(join, {}).error_code == told.code
 
 
+def test_a_member_whose_id_does_not_fit_a_record_is_told_instead_of_waiting_for_ever(harness):
+    join = harness.join(client_id="x" * 32_767)
+    harness.advance(3_000)
+    assert harness.sync(join, {}).error_code == errors.UnknownServerError.code
+
+
 def test_members_that_do_not_sync_within_the_rebalance_timeout_are_out(harness):
     joins = [harness.join(session_timeout_ms=100_000) for _ in range(2)]
     harness.advance(3_000)
@@ -604,15 +610,19 @@ def test_a_commit_that_cannot_be_stored_changes_nothing_and_says_why(harness, ap
 
 
 def test_concurrent_commits_end_with_the_last_one_in_the_log(harness):
+    answers = []
+
     def commit(first):
         for offset in range(first, 300, 4):
-            assert harness.commit({("t", 0): offset}).result == {("t", 0): 0}
+            answers.append(harness.commit({("t", 0): offset}))
 
     threads = [threading.Thread(target=commit, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    # While it ran, one thread may have been answered by another.
+    assert [answer.result for answer in answers] == [{("t", 0): 0}] * 300
     last = harness.records()[-1]
     assert struct.unpack_from(">q", last.value, 2)[0] == harness.committed()["t", 0]
     assert len(harness.records()) == 300

@@ -233,6 +233,22 @@ def test_a_resignation_while_loading_leaves_nothing_behind():
     assert loading.coordinator.describe_group("g").error_code == errors.NotCoordinator.code
 
 
+def test_a_second_election_while_the_first_load_waits_loads_once_and_what_is_there_then():
+    harness = Harness()
+    harness.commit({("t", 0): 1})
+    loading = Harness(harness.replica_manager)
+    partition = loading.coordinator.partition_for("g")
+    loading.coordinator.on_resignation(partition, 1)
+    harness.commit({("t", 0): 2})
+    loading.coordinator.on_election(partition, 2)
+    loaded = []
+    build = loading.coordinator.manager._build_groups
+    loading.coordinator.manager._build_groups = lambda found: loaded.append(1) or build(found)
+    loading.scheduler.tick()
+    assert loading.committed() == {("t", 0): 2}
+    assert len(loaded) == 1
+
+
 def test_news_of_an_older_epoch_change_nothing():
     harness = Harness(partitions=[])
     partition = harness.coordinator.partition_for("g")
