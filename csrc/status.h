@@ -33,7 +33,7 @@ typedef struct kc_error {
     int64_t actual;
 } kc_error;
 
-static inline kc_status kc_fail(kc_error *err, kc_status status, const char *what, int64_t position,
+__attribute__((cold)) static inline kc_status kc_fail(kc_error *err, kc_status status, const char *what, int64_t position,
                                 int64_t expected, int64_t actual) {
     err->status = status;
     err->what = what;
