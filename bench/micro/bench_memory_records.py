@@ -27,6 +27,7 @@ def segment():
 
     def make(size):
         if size not in made:
+            made.clear()  # one at a time: they are large
             made[size] = batch_of_size(size) * (SCAN_BYTES // size)
         return made[size]
 
