@@ -62,14 +62,13 @@ def marker(kind: ControlRecordType, producer_id: int, epoch: int) -> bytearray:
 
 
 def write_logs(data: Path) -> None:
-    """One partition for each thing that ends up in files: codecs, several batches per append, LogAppendTime, epochs,
-    sequences, transactions, truncation, a follower's appends, a crash."""
+    """One partition for each thing that ends up in files: codecs, LogAppendTime, epochs, sequences, transactions,
+    truncation, a follower's appends of several batches, a crash."""
     rng = random.Random(20260)
     for codec in CODECS:
         with kcore.open_log(data / f"codec-{codec}-0", "a", config=SMALL) as log:
-            for _ in range(120):
-                appends = b"".join(batch(rng, rng.randint(1, 12), codec) for _ in range(rng.randint(1, 4)))
-                log.append_as_leader(appends)
+            for _ in range(250):
+                log.append_as_leader(batch(rng, rng.randint(1, 12), codec))
         with kcore.open_log(data / f"codec-{codec}-0", "a", config=SMALL) as log:
             log.append_as_leader(batch(rng, 5, codec), leader_epoch=3)
     append_time = SMALL.from_kafka({"message.timestamp.type": "LogAppendTime"}, SMALL)
@@ -101,7 +100,7 @@ def write_logs(data: Path) -> None:
     with kcore.open_log(data / "follower-0", "a", config=SMALL) as log:
         for start in range(0, len(batches), 7):
             log.append_as_follower(b"".join(batches[start : start + 7]))
-        log.truncate_to(log.log_end_offset // 2)
+        log.truncate_to(kcore.MemoryRecords(batches[len(batches) // 2]).first_offset)
         log.append_as_leader(batch(rng, 9), leader_epoch=5)
     # What a crash leaves: files as they are while the log is open, and half a batch at the end.
     with kcore.open_log(data / "open-0", "a", config=SMALL) as log:
