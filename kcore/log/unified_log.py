@@ -583,10 +583,9 @@ class UnifiedLog:
             )
         if base_offset == active.base_offset:
             # Rolled although empty: its index is full of nothing, or its time is over.  It makes room for its like.
-            logger.warning("%s: replacing the empty active segment at %d", self._source, base_offset)
             replaced = [active]
             self._txn_indexes.pop(base_offset, None)
-            active.close(trim=False)
+            active.delete()
         else:
             replaced = []
             active.on_become_inactive()

@@ -1,0 +1,99 @@
+import os
+
+import pytest
+
+from kcore.log.checkpoints import LeaderEpochCheckpointFile
+from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / "leader-epoch-checkpoint")
+
+
+def cache_of(path, *entries):
+    cache = LeaderEpochFileCache("orders-0", LeaderEpochCheckpointFile(path), [])
+    for epoch, start_offset in entries:
+        cache.assign(epoch, start_offset)
+    return cache
+
+
+def test_EPOCH_01_entries_ascend_and_are_in_the_file_at_once(path):
+    cache = cache_of(path, (1, 0), (3, 10), (7, 25))
+    assert cache.entries == ((1, 0), (3, 10), (7, 25))
+    assert LeaderEpochCheckpointFile(path).read() == [(1, 0), (3, 10), (7, 25)]
+    assert (cache.latest_epoch, cache.earliest_entry, cache.latest_entry) == (7, (1, 0), (7, 25))
+
+
+def test_EPOCH_02_the_latest_epoch_again_is_nothing_new(path):
+    cache = cache_of(path, (1, 0))
+    assert not cache.assign(1, 5)
+    assert cache.assign(2, 5)
+    assert cache.entries == ((1, 0), (2, 5))
+
+
+@pytest.mark.parametrize(
+    ("added", "left"),
+    [
+        ((3, 12), ((1, 0), (3, 12))),
+        ((2, 30), ((1, 0), (2, 30))),
+        ((9, 10), ((1, 0), (9, 10))),
+        ((9, 5), ((1, 0), (9, 5))),
+        ((9, 0), ((9, 0),)),
+        ((0, 99), ((0, 99),)),
+        ((7, 20), ((1, 0), (3, 10), (7, 20))),
+    ],
+)
+def test_EPOCH_04_a_smaller_epoch_or_offset_removes_what_contradicts_it(path, added, left):
+    cache = cache_of(path, (1, 0), (3, 10), (7, 25))
+    cache.assign(*added)
+    assert cache.entries == left
+
+
+@pytest.mark.parametrize(
+    ("requested", "answer"),
+    [(-1, (-1, -1)), (7, (7, 40)), (8, (-1, -1)), (0, (0, 5)), (1, (1, 10)), (2, (1, 10)), (3, (3, 25)), (6, (3, 25))],
+)
+def test_EPOCH_05_end_offset_for(path, requested, answer):
+    assert cache_of(path, (1, 5), (3, 10), (7, 25)).end_offset_for(requested, 40) == answer
+
+
+def test_EPOCH_05_an_empty_cache_knows_nothing(path):
+    assert cache_of(path).end_offset_for(0, 40) == (-1, -1)
+
+
+def test_EPOCH_09_the_largest_smaller_epoch(path):
+    cache = cache_of(path, (1, 5), (3, 10))
+    assert [cache.previous_epoch(e) for e in (0, 1, 2, 3, 4)] == [-1, -1, 1, 1, 3]
+    assert [cache.epoch_for_offset(o) for o in (4, 5, 9, 10, 99)] == [-1, 1, 1, 3, 3]
+
+
+def test_EPOCH_11_truncation_from_either_end(path):
+    cache = cache_of(path, (1, 0), (3, 10), (7, 25))
+    cache.truncate_from_end(25)
+    assert cache.entries == ((1, 0), (3, 10)) and cache.latest_epoch == 3
+    cache.truncate_from_start(12)
+    assert cache.entries == ((3, 12),)
+    cache.truncate_from_start(5)
+    assert cache.entries == ((3, 12),)
+    assert LeaderEpochCheckpointFile(path).read() == [(3, 12)]
+    cache.clear_and_flush()
+    assert LeaderEpochCheckpointFile(path).read() == []
+
+
+def test_negative_values_are_an_error(path):
+    for epoch, offset in ((-1, 0), (0, -1)):
+        with pytest.raises(ValueError, match="leader epoch"):
+            cache_of(path).assign(epoch, offset)
+
+
+def test_a_write_that_fails_leaves_the_cache_as_it_was(path, monkeypatch):
+    cache = cache_of(path, (1, 0))
+
+    def fail(*args):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        cache.assign(2, 10)
+    assert cache.entries == ((1, 0),) and cache.latest_epoch == 1

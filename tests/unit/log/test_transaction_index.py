@@ -1,0 +1,75 @@
+import pytest
+
+from kcore.errors import CorruptIndex
+from kcore.log.log_offset_metadata import AbortedTxn
+from kcore.log.transaction_index import ENTRY_SIZE, TransactionIndex, encode_entries
+
+ENTRIES = [AbortedTxn(1, 10, 15, 8), AbortedTxn(2, 16, 20, 16), AbortedTxn(3, 12, 30, 31)]
+
+
+@pytest.fixture
+def index(tmp_path):
+    index = TransactionIndex(str(tmp_path / f"{8:020d}.txnindex"), 8)
+    for entry in ENTRIES:
+        index.append(entry)
+    return index
+
+
+def reopened(index):
+    again = TransactionIndex(index.path, index.base_offset)
+    again.load()
+    return again
+
+
+def test_IDX_16_entries_have_34_bytes_and_survive_reopening(index):
+    with open(index.path, "rb") as file:
+        data = file.read()
+    assert ENTRY_SIZE == 34 and data == encode_entries(ENTRIES)
+    assert data[:34] == b"\0\0" + b"".join(v.to_bytes(8, "big") for v in (1, 10, 15, 8))
+    assert reopened(index).entries == tuple(ENTRIES)
+
+
+def test_IDX_16_there_is_no_file_until_the_first_entry(tmp_path):
+    index = TransactionIndex(str(tmp_path / "x.txnindex"), 0)
+    index.load()
+    index.flush()
+    index.truncate_to(0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_IDX_16_last_offsets_ascend(index):
+    with pytest.raises(ValueError, match="last offset 30 not above 30"):
+        index.append(AbortedTxn(4, 29, 30, 31))
+
+
+def test_the_transactions_of_a_range_and_whether_they_are_all(index):
+    assert index.collect_aborted_txns(0, 100) == (ENTRIES, False)
+    assert index.collect_aborted_txns(16, 20) == (ENTRIES[1:], True)
+    assert index.collect_aborted_txns(0, 11) == ([ENTRIES[0]], True)
+    assert index.collect_aborted_txns(0, 8) == ([], True)
+    assert index.collect_aborted_txns(31, 40) == ([], False)
+
+
+def test_truncation_keeps_transactions_that_ended_before(index):
+    index.truncate_to(20)
+    assert index.entries == tuple(ENTRIES[:1]) == reopened(index).entries
+    index.reset()
+    assert reopened(index).entries == ()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda data: data[:-1], "101 bytes"),
+        (lambda data: b"\0\1" + data[2:], "position 0: version 1"),
+        (lambda data: encode_entries([AbortedTxn(1, 0, 7, 8)]), "below the segment's base offset 8"),
+        (lambda data: data + data[-34:], "position 102: last offset 30 not above 30"),
+    ],
+)
+def test_a_damaged_file_is_refused_naming_the_place(index, damage, said):
+    with open(index.path, "rb") as file:
+        data = file.read()
+    with open(index.path, "wb") as file:
+        file.write(damage(data))
+    with pytest.raises(CorruptIndex, match=said):
+        reopened(index)
