@@ -6,25 +6,24 @@
 #include "file.h"
 
 static struct {
-    kc_file_call call;
     int error;
     int64_t after_bytes;
     int64_t times;
-    int64_t calls[KC_CALL_MSYNC + 1];
-} fault;
+    int64_t calls;
+} faults[KC_CALL_MSYNC + 1];
 
 /* How many of `size` bytes the call may move; -1 when it has to fail, errno set. */
 static int64_t allowed(kc_file_call call, int64_t size) {
-    fault.calls[call]++;
-    if (call != fault.call || fault.times == 0) return size;
-    if (fault.after_bytes > 0) {
-        int64_t n = size < fault.after_bytes ? size : fault.after_bytes;
-        fault.after_bytes -= n;
-        if (fault.after_bytes == 0 && fault.error == 0) fault.times = 0;
+    faults[call].calls++;
+    if (faults[call].times == 0) return size;
+    if (faults[call].after_bytes > 0) {
+        int64_t n = size < faults[call].after_bytes ? size : faults[call].after_bytes;
+        faults[call].after_bytes -= n;
+        if (faults[call].after_bytes == 0 && faults[call].error == 0) faults[call].times = 0;
         return n;
     }
-    fault.times--;
-    errno = fault.error;
+    faults[call].times--;
+    errno = faults[call].error;
     return -1;
 }
 
@@ -51,16 +50,20 @@ static int faulty_msync(void *address, size_t size, int flags) {
 static const kc_file_ops faulty = {faulty_pread, faulty_pwrite, faulty_ftruncate, faulty_fsync, faulty_msync};
 
 void kc_file_fail_next(kc_file_call call, int error, int64_t after_bytes, int64_t times) {
-    memset(&fault, 0, sizeof fault);
-    fault.call = call;
-    fault.error = error;
-    fault.after_bytes = after_bytes;
-    fault.times = times;
+    kc_file_ops_now = &faulty;
+    faults[call].error = error;
+    faults[call].after_bytes = after_bytes;
+    faults[call].times = times;
+}
+
+void kc_file_count_calls(void) {
+    memset(faults, 0, sizeof faults);
     kc_file_ops_now = &faulty;
 }
 
-void kc_file_count_calls(void) { kc_file_fail_next(KC_CALL_PREAD, 0, 0, 0); }
+void kc_file_clear_faults(void) {
+    memset(faults, 0, sizeof faults);
+    kc_file_ops_now = &kc_file_ops_libc;
+}
 
-void kc_file_clear_faults(void) { kc_file_ops_now = &kc_file_ops_libc; }
-
-int64_t kc_file_calls(kc_file_call call) { return fault.calls[call]; }
+int64_t kc_file_calls(kc_file_call call) { return faults[call].calls; }

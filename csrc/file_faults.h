@@ -1,5 +1,5 @@
-/* csrc/file_faults.h -- lets the next system call of one kind on a log's files fail.  For tests only:
- * one fault at a time, process-wide. */
+/* csrc/file_faults.h -- lets the next system calls of some kinds on a log's files fail.  For tests only:
+ * process-wide, not thread-safe. */
 #ifndef KC_FILE_FAULTS_H
 #define KC_FILE_FAULTS_H
 
@@ -14,7 +14,7 @@ void kc_file_fail_next(kc_file_call call, int error, int64_t after_bytes, int64_
 /* Back to libc. */
 void kc_file_clear_faults(void);
 
-/* How many calls of this kind were made since kc_file_fail_next or kc_file_count_calls. */
+/* How many calls of this kind were made since kc_file_count_calls or the first fault. */
 int64_t kc_file_calls(kc_file_call call);
 void kc_file_count_calls(void);
 

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t
 cdef class Mapping:
     cdef uint8_t *data
     cdef int64_t size
+    cdef int64_t populated
     cdef str path
 
     cdef int sync(self, int64_t size) except -1
@@ -13,11 +14,12 @@ cdef class File:
     cdef public str path      # follows renames; only for messages and for whoever renames
     cdef readonly bint writable
     cdef int fd
+    cdef int64_t reserve      # how long the file may become: what a mapping covers from the start
     cdef Mapping _mapping
 
     cdef int64_t length(self) except -1
     cdef Mapping new_mapping(self, int64_t size, bint writable)
-    cdef Mapping map(self, int64_t size, int64_t reserve)
+    cdef Mapping map(self, int64_t size)
     cdef int64_t read_into(self, uint8_t *buf, int64_t size, int64_t position) except -1
     cdef int append(self, const uint8_t *buf, int64_t size, int64_t position, int *cut) except -1
     cdef int write(self, const uint8_t *buf, int64_t size, int64_t position) except -1

@@ -63,8 +63,10 @@ cdef class Mapping:
 
 
 cdef void populate(Mapping mapping, int64_t position, int64_t size) noexcept nogil:
-    """Have these bytes of the mapping in place, which must lie within the file; only for speed."""
-    kc_file_populate(mapping.data, position, size)
+    """Have these bytes of the mapping in place, which must lie within the file; only for speed, and only once."""
+    if size > 0 and position + size > mapping.populated:
+        kc_file_populate(mapping.data, position, size)
+        mapping.populated = position + size
 
 
 cdef class File:
@@ -111,11 +113,11 @@ cdef class File:
         mapping.size = size
         return mapping
 
-    cdef Mapping map(self, int64_t size, int64_t reserve):
+    cdef Mapping map(self, int64_t size):
         """A read-only mapping of at least `size` bytes; a new one covers `reserve`, so that a file that grows
         is mapped once.  Who read through the old one keeps it alive until it is done."""
         if self._mapping is None or self._mapping.size < size:
-            self._mapping = self.new_mapping(max(size, reserve, 1), False)
+            self._mapping = self.new_mapping(max(size, self.reserve, 1), False)
         return self._mapping
 
     cdef int64_t read_into(self, uint8_t *buf, int64_t size, int64_t position) except -1:
@@ -188,8 +190,8 @@ cdef dict _CALLS = {
 
 def fail_next(str call, int error, *, int64_t after_bytes=0, int64_t times=1):
     """For tests: the next `times` such calls on a log's files fail with `error` once after_bytes bytes went
-    through (in a call that comes back short).  error 0: only the short call.  Process-wide, one fault at a
-    time; ends with clear_faults()."""
+    through (in a call that comes back short).  error 0: only the short call.  Process-wide; one fault
+    per kind of call; ends with clear_faults()."""
     kc_file_fail_next(_CALLS[call], error, after_bytes, times)
 
 
@@ -199,7 +201,7 @@ def count_calls():
 
 
 def calls(str call):
-    """How many such calls were made since count_calls() or fail_next()."""
+    """How many such calls were made since count_calls() or the first fault."""
     return kc_file_calls(_CALLS[call])
 
 

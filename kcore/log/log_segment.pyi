@@ -42,10 +42,14 @@ class LogSegment:
         max_index_size: int = ...,
         max_segment_bytes: int = ...,
         per_append_index: bool = ...,
-        now_ms: int = ...,
+        now_ms: int | None = ...,
     ) -> None: ...
-    base_offset: int
-    log_path: str
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def log_path(self) -> str: ...
+    @property
+    def writable(self) -> bool: ...
     @property
     def size(self) -> int: ...  # bytes of the .log
     @property
@@ -58,12 +62,12 @@ class LogSegment:
     def offset_of_max_timestamp(self) -> int: ...
     @property
     def first_batch_timestamp(self) -> int | None: ...  # what time rolling measures from (LOG-18)
-    @property
-    def created_ms(self) -> int: ...
+    created_ms: int
     def append(self, records: MemoryRecords) -> int:
         """Write all batches with one pwrite, then index entries; returns the position.  SEG-02..06.
 
-        Raises LogSegmentOffsetOverflow (nothing written), OSError (the file is cut back to its old size).
+        Raises LogSegmentOffsetOverflow (nothing written), ValueError beyond 2 GiB, OSError (the file is cut back to
+        its old size).
         """
 
     def should_roll(
@@ -83,23 +87,26 @@ class LogSegment:
     ) -> SegmentRead | None: ...  # SEG-07..09
     def slice(self, position: int, size: int) -> FileRecords: ...
     def find_offset_by_timestamp(
-        self, timestamp: int, starting_offset: int = ...
+        self, timestamp: int, starting_offset: int | None = ...
     ) -> tuple[int, int, int] | None: ...  # (timestamp, offset, leader epoch) of the first record >= timestamp
     def find_offset_of_max_timestamp(self) -> tuple[int, int, int] | None: ...
     def read_next_offset(self) -> int: ...  # SEG-14
     def scan(
         self,
-        on_batches: Callable[[BatchTable], None],
+        on_batches: Callable[[BatchTable], None] | None,
         *,
         start_position: int = ...,
         check_crc: bool = ...,
         only_noteworthy: bool = ...,
     ) -> RecoveryResult:
         """Walk the file in chunks without changing it.  only_noteworthy: hand over only batches that change the
-        leader epoch, have a producer id, or are control batches: all that epoch cache and producer state need."""
+        leader epoch, have a producer id, or are control batches: all that epoch cache and producer state need.
+        Tables hold headers only; slice(batch.position, batch.size) has a batch's bytes."""
 
-    def recover(self, on_batches: Callable[[BatchTable], None] | None = ...) -> RecoveryResult: ...  # SEG-11
-    def truncate_to(self, offset: int) -> int: ...  # bytes removed; TRUNC-08
+    def recover(
+        self, on_batches: Callable[[BatchTable], None] | None = ..., *, only_noteworthy: bool = ...
+    ) -> RecoveryResult: ...  # SEG-11
+    def truncate_to(self, offset: int, *, now_ms: int | None = ...) -> int: ...  # bytes removed; TRUNC-08
     def sanity_check(self) -> None: ...  # CorruptIndex; FileNotFoundError for a missing index
     def on_become_inactive(self) -> None: ...  # SEG-12
     def flush(self) -> None: ...  # SEG-13

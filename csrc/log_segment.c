@@ -1,0 +1,167 @@
+#include "log_segment.h"
+
+#include "bytes.h"
+#include "offset_index.h"
+#include "time_index.h"
+
+/* Size and last offset of the batch at `position`, from four fields of its header: a search needs no
+ * more.  0 where the log ends, also in mid-batch; 1 for a batch; a negative status otherwise. */
+static inline int next_batch(const uint8_t *log, int64_t end, int64_t position, kc_batch_place *place, kc_error *err) {
+    int64_t available = end - position;
+    if (available >= KC_BATCH_HEADER_SIZE) {
+        const uint8_t *p = log + position;
+        int64_t base_offset = kc_load_i64(p);
+        int32_t length = kc_load_i32(p + 8);
+        int32_t last_offset_delta = kc_load_i32(p + 23);
+        if (p[KC_MAGIC_OFFSET] == 2 && length >= KC_BATCH_HEADER_SIZE - KC_LOG_OVERHEAD &&
+            length <= available - KC_LOG_OVERHEAD && length <= INT32_MAX - KC_LOG_OVERHEAD && base_offset >= 0 &&
+            last_offset_delta >= 0 && last_offset_delta <= INT64_MAX - base_offset) {
+            place->position = position;
+            place->last_offset = base_offset + last_offset_delta;
+            place->size = KC_LOG_OVERHEAD + length;
+            return 1;
+        }
+    }
+    /* Rare: let the one parser say what is wrong. */
+    kc_batch batch;
+    kc_status status = kc_batch_parse(log, end, position, &batch, err);
+    if (status == KC_TRUNCATED) return 0;
+    return status == KC_OK ? (int)kc_fail(err, KC_CORRUPT, "batch header", position, 0, 0) : (int)status;
+}
+
+int kc_segment_search_for(const uint8_t *log, int64_t end, int64_t position, int64_t target, kc_batch_place *found,
+                          kc_error *err) {
+    for (;;) {
+        int status = next_batch(log, end, position, found, err);
+        if (status <= 0 || found->last_offset >= target) return status;
+        position += found->size;
+    }
+}
+
+int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t position, int64_t timestamp,
+                                    int64_t first_offset, kc_batch_place *found, kc_error *err) {
+    for (;;) {
+        int status = next_batch(log, end, position, found, err);
+        if (status <= 0) return status;
+        if (found->last_offset >= first_offset && kc_load_i64(log + position + 35) >= timestamp) return 1;
+        position += found->size;
+    }
+}
+
+kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t position, int64_t *max_timestamp,
+                                 int64_t *last_offset, int64_t *end_offset, kc_error *err) {
+    kc_batch_place place = {0, 0, 0};
+    int status;
+    while ((status = next_batch(log, end, position, &place, err)) == 1) {
+        int64_t timestamp = kc_load_i64(log + position + 35);
+        if (timestamp > *max_timestamp) {
+            *max_timestamp = timestamp;
+            *last_offset = place.last_offset;
+        }
+        *end_offset = place.last_offset;
+        position += place.size;
+    }
+    return (kc_status)status;
+}
+
+static void add_time(kc_indexer *indexer, int64_t capacity) {
+    int64_t slot = indexer->time_count;
+    int64_t relative = indexer->offset_of_max_timestamp - indexer->base_offset;
+    int64_t last = slot ? kc_time_index_timestamp(indexer->time_slots, slot - 1) : -1;
+    if (slot >= capacity || indexer->max_timestamp <= last || relative < 0 || relative > INT32_MAX) return;
+    if (slot && relative < kc_time_index_relative_offset(indexer->time_slots, slot - 1)) return;
+    kc_time_index_put(indexer->time_slots, slot, indexer->max_timestamp, (int32_t)relative);
+    indexer->time_count++;
+}
+
+static void add_entries(kc_indexer *indexer, int64_t last_offset, int64_t position) {
+    int64_t slot = indexer->offset_count;
+    int64_t relative = last_offset - indexer->base_offset;
+    int64_t last = slot ? kc_offset_index_relative_offset(indexer->offset_slots, slot - 1) : -1;
+    if (slot < indexer->offset_capacity && relative > last && relative <= INT32_MAX && position <= INT32_MAX) {
+        kc_offset_index_put(indexer->offset_slots, slot, (int32_t)relative, (int32_t)position);
+        indexer->offset_count++;
+    }
+    add_time(indexer, indexer->time_capacity);
+    indexer->bytes_since_last_entry = 0;
+}
+
+static void note_timestamp(kc_indexer *indexer, const kc_batch *row) {
+    if (row->max_timestamp > indexer->max_timestamp) {
+        indexer->max_timestamp = row->max_timestamp;
+        indexer->offset_of_max_timestamp = row->last_offset;
+    }
+}
+
+void kc_indexer_add_batch(kc_indexer *indexer, const kc_batch *row, int64_t position) {
+    note_timestamp(indexer, row);
+    if (indexer->bytes_since_last_entry > indexer->interval_bytes) add_entries(indexer, row->last_offset, position);
+    indexer->bytes_since_last_entry += row->size;
+}
+
+void kc_indexer_add_append(kc_indexer *indexer, const kc_batch *rows, int64_t count, int64_t position) {
+    int64_t size = 0;
+    for (int64_t i = 0; i < count; i++) {
+        note_timestamp(indexer, rows + i);
+        size += rows[i].size;
+    }
+    if (indexer->bytes_since_last_entry > indexer->interval_bytes)
+        add_entries(indexer, rows[count - 1].last_offset, position);
+    indexer->bytes_since_last_entry += size;
+}
+
+void kc_indexer_add_final_time(kc_indexer *indexer, int64_t time_capacity) { add_time(indexer, time_capacity); }
+
+/* last_offset - base_offset could overflow for a hostile last_offset; compared this way it cannot. */
+static int out_of_range(int64_t last_offset, int64_t base_offset) {
+    return last_offset < base_offset || last_offset - base_offset > INT32_MAX;
+}
+
+kc_status kc_segment_check_offsets(const kc_batch *rows, int64_t count, int64_t base_offset, kc_error *err) {
+    for (int64_t i = 0; i < count; i++)
+        if (out_of_range(rows[i].last_offset, base_offset))
+            return kc_fail(err, KC_OFFSET_OVERFLOW, "last offset of a batch (expected: the segment's base offset)",
+                           rows[i].position, base_offset, rows[i].last_offset);
+    return KC_OK;
+}
+
+static kc_status next_valid(const kc_segment_scan *scan, const uint8_t *log, int64_t end, kc_batch *row,
+                            kc_error *err) {
+    kc_status status = kc_batch_parse(log, end, scan->position, row, err);
+    if (status == KC_OK && (scan->flags & KC_SCAN_CHECK_CRC)) status = kc_batch_check_crc(log, row, err);
+    if (status) return status;
+    if (row->base_offset <= scan->last_offset)
+        return kc_fail(err, KC_INVALID_OFFSET, "base offset", scan->position, scan->last_offset + 1, row->base_offset);
+    return kc_segment_check_offsets(row, 1, scan->base_offset, err);
+}
+
+enum { AHEAD = 16 };
+
+static void prefetch(const uint8_t *log, int64_t end, int64_t position) {
+    if (position >= end) return;
+    __builtin_prefetch(log + position);
+    __builtin_prefetch(log + position + KC_BATCH_HEADER_SIZE - 1);
+}
+
+int64_t kc_segment_scan_step(kc_segment_scan *scan, const uint8_t *log, int64_t end, int64_t stop, kc_batch *rows,
+                             int64_t capacity, kc_error *err) {
+    kc_batch unwanted;
+    int64_t count = 0, before = scan->position;
+    err->status = KC_OK;
+    while (scan->position < stop && (!rows || count < capacity)) {
+        kc_batch *row = rows ? rows + count : &unwanted;
+        /* Each header is found through the one before it, a chain of cache misses.  Batches of one log tend to be of
+         * one size, so guess where a header some way ahead lies; a wrong guess costs nothing but bandwidth. */
+        prefetch(log, end, scan->position + AHEAD * (scan->position - before));
+        before = scan->position;
+        if (next_valid(scan, log, end, row, err)) break;
+        if (scan->indexer) kc_indexer_add_batch(scan->indexer, row, scan->position);
+        if (rows && (!(scan->flags & KC_SCAN_NOTEWORTHY) || row->leader_epoch != scan->leader_epoch ||
+                     row->producer_id >= 0 || (row->attributes & KC_ATTR_CONTROL)))
+            count++;
+        scan->leader_epoch = row->leader_epoch;
+        scan->last_offset = row->last_offset;
+        scan->position += row->size;
+    }
+    return count;
+}

@@ -1,0 +1,804 @@
+"""LogSegment: one .log file with its two indexes.
+
+The .log holds record batches one behind the other, nothing else; its name is the base offset in 20 digits, and
+every offset in it lies in [base offset, base offset + 2**31).  Appends are one pwrite of the whole record set; reads
+go through a mapping of the file and give slices of it.  Source: LogSegment.java and FileRecords.java, Kafka 4.x.
+"""
+
+import os
+import threading
+import time
+from collections import namedtuple
+
+from cpython.ref cimport Py_INCREF, PyObject
+from libc.stdint cimport INT32_MAX, INT64_MAX
+from libc.string cimport memset
+
+from kcore.common.file cimport Mapping, populate
+from kcore.common.status cimport KC_OK, raise_status
+from kcore.errors import CorruptIndex, LogClosed, ReadOnlyLog
+from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
+from kcore.log.time_index cimport KC_TIME_INDEX_ENTRY_SIZE
+from kcore.record.file_records cimport FileRecords, make_file_records
+from kcore.record.memory_records cimport BatchTable, MemoryRecords
+from kcore.record.record_batch cimport KC_BATCH_HEADER_SIZE
+
+
+cdef extern from "unistd.h" nogil:
+    int usleep(unsigned int microseconds)
+
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject
+    ctypedef struct PyStructSequence_Field:
+        const char *name
+        const char *doc
+    ctypedef struct PyStructSequence_Desc:
+        const char *name
+        const char *doc
+        PyStructSequence_Field *fields
+        int n_in_sequence
+    PyTypeObject *PyStructSequence_NewType(PyStructSequence_Desc *desc)
+    object PyStructSequence_New(PyTypeObject *type)
+    void PyStructSequence_SET_ITEM(object p, Py_ssize_t i, PyObject *item)
+
+
+cdef enum:
+    # A search within this distance of the end finds pages that were just written: it keeps the GIL.  One further
+    # back may wait for a disk.
+    WARM_BYTES = 32 * 1024 * 1024
+    # Bytes per step of a scan: some 0.3 ms, after which a cut by another process is noticed and Ctrl-C is seen.
+    SCAN_BYTES = 8 * 1024 * 1024
+    SCAN_ROWS = 4096
+
+# A tuple with named fields as os.stat_result is one: a third of a namedtuple's cost to make, once per read.
+cdef PyStructSequence_Field[4] _FIELDS
+cdef PyStructSequence_Desc _DESC
+
+
+cdef object _tuple_type(const char *name, const char *doc, const char *first, const char *second, const char *third):
+    memset(_FIELDS, 0, sizeof(_FIELDS))
+    _FIELDS[0].name, _FIELDS[1].name, _FIELDS[2].name = first, second, third
+    _DESC.name, _DESC.doc, _DESC.fields, _DESC.n_in_sequence = name, doc, _FIELDS, 3
+    return <object>PyStructSequence_NewType(&_DESC)
+
+
+cdef inline object _tuple_of(object tuple_type, object first, object second, object third):
+    made = PyStructSequence_New(<PyTypeObject *>tuple_type)
+    Py_INCREF(first)
+    Py_INCREF(second)
+    Py_INCREF(third)
+    PyStructSequence_SET_ITEM(made, 0, <PyObject *>first)
+    PyStructSequence_SET_ITEM(made, 1, <PyObject *>second)
+    PyStructSequence_SET_ITEM(made, 2, <PyObject *>third)
+    return made
+
+
+OffsetPosition = _tuple_type(
+    b"kcore.log.log_segment.OffsetPosition",
+    b"A batch: its last offset, position and size in bytes.",
+    b"offset", b"position", b"size",
+)
+SegmentRead = _tuple_type(
+    b"kcore.log.log_segment.SegmentRead",
+    b"What a read found: position of the first batch, the slice, whether that batch is cut off.",
+    b"position", b"records", b"first_entry_incomplete",
+)
+cdef object _OffsetPosition = OffsetPosition
+cdef object _SegmentRead = SegmentRead
+RecoveryResult = namedtuple("RecoveryResult", "valid_bytes truncated_bytes reason last_offset")
+
+
+cdef str _describe(const kc_error *err):
+    return f"{err.what.decode()} at position {err.position}: expected {err.expected}, found {err.actual}"
+
+
+cdef class LogSegment:
+    """One .log file and its .index and .timeindex.
+
+    Not thread-safe for writers: the log's lock serialises append, truncate_to, recover, close, delete and suffix
+    changes.  Reads (translate_offset, read, find_*, scan) need no lock: they see the size of one moment, and a
+    truncation waits for those that walk the file.  Appends of 64 KiB or more release the GIL during the write;
+    searches release it unless the place is within the last 32 MiB.
+
+    writable=False opens every file read-only and never creates one: a missing or bad index is rebuilt in memory at
+    first use.  A writable segment whose .log has data but no index raises FileNotFoundError in sanity_check() and
+    works without, slowly, until recover().  per_append_index=True is the rule of Kafka 2.4-3.8: one index entry per
+    append instead of per batch.  Raises OSError.
+    """
+
+    def __cinit__(
+        self,
+        str directory,
+        int64_t base_offset,
+        *,
+        bint writable=True,
+        str file_suffix="",
+        int64_t index_interval_bytes=4096,
+        int64_t max_index_size=10 * 1024 * 1024,
+        int64_t max_segment_bytes=1024 * 1024 * 1024,
+        bint per_append_index=False,
+        now_ms=None,
+    ):
+        if base_offset < 0:
+            raise ValueError(f"{directory}: base offset {base_offset} is negative")
+        self.base_offset = base_offset
+        self.writable = writable
+        self.created_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        self._stem = os.path.join(directory, f"{base_offset:020d}")
+        self._suffix = file_suffix
+        self.log_path = f"{self._stem}.log{file_suffix}"
+        self._max_index_size = max_index_size
+        self._per_append_index = per_append_index
+        self._lock = threading.Lock()
+        self._file = File(self.log_path, writable=writable, create=writable)
+        self._size = self._file.length()
+        self._file.reserve = max(max_segment_bytes, self._size) if writable else self._size
+        self._indexer.base_offset = base_offset
+        self._indexer.interval_bytes = index_interval_bytes
+        self._indexer.max_timestamp = -1
+        self._indexer.offset_of_max_timestamp = base_offset
+        if writable:
+            self._index_missing = self._size > 0 and not (
+                os.path.exists(self._index_path("index")) and os.path.exists(self._index_path("timeindex"))
+            )
+            if not self._index_missing:
+                self._indexes()
+                if self._size == 0:
+                    # Whatever the files say, there is nothing to point at.
+                    self._offset_index.truncate()
+                    self._time_index.truncate()
+
+    def _index_path(self, str extension):
+        return f"{self._stem}.{extension}{self._suffix}"
+
+    cdef File _open_file(self):
+        if self._file is None:
+            raise LogClosed(f"{self.log_path} is closed")
+        return self._file
+
+    cdef int _check_writable(self) except -1:
+        self._open_file()
+        if not self.writable:
+            raise ReadOnlyLog(f"{self.log_path} is open for reading only")
+        return 0
+
+    cdef int _indexes(self) except -1:
+        """Have both indexes."""
+        if self._offset_index is None:
+            with self._lock:  # Two threads must not rebuild them at once; the scan releases the GIL.
+                if self._offset_index is None:
+                    self._open_indexes()
+        return 0
+
+    cdef int _open_indexes(self) except -1:
+        cdef OffsetIndex offset_index
+        cdef TimeIndex time_index
+        cdef kc_segment_scan scan
+        cdef kc_error err
+        self._open_file()
+        options = {"max_index_size": self._max_index_size, "writable": self.writable}
+        try:
+            offset_index = OffsetIndex(self._index_path("index"), self.base_offset, **options)
+            time_index = TimeIndex(self._index_path("timeindex"), self.base_offset, **options)
+            if not self.writable:
+                self._check_indexes(offset_index, time_index)
+        except (FileNotFoundError, CorruptIndex):
+            if self.writable:
+                raise
+            offset_index, time_index = self._empty_indexes_in_memory()
+            self._rebuild(offset_index, time_index, 0, None, &scan, &err)
+        self._time_index = time_index
+        self._offset_index = offset_index
+        return 0
+
+    def _empty_indexes_in_memory(self):
+        # One entry per interval at most, and none for fewer bytes than a batch has.
+        cdef int64_t slots = 2 + self._size // max(self._indexer.interval_bytes + 1, <int64_t>KC_BATCH_HEADER_SIZE)
+        return (
+            OffsetIndex(
+                self._index_path("index"), self.base_offset,
+                max_index_size=slots * KC_OFFSET_INDEX_ENTRY_SIZE, in_memory=True,
+            ),
+            TimeIndex(
+                self._index_path("timeindex"), self.base_offset,
+                max_index_size=(slots + 1) * KC_TIME_INDEX_ENTRY_SIZE, in_memory=True,
+            ),
+        )
+
+    def _check_indexes(self, OffsetIndex offset_index, TimeIndex time_index):
+        offset_index.sanity_check()
+        time_index.sanity_check()
+        if len(offset_index):
+            offset, position = offset_index.entry(len(offset_index) - 1)
+            if not 0 <= position < self._size:
+                raise CorruptIndex(
+                    f"{offset_index.path}: offset {offset} is said to be at position {position}, "
+                    f"{self.log_path} has {self._size} bytes"
+                )
+
+    @property
+    def size(self):
+        """Bytes of the .log."""
+        return self._size
+
+    @property
+    def offset_index(self):
+        self._indexes()
+        return self._offset_index
+
+    @property
+    def time_index(self):
+        self._indexes()
+        return self._time_index
+
+    cdef int _load_max_timestamp(self) except -1:
+        if not self._max_timestamp_known:
+            self._indexes()
+            self._time_index.get_last(&self._indexer.max_timestamp, &self._indexer.offset_of_max_timestamp)
+            self._max_timestamp_known = True
+        return 0
+
+    @property
+    def max_timestamp_so_far(self):
+        """The greatest timestamp in ms, -1 if there is none; after opening, what the time index ends with."""
+        self._load_max_timestamp()
+        return self._indexer.max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self):
+        """Last offset of the batch that has the greatest timestamp; base_offset if there is none."""
+        self._load_max_timestamp()
+        return self._indexer.offset_of_max_timestamp
+
+    @property
+    def first_batch_timestamp(self):
+        """Max timestamp of the first batch, None when the segment is empty: time rolling counts from it (SEG-03)."""
+        if not self._first_timestamp_known and self._size:
+            table = self.slice(0, KC_BATCH_HEADER_SIZE).read()
+            if len(table) < KC_BATCH_HEADER_SIZE:
+                return None
+            self._first_timestamp = int.from_bytes(table[35:43], "big", signed=True)
+            self._first_timestamp_known = True
+        return self._first_timestamp if self._first_timestamp_known else None
+
+    cdef int _lend_slots(self, OffsetIndex offset_index, TimeIndex time_index) except -1:
+        """Let the indexer write into these indexes, up to the slot the time index keeps in reserve."""
+        if offset_index.slots == NULL:
+            offset_index.load()
+        if time_index.slots == NULL:
+            time_index.load()
+        self._indexer.offset_slots = offset_index.slots
+        self._indexer.offset_count = offset_index.count
+        self._indexer.offset_capacity = offset_index.limit
+        self._indexer.time_slots = time_index.slots
+        self._indexer.time_count = time_index.count
+        self._indexer.time_capacity = time_index.limit - 1
+        return 0
+
+    def append(self, MemoryRecords records not None):
+        """Write all batches at the end with one pwrite, then their index entries; returns the position they got.
+
+        The caller has checked the batches and given them their offsets.  Raises LogSegmentOffsetOverflow (SEG-04),
+        ValueError for a file that would pass 2**31 - 1 bytes, ReadOnlyLog, OSError; then nothing is written, the
+        file has its old size, and the segment can be appended to again.  Source: SEG-02..06.
+        """
+        cdef BatchTable table = records.batches
+        cdef int64_t position = self._size
+        cdef int64_t at = position
+        cdef int64_t size = records.valid_bytes
+        cdef int64_t entries
+        cdef Py_ssize_t i
+        cdef kc_error err
+        cdef int cut
+        if self._file is None or not self.writable:
+            self._check_writable()
+        if table.count == 0:
+            return position
+        if kc_segment_check_offsets(table.rows, table.count, self.base_offset, &err) != KC_OK:
+            raise_status(&err, self.log_path)
+        if size > INT32_MAX - position:
+            raise ValueError(f"{self.log_path}: {position} + {size} bytes are more than a segment can have")
+        self._indexes()
+        self._load_max_timestamp()
+        if self._cut_pending:
+            self._file.truncate(position)
+            self._cut_pending = False
+        # All that can fail comes before the data: the pages behind the entries, and the write itself.
+        entries = min(table.count, size // (self._indexer.interval_bytes + 1) + 1)
+        self._offset_index.reserve(entries)
+        self._time_index.reserve(entries)
+        try:
+            self._file.append(table.data, size, position, &cut)
+        except OSError:
+            self._cut_pending = not cut
+            raise
+        if position == 0:
+            self._first_timestamp = table.rows[0].max_timestamp
+            self._first_timestamp_known = True
+        self._lend_slots(self._offset_index, self._time_index)
+        if self._per_append_index:
+            kc_indexer_add_append(&self._indexer, table.rows, table.count, position)
+            if position == 0:
+                self._first_timestamp = self._indexer.max_timestamp
+        else:
+            for i in range(table.count):
+                kc_indexer_add_batch(&self._indexer, table.rows + i, at)
+                at += table.rows[i].size
+        self._size = position + size
+        self._offset_index.count = self._indexer.offset_count
+        self._time_index.count = self._indexer.time_count
+        return position
+
+    def should_roll(
+        self,
+        int64_t append_size,
+        int64_t last_offset,
+        int64_t max_timestamp,
+        int64_t now_ms,
+        *,
+        int64_t segment_bytes,
+        int64_t segment_ms,
+        int64_t jitter_ms=0,
+    ):
+        """Whether an append of that size, last offset and max timestamp needs a new segment (LOG-17..20)."""
+        cdef int64_t waited_ms
+        if self._size > segment_bytes - append_size:
+            return True
+        if last_offset - self.base_offset > INT32_MAX or last_offset < self.base_offset:
+            return True
+        self._indexes()
+        if self._offset_index.count >= self._offset_index.limit or self._time_index.count >= self._time_index.limit - 1:
+            return True
+        if self._size == 0:
+            return False
+        first = self.first_batch_timestamp
+        waited_ms = max_timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
+        return waited_ms > segment_ms - jitter_ms
+
+    cdef int64_t _end(self) except -1:
+        """How far the mapping may be read now.  Of a file that is not ours somebody else may cut a part."""
+        if self.writable:
+            return self._size
+        return min(self._size, self._open_file().length())
+
+    cdef int _enter(self, int64_t *end) noexcept:
+        """A reader goes into the mapping without the GIL, no further than *end, which may be lowered.  Returns the
+        counter to take back.  From here to the release of the GIL nothing else may run."""
+        end[0] = min(end[0], self._size)
+        self._readers[self._generation] += 1
+        return self._generation
+
+    cdef int _search(self, int64_t offset, int64_t starting_position, kc_batch_place *found) except -1:
+        """The first batch whose last offset is >= offset: 1 and *found, or 0."""
+        cdef kc_error err
+        cdef int status
+        cdef int slot
+        cdef int64_t end
+        cdef int64_t position
+        cdef Mapping mapping
+        if self._offset_index is None:
+            self._indexes()
+        position = self._offset_index.floor_position(offset)
+        if position > self._size:
+            raise CorruptIndex(f"{self._offset_index.path}: position {position} is behind the log's end, {self._size}")
+        position = max(position, starting_position)
+        end = self._end()
+        if position >= end:
+            return 0
+        mapping = self._open_file().map(end)
+        end = min(end, self._size)
+        if self.writable and end - position <= WARM_BYTES:
+            status = kc_segment_search_for(mapping.data, end, position, offset, found, &err)
+        else:
+            slot = self._enter(&end)
+            with nogil:
+                status = kc_segment_search_for(mapping.data, end, position, offset, found, &err)
+            self._readers[slot] -= 1
+        if status < 0:
+            raise_status(&err, self.log_path)
+        return status
+
+    def translate_offset(self, int64_t offset, int64_t starting_position=0):
+        """OffsetPosition of the first batch whose last offset is at or above offset (its last offset, position,
+        size in bytes); None when there is none.
+
+        The index names a batch at or before it, the headers from there on are walked.  Raises CorruptMessage
+        (file and position) for a header that cannot be right, CorruptIndex.  Source: SEG-10.
+        """
+        cdef kc_batch_place found
+        if self._search(offset, starting_position, &found) == 0:
+            return None
+        return _tuple_of(_OffsetPosition, found.last_offset, found.position, found.size)
+
+    def read(
+        self,
+        int64_t start_offset,
+        int64_t max_size,
+        int64_t max_position=INT64_MAX,
+        bint min_one_message=False,
+    ):
+        """SegmentRead of at most max_size bytes from the batch that holds start_offset, ending before max_position.
+
+        None when the segment ends before start_offset.  The slice may be empty, may start with records below
+        start_offset, and may end inside a batch.  min_one_message lets it be as large as the first batch at least.
+        first_entry_incomplete tells that it is smaller than that.  ValueError for max_size < 0.  Source: SEG-07..09.
+        """
+        cdef kc_batch_place found
+        cdef int64_t size
+        if max_size < 0:
+            raise ValueError(f"{self.log_path}: max_size {max_size} is negative")
+        if self._search(start_offset, 0, &found) == 0:
+            return None
+        if min_one_message and max_size < found.size:
+            max_size = found.size
+        size = min(max_size, max(0, min(max_position, self._size) - found.position))
+        return _tuple_of(
+            _SegmentRead,
+            found.position,
+            make_file_records(self._open_file(), found.position, size),
+            max_size < found.size,
+        )
+
+    def slice(self, int64_t position, int64_t size):
+        """FileRecords of [position, position + size), as far as the file goes.  ValueError."""
+        if not 0 <= position <= self._size or size < 0:
+            raise ValueError(f"{self.log_path}: no {size} bytes at position {position} of {self._size}")
+        return make_file_records(self._open_file(), position, min(size, self._size - position))
+
+    def find_offset_by_timestamp(self, int64_t timestamp, starting_offset=None):
+        """(timestamp, offset, leader epoch) of the first record with a timestamp at or above this one and an offset
+        of at least starting_offset; None if there is none.
+
+        Time index, offset index, batch headers, then the records of one batch, decompressed if need be.  Raises
+        CorruptMessage.  Source: LogSegment.findOffsetByTimestamp.
+        """
+        cdef int64_t first = self.base_offset if starting_offset is None else starting_offset
+        cdef kc_batch_place found
+        cdef kc_error err
+        cdef int status
+        cdef int slot
+        cdef int64_t end
+        cdef int64_t position
+        cdef Mapping mapping
+        self._indexes()
+        position = self._offset_index.floor_position(max(self._time_index.floor_offset(timestamp), first))
+        while True:
+            end = self._end()
+            if position >= end:
+                return None
+            mapping = self._open_file().map(end)
+            slot = self._enter(&end)
+            with nogil:
+                status = kc_segment_search_for_timestamp(
+                    mapping.data, end, position, timestamp, first, &found, &err
+                )
+            self._readers[slot] -= 1
+            if status < 0:
+                raise_status(&err, self.log_path)
+            if status == 0:
+                return None
+            record = self._first_record(found.position, found.size, timestamp, first)
+            if record is not None:
+                return record
+            position = found.position + found.size
+
+    def _first_record(self, int64_t position, int64_t size, int64_t timestamp, int64_t first):
+        for batch in self.slice(position, size).memory_records(check_crc=False).batches:
+            for record in batch.records():
+                if record.timestamp >= timestamp and record.offset >= first:
+                    return record.timestamp, record.offset, batch.leader_epoch
+        return None
+
+    def find_offset_of_max_timestamp(self):
+        """(timestamp, offset, leader epoch) of the first record that has the greatest timestamp; None if no record
+        has one.  Source: KIP-734."""
+        cdef kc_batch_place found
+        self._load_max_timestamp()
+        if self._indexer.max_timestamp < 0:
+            return None
+        if self._search(self._indexer.offset_of_max_timestamp, 0, &found) == 0:
+            return None
+        return self._first_record(found.position, found.size, self._indexer.max_timestamp, self.base_offset)
+
+    def read_next_offset(self):
+        """The offset behind the last batch; base_offset when there is none.  Walks the headers behind the last index
+        entry; a partial batch at the end is not counted.  Raises CorruptMessage.  Source: SEG-14."""
+        cdef int64_t max_timestamp = -1
+        cdef int64_t last_offset = -1
+        self._indexes()
+        return self._walk_to_end(
+            self._offset_index.floor_position(self._offset_index.get_last_offset()), &max_timestamp, &last_offset
+        ) + 1
+
+    cdef int64_t _walk_to_end(self, int64_t position, int64_t *max_timestamp, int64_t *last_offset) except? -2:
+        """Last offset of the last batch, base_offset - 1 without one; raises max_timestamp and its last_offset."""
+        cdef int64_t end_offset = self.base_offset - 1
+        cdef int64_t end = self._end()
+        cdef kc_status status
+        cdef kc_error err
+        cdef int slot
+        cdef Mapping mapping
+        if position >= end:
+            return end_offset
+        mapping = self._open_file().map(end)
+        slot = self._enter(&end)
+        with nogil:
+            status = kc_segment_walk_to_end(
+                mapping.data, end, position, max_timestamp, last_offset, &end_offset, &err
+            )
+        self._readers[slot] -= 1
+        if status != KC_OK:
+            raise_status(&err, self.log_path)
+        return end_offset
+
+    cdef int _scan(self, kc_segment_scan *scan, object on_batches, kc_error *err) except -1:
+        """Run scan to the end of the file or the first batch that is not valid (err->status)."""
+        cdef int64_t end
+        cdef int64_t stop
+        cdef int64_t n
+        cdef int slot
+        cdef BatchTable table = None
+        cdef Mapping mapping
+        cdef kc_batch *rows = NULL
+        err.status = KC_OK
+        while err.status == KC_OK:
+            end = self._end()
+            if scan.position >= end:
+                break
+            mapping = self._open_file().map(end)
+            if on_batches is not None and table is None:
+                table = BatchTable.__new__(BatchTable)
+                table.source = self.log_path
+                table.reserve(SCAN_ROWS)
+                rows = table.rows
+            slot = self._enter(&end)
+            stop = min(end, scan.position + SCAN_BYTES)
+            with nogil:
+                populate(mapping, scan.position, stop - scan.position)
+                n = kc_segment_scan_step(scan, mapping.data, end, stop, rows, SCAN_ROWS, err)
+            self._readers[slot] -= 1
+            if n:
+                table.count = n
+                on_batches(table)
+                table = None
+        return 0
+
+    cdef int _rebuild(self, OffsetIndex offset_index, TimeIndex time_index, int flags, object on_batches,
+                      kc_segment_scan *scan, kc_error *err) except -1:
+        """Scan from the start and fill these two empty indexes in memory, the final time entry included."""
+        memset(scan, 0, sizeof(kc_segment_scan))
+        scan.base_offset = self.base_offset
+        scan.flags = flags
+        scan.last_offset = -1
+        scan.leader_epoch = -2
+        scan.indexer = &self._indexer
+        self._max_timestamp_known = False
+        self._indexer.bytes_since_last_entry = 0
+        self._indexer.max_timestamp = -1
+        self._indexer.offset_of_max_timestamp = self.base_offset
+        self._lend_slots(offset_index, time_index)
+        self._scan(scan, on_batches, err)
+        kc_indexer_add_final_time(&self._indexer, time_index.limit)
+        offset_index.count = self._indexer.offset_count
+        time_index.count = self._indexer.time_count
+        self._max_timestamp_known = True
+        return 0
+
+    def scan(self, on_batches, *, int64_t start_position=0, bint check_crc=True, bint only_noteworthy=False):
+        """Walk the batches from start_position on and hand them to on_batches(BatchTable), some thousand at a time;
+        changes nothing.
+
+        The tables hold headers only; slice(batch.position, batch.size) has the bytes.  only_noteworthy: just the
+        batches that change the leader epoch, have a producer id, or are control batches.  Returns a RecoveryResult:
+        valid_bytes is where the first batch begins that is not valid, truncated_bytes what lies behind it.  GIL
+        released.  Raises OSError.
+        """
+        cdef kc_segment_scan scan
+        cdef kc_error err
+        memset(&scan, 0, sizeof(scan))
+        scan.base_offset = self.base_offset
+        scan.flags = (KC_SCAN_CHECK_CRC if check_crc else 0) | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0)
+        scan.position = start_position
+        scan.last_offset = -1
+        scan.leader_epoch = -2
+        self._scan(&scan, on_batches, &err)
+        return self._result(scan.position, scan.last_offset, None if err.status == KC_OK else _describe(&err))
+
+    def _result(self, int64_t valid_bytes, int64_t last_offset, reason):
+        return RecoveryResult(
+            valid_bytes,
+            self._size - valid_bytes,
+            reason,
+            self.base_offset - 1 if last_offset < 0 else last_offset,
+        )
+
+    def recover(self, on_batches=None, *, bint only_noteworthy=False):
+        """Check every batch (CRC, offsets), rebuild both indexes in the same pass, cut the file at the first batch
+        that is not valid and the indexes to their entries.
+
+        on_batches and only_noteworthy as for scan().  Returns a RecoveryResult: how many bytes were cut off and why.
+        GIL released.  Raises ReadOnlyLog, OSError.  Source: SEG-11.
+        """
+        cdef OffsetIndex offset_index
+        cdef TimeIndex time_index
+        cdef kc_segment_scan scan
+        cdef kc_error err
+        cdef int64_t size = self._size
+        self._check_writable()
+        self._indexes()
+        self._index_missing = False
+        offset_index, time_index = self._empty_indexes_in_memory()
+        # No more entries than the files may hold; the time index gives its last slot to the final entry.
+        offset_index.limit = min(offset_index.limit, self._offset_index.limit)
+        time_index.limit = min(time_index.limit, self._time_index.limit)
+        self._rebuild(
+            offset_index, time_index, KC_SCAN_CHECK_CRC | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0), on_batches,
+            &scan, &err,
+        )
+        if scan.position < size:
+            self._cut(scan.position)
+        self._offset_index.replace(offset_index.slots, offset_index.count)
+        self._time_index.replace(time_index.slots, time_index.count)
+        if scan.position == 0:
+            self._first_timestamp_known = False
+        return RecoveryResult(
+            scan.position,
+            size - scan.position,
+            None if err.status == KC_OK else _describe(&err),
+            self.base_offset - 1 if scan.last_offset < 0 else scan.last_offset,
+        )
+
+    cdef int _cut(self, int64_t size) except -1:
+        """Cut the file.  On OSError nothing has changed."""
+        cdef int64_t old_size = self._size
+        # Who enters from now on stays within the new end; those inside must be out first: they would die of SIGBUS.
+        # Counted apart, so that new readers cannot make this wait for ever.
+        self._size = size
+        cdef int old = self._generation
+        self._generation = 1 - old
+        while self._readers[old]:
+            with nogil:
+                usleep(20)
+        try:
+            self._file.truncate(size)
+        except BaseException:
+            self._size = old_size
+            raise
+        self._cut_pending = False
+        return 0
+
+    def truncate_to(self, int64_t offset, *, now_ms=None):
+        """Remove every batch that ends at or above offset, so also one that spans it; returns the bytes removed.
+
+        Index entries go before the data, both indexes get their full size back, and the byte counter of the index
+        interval restarts.  An emptied segment counts its age from now_ms.  Raises CorruptMessage, ReadOnlyLog,
+        OSError.  Source: TRUNC-08.
+        """
+        cdef kc_batch_place found
+        cdef int64_t before = self._size
+        cdef int64_t timestamp, last_offset
+        self._check_writable()
+        self._indexes()
+        cdef bint beyond = self._search(offset, 0, &found)
+        self._offset_index.truncate_to(offset)
+        self._time_index.truncate_to(offset)
+        self._indexer.bytes_since_last_entry = 0
+        if beyond:
+            self._cut(found.position)
+        # The maximum may have gone with the tail.  The last time entry knows it up to its offset; walk from there.
+        self._time_index.get_last(&timestamp, &last_offset)
+        self._walk_to_end(self._offset_index.floor_position(last_offset), &timestamp, &last_offset)
+        self._indexer.max_timestamp = timestamp
+        self._indexer.offset_of_max_timestamp = last_offset
+        self._max_timestamp_known = True
+        if self._size == 0:
+            self.created_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+            self._first_timestamp_known = False
+        self._offset_index.resize(self._max_index_size)
+        self._time_index.resize(self._max_index_size)
+        return before - self._size
+
+    def sanity_check(self):
+        """Raise CorruptIndex if an index cannot be right, FileNotFoundError if one is missing; recover() helps.
+
+        Looks at a few entries of each, not at the log.  Source: IDX-12.
+        """
+        options = {"max_index_size": self._max_index_size, "writable": False}
+        if self.writable and not self._index_missing:
+            self._indexes()
+            self._check_indexes(self._offset_index, self._time_index)
+        else:
+            offset_index = OffsetIndex(self._index_path("index"), self.base_offset, **options)
+            time_index = TimeIndex(self._index_path("timeindex"), self.base_offset, **options)
+            self._check_indexes(offset_index, time_index)
+            if self._index_missing:
+                # Made since by an append or a search: there, but without entries for what was there before.
+                raise FileNotFoundError(2, "the index was missing when the segment was opened", offset_index.path)
+
+    cdef int _add_final_time(self) except -1:
+        self._load_max_timestamp()
+        if self._indexer.max_timestamp >= 0 and self._time_index.count < self._time_index.limit:
+            self._time_index.reserve(1)
+            self._lend_slots(self._offset_index, self._time_index)
+            kc_indexer_add_final_time(&self._indexer, self._time_index.limit)
+            self._time_index.count = self._indexer.time_count
+        return 0
+
+    def on_become_inactive(self):
+        """The time index gets its final entry, both indexes are cut to their entries (SEG-12).  OSError."""
+        self._check_writable()
+        self._add_final_time()
+        self._offset_index.trim_to_valid_size()
+        self._time_index.trim_to_valid_size()
+
+    def flush(self):
+        """fsync the log, then both indexes; GIL released (SEG-13).  OSError: what was flushed is unknown then."""
+        self._check_writable()
+        cdef File file = self._file
+        file.sync()
+        if self._offset_index is not None:
+            self._offset_index.flush()
+            self._time_index.flush()
+
+    def has_overflow(self):
+        """Whether the last offset does not fit in 31 bits from base_offset; a writer older than KAFKA-6264 did that."""
+        return self.read_next_offset() - 1 - self.base_offset > INT32_MAX
+
+    def change_file_suffixes(self, str old, str new):
+        """Rename the segment's files, .txnindex included, from one suffix to another ("" for none).  ValueError if
+        they have another one, OSError."""
+        self._check_writable()
+        if self._suffix != old:
+            raise ValueError(f"{self.log_path} does not have the suffix {old!r}")
+        os.rename(self.log_path, f"{self._stem}.log{new}")
+        self._suffix = new
+        self.log_path = f"{self._stem}.log{new}"
+        self._file.path = self.log_path
+        if self._offset_index is not None:
+            self._offset_index.rename(self._index_path("index"))
+            self._time_index.rename(self._index_path("timeindex"))
+            others = ["txnindex"]
+        else:
+            others = ["index", "timeindex", "txnindex"]
+        for extension in others:
+            try:
+                os.rename(f"{self._stem}.{extension}{old}", f"{self._stem}.{extension}{new}")
+            except FileNotFoundError:
+                pass
+
+    def delete(self):
+        """Close and remove the segment's files, .txnindex included; missing ones are fine.  Slices that were read
+        stay readable.  OSError."""
+        self._check_writable()
+        self.close(trim=False)
+        for extension in ("log", "index", "timeindex", "txnindex"):
+            try:
+                os.unlink(self._index_path(extension))
+            except FileNotFoundError:
+                pass
+
+    def close(self, *, bint trim=True):
+        """Final time entry, trimmed indexes (unless trim=False: as a crash leaves them), memory released; later
+        calls raise LogClosed.  Slices that were read stay readable.  OSError, closed all the same."""
+        if self._file is None:
+            return
+        try:
+            if trim and self.writable:
+                if self._cut_pending:
+                    self._cut(self._size)
+                if not self._index_missing:
+                    self._indexes()
+                    self._add_final_time()
+        finally:
+            self._file = None
+            try:
+                if self._offset_index is not None:
+                    self._offset_index.close(trim=trim)
+            finally:
+                if self._time_index is not None:
+                    self._time_index.close(trim=trim)
+                self._offset_index = self._time_index = None
+
+    def __repr__(self):
+        return f"LogSegment({self.log_path!r}, {self._size} bytes)"

@@ -1,0 +1,848 @@
+import errno
+import os
+import random
+import shutil
+import struct
+import threading
+
+import pytest
+
+from kcore.common import file
+from kcore.errors import (
+    CorruptIndex,
+    CorruptMessage,
+    LogClosed,
+    LogSegmentOffsetOverflow,
+    ReadOnlyLog,
+)
+from kcore.log.log_segment import LogSegment
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests import golden_data
+from tests.reference import record_batch as model
+
+
+@pytest.fixture(autouse=True)
+def no_faults_left():
+    yield
+    file.clear_faults()
+
+
+def batch(base_offset, count=1, *, size=100, timestamp=1_000, epoch=0, **options):
+    """count records of `size` bytes; record i has timestamp + i."""
+    builder = RecordBatchBuilder(base_offset=base_offset, leader_epoch=epoch, **options)
+    for i in range(count):
+        builder.append(bytes([base_offset % 251]) * size, timestamp=timestamp + i)
+    return bytes(builder.build())
+
+
+def records(*batches):
+    return MemoryRecords(b"".join(batches))
+
+
+def filled(directory, batches, base_offset=0, **options):
+    """A segment with one append per batch."""
+    segment = LogSegment(str(directory), base_offset, **options)
+    for one in batches:
+        segment.append(records(one))
+    return segment
+
+
+def random_batches(rng, count, base_offset=0):
+    """Batches as a log may hold them: gaps between offsets, timestamps up and down, sizes from 80 bytes to 6 KiB."""
+    batches = []
+    offset = base_offset
+    for _ in range(count):
+        offset += rng.choice([0, 0, 0, 1, 5])
+        n = rng.randint(1, 6)
+        batches.append(batch(offset, n, size=rng.choice([1, 50, 1000]), timestamp=rng.randint(0, 5_000)))
+        offset += n
+    return batches
+
+
+class Model:
+    """A segment as a list: (position, size, batch) of each batch, and the rule for index entries, batch by batch."""
+
+    def __init__(self, batches, base_offset=0, interval=4096):
+        self.base_offset = base_offset
+        self.rows = []
+        position = 0
+        for one in batches:
+            self.rows.append((position, len(one), model.decode_batch(one)))
+            position += len(one)
+        self.size = position
+        self.index, self.time_index = [], []
+        since, self.max_timestamp, self.offset_of_max = 0, -1, base_offset
+        for position, size, one in self.rows:
+            last = one.base_offset + one.last_offset_delta
+            if one.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.offset_of_max = one.max_timestamp, last
+            if since > interval:
+                self.index.append((last, position))
+                self.note_time()
+                since = 0
+            since += size
+
+    def note_time(self):
+        if self.max_timestamp > (self.time_index[-1][0] if self.time_index else -1):
+            self.time_index.append((self.max_timestamp, self.offset_of_max))
+
+    def translate(self, offset):
+        for position, size, one in self.rows:
+            if one.base_offset + one.last_offset_delta >= offset:
+                return (one.base_offset + one.last_offset_delta, position, size)
+        return None
+
+    def by_timestamp(self, timestamp, starting_offset):
+        for _, _, one in self.rows:
+            for record in one.records:
+                if record.timestamp >= timestamp and record.offset >= starting_offset:
+                    return (record.timestamp, record.offset, one.leader_epoch)
+        return None
+
+
+def entries(index):
+    return [index.entry(n) for n in range(len(index))]
+
+
+def file_bytes(segment, extension="log"):
+    with open(segment.log_path.replace(".log", f".{extension}"), "rb") as opened:
+        return opened.read()
+
+
+def files_of(directory):
+    return sorted(os.listdir(directory))
+
+
+# --- golden ---------------------------------------------------------------------------------------------------------
+
+
+def golden_segment(partition, name, **options):
+    return LogSegment(str(golden_data.partition_dir(partition)), int(name[:20]), writable=False, **options)
+
+
+@pytest.mark.parametrize("partition,name", golden_data.files(".log"))
+def test_SEG_10_every_batch_of_a_segment_that_kafka_wrote_is_found_by_each_of_its_offsets(partition, name):
+    expected = golden_data.expected_file(partition, name)
+    segment = golden_segment(partition, name)
+    assert segment.size == expected["size"]
+    positions = [b["position"] for b in expected["batches"]] + [expected["size"]]
+    for one, end in zip(expected["batches"], positions[1:], strict=True):
+        found = (one["lastOffset"], one["position"], end - one["position"])
+        for offset in range(one["baseOffset"], one["lastOffset"] + 1):
+            assert segment.translate_offset(offset) == found
+    next_offset = expected["batches"][-1]["lastOffset"] + 1 if expected["batches"] else int(name[:20])
+    assert segment.translate_offset(next_offset) is None
+    assert segment.read_next_offset() == next_offset
+
+
+@pytest.mark.parametrize("partition,name", golden_data.files(".log"))
+def test_IDX_17_indexes_that_kafka_wrote_agree_with_the_log_and_so_do_rebuilt_ones(partition, name, tmp_path):
+    shutil.copy(golden_data.partition_dir(partition) / name, tmp_path)
+    os.chmod(tmp_path / name, 0o644)
+    rebuilt = LogSegment(str(tmp_path), int(name[:20]), index_interval_bytes=128)
+    rebuilt.recover()
+    for segment in (golden_segment(partition, name), rebuilt):
+        for offset, position in entries(segment.offset_index):
+            assert segment.translate_offset(offset, position)[:2] == (offset, position)
+            assert segment.translate_offset(offset)[1] == position
+
+
+@pytest.mark.parametrize("partition,name", golden_data.files(".log"))
+def test_SEG_11_a_scan_finds_nothing_wrong_in_a_segment_that_kafka_wrote_and_changes_nothing(partition, name):
+    expected = golden_data.expected_file(partition, name)
+    segment = golden_segment(partition, name)
+    found = []
+    result = segment.scan(lambda table: found.extend((b.base_offset, b.last_offset, b.position) for b in table))
+    assert found == [(b["baseOffset"], b["lastOffset"], b["position"]) for b in expected["batches"]]
+    assert result[:3] == (expected["size"], 0, None)
+
+
+# --- append ---------------------------------------------------------------------------------------------------------
+
+
+def test_SEG_01_a_segment_is_files_named_by_the_base_offset_in_20_digits(tmp_path):
+    segment = LogSegment(str(tmp_path), 42)
+    assert files_of(tmp_path) == [f"{42:020d}.{extension}" for extension in ("index", "log", "timeindex")]
+    assert segment.log_path == str(tmp_path / f"{42:020d}.log")
+
+
+def test_SEG_02_append_writes_the_bytes_as_given_at_the_end_and_returns_where_they_begin(tmp_path):
+    segment = LogSegment(str(tmp_path), 0)
+    first, second = batch(0, 3), batch(3, 2) + batch(5, 1)
+    assert segment.append(MemoryRecords(first)) == 0
+    assert segment.append(MemoryRecords(bytearray(second))) == len(first)
+    assert segment.append(MemoryRecords(b"")) == len(first + second)
+    assert file_bytes(segment) == first + second
+    assert segment.size == len(first + second)
+
+
+def test_SEG_02_one_append_is_one_pwrite_however_many_batches_it_has(tmp_path):
+    segment = LogSegment(str(tmp_path), 0)
+    segment.append(records(batch(0)))
+    segment.append(records(*(batch(n, size=5000) for n in range(1, 9))))  # backs the indexes' first pages
+    file.count_calls()
+    segment.append(records(*(batch(n, size=1000) for n in range(9, 73))))
+    assert file.calls("pwrite") == 1
+    segment.append(records(batch(73)))
+    assert file.calls("pwrite") == 2
+
+
+def test_a_partial_batch_at_the_end_of_the_records_is_not_written(tmp_path):
+    segment = LogSegment(str(tmp_path), 0)
+    segment.append(MemoryRecords(batch(0) + batch(1)[:-1]))
+    assert file_bytes(segment) == batch(0)
+
+
+def test_SEG_03_the_first_batch_gives_the_timestamp_that_time_rolling_counts_from(tmp_path):
+    segment = LogSegment(str(tmp_path), 0)
+    assert segment.first_batch_timestamp is None
+    segment.append(records(batch(0, 3, timestamp=500), batch(3, 1, timestamp=900)))
+    segment.append(records(batch(4, 1, timestamp=2000)))
+    assert segment.first_batch_timestamp == 502
+    segment.close()
+    assert LogSegment(str(tmp_path), 0).first_batch_timestamp == 502
+
+
+@pytest.mark.parametrize("offset", [99, 100 + 2**31, 2**40])
+def test_SEG_04_an_offset_that_the_indexes_cannot_express_is_refused_before_anything_is_written(tmp_path, offset):
+    segment = filled(tmp_path, [batch(100)], base_offset=100)
+    with pytest.raises(LogSegmentOffsetOverflow):
+        segment.append(records(batch(101), batch(offset)))
+    assert file_bytes(segment) == batch(100)
+    assert segment.append(records(batch(100 + 2**31 - 1))) == len(batch(100))
+
+
+def test_SEG_05_the_greatest_timestamp_and_the_last_offset_of_its_batch_are_known(tmp_path):
+    segment = LogSegment(str(tmp_path), 7)
+    assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == (-1, 7)
+    segment.append(records(batch(7, 2, timestamp=100), batch(9, 3, timestamp=300), batch(12, 1, timestamp=302)))
+    assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == (302, 11)
+    segment.append(records(batch(13, 1, timestamp=5)))
+    assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == (302, 11)
+    segment.close()
+    reopened = LogSegment(str(tmp_path), 7)
+    assert (reopened.max_timestamp_so_far, reopened.offset_of_max_timestamp) == (302, 11)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_SEG_06_each_batch_after_more_than_the_interval_gets_an_entry_however_appends_are_cut(tmp_path, seed):
+    rng = random.Random(seed)
+    batches = random_batches(rng, 120)
+    expected = Model(batches, interval=2000)
+    segment = LogSegment(str(tmp_path), 0, index_interval_bytes=2000)
+    rest = list(batches)
+    while rest:
+        n = rng.randint(1, 7)
+        segment.append(records(*rest[:n]))
+        rest = rest[n:]
+    assert entries(segment.offset_index) == expected.index, f"seed={seed}"
+    assert entries(segment.time_index) == expected.time_index, f"seed={seed}"
+
+
+def test_SEG_06_the_older_rule_gives_one_entry_per_append_with_its_last_offset_and_first_position(tmp_path):
+    segment = LogSegment(str(tmp_path), 0, index_interval_bytes=300, per_append_index=True)
+    size = len(batch(0))
+    segment.append(records(*(batch(n, timestamp=n) for n in range(4))))  # the first append never gets one
+    assert entries(segment.offset_index) == []
+    segment.append(records(*(batch(n, timestamp=n) for n in range(4, 8))))
+    segment.append(records(batch(8, timestamp=8)))
+    assert entries(segment.offset_index) == [(7, 4 * size), (8, 8 * size)]
+    assert entries(segment.time_index) == [(7, 7), (8, 8)]
+    assert segment.first_batch_timestamp == 3
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("after_bytes", [0, 1, 100])
+def test_LOG_29_a_failed_append_raises_and_leaves_file_and_memory_as_they_were(tmp_path, code, after_bytes):
+    segment = filled(tmp_path, [batch(0)], index_interval_bytes=0)
+    segment.append(records(batch(1)))
+    before = (segment.size, entries(segment.offset_index), entries(segment.time_index), segment.max_timestamp_so_far)
+    file.fail_next("pwrite", code, after_bytes=after_bytes)
+    with pytest.raises(OSError) as raised:
+        segment.append(records(batch(2, timestamp=9999), batch(3)))
+    assert (raised.value.errno, raised.value.filename) == (code, segment.log_path)
+    after = (segment.size, entries(segment.offset_index), entries(segment.time_index), segment.max_timestamp_so_far)
+    assert after == before
+    assert file_bytes(segment) == batch(0) + batch(1)
+    segment.append(records(batch(2)))  # space is back
+    assert file_bytes(segment) == batch(0) + batch(1) + batch(2)
+
+
+def test_a_short_write_is_finished(tmp_path):
+    segment = LogSegment(str(tmp_path), 0)
+    segment.append(records(batch(0)))
+    file.fail_next("pwrite", 0, after_bytes=70)
+    segment.append(records(batch(1)))
+    assert file.calls("pwrite") == 2
+    assert file_bytes(segment) == batch(0) + batch(1)
+
+
+def test_bytes_that_could_not_be_cut_off_after_a_failed_append_are_gone_before_the_next_one(tmp_path):
+    segment = filled(tmp_path, [batch(0)])
+    file.fail_next("pwrite", errno.EIO, after_bytes=150)
+    file.fail_next("ftruncate", errno.EIO)
+    with pytest.raises(OSError):
+        segment.append(records(batch(1, 5)))
+    assert os.path.getsize(segment.log_path) > segment.size == len(batch(0))
+    assert segment.translate_offset(1) is None
+    file.clear_faults()
+    segment.append(records(batch(1, size=1)))
+    assert file_bytes(segment) == batch(0) + batch(1, size=1)
+
+
+def test_no_page_of_an_index_is_touched_that_has_no_block_on_a_full_disk(tmp_path):
+    segment = filled(tmp_path, [batch(0)], index_interval_bytes=0)
+    file.fail_next("pwrite", errno.ENOSPC)
+    with pytest.raises(OSError, match="index"):
+        segment.append(records(batch(1)))
+    assert file_bytes(segment) == batch(0)
+    assert len(segment.offset_index) == 0
+    segment.append(records(batch(1)))
+    assert len(segment.offset_index) == 1
+
+
+def test_an_index_that_is_full_stays_sparse_and_the_append_succeeds(tmp_path):
+    segment = LogSegment(str(tmp_path), 0, index_interval_bytes=0, max_index_size=24)
+    segment.append(records(*(batch(n, timestamp=n) for n in range(10))))
+    assert entries(segment.offset_index) == [(n, n * len(batch(0))) for n in (1, 2, 3)]
+    assert entries(segment.time_index) == [(1, 1)]
+    assert segment.translate_offset(9).position == 9 * len(batch(0))
+    segment.on_become_inactive()
+    assert entries(segment.time_index) == [(1, 1), (9, 9)]
+
+
+def test_a_segment_of_2_GiB_takes_no_more(tmp_path):
+    segment = filled(tmp_path, [batch(0)])
+    segment.close()
+    os.truncate(segment.log_path, 2**31 - 100)
+    segment = LogSegment(str(tmp_path), 0)
+    with pytest.raises(ValueError, match="segment"):
+        segment.append(records(batch(1)))
+    assert segment.size == 2**31 - 100
+
+
+# --- reads ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_SEG_10_translate_offset_agrees_with_a_walk_from_the_start(tmp_path, seed):
+    rng = random.Random(seed)
+    base = rng.choice([0, 77, 2**40])
+    batches = random_batches(rng, 150, base)
+    expected = Model(batches, base)
+    segment = filled(tmp_path, batches, base, index_interval_bytes=rng.choice([0, 500, 4096]))
+    for offset in range(base - 2, base + 900):
+        assert segment.translate_offset(offset) == expected.translate(offset), f"seed={seed} offset={offset}"
+    some = expected.rows[60][0]
+    assert segment.translate_offset(base, some).position == some
+    assert segment.translate_offset(base, expected.size) is None
+
+
+def test_SEG_07_a_negative_size_is_an_error_and_an_offset_beyond_the_end_is_none(tmp_path):
+    segment = filled(tmp_path, [batch(0, 2)])
+    with pytest.raises(ValueError):
+        segment.read(0, -1)
+    assert segment.read(2, 100) is None
+    assert LogSegment(str(tmp_path), 9).read(9, 100) is None
+
+
+def test_SEG_08_09_read_gives_a_slice_bounded_by_size_and_position_and_at_least_one_batch_if_asked(tmp_path):
+    batches = [batch(0, 2), batch(2, 2), batch(4, 2)]
+    a, b, c = (len(one) for one in batches)
+    segment = filled(tmp_path, batches)
+
+    def read(*args, **options):
+        got = segment.read(*args, **options)
+        return got.position, bytes(got.records.read()), got.first_entry_incomplete
+
+    everything = b"".join(batches)
+    assert read(0, 10**9) == (0, everything, False)
+    assert read(3, 10**9) == (a, everything[a:], False)
+    assert read(2, b) == (a, everything[a : a + b], False)
+    assert read(2, b + 1) == (a, everything[a : a + b + 1], False)
+    assert read(2, b - 1) == (a, everything[a : a + b - 1], True)
+    assert read(2, 1, min_one_message=True) == (a, everything[a : a + b], False)
+    assert read(2, 0) == (a, b"", True)
+    assert read(2, 0, min_one_message=True) == (a, everything[a : a + b], False)
+    assert read(0, 10**9, a + b) == (0, everything[: a + b], False)
+    assert read(2, 10**9, a) == (a, b"", False)
+    assert read(4, 10**9, a) == (a + b, b"", False)
+    assert read(4, 10**9, c * 100) == (a + b, everything[a + b :], False)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_find_offset_by_timestamp_agrees_with_a_walk_over_all_records(tmp_path, seed):
+    rng = random.Random(seed)
+    batches = random_batches(rng, 80)
+    expected = Model(batches)
+    segment = filled(tmp_path, batches, index_interval_bytes=700)
+    for timestamp in [-1, 0, expected.max_timestamp, expected.max_timestamp + 1] + rng.choices(range(5100), k=150):
+        start = rng.choice([0, 0, rng.randint(0, 400)])
+        got = segment.find_offset_by_timestamp(timestamp, start)
+        assert got == expected.by_timestamp(timestamp, start), f"seed={seed} timestamp={timestamp} start={start}"
+    assert segment.find_offset_of_max_timestamp() == expected.by_timestamp(expected.max_timestamp, 0)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_find_offset_by_timestamp_looks_into_compressed_batches(tmp_path, codec):
+    segment = filled(tmp_path, [batch(n, 10, timestamp=n, compression=codec, epoch=3) for n in range(0, 50, 10)])
+    assert segment.find_offset_by_timestamp(37) == (37, 37, 3)
+    assert segment.find_offset_of_max_timestamp() == (49, 49, 3)
+
+
+def test_a_segment_without_timestamps_has_no_greatest_one(tmp_path):
+    segment = filled(tmp_path, [batch(0, 1, timestamp=-1)])
+    assert segment.find_offset_of_max_timestamp() is None
+    assert segment.find_offset_by_timestamp(0) is None
+    segment.close()
+    assert file_bytes(segment, "timeindex") == b""
+
+
+def test_SEG_14_the_next_offset_is_that_behind_the_last_whole_batch(tmp_path):
+    segment = LogSegment(str(tmp_path), 5)
+    assert segment.read_next_offset() == 5
+    segment.append(records(batch(5, 3), batch(10, 2)))
+    assert segment.read_next_offset() == 12
+    assert not segment.has_overflow()
+    segment.close()
+    with open(segment.log_path, "ab") as out:
+        out.write(batch(12)[:-1])
+    assert LogSegment(str(tmp_path), 5, writable=False).read_next_offset() == 12
+
+
+def test_offsets_that_an_old_writer_let_overflow_are_noticed(tmp_path):
+    segment = filled(tmp_path, [batch(0)])
+    segment.close()
+    with open(segment.log_path, "ab") as out:
+        out.write(batch(2**31))
+    assert LogSegment(str(tmp_path), 0, writable=False).has_overflow()
+
+
+def test_IDX_15_reads_need_no_lock_while_another_thread_appends(tmp_path):
+    segment = filled(tmp_path, [batch(0, size=1000)], index_interval_bytes=2000)
+    failures = []
+    done = threading.Event()
+
+    def reader(seed):
+        rng = random.Random(seed)
+        while not done.is_set():
+            offset = rng.randrange(known[0])
+            found = segment.translate_offset(offset)
+            if found is None or found.offset != offset:
+                failures.append((seed, offset, found))
+
+    known = [1]
+    threads = [threading.Thread(target=reader, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for n in range(1, 3000):
+        segment.append(records(batch(n, size=1000)))
+        known[0] = n + 1
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+# --- truncation -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_TRUNC_06_08_after_truncation_the_segment_is_as_if_the_later_batches_had_never_come(tmp_path, seed):
+    rng = random.Random(seed)
+    batches = random_batches(rng, 60)
+    target = rng.randint(0, 300)
+    segment = filled(tmp_path, batches, index_interval_bytes=600)
+    before = segment.size
+    removed = segment.truncate_to(target)
+    kept = [one for one in batches if struct.unpack_from(">q", one)[0] + struct.unpack_from(">i", one, 23)[0] < target]
+    expected = Model(kept, interval=600)
+    note = f"seed={seed} target={target}"
+    assert file_bytes(segment) == b"".join(kept), note
+    assert removed == before - segment.size == before - expected.size
+    assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == (
+        expected.max_timestamp,
+        expected.offset_of_max,
+    ), note
+    assert all(offset < target for offset, _ in entries(segment.offset_index))
+    for offset in range(310):
+        assert segment.translate_offset(offset) == expected.translate(offset), note
+    assert os.path.getsize(segment.log_path.replace(".log", ".index")) == 10 * 1024 * 1024
+    segment.append(records(batch(1000)))
+    assert segment.read_next_offset() == 1001
+
+
+def test_TRUNC_08_an_emptied_segment_counts_its_age_anew(tmp_path):
+    segment = filled(tmp_path, [batch(0)], now_ms=100)
+    assert (segment.created_ms, segment.first_batch_timestamp) == (100, 1000)
+    assert segment.truncate_to(5) == 0
+    assert segment.created_ms == 100
+    assert segment.truncate_to(0, now_ms=777) == len(batch(0))
+    assert (segment.created_ms, segment.first_batch_timestamp, segment.max_timestamp_so_far) == (777, None, -1)
+
+
+def test_LOG_29_a_truncation_that_fails_keeps_the_data_readable(tmp_path):
+    segment = filled(tmp_path, [batch(n) for n in range(5)])
+    file.fail_next("ftruncate", errno.EIO)
+    with pytest.raises(OSError, match="ftruncate"):
+        segment.truncate_to(2)
+    assert segment.size == 5 * len(batch(0))
+    assert segment.read(4, 1000).position == 4 * len(batch(0))
+    assert segment.truncate_to(2) == 3 * len(batch(0))
+
+
+def test_TRUNC_09_readers_that_walk_the_file_during_a_truncation_see_the_old_or_the_new_end(tmp_path):
+    size = len(batch(0, size=1000))
+    segment = filled(tmp_path, [batch(n, size=1000) for n in range(400)])
+    failures = []
+    done = threading.Event()
+
+    def reader():
+        while not done.is_set():
+            valid, _, reason, _ = segment.scan(None)
+            if valid % size or reason is not None:
+                failures.append((valid, reason))
+            segment.translate_offset(399)
+            segment.find_offset_by_timestamp(10**9)
+
+    threads = [threading.Thread(target=reader) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(100):
+        segment.truncate_to(20)
+        segment.append(records(*(batch(n, size=1000) for n in range(20, 400))))
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+# --- recovery -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_IDX_18_recovery_rebuilds_a_byte_identical_index(tmp_path, seed):
+    batches = random_batches(random.Random(seed), 150)
+    segment = filled(tmp_path, batches, index_interval_bytes=1000)
+    segment.close()
+    written = file_bytes(segment, "index"), file_bytes(segment, "timeindex")
+    assert written[0]
+    for extension in ("index", "timeindex"):
+        os.unlink(segment.log_path.replace(".log", f".{extension}"))
+    segment = LogSegment(str(tmp_path), 0, index_interval_bytes=1000)
+    with pytest.raises(FileNotFoundError):
+        segment.sanity_check()
+    result = segment.recover()
+    assert result[:3] == (sum(map(len, batches)), 0, None)
+    assert (file_bytes(segment, "index"), file_bytes(segment, "timeindex")) == written, f"seed={seed}"
+    segment.sanity_check()
+
+
+def test_SEG_11_a_flipped_byte_anywhere_stops_recovery_exactly_at_its_batch(tmp_path):
+    batches = [batch(0, 2), batch(2, 3, compression="gzip"), batch(5, 1)]
+    whole = b"".join(batches)
+    starts = [0, len(batches[0]), len(batches[0] + batches[1])]
+    lasts = [-1, 1, 4]
+    path = tmp_path / f"{0:020d}.log"
+    for at in range(len(whole)):
+        for extension in ("index", "timeindex"):
+            (tmp_path / f"{0:020d}.{extension}").unlink(missing_ok=True)
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        n = max(i for i in range(3) if starts[i] <= at)
+        segment = LogSegment(str(tmp_path), 0)
+        result = segment.recover()
+        in_batch = at - starts[n]
+        if in_batch < 8:
+            # The CRC does not cover the base offset.  One that is still in range shows at the next batch, or never.
+            assert result.valid_bytes in [*starts[n:], len(whole)], f"byte {at}"
+            segment.close()
+            continue
+        if 12 <= in_batch < 16:
+            assert result.reason is None, f"byte {at}"  # leader epoch, not covered either
+            segment.close()
+            continue
+        assert (result.valid_bytes, result.truncated_bytes) == (starts[n], len(whole) - starts[n]), f"byte {at}"
+        assert result.last_offset == lasts[n]
+        assert f"position {starts[n]}" in result.reason
+        assert file_bytes(segment) == whole[: starts[n]]
+        segment.close()
+
+
+def test_SEG_11_a_file_cut_at_any_length_keeps_every_whole_batch(tmp_path):
+    batches = [batch(0, 2), batch(2, 1), batch(3, 1)]
+    whole = b"".join(batches)
+    ends = [0, len(batches[0]), len(batches[0] + batches[1]), len(whole)]
+    path = tmp_path / f"{0:020d}.log"
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        segment = LogSegment(str(tmp_path), 0)
+        result = segment.recover()
+        valid = max(end for end in ends if end <= length)
+        assert result[:2] == (valid, length - valid)
+        assert (result.reason is None) == (valid == length)
+        assert file_bytes(segment) == whole[:valid]
+        assert segment.append(records(batch(9))) == valid
+        segment.close()
+
+
+def test_SEG_11_offsets_that_go_back_or_leave_the_segments_range_end_what_is_valid(tmp_path):
+    for n, last in enumerate([batch(1), batch(3, 2), batch(4), batch(2**31 + 50)]):
+        directory = tmp_path / str(n)
+        directory.mkdir()
+        good = batch(3) + batch(4)
+        (directory / f"{3:020d}.log").write_bytes(good + last)
+        result = LogSegment(str(directory), 3).recover()
+        assert result[:2] == (len(good), len(last)), f"case {n}"
+        assert result.last_offset == 4
+
+
+def test_SEG_11_recovery_hands_over_the_batches_and_leaves_out_what_it_cuts(tmp_path):
+    segment = filled(tmp_path, [batch(n, epoch=n // 10) for n in range(30)])
+    segment.close()
+    with open(segment.log_path, "ab") as out:
+        out.write(b"\0" * 500)
+    segment = LogSegment(str(tmp_path), 0)
+    seen = []
+    result = segment.recover(lambda table: seen.extend(b.base_offset for b in table))
+    assert seen == list(range(30))
+    assert (result.truncated_bytes, result.last_offset) == (500, 29)
+    noteworthy = []
+    segment.scan(lambda table: noteworthy.extend(b.base_offset for b in table), only_noteworthy=True)
+    assert noteworthy == [0, 10, 20]
+
+
+def test_a_scan_hands_over_what_producer_state_needs_and_can_start_anywhere(tmp_path):
+    batches = [
+        batch(0),
+        batch(1, producer_id=7, producer_epoch=0, base_sequence=0),
+        batch(2),
+        batch(3, epoch=1),
+        batch(4, epoch=1),
+    ]
+    segment = filled(tmp_path, batches)
+    seen = []
+    segment.scan(lambda table: seen.extend(b.base_offset for b in table), only_noteworthy=True)
+    assert seen == [0, 1, 3]
+    seen.clear()
+    result = segment.scan(
+        lambda table: seen.extend(b.base_offset for b in table), start_position=len(batches[0]), check_crc=False
+    )
+    assert seen == [1, 2, 3, 4]
+    assert result == (segment.size, 0, None, 4)
+
+
+def test_a_scan_of_many_batches_hands_them_over_in_order_and_whole(tmp_path):
+    segment = LogSegment(str(tmp_path), 0)
+    for start in range(0, 20_000, 1000):
+        segment.append(records(*(batch(n, size=1) for n in range(start, start + 1000))))
+    seen = []
+    segment.scan(lambda table: seen.extend(table.to_numpy()["base_offset"].tolist()))
+    assert seen == list(range(20_000))
+
+
+def test_recovery_after_a_crash_replaces_untrimmed_indexes(tmp_path):
+    batches = random_batches(random.Random(1), 100)
+    segment = filled(tmp_path, batches, index_interval_bytes=1000)
+    expected = entries(segment.offset_index)
+    segment.close(trim=False)
+    crashed = LogSegment(str(tmp_path), 0, index_interval_bytes=1000)
+    with pytest.raises(CorruptIndex):
+        crashed.sanity_check()
+    crashed.recover()
+    crashed.sanity_check()
+    assert entries(crashed.offset_index) == expected
+    assert os.path.getsize(crashed.log_path.replace(".log", ".index")) == 8 * len(expected)
+    crashed.append(records(*(batch(n) for n in range(10_000, 10_050))))
+    assert crashed.translate_offset(10_049).offset == 10_049
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_garbage_in_a_log_never_crashes_a_reader(tmp_path, seed):
+    rng = random.Random(seed)
+    whole = bytearray(b"".join(random_batches(rng, 30)))
+    for _ in range(rng.randint(1, 60)):
+        whole[rng.randrange(len(whole))] = rng.randrange(256)
+    (tmp_path / f"{0:020d}.log").write_bytes(whole)
+    (tmp_path / f"{0:020d}.index").write_bytes(rng.randbytes(8 * rng.randint(0, 20)))
+    (tmp_path / f"{0:020d}.timeindex").write_bytes(rng.randbytes(12 * rng.randint(0, 20)))
+    segment = LogSegment(str(tmp_path), 0, writable=False)
+    for call in (
+        *(lambda o=o: segment.translate_offset(o) for o in range(0, 150, 7)),
+        *(lambda t=t: segment.find_offset_by_timestamp(t) for t in range(0, 5000, 500)),
+        segment.read_next_offset,
+        segment.find_offset_of_max_timestamp,
+        segment.has_overflow,
+        lambda: segment.scan(None),
+        segment.sanity_check,
+    ):
+        try:
+            call()
+        except (CorruptMessage, CorruptIndex, FileNotFoundError):
+            pass
+        except Exception as error:
+            # A flipped magic is a format of its own.
+            assert type(error).__name__ in {"UnsupportedForMessageFormat", "InvalidRecord"}, f"seed={seed}: {error!r}"
+
+
+# --- read only ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("missing", [(), ("index",), ("timeindex",), ("index", "timeindex")])
+def test_a_read_only_segment_rebuilds_missing_indexes_in_memory_and_writes_nothing(tmp_path, missing):
+    batches = random_batches(random.Random(5), 100)
+    expected = Model(batches, interval=1000)
+    segment = filled(tmp_path, batches, index_interval_bytes=1000)
+    segment.close()
+    for extension in missing:
+        os.unlink(segment.log_path.replace(".log", f".{extension}"))
+    before = {name: os.stat(tmp_path / name).st_mtime_ns for name in files_of(tmp_path)}
+    segment = LogSegment(str(tmp_path), 0, writable=False, index_interval_bytes=1000)
+    if missing:
+        with pytest.raises(FileNotFoundError):
+            segment.sanity_check()
+    assert entries(segment.offset_index) == expected.index
+    expected.note_time()
+    assert entries(segment.time_index) == expected.time_index
+    assert segment.max_timestamp_so_far == expected.max_timestamp
+    for offset in range(300):
+        assert segment.translate_offset(offset) == expected.translate(offset)
+    segment.close()
+    assert {name: os.stat(tmp_path / name).st_mtime_ns for name in files_of(tmp_path)} == before
+
+
+def test_a_read_only_segment_refuses_every_change(tmp_path):
+    filled(tmp_path, [batch(0)]).close()
+    segment = LogSegment(str(tmp_path), 0, writable=False)
+    for change in (
+        lambda: segment.append(records(batch(1))),
+        lambda: segment.truncate_to(0),
+        segment.recover,
+        segment.on_become_inactive,
+        segment.flush,
+        segment.delete,
+        lambda: segment.change_file_suffixes("", ".deleted"),
+    ):
+        with pytest.raises(ReadOnlyLog):
+            change()
+    with pytest.raises(FileNotFoundError):
+        LogSegment(str(tmp_path), 1, writable=False)
+
+
+def test_a_file_that_another_process_cuts_does_not_kill_a_read_only_reader(tmp_path):
+    batches = [batch(n, size=3000) for n in range(50)]
+    filled(tmp_path, batches).close()
+    segment = LogSegment(str(tmp_path), 0, writable=False)
+    assert segment.translate_offset(49).offset == 49
+    everything = segment.slice(0, segment.size)
+    os.truncate(segment.log_path, 5 * len(batches[0]) + 17)
+    assert segment.translate_offset(49) is None
+    assert segment.translate_offset(3).offset == 3
+    assert segment.scan(None).valid_bytes == 5 * len(batches[0])
+    assert len(everything.read()) == 5 * len(batches[0]) + 17
+
+
+# --- life cycle -----------------------------------------------------------------------------------------------------
+
+
+def test_LOG_17_to_20_a_segment_says_when_the_next_append_needs_another(tmp_path):
+    def should_roll(segment, append_size=10, last_offset=5, max_timestamp=0, now_ms=0, **options):
+        settings = {"segment_bytes": 1000, "segment_ms": 100, "jitter_ms": 0} | options
+        return segment.should_roll(append_size, last_offset, max_timestamp, now_ms, **settings)
+
+    empty = LogSegment(str(tmp_path), 0, now_ms=50)
+    assert not should_roll(empty, append_size=1000, now_ms=10**6)
+    assert should_roll(empty, append_size=1001)
+    assert should_roll(empty, last_offset=2**31)
+    assert not should_roll(empty, last_offset=2**31 - 1)
+    empty.append(records(batch(0, timestamp=500)))
+    room = 1000 - empty.size
+    assert not should_roll(empty, append_size=room, max_timestamp=600)
+    assert should_roll(empty, append_size=room + 1, max_timestamp=600)
+    assert should_roll(empty, max_timestamp=601)
+    assert should_roll(empty, max_timestamp=591, jitter_ms=10)
+    timeless = filled(tmp_path, [batch(7, timestamp=-1)], base_offset=7, now_ms=50)
+    assert not should_roll(timeless, last_offset=9, max_timestamp=-1, now_ms=150)
+    assert should_roll(timeless, last_offset=9, max_timestamp=-1, now_ms=151)
+    full = filled(tmp_path, [batch(20 + n, size=1) for n in range(4)], 20, index_interval_bytes=0, max_index_size=24)
+    assert should_roll(full, last_offset=30, segment_bytes=10**6, max_timestamp=1000)
+
+
+def test_SEG_12_becoming_inactive_completes_the_time_index_and_trims_both(tmp_path):
+    segment = filled(tmp_path, [batch(0, 3, timestamp=10), batch(3, timestamp=5)])
+    segment.on_become_inactive()
+    assert file_bytes(segment, "timeindex") == struct.pack(">qi", 12, 2)
+    assert file_bytes(segment, "index") == b""
+    segment.close()
+    assert file_bytes(segment, "timeindex") == struct.pack(">qi", 12, 2)
+
+
+def test_SEG_13_flush_syncs_log_and_indexes(tmp_path):
+    segment = filled(tmp_path, [batch(n) for n in range(3)], index_interval_bytes=0)
+    file.count_calls()
+    segment.flush()
+    assert (file.calls("fsync"), file.calls("msync")) == (1, 2)
+    file.fail_next("fsync", errno.EIO)
+    with pytest.raises(OSError, match="fsync"):
+        segment.flush()
+
+
+def test_suffixes_change_on_all_four_files_and_slices_live_on(tmp_path):
+    segment = filled(tmp_path, [batch(0)], index_interval_bytes=0)
+    (tmp_path / f"{0:020d}.txnindex").write_bytes(b"")
+    taken = segment.slice(0, segment.size)
+    with pytest.raises(ValueError):
+        segment.change_file_suffixes(".cleaned", ".swap")
+    segment.change_file_suffixes("", ".deleted")
+    extensions = ("index", "log", "timeindex", "txnindex")
+    assert files_of(tmp_path) == [f"{0:020d}.{extension}.deleted" for extension in extensions]
+    segment.append(records(batch(1), batch(2)))
+    segment.truncate_to(2)
+    assert os.path.exists(segment.log_path) and segment.log_path.endswith(".log.deleted")
+    segment.close()
+    reopened = LogSegment(str(tmp_path), 0, file_suffix=".deleted")
+    assert entries(reopened.offset_index) == [(1, len(batch(0)))]
+    reopened.delete()
+    assert files_of(tmp_path) == []
+    assert bytes(taken.read()) == batch(0)
+
+
+def test_a_closed_segment_says_so_and_its_slices_live_on(tmp_path):
+    segment = filled(tmp_path, [batch(0)])
+    taken = segment.read(0, 1000).records
+    segment.close()
+    segment.close()
+    for call in (
+        lambda: segment.append(records(batch(1))),
+        lambda: segment.translate_offset(0),
+        lambda: segment.read(0, 1000),
+        lambda: segment.slice(0, 10),
+        lambda: segment.scan(None),
+        segment.recover,
+        segment.flush,
+    ):
+        with pytest.raises(LogClosed):
+            call()
+    assert bytes(taken.read()) == batch(0)
+
+
+def test_indexes_of_an_empty_log_are_emptied(tmp_path):
+    (tmp_path / f"{0:020d}.log").write_bytes(b"")
+    (tmp_path / f"{0:020d}.index").write_bytes(struct.pack(">ii", 5, 500))
+    (tmp_path / f"{0:020d}.timeindex").write_bytes(struct.pack(">qi", 5, 5))
+    segment = LogSegment(str(tmp_path), 0)
+    assert (len(segment.offset_index), segment.max_timestamp_so_far) == (0, -1)
+    segment.append(records(batch(0)))
+    assert segment.translate_offset(0).position == 0
+
+
+def test_an_index_that_points_behind_the_log_is_corrupt(tmp_path):
+    segment = filled(tmp_path, [batch(n) for n in range(20)], index_interval_bytes=500)
+    segment.close()
+    os.truncate(segment.log_path, len(batch(0)))
+    segment = LogSegment(str(tmp_path), 0)
+    with pytest.raises(CorruptIndex, match="position"):
+        segment.sanity_check()
+    with pytest.raises(CorruptIndex):
+        segment.translate_offset(19)
+    assert LogSegment(str(tmp_path), 0, writable=False).read_next_offset() == 1
