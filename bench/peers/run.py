@@ -33,6 +33,16 @@ from bench.peers.real_kafka import RealKafka, Unavailable, answers, free_port  #
 SIZE = 100
 TOPIC = "million"
 
+#: librdkafka stops fetching for a second whenever 100,000 messages wait in its queue.  A client that takes them as fast
+#: as the broker sends them meets that a few times in a million, or not, by luck, and each time costs more than all the
+#: rest.  So we measure with a pause of 10 ms, and beside it with the defaults.
+NO_LONG_PAUSE: dict[str, str | int | float | bool] = {"fetch.queue.backoff.ms": 10}
+STEPS = {
+    "produce": "produce",
+    "consume": "consume, fetch.queue.backoff.ms=10",
+    "consume_default": "consume, client defaults (1 s pauses by luck)",
+}
+
 
 @contextmanager
 def kcore_serve(directory: Path) -> Iterator[tuple[str, int]]:
@@ -78,6 +88,7 @@ class Round:
 
     produce_s: float
     consume_s: float
+    consume_default_s: float
     produce_cpu_s: float
     consume_cpu_s: float
     resident_mib: float
@@ -113,12 +124,13 @@ def produce(bootstrap_servers: str, topic: str, count: int) -> float:
     return taken
 
 
-def consume(bootstrap_servers: str, topic: str, count: int) -> float:
+def consume(bootstrap_servers: str, topic: str, count: int, **config: str | int | float | bool) -> float:
     """Seconds until all records came back, from the moment the consumer is made."""
     from confluent_kafka import Consumer, TopicPartition
 
     start = time.perf_counter()
-    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "bench", "enable.auto.commit": False})
+    common = {"bootstrap.servers": bootstrap_servers, "group.id": "bench", "enable.auto.commit": False}
+    consumer = Consumer(common | config)
     consumer.assign([TopicPartition(topic, 0, 0)])
     seen = 0
     while seen < count:
@@ -149,15 +161,17 @@ def measure(bootstrap_servers: str, pid: int, number: int, count: int) -> Round:
     before = cpu_seconds(pid)
     produce_s = produce(bootstrap_servers, topic, count)
     between = cpu_seconds(pid)
-    consume_s = consume(bootstrap_servers, topic, count)
-    return Round(produce_s, consume_s, between - before, cpu_seconds(pid) - between, resident_mib(pid))
+    consume_s = consume(bootstrap_servers, topic, count, **NO_LONG_PAUSE)
+    after = cpu_seconds(pid)
+    consume_default_s = consume(bootstrap_servers, topic, count)
+    return Round(produce_s, consume_s, consume_default_s, between - before, after - between, resident_mib(pid))
 
 
 def as_benchmarks(results: dict[str, list[Round]], count: int) -> list[dict[str, object]]:
     """In the shape of pytest-benchmark's JSON, for bench/report.py."""
-    goals = {"produce": {"vs": "peer", "at_most": 1.0}, "consume": {"vs": "peer", "at_most": 1.0}}
+    goal = {"vs": "peer", "at_most": 1.0, "text": "no less than Kafka"}
     found: list[dict[str, object]] = []
-    for step, goal in goals.items():
+    for step, title in STEPS.items():
         for name, rounds in results.items():
             times = [getattr(one, f"{step}_s") for one in rounds]
             quartiles = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else [0, 0, 0]
@@ -165,7 +179,7 @@ def as_benchmarks(results: dict[str, list[Round]], count: int) -> list[dict[str,
             found.append(
                 {
                     "name": f"{step} {name}",
-                    "group": f"confluent-kafka: {step} {count:,} records of {SIZE} bytes",
+                    "group": f"confluent-kafka, {count:,} x {SIZE} bytes: {title}",
                     "stats": {"median": statistics.median(times), "iqr": quartiles[2] - quartiles[0]},
                     "extra_info": info | ({"goal": goal} if name == "kcore" else {}),
                     "rounds": [vars(one) for one in rounds],
