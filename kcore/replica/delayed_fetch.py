@@ -45,6 +45,7 @@ class DelayedFetch(DelayedOperation):
 
     def try_complete(self) -> bool:
         isolation = self._params.isolation
+        min_bytes = self._params.min_bytes
         accumulated = 0
         for (topic_partition, data), start in zip(self._fetch_infos, self._start_offsets, strict=True):
             try:
@@ -66,7 +67,9 @@ class DelayedFetch(DelayedOperation):
                     return self.force_complete()
                 available = end.relative_position_in_segment - start.relative_position_in_segment
                 accumulated += min(available, data.max_bytes)
-        return accumulated >= self._params.min_bytes and self.force_complete()
+                if accumulated >= min_bytes:
+                    return self.force_complete()
+        return False
 
     def on_complete(self) -> None:
         self._callback(self._replica_manager.read_from_local_log(self._params, self._fetch_infos))

@@ -1,0 +1,38 @@
+"""The coordinator over real logs: what it writes is there after a restart."""
+
+from kcore.common.topic_partition import TopicPartition
+from tests.unit.replica.conftest import Node
+
+from .harness import OFFSETS_TOPIC, Harness
+
+
+def coordinated(node, partitions=2, **config):
+    for partition in range(partitions):
+        node.lead(TopicPartition(OFFSETS_TOPIC, partition))
+    harness = Harness(node.replica_manager, offsets_topic_num_partitions=partitions, **config)
+    harness.scheduler.tick()
+    return harness
+
+
+def test_groups_and_offsets_survive_a_restart_of_the_broker(tmp_path):
+    node = Node(tmp_path, {OFFSETS_TOPIC: {"cleanup.policy": "compact"}})
+    harness = coordinated(node)
+    (join,) = harness.stable_group()
+    for offset in range(100):
+        harness.commit({("t", 0): offset, ("t", 1): 2 * offset}, join.member_id, 1)
+    harness.commit({("u", 0): 5}, group_id="simple")
+    node.shutdown()
+    again = coordinated(Node(tmp_path), offsets_load_buffer_size=500)
+    assert again.committed() == {("t", 0): 99, ("t", 1): 198}
+    assert again.committed("simple") == {("u", 0): 5}
+    assert again.heartbeat(join) == 0
+
+
+def test_a_partition_that_is_no_longer_led_refuses_commits(tmp_path):
+    node = Node(tmp_path)
+    harness = coordinated(node)
+    harness.commit({("t", 0): 1})
+    partition = TopicPartition(OFFSETS_TOPIC, harness.coordinator.partition_for("g"))
+    node.replica_manager.get_partition(partition).resign()
+    assert harness.commit({("t", 0): 2}).result == {("t", 0): 16}
+    assert harness.committed() == {("t", 0): 1}

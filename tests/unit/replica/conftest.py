@@ -1,0 +1,108 @@
+import pytest
+
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_config import LogConfig
+from kcore.log.log_manager import LogManager
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.purgatory.timer import Timer
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.replica.replica_manager import FetchParams, FetchPartitionData, ReplicaManager
+
+TP = TopicPartition("t", 0)
+
+
+def batch(*values, **attributes):
+    """One batch of records with these values."""
+    builder = RecordBatchBuilder(**attributes)
+    for value in values or (b"value",):
+        builder.append(value, timestamp=1_700_000_000_000)
+    return builder.build()
+
+
+class Answer:
+    """A response callback; .result is None until it is called, and it must be called once."""
+
+    def __init__(self):
+        self.result = None
+        self.calls = 0
+
+    def __call__(self, result):
+        self.calls += 1
+        assert self.calls == 1, "answered twice"
+        self.result = result
+
+    @property
+    def waits(self):
+        return self.calls == 0
+
+
+class Node:
+    """A replica manager over real logs in a directory, on MockTime."""
+
+    def __init__(self, directory, topic_configs=None, known=()):
+        self.time = MockTime()
+        self.scheduler = MockScheduler(self.time)
+        self.timer = Timer(self.time)
+        self.topic_configs = topic_configs or {}
+        self.log_manager = LogManager(
+            [str(directory)],
+            LogConfig(),
+            topic_configs=lambda topic: self.topic_configs.get(topic, {}),
+            time=self.time,
+            scheduler=self.scheduler,
+        )
+        self.log_manager.startup()
+        self.replica_manager = ReplicaManager(
+            0,
+            self.log_manager,
+            self.time,
+            self.scheduler,
+            self.timer,
+            is_known_topic_partition=set(known).__contains__,
+        )
+
+    def advance(self, ms):
+        self.time.sleep(ms)
+        self.timer.advance()
+        self.scheduler.tick()
+
+    def lead(self, topic_partition=TP, epoch=0, isr=(0,)):
+        return self.replica_manager.become_leader(topic_partition, epoch, isr)
+
+    def produce(self, entries, acks=-1, timeout_ms=1000, internal=False, origin=AppendOrigin.CLIENT):
+        answer = Answer()
+        if not isinstance(entries, dict):
+            entries = {TP: entries}
+        self.replica_manager.append_records(timeout_ms, acks, internal, origin, entries, answer)
+        return answer
+
+    def fetch(self, offsets, isolation=FetchIsolation.HIGH_WATERMARK, partition_max_bytes=1 << 20, epoch=-1, **params):
+        """offsets: {partition: offset} or an offset of TP"""
+        answer = Answer()
+        if isinstance(offsets, int):
+            offsets = {TP: offsets}
+        infos = [
+            (tp, FetchPartitionData(offset, partition_max_bytes, current_leader_epoch=epoch))
+            for tp, offset in offsets.items()
+        ]
+        self.replica_manager.fetch_messages(FetchParams(isolation=isolation, **params), infos, answer)
+        return answer
+
+    def shutdown(self):
+        self.replica_manager.shutdown()
+        self.log_manager.shutdown()
+
+
+@pytest.fixture
+def node(tmp_path):
+    node = Node(tmp_path, known=[TopicPartition("elsewhere", 0)])
+    yield node
+    node.shutdown()
+
+
+@pytest.fixture
+def leader(node):
+    node.lead()
+    return node

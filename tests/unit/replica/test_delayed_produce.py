@@ -1,0 +1,85 @@
+"""DelayedProduce on its own: with an ISR of one nothing ever waits, so the high watermark is moved by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from kcore import errors
+from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
+from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
+from kcore.purgatory.timer import Timer
+from kcore.replica.delayed_produce import DelayedProduce, ProducePartitionStatus
+from kcore.replica.partition import Partition
+
+A, B, FAILED = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
+
+
+class Parked:
+    def __init__(self):
+        self.time = MockTime()
+        self.timer = Timer(self.time)
+        self.purgatory = DelayedOperationPurgatory("Produce", self.timer)
+        self.partitions = {}
+        for tp in (A, B):
+            log = SimpleNamespace(high_watermark=0, config=SimpleNamespace(min_insync_replicas=2))
+            partition = self.partitions[tp] = Partition(tp, log, 0)
+            partition.isr = (0, 1)
+            partition.is_leader = True
+        self.answers = []
+        statuses = {
+            A: ProducePartitionStatus(None, 0, required_offset=5),
+            B: ProducePartitionStatus(None, 0, required_offset=7),
+            FAILED: ProducePartitionStatus(errors.CorruptMessage("bad")),
+        }
+        self.purgatory.try_complete_else_watch(
+            DelayedProduce(1000, statuses, [A, B], self, self.answers.append), [A, B]
+        )
+
+    def get_partition_or_exception(self, tp):
+        if tp not in self.partitions:
+            raise errors.UnknownTopicOrPartition(str(tp))
+        return self.partitions[tp]
+
+    def high_watermark(self, tp, offset):
+        self.partitions[tp].log.high_watermark = offset
+        self.purgatory.check_and_complete(tp)
+
+    def errors(self):
+        (statuses,) = self.answers
+        return [type(statuses[tp].error) for tp in (A, B, FAILED)]
+
+
+@pytest.fixture
+def parked():
+    return Parked()
+
+
+def test_PURG_08_APP_12_it_answers_when_the_high_watermark_has_passed_every_pending_partition(parked):
+    parked.high_watermark(A, 5)
+    parked.high_watermark(B, 6)
+    assert parked.answers == []
+    parked.high_watermark(B, 7)
+    assert parked.errors() == [type(None), type(None), errors.CorruptMessage]
+    assert parked.purgatory.delayed == 0
+
+
+def test_PURG_09_at_the_deadline_pending_partitions_time_out_and_the_others_keep_their_result(parked):
+    parked.high_watermark(A, 5)
+    parked.time.sleep(1000)
+    parked.timer.advance()
+    assert parked.errors() == [type(None), errors.RequestTimedOut, errors.CorruptMessage]
+
+
+def test_PART_18_an_isr_that_shrank_below_the_minimum_is_an_error_after_the_append(parked):
+    parked.partitions[A].isr = (0,)
+    parked.high_watermark(A, 5)
+    parked.high_watermark(B, 7)
+    assert parked.errors() == [errors.NotEnoughReplicasAfterAppend, type(None), errors.CorruptMessage]
+
+
+def test_PURG_10_lost_leadership_and_lost_partitions_end_the_wait(parked):
+    parked.partitions[A].is_leader = False
+    del parked.partitions[B]
+    parked.purgatory.check_and_complete(A)
+    assert parked.errors() == [errors.NotLeaderOrFollower, errors.UnknownTopicOrPartition, errors.CorruptMessage]

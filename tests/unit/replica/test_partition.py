@@ -1,0 +1,66 @@
+import threading
+
+import pytest
+
+from kcore import errors
+from kcore.log.log_offset_metadata import FetchIsolation
+
+from .conftest import TP, batch
+
+
+def test_PART_02_a_new_leader_epoch_starts_at_the_log_end_before_the_first_write(node):
+    partition = node.lead(epoch=3)
+    assert partition.log.last_epoch == 3
+    node.produce(batch(b"a"))
+    partition = node.lead(epoch=7)
+    assert partition.log.end_offset_for_epoch(3) == (3, 1)
+
+
+def test_PART_06_becoming_leader_says_whether_one_was_not_before(node):
+    partition = node.lead()
+    assert partition.make_leader(1, (0,), None) is False
+    partition.resign()
+    assert partition.make_leader(2, (0,), None) is True
+
+
+def test_PART_08_PART_09_nothing_is_written_without_leadership(leader):
+    partition = leader.replica_manager.get_partition(TP)
+    partition.resign()
+    with pytest.raises(errors.NotLeaderOrFollower, match="t-0: broker 0 is not the leader"):
+        partition.append_records_to_leader(batch(), 1)
+    with pytest.raises(errors.NotLeaderOrFollower):
+        partition.read_records(0, 1, FetchIsolation.LOG_END, True)
+    assert partition.log.log_end_offset == 0
+
+
+def test_PART_10_an_append_moves_the_high_watermark_of_a_single_replica(leader):
+    partition = leader.replica_manager.get_partition(TP)
+    info, advanced = partition.append_records_to_leader(batch(b"a", b"b"), -1)
+    assert (info.first_offset, info.last_offset, advanced) == (0, 1, True)
+    assert partition.log.high_watermark == 2
+
+
+def test_a_change_of_leadership_waits_for_running_appends(leader):
+    partition = leader.replica_manager.get_partition(TP)
+    inside, go_on = threading.Event(), threading.Event()
+    append = partition.log.append_as_leader
+
+    def slow_append(*args):
+        inside.set()
+        assert go_on.wait(10)
+        return append(*args)
+
+    partition.log.append_as_leader = slow_append
+    producer = threading.Thread(target=partition.append_records_to_leader, args=(batch(), 1))
+    producer.start()
+    assert inside.wait(10)
+    resigner = threading.Thread(target=partition.resign)
+    resigner.start()
+    resigner.join(0.05)
+    assert resigner.is_alive() and partition.is_leader
+    go_on.set()
+    producer.join(10)
+    resigner.join(10)
+    assert not partition.is_leader
+    assert partition.log.log_end_offset == 1
+    del partition.log.append_as_leader
