@@ -339,11 +339,6 @@ class ProducerStateManager:
             }
 
     @property
-    def is_stable(self) -> bool:
-        """Whether no transaction holds back the last stable offset."""
-        return not self._ongoing and not self._unreplicated
-
-    @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
         """Where the oldest transaction starts that is open or not replicated; None if all is stable."""
         candidates = []

@@ -147,13 +147,17 @@ class UnifiedLog:
         self._txn_indexes = parts.txn_indexes
         self._source = str(topic_partition)
         self._offline: OSError | None = None
+        # What every append looks at: mode "a", neither closed nor offline.
+        self._may_write = mode == "a"
         self._on_close: Callable[[UnifiedLog], None] | None = None
         self._names_flushed_up_to = parts.recovery_point
         self._roll_jitter_ms = self._next_roll_jitter_ms()
 
         self._end = self._end_at(parts.log_end_offset)
         self._high_watermark = LogOffsetMetadata(parts.log_start_offset)
+        # Set exactly while the producers' state has a transaction that holds back the last stable offset.
         self._first_unstable: LogOffsetMetadata | None = None
+        self._update_first_unstable()
         self.update_high_watermark(parts.log_end_offset if sole_replica else high_watermark)
 
     # -- offsets --------------------------------------------------------------------------------------------------
@@ -267,10 +271,8 @@ class UnifiedLog:
 
     def _set_high_watermark(self, mark: LogOffsetMetadata) -> None:
         self._high_watermark = mark
-        producers = self.producer_state_manager
-        if not producers.is_stable:
-            producers.on_high_watermark_updated(mark.message_offset)
-        if self._first_unstable is not None or not producers.is_stable:
+        if self._first_unstable is not None:
+            self.producer_state_manager.on_high_watermark_updated(mark.message_offset)
             self._update_first_unstable()
 
     def _update_first_unstable(self) -> None:
@@ -338,7 +340,8 @@ class UnifiedLog:
         InvalidTxnState, KafkaStorageError, ReadOnlyLog.
         Source: UnifiedLog.appendAsLeader.
         """
-        self._check_writable()
+        if not self._may_write:
+            self._check_writable()
         if not isinstance(records, MemoryRecords):
             records = MemoryRecords(records, source=self._source)
         if records.readonly:
@@ -349,19 +352,21 @@ class UnifiedLog:
         from_client = origin is AppendOrigin.CLIENT
         by_producers = self._check_leader_batches(records, config, from_client)
         now_ms = self._time.milliseconds()
+        timestamp_type = config.message_timestamp_type
         checked = validate_records(
             records,
             from_client=from_client,
             compacted="compact" in config.cleanup_policy,
-            timestamp_type=config.message_timestamp_type,
+            timestamp_type=timestamp_type,
             now_ms=now_ms,
             before_max_ms=config.message_timestamp_before_max_ms,
             after_max_ms=config.message_timestamp_after_max_ms,
             source=self._source,
         )
-        log_append_time = now_ms if config.message_timestamp_type == "LogAppendTime" else -1
+        log_append_time = now_ms if timestamp_type == "LogAppendTime" else None
         with self.lock:
-            self._check_writable()
+            if not self._may_write:
+                self._check_writable()
             if by_producers and from_client:
                 repeated = self._find_duplicate(records)
                 if repeated is not None:
@@ -369,15 +374,17 @@ class UnifiedLog:
             if leader_epoch is None:
                 leader_epoch = max(self.leader_epoch_cache.latest_epoch, 0)
             first_offset = self._end.message_offset
-            last_offset = assign_offsets(
-                records, first_offset, leader_epoch, log_append_time if log_append_time >= 0 else None
-            )
+            last_offset = assign_offsets(records, first_offset, leader_epoch, log_append_time)
+            if log_append_time is None:
+                max_timestamp, offset_of_max = checked.max_timestamp, first_offset + checked.offset_of_max_timestamp
+            else:
+                max_timestamp, offset_of_max = log_append_time, last_offset
             info = LogAppendInfo(
                 first_offset,
                 last_offset,
-                log_append_time if log_append_time >= 0 else checked.max_timestamp,
-                last_offset if log_append_time >= 0 else first_offset + checked.offset_of_max_timestamp,
-                log_append_time,
+                max_timestamp,
+                offset_of_max,
+                -1 if log_append_time is None else log_append_time,
                 self.log_start_offset,
                 records.valid_bytes,
                 len(records),
@@ -392,7 +399,8 @@ class UnifiedLog:
         Raises OffsetsOutOfOrder, UnexpectedAppendOffset, CorruptMessage, KafkaStorageError, ReadOnlyLog.
         Source: UnifiedLog.appendAsFollower.
         """
-        self._check_writable()
+        if not self._may_write:
+            self._check_writable()
         if not isinstance(records, MemoryRecords):
             records = MemoryRecords(records, source=self._source)
         if not records:
@@ -422,7 +430,8 @@ class UnifiedLog:
             batch.leader_epoch,
         )
         with self.lock:
-            self._check_writable()
+            if not self._may_write:
+                self._check_writable()
             end = self._end.message_offset
             if info.first_offset < end:
                 raise UnexpectedAppendOffset(
@@ -449,10 +458,10 @@ class UnifiedLog:
             if by_producers:
                 self._commit_producers(producers, completed)
             state.map_end_offset = info.last_offset + 1
+            if by_producers:
+                self._update_first_unstable()
             if self._sole_replica:
                 self._set_high_watermark(self._end)
-            elif not state.is_stable:
-                self._update_first_unstable()
             if info.last_offset + 1 - self.recovery_point >= self.config.flush_messages:
                 self.flush()
         except OSError as error:
@@ -869,6 +878,7 @@ class UnifiedLog:
                 state = self.producer_state_manager
                 now_ms = self._time.milliseconds()
                 rebuild_producer_state(state, self.segments, self.log_start_offset, target_offset, now_ms)
+                self._update_first_unstable()
                 self._set_high_watermark(self._high_watermark)
                 return True
             except OSError as error:
@@ -1016,6 +1026,7 @@ class UnifiedLog:
 
     def _close_files(self) -> None:
         self.is_closed = True
+        self._may_write = False
         for segment in self.segments:
             try:
                 segment.close(trim=self.mode == "a" and self._offline is None)
@@ -1074,6 +1085,7 @@ class UnifiedLog:
         """The disk under this log has failed, as another log of the same directory found out."""
         if self._offline is None:
             self._offline = error
+            self._may_write = False
 
     def _check_open(self) -> None:
         if self._offline is not None:
@@ -1093,7 +1105,7 @@ class UnifiedLog:
             logger.error(
                 "%s: could not %s the log in %s, it goes offline: %s", self._source, what, self.directory, error
             )
-            self._offline = error
+            self.mark_offline(error)
             if self._on_storage_error is not None:
                 self._on_storage_error(self, error)
         return KafkaStorageError(f"{self._source}: could not {what} the log in {self.directory}: {error}")

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from uuid import UUID
 
 import pytest
 

@@ -1,0 +1,120 @@
+"""UnifiedLog: appends of 100-byte records beside os.pwrite of the same bytes, and reads."""
+
+import os
+
+import pytest
+
+from bench.conftest import record_role
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_config import LogConfig
+from kcore.log.log_loader import load_log
+from kcore.record.record_batch_builder import RecordBatchBuilder
+
+NOW = 1_700_000_000_000
+APPENDS = 200
+ROUNDS = 60
+SIZES = [1024, 16384]
+GOAL = {"vs": "limit", "at_most": 1.35}
+
+
+def batch_of(values, size, **options):
+    """A batch of 100-byte records that just fits into size."""
+    builder = RecordBatchBuilder(**options)
+    for i, value in enumerate(values):
+        if builder.size_in_bytes + 115 > size:
+            break
+        builder.append(value, timestamp=NOW + i)
+    return bytes(builder.build())
+
+
+@pytest.fixture
+def log(tmp_path):
+    directory = tmp_path / "bench-0"
+    directory.mkdir()
+    with load_log(str(directory), TopicPartition("bench", 0), LogConfig(), sole_replica=True) as log:
+        yield log
+
+
+def cases(operation):
+    for size in SIZES:
+        name = f"{size // 1024} KiB"
+        yield pytest.param(size, id=name, marks=pytest.mark.benchmark(group=f"{operation}, {name} of 100-byte records"))
+
+
+def append_all(append, buffers):
+    for buffer in buffers:
+        append(buffer)
+
+
+@pytest.mark.parametrize("size", cases("append_as_leader"))
+def bench_append_as_leader(benchmark, log, record_values, size):
+    template = batch_of(record_values, size)
+
+    def fresh():
+        log.truncate_fully_and_start_at(0)
+        return (log.append_as_leader, [bytearray(template) for _ in range(APPENDS)]), {}
+
+    record_role(benchmark, "ours", per_round=APPENDS, unit="append", goal=GOAL, bytes=len(template))
+    benchmark.pedantic(append_all, setup=fresh, rounds=ROUNDS, warmup_rounds=2)
+
+
+@pytest.mark.parametrize("size", cases("append_as_follower"))
+def bench_append_as_follower(benchmark, log, record_values, size):
+    template = batch_of(record_values, size)
+
+    def fresh():
+        log.truncate_fully_and_start_at(0)
+        buffers, offset = [], 0
+        for _ in range(APPENDS):
+            buffer = bytearray(template)
+            buffer[0:8] = offset.to_bytes(8, "big")
+            offset += int.from_bytes(buffer[23:27], "big") + 1
+            buffers.append(buffer)
+        return (log.append_as_follower, buffers), {}
+
+    record_role(benchmark, "ours", per_round=APPENDS, unit="append", goal=GOAL, bytes=len(template))
+    benchmark.pedantic(append_all, setup=fresh, rounds=ROUNDS, warmup_rounds=2)
+
+
+def pwrite_all(fd, buffers):
+    position = 0
+    for buffer in buffers:
+        position += os.pwrite(fd, buffer, position)
+
+
+def time_pwrite(benchmark, tmp_path, record_values, size):
+    template = batch_of(record_values, size)
+    fd = os.open(tmp_path / "plain", os.O_RDWR | os.O_CREAT)
+
+    def fresh():
+        os.ftruncate(fd, 0)
+        return (fd, [bytearray(template) for _ in range(APPENDS)]), {}
+
+    record_role(benchmark, "limit", per_round=APPENDS, unit="append", label="os.pwrite")
+    benchmark.pedantic(pwrite_all, setup=fresh, rounds=ROUNDS, warmup_rounds=2)
+    os.close(fd)
+
+
+@pytest.mark.parametrize("size", cases("append_as_leader"))
+def bench_append_as_leader_limit(benchmark, tmp_path, record_values, size):
+    time_pwrite(benchmark, tmp_path, record_values, size)
+
+
+@pytest.mark.parametrize("size", cases("append_as_follower"))
+def bench_append_as_follower_limit(benchmark, tmp_path, record_values, size):
+    time_pwrite(benchmark, tmp_path, record_values, size)
+
+
+def read_all(read, offsets):
+    for offset in offsets:
+        read(offset, 1 << 20)
+
+
+@pytest.mark.benchmark(group="log.read: a slice at a random offset, 64 MiB of 1 KiB batches")
+def bench_read_at_a_random_offset(benchmark, log, record_values, rng):
+    template = batch_of(record_values, 1024)
+    for _ in range(64 * 1024):
+        log.append_as_leader(bytearray(template))
+    offsets = [rng.randrange(log.log_end_offset) for _ in range(1000)]
+    record_role(benchmark, "ours", per_round=len(offsets), unit="read")
+    benchmark(read_all, log.read, offsets)

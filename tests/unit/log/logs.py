@@ -1,0 +1,64 @@
+"""What the tests of logs share: a log in a directory, and batches to put into it."""
+
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_config import LogConfig
+from kcore.log.log_loader import load_log
+from kcore.record.control_record import ControlRecordType, EndTransactionMarker
+from kcore.record.record_batch_builder import RecordBatchBuilder
+
+TP = TopicPartition("orders", 0)
+
+
+class Logs:
+    """Opens the log of one directory again and again, on one clock."""
+
+    def __init__(self, directory, **config):
+        self.directory = directory
+        directory.mkdir(exist_ok=True)
+        self.config = LogConfig(**config)
+        self.time = MockTime()
+        self.scheduler = MockScheduler(self.time)
+        self.failures = []
+        self.lowered = []
+
+    def open(self, *, clean=True, **options):
+        options.setdefault("sole_replica", True)
+        return load_log(
+            str(self.directory),
+            TP,
+            self.config,
+            time=self.time,
+            scheduler=self.scheduler,
+            had_clean_shutdown=clean,
+            on_storage_error=lambda log, error: self.failures.append(error),
+            on_recovery_point_lowered=lambda log: self.lowered.append(log.recovery_point),
+            **options,
+        )
+
+
+def batch(count=1, *, size=20, timestamp=1_700_000_000_000, key=b"k", **builder):
+    """A producer's batch: base offset 0."""
+    made = RecordBatchBuilder(**builder)
+    for _ in range(count):
+        made.append(b"v" * size, key, timestamp=timestamp)
+    return made.build()
+
+
+def idempotent(producer_id, sequence, count=1, *, epoch=0, **options):
+    return batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **options)
+
+
+def marker(producer_id, *, commit, epoch=0, coordinator_epoch=0, timestamp=1_700_000_000_000):
+    kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+    end = EndTransactionMarker(kind, coordinator_epoch)
+    made = RecordBatchBuilder(
+        producer_id=producer_id, producer_epoch=epoch, base_sequence=-1, is_transactional=True, is_control=True
+    )
+    made.append(end.value(), end.key(), timestamp=timestamp)
+    return made.build()
+
+
+def offsets(log, **options):
+    return [record.offset for record in log.records(**options)]

@@ -1,0 +1,265 @@
+import os
+
+import pytest
+
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.log.log_segment import LogSegment
+from kcore.log.open_log import open_log
+from tests.unit.log.logs import Logs, batch, idempotent, marker, offsets
+
+SIZE = len(batch())
+
+
+@pytest.fixture
+def logs(tmp_path):
+    return Logs(tmp_path / "orders-0", segment_bytes=3 * SIZE, index_interval_bytes=0)
+
+
+def filled(logs, count=8):
+    log = logs.open()
+    for i in range(count):
+        log.append_as_leader(batch(timestamp=1000 + i), i // 3)
+    return log
+
+
+def path(logs, offset, suffix=".log"):
+    return logs.directory / f"{offset:020d}{suffix}"
+
+
+def test_LOG_30_after_a_clean_stop_nothing_is_recovered(logs, monkeypatch):
+    filled(logs).close()
+    monkeypatch.setattr("kcore.log.log_loader._LogLoader._recover", lambda self, suspects, *rest: suspects and 1 / 0)
+    log = logs.open(recovery_point=0)
+    assert offsets(log) == list(range(8))
+    assert (log.recovery_point, log.log_end_offset) == (8, 8)
+    assert [s.base_offset for s in log.segments] == [0, 3, 6]
+    assert log.append_as_leader(batch()).first_offset == 8
+
+
+def test_LOG_30_SEG_11_after_an_unclean_stop_the_first_bad_batch_ends_the_log(logs, caplog):
+    filled(logs)
+    with open(path(logs, 3), "r+b") as file:
+        file.seek(SIZE + 70)
+        file.write(b"\xff")
+    log = logs.open(clean=False, recovery_point=3)
+    assert offsets(log) == [0, 1, 2, 3]
+    assert [s.base_offset for s in log.segments] == [0, 3]
+    assert f"cut {2 * SIZE} bytes off segment 3 from offset 4 on, position {SIZE}" in caplog.text
+    assert log.leader_epoch_cache.entries == ((0, 0), (1, 3))
+    assert log.append_as_leader(batch()).first_offset == 4
+
+
+def test_LOG_30_segments_below_the_recovery_point_are_believed(logs):
+    filled(logs)
+    with open(path(logs, 0), "r+b") as file:
+        file.seek(SIZE + 70)
+        file.write(b"\xff")
+    log = logs.open(clean=False, recovery_point=6)
+    assert log.log_end_offset == 8
+
+
+@pytest.mark.parametrize("cut", range(1, SIZE + 1, 7))
+def test_a_torn_last_batch_is_cut_off(logs, cut):
+    filled(logs)
+    os.truncate(path(logs, 6), 2 * SIZE - cut)
+    log = logs.open(clean=False, recovery_point=6)
+    assert offsets(log) == list(range(7))
+    assert path(logs, 6).stat().st_size == SIZE
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "odd length", "zeros"])
+def test_LOG_30_IDX_12_an_index_that_is_missing_or_cannot_be_right_is_rebuilt(logs, suffix, damage):
+    filled(logs).close()
+    file = path(logs, 0, suffix)
+    good = file.read_bytes()
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(good + b"\0" if damage == "odd length" else bytes(len(good)))
+    reader = open_log(logs.directory)
+    assert offsets(reader, start_offset=1, end_offset=3) == [1, 2]
+    reader.close()
+    log = logs.open()
+    assert offsets(log, start_offset=1, end_offset=3) == [1, 2]
+    assert log.fetch_offset_by_timestamp(1002) == (1002, 2, 0)
+    log.close()
+    assert file.read_bytes() == good
+
+
+def test_orphan_indexes_and_deleted_and_cleaned_files_are_removed(logs):
+    filled(logs).close()
+    leftovers = [
+        path(logs, 99, ".index"),
+        path(logs, 99, ".txnindex"),
+        path(logs, 0, ".log.deleted"),
+        path(logs, 0, ".index.deleted"),
+        path(logs, 0, ".snapshot.deleted"),
+        path(logs, 3, ".log.cleaned"),
+        path(logs, 3, ".timeindex.cleaned"),
+    ]
+    for file in leftovers:
+        file.write_bytes(b"junk")
+    with open_log(logs.directory) as reader:
+        assert offsets(reader) == list(range(8))
+    assert all(file.exists() for file in leftovers)
+    assert offsets(logs.open()) == list(range(8))
+    assert not any(file.exists() for file in leftovers)
+
+
+def make_swap(logs, base, batches, suffix):
+    """What the cleaner leaves: a segment beside the others."""
+    segment = LogSegment(str(logs.directory), base, file_suffix=suffix, index_interval_bytes=0)
+    from kcore.record.memory_records import MemoryRecords
+
+    for made in batches:
+        segment.append(MemoryRecords(made))
+    segment.close()
+
+
+def compacted():
+    return [batch(base_offset=1, timestamp=1001), batch(base_offset=5, timestamp=1005)]
+
+
+def test_LOG_30_a_finished_swap_replaces_the_segments_it_was_made_from(logs):
+    filled(logs).close()
+    make_swap(logs, 0, compacted(), ".swap")
+    with open_log(logs.directory) as reader:
+        assert offsets(reader) == [1, 5, 6, 7]
+    assert path(logs, 3).exists()
+    log = logs.open()
+    assert offsets(log) == [1, 5, 6, 7]
+    assert sorted(p.name for p in logs.directory.iterdir() if ".log" in p.name) == [f"{o:020d}.log" for o in (0, 6)]
+
+
+@pytest.mark.parametrize("renamed", [(".log",), (".index",), (".log", ".index"), (".index", ".timeindex")])
+def test_TRUNC_11_a_swap_that_was_interrupted_while_renaming_is_completed(logs, renamed):
+    filled(logs).close()
+    make_swap(logs, 0, compacted(), ".swap")
+    for offset in (0, 3):
+        for suffix in (".log", ".index", ".timeindex"):
+            path(logs, offset, suffix).unlink()
+    for suffix in renamed:
+        path(logs, 0, f"{suffix}.swap").rename(path(logs, 0, suffix))
+    log = logs.open()
+    assert offsets(log) == [1, 5, 6, 7]
+    assert log.read(4, 1000).fetch_offset_metadata == (4, 0, SIZE)
+
+
+def test_LOG_30_a_swap_of_a_split_that_did_not_finish_is_dropped(logs):
+    filled(logs).close()
+    make_swap(logs, 3, compacted()[1:], ".swap")
+    make_swap(logs, 0, compacted()[:1], ".cleaned")
+    assert offsets(logs.open()) == list(range(8))
+    assert not [p for p in logs.directory.iterdir() if p.suffix in {".swap", ".cleaned"}]
+
+
+def test_TRUNC_11_a_crash_between_removal_and_cut_recovers_to_a_consistent_log(logs):
+    filled(logs)
+    for suffix in (".log", ".index", ".timeindex"):
+        path(logs, 6, suffix).rename(path(logs, 6, f"{suffix}.deleted"))
+    log = logs.open(clean=False, recovery_point=4)
+    assert offsets(log) == list(range(6))
+    for segment in log.segments:
+        index = segment.offset_index
+        assert all(index.entry(n)[1] < segment.size for n in range(index.entries))
+
+
+def test_the_log_start_offset_of_the_checkpoint_counts(logs):
+    filled(logs).close()
+    log = logs.open(log_start_offset=4)
+    assert (log.log_start_offset, offsets(log)) == (4, [4, 5, 6, 7])
+    assert log.leader_epoch_cache.entries == ((1, 4), (2, 6))
+
+
+def test_a_log_that_ends_below_its_start_offset_starts_anew_there(logs):
+    filled(logs).close()
+    log = logs.open(clean=False, log_start_offset=50)
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (50, 50, 0)
+    assert log.append_as_leader(batch()).first_offset == 50
+
+
+def test_checkpoints_beyond_the_log_are_brought_back(logs):
+    filled(logs).close()
+    log = logs.open(clean=False, recovery_point=500, high_watermark=700, sole_replica=False)
+    assert (log.recovery_point, log.high_watermark) == (8, 8)
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "0\n1\n-1 0\n", "0\n2\n0 0\n"])
+def test_a_damaged_epoch_checkpoint_is_rebuilt_from_the_log(logs, text):
+    filled(logs).close()
+    (logs.directory / "leader-epoch-checkpoint").write_text(text)
+    with open_log(logs.directory) as reader:
+        assert reader.leader_epoch_cache.entries == ((0, 0), (1, 3), (2, 6))
+    assert logs.open(clean=False).leader_epoch_cache.entries == ((0, 0), (1, 3), (2, 6))
+
+
+def test_the_transaction_index_is_rebuilt_with_the_transactions_of_earlier_segments(logs):
+    log = logs.open()
+    log.append_as_leader(idempotent(7, 0, is_transactional=True, timestamp=logs.time.milliseconds()))
+    for _ in range(4):
+        log.append_as_leader(batch())
+    log.append_as_leader(marker(7, commit=False, timestamp=logs.time.milliseconds()), origin=AppendOrigin.COORDINATOR)
+    log.append_as_leader(batch())
+    wanted = log.read(0, 10, FetchIsolation.TXN_COMMITTED).aborted_transactions
+    assert wanted == [(7, 0, 5, 6)]
+    (txn_file,) = [p for p in logs.directory.iterdir() if p.suffix == ".txnindex"]
+    content = txn_file.read_bytes()
+    for damage in (None, b"", b"x" * 34):
+        for clean in (True, False):
+            if damage is None:
+                if clean:
+                    continue  # nobody can tell that it should be there
+                txn_file.unlink()
+            elif clean and not damage:
+                continue
+            else:
+                txn_file.write_bytes(damage)
+            again = logs.open(clean=clean, recovery_point=1)
+            assert again.read(0, 10, FetchIsolation.TXN_COMMITTED).aborted_transactions == wanted
+            assert offsets(again, isolation="read_committed") == [1, 2, 3, 4, 6]
+            again.close()
+    assert log.segments  # still the same records for who opened first
+    assert content
+
+
+def test_an_unclean_directory_is_read_as_far_as_it_is_whole(logs):
+    filled(logs)
+    os.truncate(path(logs, 6), 2 * SIZE - 3)
+    before = {p.name: p.stat().st_mtime_ns for p in logs.directory.iterdir()}
+    with open_log(logs.directory) as log:
+        assert offsets(log) == list(range(7))
+        assert log.high_watermark == log.log_end_offset == 7
+    assert {p.name: p.stat().st_mtime_ns for p in logs.directory.iterdir()} == before
+
+
+def test_a_log_that_is_being_written_can_be_read_beside_the_writer(logs):
+    log = filled(logs)
+    for n in range(8, 12):
+        with open_log(logs.directory) as reader:
+            assert offsets(reader) == list(range(n))
+        log.append_as_leader(batch())
+
+
+def test_open_log_makes_a_new_log_and_appends_again_later(tmp_path):
+    for n in range(3):
+        with open_log(tmp_path / "data" / "orders-3", "a") if n else open_new(tmp_path) as log:
+            assert log.append_as_leader(batch(2)).first_offset == 2 * n
+            assert log.topic_partition == ("orders", 3)
+    with open_log(tmp_path / "data" / "orders-3") as log:
+        assert offsets(log) == list(range(6))
+        assert log.high_watermark == 6
+    assert (tmp_path / "data" / "replication-offset-checkpoint").read_text() == "0\n1\norders 3 6\n"
+
+
+def open_new(tmp_path):
+    (tmp_path / "data").mkdir()
+    return open_log(tmp_path / "data" / "orders-3", "a")
+
+
+def test_a_log_opened_alone_does_not_vouch_for_its_neighbours(tmp_path):
+    (tmp_path / "other-0").mkdir()
+    with open_log(tmp_path / "orders-0", "a") as log:
+        log.append_as_leader(batch())
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 1\n"
