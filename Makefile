@@ -9,6 +9,10 @@ PYTEST_ARGS ?=
 .PHONY: run test lint bench bench-peers interop wheel sanitize clean
 
 run: $(VENV)/.built
+	@echo "Starting a broker on 127.0.0.1:$(PORT), its data in $(DATA); Ctrl-C stops it.  Next, in another terminal:"
+	@echo "  $(VENV)/bin/pip install confluent-kafka && $(VENV)/bin/python examples/quickstart.py 127.0.0.1:$(PORT)"
+	@echo "  $(VENV)/bin/kcore dump $(DATA)/greetings-0     # what lies in the files"
+	@echo "  $(VENV)/bin/kcore verify $(DATA)               # every CRC, every index"
 	@exec $(VENV)/bin/kcore serve --data $(DATA) --port $(PORT)
 
 test: $(VENV)/.built $(VENV)/.dev

@@ -313,7 +313,7 @@ class LogManager:
             self._fail_dir(log_dir, error)
             raise KafkaStorageError(f"{tp}: making its log in {path} failed: {error}") from error
         self._logs[tp] = log
-        logger.info("created the log of %s in %s", tp, path)
+        logger.debug("created the log of %s in %s", tp, path)
         return log
 
     def async_delete(self, topic_partition: TopicPartition) -> None:
