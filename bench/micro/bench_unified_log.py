@@ -36,9 +36,14 @@ def log(tmp_path):
 
 
 def cases(operation):
-    for size in SIZES:
-        name = f"{size // 1024} KiB"
-        yield pytest.param(size, id=name, marks=pytest.mark.benchmark(group=f"{operation}, {name} of 100-byte records"))
+    return [
+        pytest.param(
+            size,
+            id=f"{size // 1024} KiB",
+            marks=pytest.mark.benchmark(group=f"{operation}, {size // 1024} KiB of 100-byte records"),
+        )
+        for size in SIZES
+    ]
 
 
 def append_all(append, buffers):

@@ -151,6 +151,8 @@ class LogManager:
         # From here on files change: a crash must not look like a clean stop.
         clean_shutdown.remove_clean_shutdown(log_dir.path)
 
+        configs = {topic: self.config_of(topic) for topic in {tp.topic for tp, _ in to_load}}
+
         def load(item: tuple[TopicPartition, str]) -> UnifiedLog | None:
             tp, path = item
             try:
@@ -158,7 +160,7 @@ class LogManager:
                     log_dir,
                     tp,
                     path,
-                    self.config_of(tp.topic),
+                    configs[tp.topic],
                     recovery_points.get(tp, 0),
                     log_starts.get(tp, 0),
                     high_watermarks.get(tp, 0),
@@ -245,8 +247,10 @@ class LogManager:
         for log_dir in dirs.values():
             own = {tp: log for tp, log in logs.items() if os.path.dirname(log.directory) == log_dir.path}
             try:
-                failed = [tp for tp, log in own.items() if not _close(log)]
-                if log_dir.failure is None and not failed:
+                # fsync is what takes the time, and it waits without the GIL.
+                with ThreadPoolExecutor(self._num_recovery_threads, "kcore-log-closing") as threads:
+                    all_closed = all(list(threads.map(_close, own.values())))
+                if log_dir.failure is None and all_closed:
                     log_dir.recovery_points.write({tp: log.recovery_point for tp, log in own.items()})
                     log_dir.log_starts.write(_log_starts_worth_keeping(own))
                     clean_shutdown.write_clean_shutdown(log_dir.path, broker_epoch)

@@ -820,6 +820,9 @@ class UnifiedLog:
             if self.active_segment.base_offset >= self._names_flushed_up_to:
                 self._names_flushed_up_to = self.active_segment.base_offset + 1
                 fsync_directory(self.directory)
+                if self.recovery_point == 0:
+                    # The directory's own name may be new.
+                    fsync_directory(os.path.dirname(self.directory))
         except OSError as error:
             raise self._storage_failed("flush", error) from error
         with self.lock:

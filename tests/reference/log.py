@@ -50,10 +50,10 @@ class ReferenceLog:
             if batch.base_offset + i >= self.start
         ]
 
-    def last_sequence(self, producer_id):
-        """Sequence of the producer's last record in the log; -1 if it has none."""
+    def last_sequence(self, producer_id, from_offset=0):
+        """Sequence of the producer's last record at or above from_offset; -1 if it has none."""
         for batch in reversed(self.batches):
-            if batch.producer_id == producer_id:
+            if batch.producer_id == producer_id and batch.last_offset >= from_offset:
                 return batch.base_sequence + len(batch.values) - 1
         return -1
 
