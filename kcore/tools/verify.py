@@ -42,6 +42,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 _MAX_RELATIVE_OFFSET = (1 << 31) - 1
+#: What is kept of each batch header until its segment is done: 36 of 88 bytes, for there may be millions.
+_COLUMNS = [
+    ("position", "i8"),
+    ("base_offset", "i8"),
+    ("last_offset", "i8"),
+    ("max_timestamp", "i8"),
+    ("leader_epoch", "i4"),
+]
 
 
 class Problem(NamedTuple):
@@ -203,6 +211,14 @@ class _Batches:
     damaged: bool = False
     tail: log_files.Tail | None = None
 
+    def add(self, table: np.ndarray) -> None:
+        import numpy as np
+
+        kept = np.empty(len(table), _COLUMNS)
+        for name, _ in _COLUMNS:
+            kept[name] = table[name]
+        self.tables.append(kept)
+
     @property
     def incomplete(self) -> bool:
         return self.damaged or self.tail is not None
@@ -211,12 +227,10 @@ class _Batches:
 def _verify_segment(partition: _Partition, base: int, summary: Summary, deep: bool) -> Iterator[Problem]:
     import numpy as np
 
-    from kcore.record.layout import BATCH_DTYPE
-
     path = partition.file(base, ".log")
     found = _Batches()
     yield from _verify_batches(path, found, summary, deep)
-    table = np.concatenate(found.tables) if found.tables else np.empty(0, BATCH_DTYPE)
+    table = np.concatenate(found.tables) if found.tables else np.empty(0, _COLUMNS)
     yield from _verify_offsets(partition, base, path, table)
     yield from _verify_epochs(partition, path, table)
     if found.tail is not None:
@@ -244,7 +258,7 @@ def _verify_batches(path: str, found: _Batches, summary: Summary, deep: bool) ->
             found.tail = item
         else:
             table = item.batches.to_numpy()
-            found.tables.append(table)
+            found.add(table)
             summary.batches += len(table)
             summary.records += int(table["count"].sum())
             if deep:

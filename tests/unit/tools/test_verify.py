@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kcore.log.log_config import LogConfig
+from kcore.log.open_log import open_log
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.server.broker import Broker
 from kcore.tools.main import main
 from tests import golden_data
 from tests.reference import record_batch as model
@@ -240,6 +244,46 @@ def test_the_index_of_a_log_in_use_may_have_room_left_at_its_end(data, capsys):
     (data / ".kafka_cleanshutdown").unlink()
     status, problems, _ = verify(capsys, data / "g-none-0")
     assert (status, problems) == (0, [])
+
+
+def batch(n: int, codec: str = "none") -> bytearray:
+    builder = RecordBatchBuilder(compression=codec)
+    for i in range(n % 7 + 1):
+        builder.append(b"value %d" % i * (n % 50), b"key", timestamp=1_700_000_000_000 + n)
+    return builder.build()
+
+
+def test_a_directory_that_is_open_for_appending_has_neither_damage_nor_warning(tmp_path, capsys):
+    config = LogConfig(segment_bytes=8_000, index_interval_bytes=500, segment_index_bytes=4_096)
+    path = tmp_path / "data" / "t-0"
+    path.parent.mkdir()
+    with open_log(path, "a", config=config) as log:
+        for n in range(200):
+            log.append_as_leader(batch(n, model.CODECS[n % 5]))
+        assert len(list(path.glob("*.log"))) > 3
+        assert verify(capsys, tmp_path / "data")[:2] == (0, [])
+        shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    assert verify(capsys, tmp_path / "data")[:2] == (0, [])
+
+    crashed = tmp_path / "crashed" / "t-0"
+    last = max(crashed.glob("*.log"))
+    last.write_bytes(last.read_bytes() + bytes(batch(30)[:-1]))
+    status, problems, _ = verify(capsys, tmp_path / "crashed")
+    assert (status, [problem["type"] for problem in problems]) == (0, ["warning"])
+    with open_log(crashed, "a", config=config) as log:  # recovery cuts what the warning announced
+        log.append_as_leader(batch(3))
+    assert verify(capsys, tmp_path / "crashed")[:2] == (0, [])
+
+
+def test_the_directory_of_a_running_broker_can_be_verified(tmp_path, capsys):
+    with Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=2)
+        for n in range(50):
+            broker.log("t", n % 2).append_as_leader(batch(n))
+        assert verify(capsys, tmp_path)[:2] == (0, [])
+    status, problems, summary = verify(capsys, tmp_path)
+    assert (status, problems) == (0, [])
+    assert summary["batches"] == 50
 
 
 def test_random_garbage_never_crashes_the_tools(tmp_path, capsys):
