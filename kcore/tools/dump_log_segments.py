@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -159,7 +160,13 @@ def _record_event(batch: RecordBatch, record: Record) -> Event:
     }
     if batch.is_control:
         return event | _control_fields(record)
-    return event | {"key": record.key, "value": record.value, "headers": [list(header) for header in record.headers]}
+    headers = [[_header_name(name), value] for name, value in record.headers]
+    return event | {"key": record.key, "value": record.value, "headers": headers}
+
+
+def _header_name(name: str) -> str | bytes:
+    """Bytes for a name that is not UTF-8; Record holds such bytes as surrogates."""
+    return name if name.isprintable() else name.encode("utf-8", "surrogateescape")
 
 
 def _control_fields(record: Record) -> Event:
@@ -280,7 +287,7 @@ def _dump_small_file(path: str, entries: Callable[[str], Iterator[Event]]) -> It
 
 def _as_json(event: Event) -> str:
     """Byte strings become text where they are UTF-8, else {"hex": ...}."""
-    return json.dumps(event, default=_json_bytes, ensure_ascii=False)
+    return json.dumps(event, default=_json_bytes, ensure_ascii=sys.stdout.encoding.lower() != "utf-8")
 
 
 def _json_bytes(data: bytes) -> str | dict[str, str]:
@@ -332,7 +339,9 @@ def _record_text(event: Event) -> str:
             parts.append(f"{name} {event[name]}")
     parts += [f"{name} {_bytes_text(event[name])}" for name in ("key", "value") if name in event]
     if event.get("headers"):
-        parts.append("headers " + " ".join(f"{key}={_bytes_text(value)}" for key, value in event["headers"]))
+        names = [name if isinstance(name, str) else _bytes_text(name) for name, _ in event["headers"]]
+        values = [_bytes_text(value) for _, value in event["headers"]]
+        parts.append("headers " + " ".join(f"{name}={value}" for name, value in zip(names, values, strict=True)))
     return ", ".join(parts)
 
 

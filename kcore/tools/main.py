@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -58,6 +59,9 @@ def _run(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status.  130 after Ctrl-C, 141 when the reader of our output has gone."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what a terminal cannot show must not end the command
+            stream.reconfigure(errors="backslashreplace")
     try:
         return _run(sys.argv[1:] if argv is None else argv)
     except SystemExit as stop:  # argparse: 0 after --help, 2 for bad usage

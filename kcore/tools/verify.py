@@ -467,7 +467,7 @@ def _problem_json(problem: Problem) -> str:
         "position": problem.position,
         "problem": problem.text,
     }
-    return json.dumps(event, ensure_ascii=False)
+    return json.dumps(event)
 
 
 def _problem_text(problem: Problem) -> str:

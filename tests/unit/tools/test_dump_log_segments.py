@@ -4,6 +4,9 @@ import json
 import os
 import shutil
 import struct
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -205,3 +208,21 @@ def test_garbage_in_a_small_file_is_damage(tmp_path, capsys):
         status, events = dump(capsys, tmp_path / name)
         assert status == 1, name
         assert events[-1]["type"] == "damage", name
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_header_name_that_is_not_utf8_and_a_narrow_terminal_stop_neither_form(tmp_path, encoding):
+    record = model.Record(0, 1, "k😀".encode(), "你".encode(), [(b"\xff\xfe", b"v")])
+    (tmp_path / "00000000000000000000.log").write_bytes(model.encode_batch(model.make_batch([record])))
+    for options in ([], ["--json"]):
+        result = subprocess.run(
+            [sys.executable, "-m", "kcore.tools.main", "dump", *options, str(tmp_path)],
+            cwd=Path(__file__).resolve().parents[3],
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+            capture_output=True,
+            timeout=60,
+        )
+        assert (result.returncode, result.stderr) == (0, b"")
+        if options:
+            event = json.loads(result.stdout.splitlines()[-1])
+            assert (event["key"], event["value"], len(event["headers"])) == ("k😀", "你", 1)
