@@ -13,19 +13,21 @@ except ImportError:  # building from an sdist, which carries the generated C
 
 sources = sorted(glob("csrc/*.c"))
 headers = sorted(glob("csrc/*.h"))
-cflags = ["-O3", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-function"]
+optimize = ["-O3", "-std=c11", "-g0", "-D_GNU_SOURCE"]
+cflags = [*optimize, "-Wall", "-Wextra", "-Wno-unused-function"]
 # KCORE_SANITIZE=address,undefined builds library and extensions for ci/sanitize.sh.
 sanitize = os.environ.get("KCORE_SANITIZE")
 ldflags = []
 if sanitize:
-    cflags += ["-g", "-O1", "-fno-omit-frame-pointer", f"-fsanitize={sanitize}", "-fno-sanitize-recover=all"]
-    ldflags += [f"-fsanitize={sanitize}"]
+    ldflags = [f"-fsanitize={sanitize}"]
+    optimize += ["-g", "-O1", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all", *ldflags]
+    cflags += optimize
 library = (
     "kc",
     {
         "sources": sources,
         "include_dirs": ["csrc"],
-        "cflags": [*cflags, "-fPIC", "-fvisibility=hidden", "-D_GNU_SOURCE"],
+        "cflags": [*cflags, "-fPIC", "-fvisibility=hidden"],
         "obj_deps": {"": headers},
     },
 )
@@ -41,7 +43,7 @@ def extensions():
             libraries=["kc"],
             depends=[*sources, *headers],
             # Cython's own output is not warning-free under -Wextra.
-            extra_compile_args=["-O3", "-std=c11", "-D_GNU_SOURCE", *(cflags[5:] if sanitize else [])],
+            extra_compile_args=optimize,
             extra_link_args=ldflags,
         )
         for path in sorted(glob("kcore/**/*.pyx", recursive=True))
