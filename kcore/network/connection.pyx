@@ -38,6 +38,7 @@ cdef extern from *:
         size_t msg_iovlen
     int MSG_MORE
     int MSG_NOSIGNAL
+    int MSG_PEEK
     Py_ssize_t recv(int fd, void *buffer, size_t length, int flags) nogil
     Py_ssize_t sendmsg(int fd, const msghdr *message, int flags) nogil
 
@@ -233,6 +234,11 @@ cdef class Connection:
     def mid_request(self):
         """Whether the first bytes of a request are here and its last are not."""
         return self._partial is not None or self._prefix_len > 0
+
+    def peer_has_closed(self):
+        """Whether the peer has ended its side and everything it sent before was read.  Takes nothing away."""
+        cdef uint8_t byte
+        return recv(self.fd, &byte, 1, MSG_PEEK) == 0
 
     @property
     def has_output(self):

@@ -2,7 +2,7 @@
 
 A Processor is one thread that owns its connections: it reads requests, calls the handler for each on
 the spot, and writes the responses.  There is no pool of handler threads behind it: under the GIL a
-hand-over costs more than it gives (docs/decisions/requests-run-on-the-network-thread.md).  A
+hand-over costs more than it gives (docs/decisions/0003-requests-run-on-the-network-thread.md).  A
 handler that must wait parks its request in a purgatory instead and answers later, from any thread;
 the answer then travels back over the processor's queue.
 
@@ -178,9 +178,10 @@ class Processor(ShutdownableThread):
         if ready & WRITE:
             self._on_writable(connection)
         elif connection.request is not None:
-            # A pipelined request, or the peer has hung up.  Nothing is read while one is in flight, and
-            # most answers leave before more arrives, so the interest changes only when it must.
-            if ready & HANGUP:
+            # A pipelined request, or the peer has gone and will not take an answer that may be hours away.
+            # Nothing is read while one is in flight, and most answers leave before more arrives, so the
+            # interest changes only when it must.
+            if ready & HANGUP or connection.peer_has_closed():
                 self._close(connection, "the peer hung up")
             else:
                 self._set_interest(connection, 0)

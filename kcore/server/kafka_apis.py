@@ -28,7 +28,7 @@ class Handler(Protocol):
     def handle(self, context: RequestContext, body: Message) -> None:
         """Answer, now or later.  What it raises is answered with error_response()."""
 
-    def error_response(self, body: Message, error_code: int) -> Message | None:
+    def error_response(self, body: Message, error_code: int, version: int) -> Message | None:
         """The response that says error_code wherever this API can; None to close the connection instead."""
 
 
@@ -93,7 +93,7 @@ class KafkaApis:
         if request.is_done:
             return
         try:
-            response = entry.handler.error_response(body, error_code)
+            response = entry.handler.error_response(body, error_code, context.api_version)
             if response is not None:
                 context.respond(response)
         except Exception:

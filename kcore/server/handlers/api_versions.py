@@ -25,5 +25,5 @@ class Handler:
             return
         context.respond(self._response)
 
-    def error_response(self, body: ApiVersionsRequest, error_code: int) -> ApiVersionsResponse:
+    def error_response(self, body: ApiVersionsRequest, error_code: int, version: int) -> ApiVersionsResponse:
         return ApiVersionsResponse(error_code=error_code)

@@ -37,7 +37,7 @@ class Handler:
             return _result(topic.name, error)
         return _result(topic.name, None)
 
-    def error_response(self, body: CreatePartitionsRequest, error_code: int) -> CreatePartitionsResponse:
+    def error_response(self, body: CreatePartitionsRequest, error_code: int, version: int) -> CreatePartitionsResponse:
         return CreatePartitionsResponse(
             results=[CreatePartitionsTopicResult(name=topic.name, error_code=error_code) for topic in body.topics]
         )

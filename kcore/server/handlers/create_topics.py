@@ -68,7 +68,7 @@ class Handler:
             ],
         )
 
-    def error_response(self, body: CreateTopicsRequest, error_code: int) -> CreateTopicsResponse:
+    def error_response(self, body: CreateTopicsRequest, error_code: int, version: int) -> CreateTopicsResponse:
         return CreateTopicsResponse(
             topics=[CreatableTopicResult(name=topic.name, error_code=error_code) for topic in body.topics]
         )

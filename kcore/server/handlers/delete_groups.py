@@ -19,7 +19,7 @@ class Handler:
             )
         )
 
-    def error_response(self, body: DeleteGroupsRequest, error_code: int) -> DeleteGroupsResponse:
+    def error_response(self, body: DeleteGroupsRequest, error_code: int, version: int) -> DeleteGroupsResponse:
         return DeleteGroupsResponse(
             results=[DeletableGroupResult(group_id=group_id, error_code=error_code) for group_id in body.groups_names]
         )

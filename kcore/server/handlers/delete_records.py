@@ -46,7 +46,7 @@ class Handler:
 
         self._replica_manager.delete_records(known, respond)
 
-    def error_response(self, body: DeleteRecordsRequest, error_code: int) -> DeleteRecordsResponse:
+    def error_response(self, body: DeleteRecordsRequest, error_code: int, version: int) -> DeleteRecordsResponse:
         return DeleteRecordsResponse(
             topics=[
                 DeleteRecordsTopicResult(

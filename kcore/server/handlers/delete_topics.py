@@ -35,7 +35,7 @@ class Handler:
     def handle(self, context: RequestContext, body: DeleteTopicsRequest) -> None:
         if not self._enabled:
             error = InvalidRequest if context.api_version < 3 else TopicDeletionDisabled
-            context.respond(self.error_response(body, error.code))
+            context.respond(self.error_response(body, error.code, context.api_version))
             return
         names = Counter(topic.name for topic in _asked(body) if topic.name is not None)
         ids = Counter(topic.topic_id for topic in _asked(body) if topic.topic_id != ZERO_UUID)
@@ -74,7 +74,7 @@ class Handler:
         )
         return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id, error_code=NONE)
 
-    def error_response(self, body: DeleteTopicsRequest, error_code: int) -> DeleteTopicsResponse:
+    def error_response(self, body: DeleteTopicsRequest, error_code: int, version: int) -> DeleteTopicsResponse:
         return DeleteTopicsResponse(
             responses=[
                 DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=error_code)

@@ -22,7 +22,7 @@ class Handler:
     def handle(self, context: RequestContext, body: DescribeClusterRequest) -> None:
         if body.endpoint_type != _BROKERS:
             error = MismatchedEndpointType if body.endpoint_type == _CONTROLLERS else UnsupportedEndpointType
-            response = self.error_response(body, error.code)
+            response = self.error_response(body, error.code, context.api_version)
             response.error_message = "The request was sent to an endpoint of brokers."
             context.respond(response)
             return
@@ -43,6 +43,6 @@ class Handler:
             )
         )
 
-    def error_response(self, body: DescribeClusterRequest, error_code: int) -> DescribeClusterResponse:
+    def error_response(self, body: DescribeClusterRequest, error_code: int, version: int) -> DescribeClusterResponse:
         # An unknown endpoint type cannot be repeated to the client; what it sent was for brokers.
         return DescribeClusterResponse(error_code=error_code)

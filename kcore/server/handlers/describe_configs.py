@@ -29,10 +29,14 @@ class Handler:
 
     def handle(self, context: RequestContext, body: DescribeConfigsRequest) -> None:
         context.respond(
-            DescribeConfigsResponse(results=[self._describe(resource, body) for resource in body.resources])
+            DescribeConfigsResponse(
+                results=[self._describe(resource, body, context.api_version) for resource in body.resources]
+            )
         )
 
-    def _describe(self, resource: DescribeConfigsResource, body: DescribeConfigsRequest) -> DescribeConfigsResult:
+    def _describe(
+        self, resource: DescribeConfigsResource, body: DescribeConfigsRequest, version: int
+    ) -> DescribeConfigsResult:
         try:
             if resource.resource_type == _TOPIC:
                 entries = self._topic(resource.resource_name)
@@ -53,7 +57,7 @@ class Handler:
             error_message=None,
             resource_type=resource.resource_type,
             resource_name=resource.resource_name,
-            configs=[_result(entry, body) for entry in entries if not wanted or entry.name in wanted],
+            configs=[_result(entry, body, version) for entry in entries if not wanted or entry.name in wanted],
         )
 
     def _topic(self, name: str) -> list[ConfigEntry]:
@@ -75,7 +79,7 @@ class Handler:
             )
         return broker_entries(self._config)
 
-    def error_response(self, body: DescribeConfigsRequest, error_code: int) -> DescribeConfigsResponse:
+    def error_response(self, body: DescribeConfigsRequest, error_code: int, version: int) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
             results=[
                 DescribeConfigsResult(
@@ -86,12 +90,12 @@ class Handler:
         )
 
 
-def _result(entry: ConfigEntry, body: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _result(entry: ConfigEntry, body: DescribeConfigsRequest, version: int) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        is_default=entry.source == DEFAULT_CONFIG,
+        is_default=version == 0 and entry.source == DEFAULT_CONFIG,
         config_source=entry.source,
         synonyms=[
             DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)

@@ -51,7 +51,7 @@ class Handler:
             )
         context.respond(DescribeGroupsResponse(groups=groups))
 
-    def error_response(self, body: DescribeGroupsRequest, error_code: int) -> DescribeGroupsResponse:
+    def error_response(self, body: DescribeGroupsRequest, error_code: int, version: int) -> DescribeGroupsResponse:
         return DescribeGroupsResponse(
             groups=[DescribedGroup(error_code=error_code, group_id=group_id) for group_id in body.groups]
         )

@@ -91,7 +91,7 @@ class Handler:
         partition = self._replica_manager.get_partition(topic_partition)
         return partition is not None and partition.log.config.compression_type == "zstd"
 
-    def error_response(self, body: FetchRequest, error_code: int) -> FetchResponse:
+    def error_response(self, body: FetchRequest, error_code: int, version: int) -> FetchResponse:
         refused = {(t, p): error_code for t, topic in enumerate(body.topics) for p in range(len(topic.partitions))}
         return FetchResponse(error_code=error_code, responses=_responses(body.topics, [], refused))
 

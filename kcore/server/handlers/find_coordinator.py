@@ -66,7 +66,9 @@ class Handler:
         if key_type == _TRANSACTION:
             # No transaction coordinator: docs/compatibility.md says why it is this error.
             return _Found(
-                TransactionalIdAuthorizationFailed.code, "This broker has no transaction coordinator.", _NOBODY
+                TransactionalIdAuthorizationFailed.code,
+                "This broker has no transaction coordinator; idempotent producers work.",
+                _NOBODY,
             )
         if key_type != _GROUP:
             return _Found(InvalidRequest.code, f"Unknown coordinator type {key_type}.", _NOBODY)
@@ -80,8 +82,8 @@ class Handler:
             return _Found(CoordinatorNotAvailable.code, "The coordinator is not available.", _NOBODY)
         return _Found(NONE, None, broker)
 
-    def error_response(self, body: FindCoordinatorRequest, error_code: int) -> FindCoordinatorResponse:
-        if body.coordinator_keys:
+    def error_response(self, body: FindCoordinatorRequest, error_code: int, version: int) -> FindCoordinatorResponse:
+        if version >= 4:
             return FindCoordinatorResponse(
                 coordinators=[
                     Coordinator(key=key, node_id=-1, port=-1, error_code=error_code) for key in body.coordinator_keys

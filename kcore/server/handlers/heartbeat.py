@@ -17,5 +17,5 @@ class Handler:
         )
         context.respond(HeartbeatResponse(error_code=error_code))
 
-    def error_response(self, body: HeartbeatRequest, error_code: int) -> HeartbeatResponse:
+    def error_response(self, body: HeartbeatRequest, error_code: int, version: int) -> HeartbeatResponse:
         return HeartbeatResponse(error_code=error_code)

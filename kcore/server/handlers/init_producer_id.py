@@ -18,14 +18,14 @@ class Handler:
         if body.transactional_id == "" or (body.producer_id == NO_PRODUCER_ID) != (
             body.producer_epoch == NO_PRODUCER_EPOCH
         ):
-            context.respond(self.error_response(body, InvalidRequest.code))
+            context.respond(self.error_response(body, InvalidRequest.code, context.api_version))
         elif body.transactional_id is not None:
             # No transaction coordinator: docs/compatibility.md says why it is this error.
-            context.respond(self.error_response(body, TransactionalIdAuthorizationFailed.code))
+            context.respond(self.error_response(body, TransactionalIdAuthorizationFailed.code, context.api_version))
         else:
             # An idempotent producer that lost its place gets a new id, as in Kafka; its epoch matters to nobody.
             producer_id = self._producer_ids.generate_producer_id()
             context.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
-    def error_response(self, body: InitProducerIdRequest, error_code: int) -> InitProducerIdResponse:
+    def error_response(self, body: InitProducerIdRequest, error_code: int, version: int) -> InitProducerIdResponse:
         return InitProducerIdResponse(error_code=error_code, producer_id=NO_PRODUCER_ID, producer_epoch=0)

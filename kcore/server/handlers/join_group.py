@@ -53,5 +53,5 @@ class Handler:
             callback=respond,
         )
 
-    def error_response(self, body: JoinGroupRequest, error_code: int) -> JoinGroupResponse:
+    def error_response(self, body: JoinGroupRequest, error_code: int, version: int) -> JoinGroupResponse:
         return JoinGroupResponse(error_code=error_code, protocol_name="", member_id=body.member_id)

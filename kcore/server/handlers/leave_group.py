@@ -39,5 +39,5 @@ class Handler:
             )
         )
 
-    def error_response(self, body: LeaveGroupRequest, error_code: int) -> LeaveGroupResponse:
+    def error_response(self, body: LeaveGroupRequest, error_code: int, version: int) -> LeaveGroupResponse:
         return LeaveGroupResponse(error_code=error_code)

@@ -28,5 +28,5 @@ class Handler:
             )
         )
 
-    def error_response(self, body: ListGroupsRequest, error_code: int) -> ListGroupsResponse:
+    def error_response(self, body: ListGroupsRequest, error_code: int, version: int) -> ListGroupsResponse:
         return ListGroupsResponse(error_code=error_code)

@@ -93,16 +93,14 @@ class Handler:
             return _error(number, code)
         if found is None:
             return ListOffsetsPartitionResponse(partition_index=number, error_code=NONE)
-        leader_epoch = found.leader_epoch if found.leader_epoch is not None else -1
-        return ListOffsetsPartitionResponse(
-            partition_index=number,
-            error_code=NONE,
-            timestamp=found.timestamp,
-            offset=found.offset,
-            leader_epoch=leader_epoch,
+        answer = ListOffsetsPartitionResponse(
+            partition_index=number, error_code=NONE, timestamp=found.timestamp, offset=found.offset
         )
+        if version >= 4 and found.leader_epoch is not None:
+            answer.leader_epoch = found.leader_epoch
+        return answer
 
-    def error_response(self, body: ListOffsetsRequest, error_code: int) -> ListOffsetsResponse:
+    def error_response(self, body: ListOffsetsRequest, error_code: int, version: int) -> ListOffsetsResponse:
         return ListOffsetsResponse(
             topics=[
                 ListOffsetsTopicResponse(

@@ -41,7 +41,7 @@ class Handler:
         else:
             if version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in body.topics):
                 # The field is in versions 10 and 11, but Kafka's brokers learnt to answer it with 12.
-                context.respond(self.error_response(body, InvalidRequest.code))
+                context.respond(self.error_response(body, InvalidRequest.code, context.api_version))
                 return
             may_create = self._auto_create and body.allow_auto_topic_creation
             topics = [self._answer(topic, may_create, operations) for topic in body.topics]
@@ -108,7 +108,7 @@ class Handler:
             topic_authorized_operations=operations,
         )
 
-    def error_response(self, body: MetadataRequest, error_code: int) -> MetadataResponse:
+    def error_response(self, body: MetadataRequest, error_code: int, version: int) -> MetadataResponse:
         return MetadataResponse(
             error_code=error_code,
             topics=[

@@ -78,7 +78,7 @@ class Handler:
             respond,
         )
 
-    def error_response(self, body: OffsetCommitRequest, error_code: int) -> OffsetCommitResponse:
+    def error_response(self, body: OffsetCommitRequest, error_code: int, version: int) -> OffsetCommitResponse:
         return OffsetCommitResponse(
             topics=[
                 OffsetCommitResponseTopic(

@@ -46,5 +46,5 @@ class Handler:
             )
         )
 
-    def error_response(self, body: OffsetDeleteRequest, error_code: int) -> OffsetDeleteResponse:
+    def error_response(self, body: OffsetDeleteRequest, error_code: int, version: int) -> OffsetDeleteResponse:
         return OffsetDeleteResponse(error_code=error_code)

@@ -93,7 +93,7 @@ class Handler:
                 topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=items))
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)
 
-    def error_response(self, body: OffsetFetchRequest, error_code: int) -> OffsetFetchResponse:
+    def error_response(self, body: OffsetFetchRequest, error_code: int, version: int) -> OffsetFetchResponse:
         return OffsetFetchResponse(
             error_code=error_code,
             groups=[OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code) for group in body.groups],

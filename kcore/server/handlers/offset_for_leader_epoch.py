@@ -47,7 +47,9 @@ class Handler:
             return EpochEndOffset(partition=asked.partition, error_code=code_of(error))
         return EpochEndOffset(partition=asked.partition, error_code=NONE, leader_epoch=epoch, end_offset=end_offset)
 
-    def error_response(self, body: OffsetForLeaderEpochRequest, error_code: int) -> OffsetForLeaderEpochResponse:
+    def error_response(
+        self, body: OffsetForLeaderEpochRequest, error_code: int, version: int
+    ) -> OffsetForLeaderEpochResponse:
         return OffsetForLeaderEpochResponse(
             topics=[
                 OffsetForLeaderTopicResult(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 
 from kcore.common.topic_partition import TopicPartition
@@ -30,8 +31,11 @@ from kcore.server.request_context import RequestContext
 #: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
 
-# The second byte of a batch's attributes: codec in three bits, and the transactional bit.
-_ATTRIBUTES = 22
+# What a v2 batch tells before it is checked: how long it is behind its first 12 bytes, its magic, and in the second
+# byte of its attributes the codec and whether it is transactional.
+_LENGTH = struct.Struct(">i")
+_LENGTH_POSITION, _LOG_OVERHEAD = 8, 12
+_MAGIC, _ATTRIBUTES = 16, 22
 _CODEC, _ZSTD, _TRANSACTIONAL = 0x07, 4, 0x10
 
 
@@ -62,11 +66,16 @@ class Handler:
                     error = UnknownTopicId(f"no topic has the id {topic.topic_id}")
                 elif not cache.contains(topic_partition):
                     error = UnknownTopicOrPartition(f"{topic_partition}: no such partition")
-                elif records is None or len(records) <= _ATTRIBUTES:
+                elif (
+                    records is None
+                    or len(records) <= _ATTRIBUTES
+                    or _LENGTH.unpack_from(records, _LENGTH_POSITION)[0] > len(records) - _LOG_OVERHEAD
+                ):
+                    # A log leaves a cut batch out, as what a fetch may end with; from a producer it is a mistake.
                     error = InvalidRecord(f"{topic_partition}: a produce request needs one whole record batch")
                 else:
                     attributes = records[_ATTRIBUTES]
-                    if attributes & _TRANSACTIONAL:
+                    if attributes & _TRANSACTIONAL and records[_MAGIC] == 2:
                         # Without a coordinator nothing would ever end the transaction, and readers would wait for it.
                         error = InvalidTxnState(f"{topic_partition}: this broker has no transaction coordinator")
                     elif no_zstd and attributes & _CODEC == _ZSTD:
@@ -127,7 +136,7 @@ class Handler:
             )
         context.respond(ProduceResponse(responses=responses))
 
-    def error_response(self, body: ProduceRequest, error_code: int) -> ProduceResponse | None:
+    def error_response(self, body: ProduceRequest, error_code: int, version: int) -> ProduceResponse | None:
         if body.acks == 0:
             return None
         return ProduceResponse(

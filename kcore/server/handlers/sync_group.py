@@ -39,5 +39,5 @@ class Handler:
             respond,
         )
 
-    def error_response(self, body: SyncGroupRequest, error_code: int) -> SyncGroupResponse:
+    def error_response(self, body: SyncGroupRequest, error_code: int, version: int) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=error_code)

@@ -284,14 +284,16 @@ def test_half_a_request_stops_nobody_else(serve):
     assert read_frame(sock) == b"live"
 
 
-def test_a_peer_that_vanishes_with_a_request_in_flight_is_forgotten(serve):
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_peer_that_vanishes_with_a_request_in_flight_is_forgotten(serve, reset):
     parked = []
     server = serve(parked.append)
     sock = connect(server)
     sock.sendall(frame(b"park"))
     eventually(lambda: parked, "not parked")
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    sock.close()  # with a reset
+    if reset:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
     eventually(lambda: server.connection_count == 0, "the dead connection stays")
     answer(parked[0], b"to nobody")
     assert server.processors[0].is_running

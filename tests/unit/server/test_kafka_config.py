@@ -55,7 +55,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_right_one(name, suggested):
 
 
 def test_a_name_like_nothing_is_refused_without_a_guess():
-    with pytest.raises(InvalidConfig, match="Unknown broker setting xyzzy$"):
+    with pytest.raises(InvalidConfig, match=r"Unknown broker setting xyzzy$"):
         KafkaConfig({"xyzzy": 1})
 
 

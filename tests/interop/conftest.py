@@ -1,0 +1,47 @@
+"""A broker for real clients, and what every client test needs."""
+
+import shutil
+import time
+import uuid
+
+import pytest
+
+import kcore
+from tests import golden_data
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+
+
+@pytest.fixture(scope="module")
+def broker():
+    """One broker for a file's tests; each test makes topics and groups of its own."""
+    with kcore.Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def servers(broker):
+    return broker.bootstrap_servers
+
+
+@pytest.fixture
+def name():
+    """A name nobody else uses: for a topic, a group, a client."""
+    return f"t-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(scope="module")
+def golden_broker(tmp_path_factory):
+    """A broker on a copy of the directory that Kafka 4.3.1 wrote."""
+    data = tmp_path_factory.mktemp("golden") / "data"
+    shutil.copytree(golden_data.data_dir(), data)
+    with kcore.Broker(data) as broker:
+        yield broker
+
+
+def eventually(condition, what, timeout=20):
+    deadline = time.monotonic() + timeout
+    while not (result := condition()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+    return result

@@ -1,0 +1,680 @@
+"""Every API in every version that is announced: decoded, answered, encoded."""
+
+from uuid import UUID
+
+import pytest
+
+import kcore
+from kcore.errors import (
+    GroupIdNotFound,
+    InvalidRequest,
+    UnknownMemberId,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+)
+from kcore.protocol.api_keys import SERVED_FROM, SUPPORTED, ApiKey
+from kcore.protocol.messages import create_partitions as cp
+from kcore.protocol.messages import create_topics as ct
+from kcore.protocol.messages import delete_records as dr
+from kcore.protocol.messages import delete_topics as dt
+from kcore.protocol.messages import describe_configs as dc
+from kcore.protocol.messages import fetch as f
+from kcore.protocol.messages import find_coordinator as fc
+from kcore.protocol.messages import join_group as jg
+from kcore.protocol.messages import leave_group as lg
+from kcore.protocol.messages import list_offsets as lo
+from kcore.protocol.messages import metadata as m
+from kcore.protocol.messages import offset_commit as oc
+from kcore.protocol.messages import offset_delete as od
+from kcore.protocol.messages import offset_fetch as of
+from kcore.protocol.messages import offset_for_leader_epoch as ofle
+from kcore.protocol.messages import produce as p
+from kcore.protocol.messages import request_class
+from kcore.protocol.messages import sync_group as sg
+from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
+from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.heartbeat import HeartbeatRequest
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
+from kcore.protocol.messages.list_groups import ListGroupsRequest
+from tests.unit.server.client import Client, batch
+
+UNKNOWN_ID = UUID(int=77)
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with kcore.Broker(offsets_topic_num_partitions=2) as broker:
+        broker.create_topic("t", partitions=2, message_timestamp_type="CreateTime")
+        with Client(broker) as client:
+            client.ask(produce_request(broker, "t", 0, batch(b"a", b"b", b"c")), 9)
+            client.ask(fc.FindCoordinatorRequest(key="g"), 0)
+        yield broker
+
+
+@pytest.fixture
+def client(broker):
+    with Client(broker) as client:
+        yield client
+
+
+def versions(api_key):
+    first, last = SUPPORTED[api_key]
+    return range(SERVED_FROM.get(api_key, first), last + 1)
+
+
+def every_version(api_key):
+    return pytest.mark.parametrize("version", versions(api_key))
+
+
+@pytest.mark.parametrize("version", range(SUPPORTED[ApiKey.API_VERSIONS][1] + 1))
+def test_api_versions_announces_exactly_what_is_supported(client, version):
+    request = request_class(ApiKey.API_VERSIONS)(client_software_name="test", client_software_version="1.0")
+    response = client.ask(request, version)
+    assert response.error_code == 0
+    assert {item.api_key: (item.min_version, item.max_version) for item in response.api_keys} == {
+        int(key): value for key, value in SUPPORTED.items()
+    }
+
+
+def test_api_versions_wants_a_decent_software_name(client):
+    request = request_class(ApiKey.API_VERSIONS)(client_software_name="-x-", client_software_version="1")
+    assert client.ask(request, 3).error_code == InvalidRequest.code
+
+
+@every_version(ApiKey.METADATA)
+def test_metadata_tells_brokers_topics_and_leaders(broker, client, version):
+    response = client.ask(m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")]), version)
+    assert [(b.node_id, b.host, b.port) for b in response.brokers] == [(1, "127.0.0.1", broker.port)]
+    (topic,) = response.topics
+    assert (topic.error_code, topic.name) == (0, "t")
+    assert sorted((x.partition_index, x.leader_id, x.isr_nodes) for x in topic.partitions) == [(0, 1, [1]), (1, 1, [1])]
+    if version >= 2:
+        assert response.cluster_id == broker.cluster_id
+    if version >= 10:
+        assert topic.topic_id == broker.metadata_cache.topic_id("t")
+    everything = client.ask(m.MetadataRequest(topics=[] if version == 0 else None), version)
+    assert {topic.name: topic.is_internal for topic in everything.topics} == {
+        "t": False,
+        "__consumer_offsets": version >= 1,
+    }
+    if version >= 1:
+        assert client.ask(m.MetadataRequest(topics=[]), version).topics == []
+
+
+@every_version(ApiKey.METADATA)
+def test_metadata_of_a_bad_name_is_an_error_of_that_topic(client, version):
+    response = client.ask(
+        m.MetadataRequest(topics=[m.MetadataRequestTopic(name="bad name"), m.MetadataRequestTopic(name="t")]), version
+    )
+    assert [topic.error_code for topic in response.topics] == [17, 0]
+
+
+@pytest.mark.parametrize("version", [10, 11, 12, 13])
+def test_metadata_finds_topics_by_id_from_version_12(broker, client, version):
+    known = m.MetadataRequestTopic(topic_id=broker.metadata_cache.topic_id("t"), name=None)
+    unknown = m.MetadataRequestTopic(topic_id=UNKNOWN_ID, name=None)
+    response = client.ask(m.MetadataRequest(topics=[known, unknown]), version)
+    if version < 12:
+        assert [topic.error_code for topic in response.topics] == [InvalidRequest.code] * 2
+    else:
+        assert [(topic.error_code, topic.name) for topic in response.topics] == [(0, "t"), (UnknownTopicId.code, None)]
+
+
+@pytest.mark.parametrize("version", range(4, 14))
+def test_metadata_creates_a_topic_only_if_the_client_allows_it(broker, client, version):
+    name = f"auto-{version}"
+    request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=name)], allow_auto_topic_creation=False)
+    assert client.ask(request, version).topics[0].error_code == UnknownTopicOrPartition.code
+    request.allow_auto_topic_creation = True
+    assert client.ask(request, version).topics[0].error_code == 0
+    broker.delete_topic(name)
+
+
+def produce_request(broker, topic, partition, records, acks=1):
+    return p.ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            p.TopicProduceData(
+                name=topic,
+                topic_id=broker.metadata_cache.topic_id(topic) if topic != "unknown" else UNKNOWN_ID,
+                partition_data=[p.PartitionProduceData(index=partition, records=records)],
+            )
+        ],
+    )
+
+
+@every_version(ApiKey.PRODUCE)
+def test_produce_appends_and_says_where(broker, client, version):
+    end = broker.log("t", 1).log_end_offset
+    response = client.ask(produce_request(broker, "t", 1, batch(b"x", b"y"), acks=-1), version)
+    (topic,) = response.responses
+    (partition,) = topic.partition_responses
+    assert (partition.error_code, partition.base_offset, partition.log_append_time_ms) == (0, end, -1)
+    assert broker.log("t", 1).log_end_offset == end + 2
+
+
+@every_version(ApiKey.PRODUCE)
+def test_produce_to_an_unknown_topic_is_an_error_of_that_partition(broker, client, version):
+    response = client.ask(produce_request(broker, "unknown", 0, batch(b"x")), version)
+    code = response.responses[0].partition_responses[0].error_code
+    assert code == (UnknownTopicId.code if version >= 13 else UnknownTopicOrPartition.code)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_produce_before_version_3_is_announced_but_answered_with_unsupported_version(broker, client, version):
+    response = client.ask(produce_request(broker, "t", 0, batch(b"x")), version)
+    assert response.responses[0].partition_responses[0].error_code == UnsupportedVersion.code
+    assert client.ask(m.MetadataRequest(), 1).brokers  # the connection goes on
+
+
+def fetch_request(broker, topic, partition, offset, **fields):
+    return f.FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        topics=[
+            f.FetchTopic(
+                topic=topic,
+                topic_id=broker.metadata_cache.topic_id(topic) if topic != "unknown" else UNKNOWN_ID,
+                partitions=[f.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)],
+            )
+        ],
+        **fields,
+    )
+
+
+@every_version(ApiKey.FETCH)
+def test_fetch_returns_batches_and_watermarks(broker, client, version):
+    response = client.ask(fetch_request(broker, "t", 0, 0), version)
+    assert (response.error_code, response.session_id) == (0, 0)
+    (partition,) = response.responses[0].partitions
+    assert (partition.error_code, partition.high_watermark, partition.last_stable_offset) == (0, 3, 3)
+    records = list(kcore.MemoryRecords(bytes(partition.records)).records())
+    assert [record.value for record in records] == [b"a", b"b", b"c"]
+    assert partition.aborted_transactions is None
+    committed = client.ask(fetch_request(broker, "t", 0, 0, isolation_level=1), version)
+    assert committed.responses[0].partitions[0].aborted_transactions == []
+
+
+@every_version(ApiKey.FETCH)
+def test_fetch_errors_belong_to_their_partition(broker, client, version):
+    request = fetch_request(broker, "unknown", 0, 0)
+    request.topics += fetch_request(broker, "t", 0, 99).topics + fetch_request(broker, "t", 0, 3).topics
+    response = client.ask(request, version)
+    codes = [topic.partitions[0].error_code for topic in response.responses]
+    assert codes == [UnknownTopicId.code if version >= 13 else UnknownTopicOrPartition.code, 1, 0]
+
+
+@pytest.mark.parametrize("version", range(7, 19))
+def test_fetch_of_a_session_that_was_never_given_is_refused(broker, client, version):
+    request = fetch_request(broker, "t", 0, 0, session_id=5, session_epoch=1)
+    assert client.ask(request, version).error_code == 70
+
+
+@pytest.mark.parametrize("version", [4, 14, 15, 18])
+def test_fetch_from_a_broker_that_is_no_replica_is_refused(broker, client, version):
+    request = fetch_request(broker, "t", 0, 0)
+    if version < 15:
+        request.replica_id = 2
+    else:
+        request.replica_state = f.ReplicaState(replica_id=2)
+    assert client.ask(request, version).responses[0].partitions[0].error_code == UnknownTopicOrPartition.code
+
+
+@pytest.mark.parametrize("version", [4, 9, 10, 18])
+def test_API_11_a_topic_stored_in_zstd_needs_fetch_version_10(broker, client, version):
+    name = f"zstd-{version}"
+    broker.create_topic(name, compression_type="zstd")
+    code = client.ask(fetch_request(broker, name, 0, 0), version).responses[0].partitions[0].error_code
+    assert code == (76 if version < 10 else 0)
+    broker.delete_topic(name)
+
+
+def list_offsets(timestamp, topic="t"):
+    partition = lo.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    return lo.ListOffsetsRequest(replica_id=-1, topics=[lo.ListOffsetsTopic(name=topic, partitions=[partition])])
+
+
+@every_version(ApiKey.LIST_OFFSETS)
+def test_list_offsets_finds_both_ends(client, version):
+    for timestamp, offset in ((-1, 3), (-2, 0)):
+        (partition,) = client.ask(list_offsets(timestamp), version).topics[0].partitions
+        assert partition.error_code == 0
+        if version == 0:
+            assert partition.old_style_offsets == [offset]
+        else:
+            assert partition.offset == offset
+
+
+@every_version(ApiKey.LIST_OFFSETS)
+def test_list_offsets_finds_times_and_refuses_specials_it_is_too_old_for(client, version):
+    if version == 0:
+        request = list_offsets(2**62)
+        request.topics[0].partitions[0].max_num_offsets = 5
+        assert client.ask(request, 0).topics[0].partitions[0].old_style_offsets == [0]
+        return
+    (partition,) = client.ask(list_offsets(1_700_000_000_000), version).topics[0].partitions
+    assert (partition.offset, partition.timestamp) == (0, 1_700_000_000_000)
+    assert client.ask(list_offsets(1_700_000_000_001), version).topics[0].partitions[0].offset == -1
+    for timestamp, first, offset in ((-3, 7, 0), (-4, 8, 0), (-5, 9, -1), (-6, 11, -1)):
+        (partition,) = client.ask(list_offsets(timestamp), version).topics[0].partitions
+        expected = (0, offset) if version >= first else (UnsupportedVersion.code, -1)
+        assert (partition.error_code, partition.offset) == expected, f"timestamp {timestamp}"
+    assert client.ask(list_offsets(-1, "unknown"), version).topics[0].partitions[0].error_code == 3
+
+
+def test_list_offsets_refuses_a_partition_that_is_asked_twice(client):
+    request = list_offsets(-1)
+    request.topics[0].partitions *= 2
+    assert [x.error_code for x in client.ask(request, 5).topics[0].partitions] == [InvalidRequest.code] * 2
+
+
+@every_version(ApiKey.CREATE_TOPICS)
+def test_topics_are_created_and_deleted_in_every_version(broker, client, version):
+    name = f"made-{version}"
+    topic = ct.CreatableTopic(
+        name=name,
+        num_partitions=2,
+        replication_factor=1,
+        configs=[ct.CreatableTopicConfig(name="retention.ms", value="1000")],
+    )
+    (result,) = client.ask(ct.CreateTopicsRequest(topics=[topic]), version).topics
+    assert result.error_code == 0 and not result.error_message
+    if version >= 5:
+        assert (result.num_partitions, result.replication_factor) == (2, 1)
+        assert {c.name: (c.value, c.config_source) for c in result.configs}["retention.ms"] == ("1000", 1)
+    if version >= 7:
+        assert result.topic_id == broker.metadata_cache.topic_id(name)
+    (again,) = client.ask(ct.CreateTopicsRequest(topics=[topic]), version).topics
+    assert again.error_code == 36
+    delete_version = min(version, 6)
+    if delete_version < 6:
+        request = dt.DeleteTopicsRequest(topic_names=[name, "unknown"])
+    else:
+        request = dt.DeleteTopicsRequest(
+            topics=[
+                dt.DeleteTopicState(topic_id=broker.metadata_cache.topic_id(name)),
+                dt.DeleteTopicState(name="unknown"),
+                dt.DeleteTopicState(topic_id=UNKNOWN_ID),
+                dt.DeleteTopicState(),
+                dt.DeleteTopicState(name="t", topic_id=UUID(int=78)),
+            ]
+        )
+    codes = [x.error_code for x in client.ask(request, delete_version).responses]
+    assert codes == ([0, 3] if delete_version < 6 else [0, 3, 100, 42, 42])
+    assert broker.metadata_cache.topic(name) is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "code"),
+    [
+        (ct.CreatableTopic(name="a b", num_partitions=1, replication_factor=1), 17),
+        (ct.CreatableTopic(name="", num_partitions=1, replication_factor=1), 17),
+        (ct.CreatableTopic(name="__cluster_metadata", num_partitions=1, replication_factor=1), 29),
+        (ct.CreatableTopic(name="__consumer.offsets", num_partitions=1, replication_factor=1), 17),
+        (ct.CreatableTopic(name="n", num_partitions=0, replication_factor=1), 37),
+        (ct.CreatableTopic(name="n", num_partitions=-2, replication_factor=1), 37),
+        (ct.CreatableTopic(name="n", num_partitions=10_001, replication_factor=1), 44),
+        (ct.CreatableTopic(name="n", num_partitions=1, replication_factor=0), 38),
+        (ct.CreatableTopic(name="n", num_partitions=1, replication_factor=2), 38),
+        (
+            ct.CreatableTopic(
+                name="n",
+                num_partitions=1,
+                replication_factor=-1,
+                assignments=[ct.CreatableReplicaAssignment(partition_index=0, broker_ids=[1])],
+            ),
+            42,
+        ),
+    ]
+    + [
+        (
+            ct.CreatableTopic(
+                name="n",
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[ct.CreatableReplicaAssignment(partition_index=i, broker_ids=b) for i, b in assignment],
+            ),
+            39,
+        )
+        for assignment in ([(0, [])], [(0, [1, 1])], [(0, [2])], [(1, [1])], [(0, [1]), (0, [1])])
+    ]
+    + [
+        (
+            ct.CreatableTopic(
+                name="n",
+                num_partitions=1,
+                replication_factor=1,
+                configs=[ct.CreatableTopicConfig(name=key, value=value)],
+            ),
+            40,
+        )
+        for key, value in (("no.such", "1"), ("retention.ms", "x"), ("retention.ms", None))
+    ],
+)
+def test_a_topic_that_cannot_be_is_refused_as_kafka_refuses_it(broker, client, topic, code):
+    (result,) = client.ask(ct.CreateTopicsRequest(topics=[topic]), 7).topics
+    assert result.error_code == code, result.error_message
+    assert result.error_message
+    assert broker.metadata_cache.topic("n") is None
+
+
+def test_a_topic_named_twice_in_one_request_is_refused(client):
+    topic = ct.CreatableTopic(name="twice", num_partitions=1, replication_factor=1)
+    (result,) = client.ask(ct.CreateTopicsRequest(topics=[topic, topic]), 7).topics
+    assert (result.error_code, result.error_message) == (InvalidRequest.code, "Duplicate topic name.")
+
+
+def test_a_manual_assignment_and_defaults_are_honoured(broker, client):
+    topic = ct.CreatableTopic(
+        name="assigned",
+        num_partitions=-1,
+        replication_factor=-1,
+        assignments=[ct.CreatableReplicaAssignment(partition_index=i, broker_ids=[1]) for i in (2, 0, 1)],
+    )
+    plain = ct.CreatableTopic(name="defaults", num_partitions=-1, replication_factor=-1)
+    results = client.ask(ct.CreateTopicsRequest(topics=[topic, plain]), 7).topics
+    assert [(x.error_code, x.num_partitions) for x in results] == [(0, 3), (0, 1)]
+    broker.delete_topic("assigned")
+    broker.delete_topic("defaults")
+
+
+@every_version(ApiKey.CREATE_PARTITIONS)
+def test_topics_grow_in_every_version(broker, client, version):
+    name = f"grow-{version}"
+    broker.create_topic(name)
+
+    def grow(count, assignments=None, topic=name, validate_only=False):
+        grown = cp.CreatePartitionsTopic(name=topic, count=count, assignments=assignments)
+        request = cp.CreatePartitionsRequest(topics=[grown], validate_only=validate_only)
+        return client.ask(request, version).results[0].error_code
+
+    one = [cp.CreatePartitionsAssignment(broker_ids=[1])]
+    assert grow(3, validate_only=True) == 0
+    assert [grow(1), grow(0), grow(3, one), grow(2, topic="unknown")] == [37, 37, 39, 3]
+    assert grow(2, one) == 0
+    assert len(broker.metadata_cache.topic(name).partitions) == 2
+    broker.delete_topic(name)
+
+
+@every_version(ApiKey.INIT_PRODUCER_ID)
+def test_each_idempotent_producer_gets_an_id_of_its_own(client, version):
+    ids = set()
+    for _ in range(3):
+        response = client.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), version)
+        assert (response.error_code, response.producer_epoch) == (0, 0)
+        ids.add(response.producer_id)
+    assert len(ids) == 3
+    assert client.ask(InitProducerIdRequest(transactional_id=""), version).error_code == InvalidRequest.code
+    assert client.ask(InitProducerIdRequest(transactional_id="x"), version).error_code == 53
+
+
+@every_version(ApiKey.DESCRIBE_CLUSTER)
+def test_the_cluster_describes_itself(broker, client, version):
+    response = client.ask(DescribeClusterRequest(include_cluster_authorized_operations=True), version)
+    assert (response.error_code, response.cluster_id, response.controller_id) == (0, broker.cluster_id, 1)
+    assert [b.port for b in response.brokers] == [broker.port]
+    assert response.cluster_authorized_operations > 0
+    if version >= 1:
+        assert client.ask(DescribeClusterRequest(endpoint_type=2), version).error_code == 114
+
+
+@every_version(ApiKey.DESCRIBE_CONFIGS)
+def test_configs_are_described_with_their_sources(broker, client, version):
+    request = dc.DescribeConfigsRequest(
+        resources=[
+            dc.DescribeConfigsResource(
+                resource_type=2,
+                resource_name="t",
+                configuration_keys=["message.timestamp.type", "retention.ms"],
+            ),
+            dc.DescribeConfigsResource(
+                resource_type=4, resource_name="1", configuration_keys=["offsets.topic.num.partitions"]
+            ),
+            dc.DescribeConfigsResource(resource_type=4, resource_name="", configuration_keys=None),
+            dc.DescribeConfigsResource(resource_type=2, resource_name="unknown", configuration_keys=None),
+            dc.DescribeConfigsResource(resource_type=4, resource_name="2", configuration_keys=None),
+            dc.DescribeConfigsResource(resource_type=4, resource_name="x", configuration_keys=None),
+            dc.DescribeConfigsResource(resource_type=99, resource_name="t", configuration_keys=None),
+        ],
+        include_synonyms=version >= 1,
+        include_documentation=version >= 3,
+    )
+    results = client.ask(request, version).results
+    assert [r.error_code for r in results] == [0, 0, 0, 3, 42, 42, 42]
+    topic = {c.name: c for c in results[0].configs}
+    assert {name: c.value for name, c in topic.items()} == {
+        "message.timestamp.type": "CreateTime",
+        "retention.ms": "604800000",
+    }
+    partitions = results[1].configs[0]
+    assert (partitions.value, partitions.read_only) == ("2", True)
+    assert results[2].configs == []
+    if version >= 1:
+        assert [s.name for s in topic["retention.ms"].synonyms] == ["log.retention.hours"]
+        assert [(s.name, s.source) for s in topic["message.timestamp.type"].synonyms] == [
+            ("message.timestamp.type", 1),
+            ("log.message.timestamp.type", 5),
+        ]
+        assert (topic["retention.ms"].config_source, partitions.config_source) == (5, 4)
+    else:
+        assert topic["retention.ms"].is_default and not partitions.is_default
+    if version >= 3:
+        assert partitions.documentation and partitions.config_type == 3
+
+
+@every_version(ApiKey.FIND_COORDINATOR)
+def test_the_coordinator_of_a_group_is_found(broker, client, version):
+    if version >= 4:
+        response = client.ask(fc.FindCoordinatorRequest(coordinator_keys=["g", "h"]), version)
+        assert [(c.key, c.error_code, c.node_id, c.port) for c in response.coordinators] == [
+            ("g", 0, 1, broker.port),
+            ("h", 0, 1, broker.port),
+        ]
+        response = client.ask(fc.FindCoordinatorRequest(coordinator_keys=["x"], key_type=1), version)
+        assert response.coordinators[0].error_code == 53
+    else:
+        response = client.ask(fc.FindCoordinatorRequest(key="g"), version)
+        assert (response.error_code, response.node_id, response.port) == (0, 1, broker.port)
+        if version >= 1:
+            assert client.ask(fc.FindCoordinatorRequest(key="x", key_type=1), version).error_code == 53
+
+
+def join(client, version, group, member_id=""):
+    return client.ask(
+        jg.JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000 if version >= 1 else -1,
+            member_id=member_id,
+            protocol_type="consumer",
+            protocols=[jg.JoinGroupRequestProtocol(name="range", metadata=b"\0\x01\0\0\0\0\xff\xff\xff\xff")],
+        ),
+        version,
+    )
+
+
+@every_version(ApiKey.JOIN_GROUP)
+def test_a_member_joins_syncs_beats_commits_and_leaves_in_every_version(broker, client, version):
+    group = f"group-{version}"
+    joined = join(client, version, group)
+    if version >= 4:
+        assert joined.error_code == 79  # MEMBER_ID_REQUIRED, with the id to come back with
+        joined = join(client, version, group, joined.member_id)
+    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
+    assert joined.leader == joined.member_id and [x.member_id for x in joined.members] == [joined.member_id]
+    member = {"group_id": group, "generation_id": 1, "member_id": joined.member_id}
+
+    sync_version = min(version, 5)
+    names = {"protocol_type": "consumer", "protocol_name": "range"} if sync_version >= 5 else {}
+    assignment = sg.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"mine")
+    synced = client.ask(sg.SyncGroupRequest(**member, **names, assignments=[assignment]), sync_version)
+    assert (synced.error_code, synced.assignment) == (0, b"mine")
+    if sync_version >= 5:
+        assert client.ask(sg.SyncGroupRequest(**member, assignments=[]), 5).error_code == 23
+
+    beat_version = min(version, 4)
+    assert client.ask(HeartbeatRequest(**member), beat_version).error_code == 0
+    stranger = HeartbeatRequest(group_id=group, generation_id=1, member_id="x")
+    assert client.ask(stranger, beat_version).error_code == UnknownMemberId.code
+
+    described_version = min(version, 6)
+    described = client.ask(DescribeGroupsRequest(groups=[group]), described_version).groups[0]
+    assert (described.group_state, described.protocol_data) == ("Stable", "range")
+    assert described.members[0].client_host == "/127.0.0.1"
+    assert described.members[0].member_assignment == b"mine"
+
+    leave_version = min(version, 5)
+    if leave_version >= 3:
+        request = lg.LeaveGroupRequest(group_id=group, members=[lg.MemberIdentity(member_id=joined.member_id)])
+        response = client.ask(request, leave_version)
+        assert (response.error_code, [x.error_code for x in response.members]) == (0, [0])
+    else:
+        request = lg.LeaveGroupRequest(group_id=group, member_id=joined.member_id)
+        assert client.ask(request, leave_version).error_code == 0
+        assert client.ask(request, leave_version).error_code == UnknownMemberId.code
+
+
+@every_version(ApiKey.OFFSET_COMMIT)
+def test_offsets_are_committed_and_fetched_in_every_version(broker, client, version):
+    group, topic_id = f"offsets-{version}", broker.metadata_cache.topic_id("t")
+    partition = oc.OffsetCommitRequestPartition(partition_index=1, committed_offset=41, committed_metadata="note")
+    unknown = oc.OffsetCommitRequestPartition(partition_index=9, committed_offset=1, committed_metadata=None)
+    topics = [oc.OffsetCommitRequestTopic(name="t", topic_id=topic_id, partitions=[partition, unknown])]
+    topics.append(oc.OffsetCommitRequestTopic(name="unknown", topic_id=UNKNOWN_ID, partitions=[unknown]))
+    response = client.ask(oc.OffsetCommitRequest(group_id=group, topics=topics), version)
+    codes = [[x.error_code for x in topic.partitions] for topic in response.topics]
+    assert codes == [[0, 3], [100 if version >= 10 else 3]]
+    for fetch_version in versions(ApiKey.OFFSET_FETCH):
+        if fetch_version < 8:
+            topic = of.OffsetFetchRequestTopic(name="t", partition_indexes=[1, 0])
+            response = client.ask(of.OffsetFetchRequest(group_id=group, topics=[topic]), fetch_version)
+            found = response.topics[0].partitions
+            if fetch_version >= 2:
+                everything = client.ask(of.OffsetFetchRequest(group_id=group, topics=None), fetch_version)
+                assert [x.partition_index for x in everything.topics[0].partitions] == [1]
+        else:
+            topic = of.OffsetFetchRequestTopics(name="t", topic_id=topic_id, partition_indexes=[1, 0])
+            strange = of.OffsetFetchRequestTopics(name="unknown", topic_id=UNKNOWN_ID, partition_indexes=[0])
+            request = of.OffsetFetchRequest(
+                groups=[
+                    of.OffsetFetchRequestGroup(group_id=group, topics=[topic, strange]),
+                    of.OffsetFetchRequestGroup(group_id=group, topics=None),
+                ]
+            )
+            first, second = client.ask(request, fetch_version).groups
+            found = first.topics[0].partitions
+            assert first.topics[1].partitions[0].error_code == (100 if fetch_version >= 10 else 0)
+            assert [x.partition_index for x in second.topics[0].partitions] == [1]
+        assert [(x.committed_offset, x.metadata, x.error_code) for x in found] == [(41, "note", 0), (-1, "", 0)]
+
+
+@every_version(ApiKey.DESCRIBE_GROUPS)
+def test_an_unknown_group_is_dead_and_from_version_6_not_found(client, version):
+    (group,) = client.ask(DescribeGroupsRequest(groups=["never"]), version).groups
+    assert (group.group_state, group.error_code) == ("Dead", GroupIdNotFound.code if version >= 6 else 0)
+
+
+@every_version(ApiKey.LIST_GROUPS)
+def test_groups_are_listed(broker, client, version):
+    commit = oc.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
+    client.ask(
+        oc.OffsetCommitRequest(group_id="listed", topics=[oc.OffsetCommitRequestTopic(name="t", partitions=[commit])]),
+        2,
+    )
+    groups = {group.group_id: group for group in client.ask(ListGroupsRequest(), version).groups}
+    assert "listed" in groups
+    if version >= 4:
+        assert groups["listed"].group_state == "Empty"
+        assert client.ask(ListGroupsRequest(states_filter=["Stable"]), version).groups == []
+    if version >= 5:
+        assert groups["listed"].group_type == "classic"
+
+
+@every_version(ApiKey.DELETE_GROUPS)
+def test_a_group_without_members_is_deleted(client, version):
+    commit = oc.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
+    topics = [oc.OffsetCommitRequestTopic(name="t", partitions=[commit])]
+    client.ask(oc.OffsetCommitRequest(group_id="doomed", topics=topics), 2)
+    request = request_class(ApiKey.DELETE_GROUPS)(groups_names=["doomed", "never"])
+    assert [x.error_code for x in client.ask(request, version).results] == [0, GroupIdNotFound.code]
+
+
+def test_offsets_of_a_group_are_deleted(client):
+    commit = oc.OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata=None)
+    topics = [oc.OffsetCommitRequestTopic(name="t", partitions=[commit])]
+    client.ask(oc.OffsetCommitRequest(group_id="forgetful", topics=topics), 2)
+    topic = od.OffsetDeleteRequestTopic(
+        name="t", partitions=[od.OffsetDeleteRequestPartition(partition_index=i) for i in (0, 9)]
+    )
+    response = client.ask(od.OffsetDeleteRequest(group_id="forgetful", topics=[topic]), 0)
+    assert response.error_code == 0
+    assert [x.error_code for x in response.topics[0].partitions] == [0, 3]
+    assert client.ask(od.OffsetDeleteRequest(group_id="never", topics=[topic]), 0).error_code == 69
+
+
+@every_version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+def test_the_end_of_an_epoch_is_told(broker, client, version):
+    def ask(topic, epoch):
+        asked = ofle.OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
+        request = ofle.OffsetForLeaderEpochRequest(topics=[ofle.OffsetForLeaderTopic(topic=topic, partitions=[asked])])
+        return client.ask(request, version).topics[0].partitions[0]
+
+    found = ask("t", 0)
+    assert (found.error_code, found.end_offset) == (0, 3)
+    assert ask("unknown", 0).error_code == 3
+
+
+@every_version(ApiKey.DELETE_RECORDS)
+def test_records_are_deleted_and_the_low_watermark_told(broker, client, version):
+    name = f"cut-{version}"
+    broker.create_topic(name)
+    client.ask(produce_request(broker, name, 0, batch(b"a", b"b", b"c")), 9)
+    topic = dr.DeleteRecordsTopic(
+        name=name,
+        partitions=[
+            dr.DeleteRecordsPartition(partition_index=0, offset=2),
+            dr.DeleteRecordsPartition(partition_index=7, offset=0),
+        ],
+    )
+    response = client.ask(dr.DeleteRecordsRequest(topics=[topic], timeout_ms=100), version)
+    assert [(x.error_code, x.low_watermark) for x in response.topics[0].partitions] == [(0, 2), (3, -1)]
+    assert broker.log(name).log_start_offset == 2
+    broker.delete_topic(name)
+
+
+@pytest.mark.parametrize("api_key", SUPPORTED, ids=lambda key: key.name)
+def test_an_unforeseen_error_is_answered_with_unknown_server_error_in_every_version(broker, api_key, caplog):
+    """The handler of each API raises: the response says -1 somewhere, or the connection ends; the broker goes on."""
+    apis = broker._apis
+    with Client(broker) as client:
+        client.ask(m.MetadataRequest(topics=[]), 1)
+    entry = apis._entries.get(api_key) or apis._load(api_key)
+
+    class Broken:
+        error_response = staticmethod(entry.handler.error_response)
+
+        def handle(self, context, body):
+            raise ZeroDivisionError("a bug")
+
+    apis._entries[api_key] = entry._replace(handler=Broken())
+    try:
+        for version in versions(api_key):
+            request = request_class(api_key)()
+            with Client(broker) as client:
+                if api_key is ApiKey.PRODUCE:
+                    request = produce_request(broker, "t", 0, batch(b"x"))
+                response = client.ask(request, version)
+            if hasattr(response, "error_code") and not (api_key is ApiKey.FETCH and version < 7):
+                silent = (
+                    (api_key is ApiKey.METADATA and version < 13)
+                    or (api_key is ApiKey.OFFSET_FETCH and (version < 2 or version > 7))
+                    or (api_key is ApiKey.FIND_COORDINATOR and version >= 4)
+                )
+                assert response.error_code == (0 if silent else -1), f"version {version}"
+    finally:
+        apis._entries[api_key] = entry
+    assert "a bug" in caplog.text
+    with Client(broker) as client:
+        assert client.ask(m.MetadataRequest(topics=[]), 1).brokers
