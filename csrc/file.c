@@ -124,7 +124,8 @@ int64_t kc_file_send(int socket, int fd, const uint8_t *map, int64_t position, i
         if (map) {
             from = map + position;
         } else {
-            int64_t n = kc_file_read(fd, copy, size < (int64_t)sizeof copy ? size : (int64_t)sizeof copy, position, err);
+            int64_t want = size < (int64_t)sizeof copy ? size : (int64_t)sizeof copy;
+            int64_t n = kc_file_read(fd, copy, want, position, err);
             if (n < 0) return n;
             if (n == 0 && size > 0) return kc_fail(err, KC_TRUNCATED, "file slice", position, size, 0);
             from = copy;

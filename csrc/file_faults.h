@@ -5,7 +5,13 @@
 
 #include <stdint.h>
 
-typedef enum kc_file_call { KC_CALL_PREAD, KC_CALL_PWRITE, KC_CALL_FTRUNCATE, KC_CALL_FSYNC, KC_CALL_MSYNC } kc_file_call;
+typedef enum kc_file_call {
+    KC_CALL_PREAD,
+    KC_CALL_PWRITE,
+    KC_CALL_FTRUNCATE,
+    KC_CALL_FSYNC,
+    KC_CALL_MSYNC,
+} kc_file_call;
 
 /* The next `times` calls of this kind fail with `error` after the first `after_bytes` bytes went through,
  * in a call that comes back short if need be.  error 0: only the short call, nothing fails. */

@@ -2,6 +2,7 @@
 
 #include "bytes.h"
 #include "offset_index.h"
+#include "prefetch.h"
 #include "time_index.h"
 
 /* Size and last offset of the batch at `position`, from four fields of its header: a search needs no
@@ -31,11 +32,15 @@ static inline int next_batch(const uint8_t *log, int64_t end, int64_t position, 
 
 int kc_segment_search_for(const uint8_t *log, int64_t end, int64_t position, int64_t target, kc_batch_place *found,
                           kc_error *err) {
-    for (;;) {
-        int status = next_batch(log, end, position, found, err);
-        if (status <= 0 || found->last_offset >= target) return status;
+    int status = next_batch(log, end, position, found, err);
+    if (status <= 0 || found->last_offset >= target) return status;
+    /* As many as an index interval has at 1 KiB. */
+    for (int64_t i = 2; i <= 4; i++) kc_prefetch_header(log + position, end - position, i * found->size);
+    do {
         position += found->size;
-    }
+        status = next_batch(log, end, position, found, err);
+    } while (status > 0 && found->last_offset < target);
+    return status;
 }
 
 int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t position, int64_t timestamp,
@@ -135,26 +140,16 @@ static kc_status next_valid(const kc_segment_scan *scan, const uint8_t *log, int
     return kc_segment_check_offsets(row, 1, scan->base_offset, err);
 }
 
-enum { AHEAD = 16 };
-
-static void prefetch(const uint8_t *log, int64_t end, int64_t position) {
-    if (position >= end) return;
-    __builtin_prefetch(log + position);
-    __builtin_prefetch(log + position + KC_BATCH_HEADER_SIZE - 1);
-}
-
 int64_t kc_segment_scan_step(kc_segment_scan *scan, const uint8_t *log, int64_t end, int64_t stop, kc_batch *rows,
                              int64_t capacity, kc_error *err) {
     kc_batch unwanted;
-    int64_t count = 0, before = scan->position;
+    int64_t count = 0;
     err->status = KC_OK;
     while (scan->position < stop && (!rows || count < capacity)) {
         kc_batch *row = rows ? rows + count : &unwanted;
-        /* Each header is found through the one before it, a chain of cache misses.  Batches of one log tend to be of
-         * one size, so guess where a header some way ahead lies; a wrong guess costs nothing but bandwidth. */
-        prefetch(log, end, scan->position + AHEAD * (scan->position - before));
-        before = scan->position;
         if (next_valid(scan, log, end, row, err)) break;
+        if (!(scan->flags & KC_SCAN_CHECK_CRC))
+            kc_prefetch_headers(log + scan->position, end - scan->position, row->size);
         if (scan->indexer) kc_indexer_add_batch(scan->indexer, row, scan->position);
         if (rows && (!(scan->flags & KC_SCAN_NOTEWORTHY) || row->leader_epoch != scan->leader_epoch ||
                      row->producer_id >= 0 || (row->attributes & KC_ATTR_CONTROL)))

@@ -2,6 +2,7 @@
 
 #include "bytes.h"
 #include "crc32c.h"
+#include "prefetch.h"
 
 enum {
     MIN_LEGACY_LENGTH = 14, /* the smallest message of magic 0: what any length must reach */
@@ -84,24 +85,6 @@ kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error
     return KC_OK;
 }
 
-/* always_inline: else gcc takes a function that only prefetches for one without effect, and drops the call. */
-#define PREFETCHER static inline __attribute__((always_inline)) void
-
-PREFETCHER prefetch_header(const uint8_t *p, int64_t available, int64_t distance) {
-    if (distance > available - KC_BATCH_HEADER_SIZE) return;
-    __builtin_prefetch(p + distance);
-    __builtin_prefetch(p + distance + KC_BATCH_HEADER_SIZE - 1); /* most headers lie in two cache lines */
-}
-
-/* Where a batch lies is known only from the one before, so each header would be a cache miss waited for.
- * But batches of one producer are of much the same size: ask early for where one should be.  16 batches ahead
- * is right for equal sizes (33 -> 105 M batches/s) and warms the TLB for others, 4 ahead is still right when
- * sizes differ by a few percent (24 -> 50 M/s). */
-PREFETCHER prefetch_headers(const uint8_t *p, int64_t available, int64_t size) {
-    prefetch_header(p, available, 16 * size);
-    prefetch_header(p, available, 4 * size);
-}
-
 int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
                       int64_t capacity, kc_error *err) {
     int64_t at = *position, count = 0;
@@ -110,7 +93,7 @@ int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int fl
         kc_batch *row = rows + count;
         int32_t size;
         if (parse_extent(buf, end, at, &size, err)) break;
-        if (!(flags & KC_WALK_CHECK_CRC)) prefetch_headers(buf + at, end - at, size);
+        if (!(flags & KC_WALK_CHECK_CRC)) kc_prefetch_headers(buf + at, end - at, size);
         kc_status status = parse_fields(buf + at, at, size, row, err);
         if (flags & KC_WALK_CHECK_CRC) {
             kc_error crc_error;
