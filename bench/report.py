@@ -100,7 +100,7 @@ def rate(seconds: float, unit: str) -> str:
     if unit == "byte":
         return f"{per_second / 1e9:.3g} GB/s" if per_second >= 1e8 else f"{per_second / 1e6:.3g} MB/s"
     scaled = f"{per_second / 1e6:.3g} M" if per_second >= 1e6 else f"{per_second:,.0f} "
-    return f"{scaled}{' ' if scaled.endswith('M') else ''}{unit}s/s"
+    return f"{scaled}{' ' if scaled.endswith('M') else ''}{unit}{'es' if unit.endswith('ch') else 's'}/s"
 
 
 def figure(member: Member) -> str:
