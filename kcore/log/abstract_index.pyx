@@ -76,10 +76,14 @@ cdef class AbstractIndex:
             except BaseException:
                 free(slots)
                 raise
+        # While the GIL was released another thread may have closed us, or been faster.
+        if self.closed:
+            free(slots)
+            raise LogClosed(f"{self.path} is closed")
         if self.slots == NULL:
             self.slots = self.private = slots
         else:
-            free(slots)  # Another thread was faster while the GIL was released.
+            free(slots)
         return 0
 
     cdef int check_writable(self) except -1:

@@ -80,6 +80,8 @@ cdef class LogSegment:
     cdef int _check_writable(self) except -1
     cdef int _indexes(self) except -1
     cdef int _open_indexes(self) except -1
+    cdef OffsetIndex _offsets(self)
+    cdef TimeIndex _times(self)
     cdef int _load_max_timestamp(self) except -1
     cdef int _lend_slots(self, OffsetIndex offset_index, TimeIndex time_index) except -1
     cdef int64_t _end(self) except -1

@@ -171,6 +171,24 @@ cdef class LogSegment:
                     self._open_indexes()
         return 0
 
+    cdef OffsetIndex _offsets(self):
+        """The offset index, for a reader: with a reference of its own, because another thread may close us."""
+        cdef OffsetIndex index = self._offset_index
+        if index is None:
+            self._indexes()
+            index = self._offset_index
+            if index is None:
+                raise LogClosed(f"{self.log_path} is closed")
+        return index
+
+    cdef TimeIndex _times(self):
+        cdef TimeIndex index
+        self._indexes()
+        index = self._time_index
+        if index is None:
+            raise LogClosed(f"{self.log_path} is closed")
+        return index
+
     cdef int _open_indexes(self) except -1:
         cdef OffsetIndex offset_index
         cdef TimeIndex time_index
@@ -224,18 +242,17 @@ cdef class LogSegment:
 
     @property
     def offset_index(self):
-        self._indexes()
-        return self._offset_index
+        return self._offsets()
 
     @property
     def time_index(self):
-        self._indexes()
-        return self._time_index
+        return self._times()
 
     cdef int _load_max_timestamp(self) except -1:
+        cdef TimeIndex time_index
         if not self._max_timestamp_known:
-            self._indexes()
-            self._time_index.get_last(&self._indexer.max_timestamp, &self._indexer.offset_of_max_timestamp)
+            time_index = self._times()
+            time_index.get_last(&self._indexer.max_timestamp, &self._indexer.offset_of_max_timestamp)
             self._max_timestamp_known = True
         return 0
 
@@ -377,11 +394,10 @@ cdef class LogSegment:
         cdef int64_t end
         cdef int64_t position
         cdef Mapping mapping
-        if self._offset_index is None:
-            self._indexes()
-        position = self._offset_index.floor_position(offset)
+        cdef OffsetIndex offset_index = self._offsets()
+        position = offset_index.floor_position(offset)
         if position > self._size:
-            raise CorruptIndex(f"{self._offset_index.path}: position {position} is behind the log's end, {self._size}")
+            raise CorruptIndex(f"{offset_index.path}: position {position} is behind the log's end, {self._size}")
         position = max(position, starting_position)
         end = self._end()
         if position >= end:
@@ -461,8 +477,9 @@ cdef class LogSegment:
         cdef int64_t end
         cdef int64_t position
         cdef Mapping mapping
-        self._indexes()
-        position = self._offset_index.floor_position(max(self._time_index.floor_offset(timestamp), first))
+        cdef OffsetIndex offset_index = self._offsets()
+        cdef TimeIndex time_index = self._times()
+        position = offset_index.floor_position(max(time_index.floor_offset(timestamp), first))
         while True:
             end = self._end()
             if position >= end:
@@ -506,9 +523,9 @@ cdef class LogSegment:
         entry; a partial batch at the end is not counted.  Raises CorruptMessage.  Source: SEG-14."""
         cdef int64_t max_timestamp = -1
         cdef int64_t last_offset = -1
-        self._indexes()
+        cdef OffsetIndex offset_index = self._offsets()
         return self._walk_to_end(
-            self._offset_index.floor_position(self._offset_index.get_last_offset()), &max_timestamp, &last_offset
+            offset_index.floor_position(offset_index.get_last_offset()), &max_timestamp, &last_offset
         ) + 1
 
     cdef int64_t _walk_to_end(self, int64_t position, int64_t *max_timestamp, int64_t *last_offset) except? -2:
@@ -735,11 +752,14 @@ cdef class LogSegment:
     def flush(self):
         """fsync the log, then both indexes; GIL released (SEG-13).  OSError: what was flushed is unknown then."""
         self._check_writable()
+        # A flush runs beside the log's lock: references of its own, in case the segment is closed meanwhile.
         cdef File file = self._file
+        cdef OffsetIndex offset_index = self._offset_index
+        cdef TimeIndex time_index = self._time_index
         file.sync()
-        if self._offset_index is not None:
-            self._offset_index.flush()
-            self._time_index.flush()
+        if offset_index is not None:
+            offset_index.flush()
+            time_index.flush()
 
     def has_overflow(self):
         """Whether the last offset does not fit in 31 bits from base_offset; a writer older than KAFKA-6264 did that."""

@@ -826,6 +826,37 @@ def test_a_closed_segment_says_so_and_its_slices_live_on(tmp_path):
     assert bytes(taken.read()) == batch(0)
 
 
+def test_a_segment_closed_under_its_readers_ends_their_reads_and_nothing_else(tmp_path):
+    batches = [batch(n, size=1000) for n in range(200)]
+    filled(tmp_path, batches).close()
+    failures = []
+
+    def reader(segment, started):
+        try:
+            while True:
+                started.set()
+                segment.translate_offset(150)
+                segment.find_offset_by_timestamp(10**9)
+                segment.read_next_offset()
+                segment.scan(None)
+        except LogClosed:
+            pass
+        except BaseException as error:
+            failures.append(error)
+
+    for writable in (False, True) * 30:
+        segment = LogSegment(str(tmp_path), 0, writable=writable)
+        started = threading.Event()
+        threads = [threading.Thread(target=reader, args=(segment, started)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        started.wait()
+        segment.close()
+        for thread in threads:
+            thread.join()
+    assert not failures
+
+
 def test_indexes_of_an_empty_log_are_emptied(tmp_path):
     (tmp_path / f"{0:020d}.log").write_bytes(b"")
     (tmp_path / f"{0:020d}.index").write_bytes(struct.pack(">ii", 5, 500))
