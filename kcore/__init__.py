@@ -32,7 +32,7 @@ _HOME = {
     "open_log": "kcore.log.open_log",
 }
 
-__all__ = ["__version__", "errors", *_HOME]  # noqa: PLE0604
+__all__ = ["__version__", "errors", *_HOME]
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -247,10 +247,7 @@ class LogManager:
         for log_dir in dirs.values():
             own = {tp: log for tp, log in logs.items() if os.path.dirname(log.directory) == log_dir.path}
             try:
-                # fsync is what takes the time, and it waits without the GIL.
-                with ThreadPoolExecutor(self._num_recovery_threads, "kcore-log-closing") as threads:
-                    all_closed = all(list(threads.map(_close, own.values())))
-                if log_dir.failure is None and all_closed:
+                if self._close_all(own.values()) and log_dir.failure is None:
                     log_dir.recovery_points.write({tp: log.recovery_point for tp, log in own.items()})
                     log_dir.log_starts.write(_log_starts_worth_keeping(own))
                     clean_shutdown.write_clean_shutdown(log_dir.path, broker_epoch)
@@ -258,6 +255,16 @@ class LogManager:
                 logger.exception("%s: it will be recovered at the next start", log_dir.path)
             finally:
                 log_dir.lock.release()
+
+    def _close_all(self, logs: Collection[UnifiedLog]) -> bool:
+        """Close logs, several at a time: fsync is what takes the time, and it waits without the GIL."""
+        try:
+            with ThreadPoolExecutor(self._num_recovery_threads, "kcore-log-closing") as threads:
+                return all(list(threads.map(_close, logs)))
+        except RuntimeError:
+            # An interpreter that is on its way out starts no more threads; so one after the other.
+            closed = [_close(log) for log in logs]
+            return all(closed)
 
     # -- logs -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,301 @@
+"""Broker: its life, and what becomes of its directory."""
+
+import gc
+import os
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import kcore
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    DirectoryInUse,
+    InconsistentClusterId,
+    InvalidConfig,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from kcore.metadata.embedded_store import FILE_NAME as STORE
+from kcore.protocol.messages import fetch as f
+from kcore.protocol.messages import find_coordinator as fc
+from kcore.protocol.messages import metadata as m
+from kcore.protocol.messages import produce as p
+from tests import golden_data
+from tests.unit.server.client import Client, batch
+
+
+def produce(broker, topic, *values, partition=0):
+    data = p.PartitionProduceData(index=partition, records=batch(*values))
+    request = p.ProduceRequest(
+        acks=-1, timeout_ms=1000, topic_data=[p.TopicProduceData(name=topic, partition_data=[data])]
+    )
+    with Client(broker) as client:
+        (answer,) = client.ask(request, 9).responses[0].partition_responses
+    assert answer.error_code == 0, answer.error_message
+    return answer.base_offset
+
+
+def values(broker, topic, partition=0):
+    return [record.value for record in broker.log(topic, partition).records()]
+
+
+def epochs(broker, topic):
+    return [info.leader_epoch for _, info in sorted(broker.metadata_cache.topic(topic).partitions.items())]
+
+
+def test_without_a_directory_nothing_is_left_behind():
+    gc.collect()
+    fds, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    broker = kcore.Broker()
+    assert broker.data_dir is None
+    with broker:
+        directory = broker.data_dir
+        broker.create_topic("t", partitions=3)
+        produce(broker, "t", b"x")
+        assert os.path.isdir(os.path.join(directory, "t-0"))
+    assert not os.path.exists(directory)
+    assert set(threading.enumerate()) == threads
+    gc.collect()
+    assert set(os.listdir("/proc/self/fd")) == fds
+
+
+def test_a_directory_keeps_topics_records_and_identity_through_clean_restarts(tmp_path):
+    with kcore.Broker(tmp_path) as broker:
+        topic_id = broker.create_topic("t", partitions=2, retention_ms=12345, **{"segment.bytes": "1000000"})
+        produce(broker, "t", b"a", b"b")
+        cluster_id = broker.cluster_id
+    for life in range(2):
+        assert (tmp_path / ".kafka_cleanshutdown").exists()
+        with kcore.Broker(tmp_path) as broker:
+            assert not (tmp_path / ".kafka_cleanshutdown").exists()
+            assert broker.cluster_id == cluster_id
+            assert broker.metadata_cache.topic_id("t") == broker.log("t").topic_id == topic_id
+            assert broker.log("t").config.retention_ms == 12345
+            assert broker.log("t").config.segment_bytes == 1_000_000
+            assert epochs(broker, "t") == [0, 0]
+            assert broker.log("t").high_watermark == 2 + life
+            assert produce(broker, "t", b"c") == 2 + life
+    with kcore.Broker(tmp_path) as broker:
+        assert values(broker, "t") == [b"a", b"b", b"c", b"c"]
+
+
+def test_after_an_unclean_stop_leader_epochs_go_up(tmp_path):
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("t", partitions=2)
+        produce(broker, "t", b"a")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    with kcore.Broker(tmp_path) as broker:
+        assert epochs(broker, "t") == [1, 1]
+        produce(broker, "t", b"b")
+        assert [batch.leader_epoch for batch in _batches(broker, "t")] == [0, 1]
+        assert broker.log("t").end_offset_for_epoch(0) == (0, 1)
+
+
+def _batches(broker, topic):
+    return list(broker.log(topic).read(0, 1 << 20).records.memory_records().batches)
+
+
+def test_a_directory_has_one_broker_at_a_time(tmp_path):
+    with kcore.Broker(tmp_path), pytest.raises(DirectoryInUse, match=str(tmp_path)):
+        kcore.Broker(tmp_path).start()
+    with kcore.Broker(tmp_path):
+        pass
+
+
+def test_a_start_that_fails_leaves_nothing_running_and_nothing_locked(tmp_path):
+    with kcore.Broker() as other:
+        gc.collect()
+        fds, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
+        with pytest.raises(OSError, match=str(other.port)):
+            kcore.Broker(tmp_path, port=other.port).start()
+        assert set(threading.enumerate()) == threads
+        gc.collect()
+        assert set(os.listdir("/proc/self/fd")) == fds
+    with kcore.Broker(tmp_path) as broker:
+        assert broker.metadata_cache.topics() == []
+
+
+def test_a_broker_starts_once_and_stops_as_often_as_one_likes():
+    broker = kcore.Broker()
+    broker.stop()  # before it started: no effect
+    broker.start()
+    with pytest.raises(RuntimeError):
+        broker.start()
+    broker.stop()
+    broker.stop()
+    with pytest.raises(RuntimeError):
+        broker.start()
+
+
+def test_two_brokers_live_in_one_process_and_know_nothing_of_each_other():
+    with kcore.Broker() as one, kcore.Broker(broker_id=7) as two:
+        one.create_topic("t")
+        produce(one, "t", b"x")
+        assert one.cluster_id != two.cluster_id
+        assert two.metadata_cache.topics() == []
+        with Client(two) as client:
+            assert client.ask(m.MetadataRequest(topics=[]), 1).brokers[0].node_id == 7
+
+
+def test_bad_settings_are_refused_before_anything_happens(tmp_path):
+    with pytest.raises(InvalidConfig, match=r"log\.segment\.bytes"):
+        kcore.Broker(tmp_path / "new", log_segment_byte=1)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_forked_child_can_neither_stop_the_broker_nor_remove_its_directory():
+    with kcore.Broker() as broker:
+        child = os.fork()
+        if child == 0:
+            broker.stop()
+            os._exit(0 if os.path.isdir(broker.data_dir) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        broker.create_topic("t")
+        assert produce(broker, "t", b"x") == 0
+
+
+@pytest.mark.parametrize("fork", [False, True])
+def test_a_broker_that_nobody_stopped_is_stopped_when_the_interpreter_exits(tmp_path, fork):
+    script = (
+        "import os, sys, kcore\n"
+        "kept = kcore.Broker(sys.argv[1]).start(); kept.create_topic('t')\n"
+        "temporary = kcore.Broker().start()\n"
+        "print(temporary.data_dir)\n"
+        + ("sys.stdout.flush()\nif os.fork() == 0: sys.exit(0)\nos.wait()\nkept.create_topic('u')\n" if fork else "")
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert not os.path.exists(result.stdout.strip())
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_topics_are_created_and_deleted_from_python():
+    with kcore.Broker() as broker:
+        first = broker.create_topic("t", partitions=2, message_timestamp_type="LogAppendTime", preallocate=True)
+        assert broker.log("t", 1).config.message_timestamp_type == "LogAppendTime"
+        assert broker.log("t", 1).config.preallocate is True
+        with pytest.raises(TopicAlreadyExists):
+            broker.create_topic("t")
+        with pytest.raises(InvalidConfig):
+            broker.create_topic("u", retention_ms="soon")
+        produce(broker, "t", b"x")
+        broker.delete_topic("t")
+        with pytest.raises(UnknownTopicOrPartition):
+            broker.log("t")
+        with pytest.raises(UnknownTopicOrPartition):
+            broker.delete_topic("t")
+        assert broker.create_topic("t") != first
+        assert values(broker, "t") == []
+
+
+def test_a_directory_that_only_kafka_knew_is_adopted_once_and_its_data_kept_for_good(tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(golden_data.data_dir(), data)
+    before = (data / "meta.properties").read_bytes()
+    with kcore.Broker(data) as broker:
+        assert (data / "meta.properties").read_bytes() == before
+        names = {topic.name for topic in broker.metadata_cache.topics()}
+        assert "__cluster_metadata" not in names and "__transaction_state" in names
+        assert epochs(broker, "g-epochs") == [3]  # its last leader wrote with epoch 2
+        assert broker.log("g-none").config.retention_ms == -1
+        assert broker.log("g-none").config.retention_bytes == -1
+        epoch_of = {name: epochs(broker, name) for name in names}
+        topic_id = broker.metadata_cache.topic_id("g-none")
+        produce(broker, "g-none", b"more")
+    with kcore.Broker(data) as broker:
+        assert {topic.name for topic in broker.metadata_cache.topics()} == names
+        assert {name: epochs(broker, name) for name in names} == epoch_of
+        assert broker.metadata_cache.topic_id("g-none") == topic_id
+        assert broker.log("g-none").config.retention_ms == -1
+        assert values(broker, "g-none")[-1] == b"more"
+
+
+def test_partitions_that_are_elsewhere_are_listed_without_a_leader(tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(golden_data.partition_dir("g-segments-1"), data / "g-segments-1")
+    with kcore.Broker(data) as broker, Client(broker) as client:
+        (topic,) = client.ask(m.MetadataRequest(topics=[m.MetadataRequestTopic(name="g-segments")]), 9).topics
+        assert [(x.partition_index, x.error_code, x.leader_id) for x in topic.partitions] == [(0, 5, -1), (1, 0, 1)]
+        assert len(values(broker, "g-segments", 1)) == 100
+        data_of_nobody = p.PartitionProduceData(index=0, records=batch(b"x"))
+        request = p.ProduceRequest(
+            acks=1, topic_data=[p.TopicProduceData(name="g-segments", partition_data=[data_of_nobody])]
+        )
+        assert client.ask(request, 9).responses[0].partition_responses[0].error_code == 6
+
+
+def test_an_identity_that_does_not_match_is_refused(tmp_path):
+    with kcore.Broker(tmp_path, broker_id=3):
+        pass
+    text = (tmp_path / "meta.properties").read_text()
+    assert "broker.id=3" in text and "version=0" in text
+    with pytest.raises(InvalidConfig, match="belongs to broker 3"):
+        kcore.Broker(tmp_path, broker_id=4).start()
+    (tmp_path / "meta.properties").write_text("version=0\nbroker.id=3\ncluster.id=another\n")
+    with pytest.raises(InconsistentClusterId, match="another"):
+        kcore.Broker(tmp_path).start()
+    (tmp_path / "meta.properties").unlink()
+    with kcore.Broker(tmp_path) as broker:
+        assert broker.broker_id == 1
+
+
+def test_a_partition_whose_directory_belongs_to_another_topic_is_offline_and_the_others_are_served(tmp_path):
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("bad", partitions=2)
+        broker.create_topic("good")
+        produce(broker, "good", b"x")
+    path = tmp_path / "bad-1" / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    with kcore.Broker(tmp_path) as broker, Client(broker) as client:
+        assert values(broker, "good") == [b"x"]
+        (topic,) = client.ask(m.MetadataRequest(topics=[m.MetadataRequestTopic(name="bad")]), 9).topics
+        assert [(x.partition_index, x.error_code) for x in topic.partitions] == [(0, 0), (1, 5)]
+
+
+def test_the_offsets_topic_as_it_is_decides_where_groups_are(tmp_path):
+    with kcore.Broker(tmp_path, offsets_topic_num_partitions=3) as broker, Client(broker) as client:
+        assert client.ask(fc.FindCoordinatorRequest(key="g"), 0).error_code == 0
+    with kcore.Broker(tmp_path) as broker:
+        assert {broker.group_coordinator.partition_for(f"group-{n}") for n in range(100)} == {0, 1, 2}
+    (tmp_path / STORE).unlink()  # now only the directories know
+    with kcore.Broker(tmp_path) as broker:
+        assert {broker.group_coordinator.partition_for(f"group-{n}") for n in range(100)} == {0, 1, 2}
+
+
+def test_clients_are_sent_to_the_advertised_address():
+    with kcore.Broker(host="0.0.0.0", advertised_listeners="PLAINTEXT://broker.example:1234") as broker:
+        assert broker.bootstrap_servers == f"127.0.0.1:{broker.port}"
+        with Client(broker) as client:
+            (info,) = client.ask(m.MetadataRequest(topics=[]), 1).brokers
+            assert (info.host, info.port) == ("broker.example", 1234)
+
+
+def test_a_fetch_that_waits_is_woken_by_an_append_and_dropped_by_a_stop():
+    with kcore.Broker() as broker:
+        broker.create_topic("t")
+        partition = f.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+        request = f.FetchRequest(max_wait_ms=60_000, topics=[f.FetchTopic(topic="t", partitions=[partition])])
+        request.min_bytes = 1
+        with Client(broker) as woken:
+            woken.send(request, 11)
+            while not broker.replica_manager.delayed_fetch_purgatory.watched(TopicPartition("t", 0)):
+                pass
+            produce(broker, "t", b"x")
+            assert woken.receive(1, 11).responses[0].partitions[0].high_watermark == 1
+        partition.fetch_offset = 1
+        dropped = Client(broker)
+        dropped.send(request, 11)
+    assert dropped.is_closed()
+
+
+def test_many_partitions_open_quickly(tmp_path):
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("many", partitions=300)
+        assert broker.replica_manager.get_partition(TopicPartition("many", 299)) is not None
+    with kcore.Broker(tmp_path) as broker:
+        assert epochs(broker, "many") == [0] * 300
