@@ -109,8 +109,11 @@ class AdminManager:
         here = [log.topic_partition for log in self._log_manager.all_logs()]
         return max((partition + 1 for topic, partition in here if topic == name), default=0)
 
-    def load_topics(self, unclean: bool) -> None:
+    def load_topics(self, unclean: bool) -> int:
         """Lead every partition that the store or a data directory has.
+
+        Returns the largest producer id that is at work in a log the store did not know, -1 for none: it was given
+        out by another broker, and must not be given out again.
 
         unclean: the last stop was not a clean one, so data may be missing that a consumer has seen; a higher
         leader epoch lets it notice.
@@ -126,6 +129,8 @@ class AdminManager:
                 self._load_topic(name, znodes.TopicZNode.decode(node.data), found.pop(name, {}), unclean)
             for name, partitions in sorted(found.items()):
                 self._adopt_topic(name, partitions)
+            adopted = [self._log_manager.get_log(TopicPartition(name, n)) for name in found for n in found[name]]
+            return max((pid for log in adopted if log for pid in log.producer_state_manager.producers), default=-1)
 
     def _load_topic(self, name: str, node: znodes.TopicZNode, hosted: Mapping[int, UUID | None], unclean: bool) -> None:
         """A topic the store knows: its leader epochs go on from where they were."""

@@ -183,7 +183,10 @@ class Broker:
         self.group_coordinator.startup()
         parts.callback(self.group_coordinator.shutdown)
         self.admin_manager.on_leadership = self._on_leadership
-        self.admin_manager.load_topics(unclean)
+        producer_ids = ProducerIdManager(self.broker_id, self.store)
+        foreign_producer_id = self.admin_manager.load_topics(unclean)
+        if foreign_producer_id >= 0:
+            producer_ids.reserve_up_to(foreign_producer_id)
         self._apis = KafkaApis(
             Services(
                 self.broker_id,
@@ -193,7 +196,7 @@ class Broker:
                 self.replica_manager,
                 self.group_coordinator,
                 self.admin_manager,
-                ProducerIdManager(self.broker_id, self.store),
+                producer_ids,
             )
         )
         server.start()

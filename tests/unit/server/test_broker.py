@@ -23,6 +23,7 @@ from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import metadata as m
 from kcore.protocol.messages import produce as p
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests import golden_data
 from tests.unit.server.client import Client, batch
 
@@ -213,6 +214,16 @@ def test_a_directory_that_only_kafka_knew_is_adopted_once_and_its_data_kept_for_
         assert broker.metadata_cache.topic_id("g-none") == topic_id
         assert broker.log("g-none").config.retention_ms == -1
         assert values(broker, "g-none")[-1] == b"more"
+
+
+def test_producer_ids_in_an_adopted_directory_are_not_given_out_again(tmp_path):
+    data = tmp_path / "data"
+    shutil.copytree(golden_data.partition_dir("g-idempotent-0"), data / "g-idempotent-0")
+    with kcore.Broker(data, producer_id_expiration_ms=2**31 - 1) as broker, Client(broker) as client:
+        taken = set(broker.log("g-idempotent").producer_state_manager.producers)
+        assert taken
+        answer = client.ask(InitProducerIdRequest(transactional_id=None), 0)
+        assert answer.producer_id > max(taken)
 
 
 def test_partitions_that_are_elsewhere_are_listed_without_a_leader(tmp_path):

@@ -198,12 +198,37 @@ def test_fetch_returns_batches_and_watermarks(broker, client, version):
 
 
 @every_version(ApiKey.FETCH)
-def test_fetch_errors_belong_to_their_partition(broker, client, version):
+def test_API_08_fetch_errors_belong_to_their_partition(broker, client, version):
     request = fetch_request(broker, "unknown", 0, 0)
     request.topics += fetch_request(broker, "t", 0, 99).topics + fetch_request(broker, "t", 0, 3).topics
     response = client.ask(request, version)
     codes = [topic.partitions[0].error_code for topic in response.responses]
     assert codes == [UnknownTopicId.code if version >= 13 else UnknownTopicOrPartition.code, 1, 0]
+
+
+def test_API_09_a_fetch_of_nothing_that_exists_is_answered_at_once(broker, client):
+    request = fetch_request(broker, "unknown", 0, 0)
+    request.max_wait_ms = 60_000
+    assert client.ask(request, 11).responses[0].partitions[0].error_code == 3
+    request.topics = []
+    assert client.ask(request, 11).responses == []
+
+
+def test_API_13_a_fetch_is_capped_by_fetch_max_bytes_and_min_bytes_by_max_bytes():
+    with kcore.Broker(fetch_max_bytes=5000) as broker, Client(broker) as client:
+        broker.create_topic("big", partitions=2)
+        for partition in range(2):
+            for _ in range(10):
+                client.ask(produce_request(broker, "big", partition, batch(b"x" * 900)), 9)
+        request = fetch_request(broker, "big", 0, 0)
+        request.topics += fetch_request(broker, "big", 1, 0).topics
+        request.max_wait_ms, request.min_bytes = 60_000, 100_000
+        sizes = [len(topic.partitions[0].records) for topic in client.ask(request, 11).responses]
+        assert 4000 < sum(sizes) <= 5000
+        # One batch comes even if it is larger than every limit (KIP-74).
+        request.max_bytes = request.topics[0].partitions[0].partition_max_bytes = 10
+        sizes = [len(topic.partitions[0].records) for topic in client.ask(request, 11).responses]
+        assert sizes[0] > 900 and sizes[1] == 0
 
 
 @pytest.mark.parametrize("version", range(7, 19))
