@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -310,3 +311,40 @@ def test_many_partitions_open_quickly(tmp_path):
         assert broker.replica_manager.get_partition(TopicPartition("many", 299)) is not None
     with kcore.Broker(tmp_path) as broker:
         assert epochs(broker, "many") == [0] * 300
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_many_clients_write_one_partition_and_every_record_has_its_own_offset(threads):
+    acknowledged = {}
+    with kcore.Broker(num_network_threads=threads) as broker:
+        broker.create_topic("t")
+
+        def write(number):
+            data = p.PartitionProduceData(index=0)
+            request = p.ProduceRequest(
+                acks=-1, timeout_ms=1000, topic_data=[p.TopicProduceData(name="t", partition_data=[data])]
+            )
+            with Client(broker) as client:
+                for count in range(100):
+                    data.records = batch(b"%d-%d" % (number, count))
+                    answer = client.ask(request, 9).responses[0].partition_responses[0]
+                    assert answer.error_code == 0
+                    acknowledged[answer.base_offset] = b"%d-%d" % (number, count)
+
+        writers = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+        for writer in writers:
+            writer.start()
+        for writer in writers:
+            writer.join()
+        assert len(acknowledged) == 800
+        assert {record.offset: record.value for record in broker.log("t").records()} == acknowledged
+
+
+def test_an_idle_broker_uses_no_cpu():
+    with kcore.Broker() as broker:
+        broker.create_topic("t", partitions=20)
+        with Client(broker) as client:
+            client.ask(m.MetadataRequest(topics=[]), 1)
+            before = time.process_time()
+            time.sleep(0.5)
+            assert time.process_time() - before < 0.02
