@@ -34,8 +34,9 @@ bench-peers: $(VENV)/.built $(VENV)/.dev
 interop: $(VENV)/.built $(VENV)/.dev
 	PYTHON=$(PY) bash ci/interop.sh
 
-sanitize:
+sanitize: $(VENV)/.built $(VENV)/.dev
 	bash ci/sanitize.sh
+	PYTHON=$(PY) bash ci/sanitize_modules.sh
 
 wheel: $(VENV)/.base
 	PYTHON=$(PY) bash ci/build_wheels.sh
