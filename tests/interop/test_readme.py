@@ -1,0 +1,46 @@
+"""What the README and examples/ tell a newcomer to type works as it stands."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import kcore
+from tests.golden_data import partition_dir
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def python_blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_ten_lines_of_the_readme_print_the_record_from_client_and_file():
+    client, file = run(python_blocks()[0]).splitlines()
+    assert client == "b'a book'"
+    assert "b'a book'" in file and "b'42'" in file
+
+
+def test_the_readme_reads_a_log_without_a_broker():
+    code = python_blocks()[1]
+    assert "/var/lib/kafka/orders-0" in code and "start_offset=1000" in code
+    code = code.replace("/var/lib/kafka/orders-0", str(partition_dir("g-txn-0"))).replace("=1000", "=0")
+    first, *records = run(code).splitlines()
+    assert first == "0 78"
+    assert records and records[0].startswith("0 1700000000000 ")
+
+
+def test_the_quickstart_reads_back_what_it_wrote():
+    with kcore.Broker() as broker:
+        command = [sys.executable, str(ROOT / "examples/quickstart.py"), broker.bootstrap_servers]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[-1] for line in done.stdout.splitlines()] == [f"{n}'" for n in range(10)]
