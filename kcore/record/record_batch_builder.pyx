@@ -7,7 +7,7 @@ asked to and writes the header last, when its fields are known (MRB-11).
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
@@ -77,6 +77,8 @@ cdef class RecordBatchBuilder:
         bint is_control=False,
         delete_horizon_ms=None,
     ):
+        if self.size:
+            raise TypeError("a RecordBatchBuilder is set up once")
         if compression not in CODECS:
             raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
         if timestamp_type not in ("CreateTime", "LogAppendTime"):
@@ -111,6 +113,14 @@ cdef class RecordBatchBuilder:
         """Add a record; its offset.  timestamp: ms since the epoch, -1 for none.  Raises ValueError for an offset
         not above the last one (MRB-03), a timestamp below -1 (MRB-04), a control batch's key that is not one
         (MRB-06), and a batch that cannot hold more (MRB-07, MRB-12); nothing was added then."""
+        # The references keep the pointers alive until the record is written.  Headers may come from a generator, so
+        # whatever may run the caller's code runs before we look at ourselves.
+        key_bytes = None if key is None else _as_bytes(key, "key")
+        value_bytes = None if value is None else _as_bytes(value, "value")
+        cdef list parts = []
+        cdef int64_t headers_size = 0
+        if headers:
+            headers_size = self._add_headers(parts, headers)
         cdef int64_t at = self.row.last_offset + 1 if offset is None else offset
         if self.built:
             raise ValueError("the batch was built, nothing can be appended")
@@ -120,20 +130,16 @@ cdef class RecordBatchBuilder:
             raise ValueError(f"offset {at} is too far above the base offset {self.row.base_offset}")
         if timestamp < -1:
             raise ValueError(f"timestamp {timestamp} is negative")
-
-        # The references keep the pointers alive until the record is written.
-        key_bytes = None if key is None else _as_bytes(key, "key")
-        value_bytes = None if value is None else _as_bytes(value, "value")
+        cdef int64_t base_timestamp = self._base_timestamp(timestamp)
+        # Only a base of -1 or a delete horizon below 0 can be so far away.
+        if base_timestamp < 0 and timestamp > INT64_MAX + base_timestamp:
+            raise ValueError(f"timestamp {timestamp} is too far above the base timestamp {base_timestamp}")
         if self.row.attributes & KC_ATTR_CONTROL and (key_bytes is None or len(key_bytes) < CONTROL_KEY_SIZE):
             raise ValueError(f"key {key!r} of a record in a control batch is no control record's key")
-        cdef list parts = []
-        cdef int64_t headers_size = 0
-        if headers:
-            headers_size = self._add_headers(parts, headers)
         cdef int32_t header_count = <int32_t>(len(parts) // 2)
         cdef int64_t key_size = -1 if key_bytes is None else PyBytes_GET_SIZE(key_bytes)
         cdef int64_t value_size = -1 if value_bytes is None else PyBytes_GET_SIZE(value_bytes)
-        cdef int64_t timestamp_delta = timestamp - self._base_timestamp(timestamp)
+        cdef int64_t timestamp_delta = timestamp - base_timestamp
         cdef int32_t offset_delta = <int32_t>(at - self.row.base_offset)
         cdef int64_t body = kc_record_body_size(
             timestamp_delta, offset_delta, key_size, value_size, header_count, headers_size
@@ -147,7 +153,7 @@ cdef class RecordBatchBuilder:
         for part in parts:
             p = kc_write_bytes(p, _pointer(part), -1 if part is None else <int32_t>PyBytes_GET_SIZE(part))
         self.size = p - self.data
-        self.row.base_timestamp = self._base_timestamp(timestamp)
+        self.row.base_timestamp = base_timestamp
         self.row.max_timestamp = max(self.row.max_timestamp, timestamp)
         self.row.last_offset = at
         self.row.count += 1
@@ -163,6 +169,8 @@ cdef class RecordBatchBuilder:
         cdef int64_t size = 0
         cdef int64_t length
         for name, data in headers:
+            if not isinstance(name, str):
+                raise TypeError(f"header key must be str, not {type(name).__name__}")
             parts.append(name.encode("utf-8", "surrogateescape"))
             parts.append(None if data is None else _as_bytes(data, "header value"))
         for part in parts:
@@ -186,7 +194,9 @@ cdef class RecordBatchBuilder:
 
     def build(self):
         """The batch, as a bytearray of the caller's own; empty when nothing was appended.  The builder is done
-        then (MRB-12)."""
+        then (MRB-12): ValueError at the second call."""
+        if self.built:
+            raise ValueError("the batch was built already")
         self.built = True
         if self.row.count == 0:
             return bytearray()

@@ -134,6 +134,52 @@ def test_MRB_12_nothing_is_appended_after_build():
         builder.append(b"v")
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_MRB_12_a_batch_is_built_once(codec):
+    builder = RecordBatchBuilder(compression=codec)
+    builder.append(b"v")
+    built = bytes(builder.build())
+    with pytest.raises(ValueError, match="built already"):
+        builder.build()
+    with pytest.raises(TypeError, match="once"):
+        builder.__init__()
+    assert [record.value for record in MemoryRecords(built).records()] == [b"v"]
+
+
+def test_headers_from_a_generator_that_appends_or_builds():
+    builder = RecordBatchBuilder()
+
+    def appending():
+        builder.append(b"inner")
+        yield "k", b"v"
+
+    def building():
+        batches.append(builder.build())
+        yield "k", b"v"
+
+    batches = []
+    builder.append(b"outer", headers=appending())
+    with pytest.raises(ValueError, match="was built"):
+        builder.append(b"late", headers=building())
+    found = [(record.offset, record.value) for record in MemoryRecords(batches[0]).records()]
+    assert found == [(0, b"inner"), (1, b"outer")]
+
+
+@pytest.mark.parametrize("key", [b"k", None, 1])
+def test_a_header_key_is_text(key):
+    with pytest.raises(TypeError, match="header key must be str"):
+        RecordBatchBuilder().append(b"v", headers=[(key, b"v")])
+
+
+@pytest.mark.parametrize("horizon", [None, -5])
+def test_a_timestamp_whose_delta_does_not_fit_is_refused(horizon):
+    builder = RecordBatchBuilder(delete_horizon_ms=horizon)
+    builder.append(b"v", timestamp=-1)
+    with pytest.raises(ValueError, match="too far above"):
+        builder.append(b"w", timestamp=2**63 - 1)
+    assert len(list(MemoryRecords(builder.build()).records())) == 1
+
+
 @pytest.mark.parametrize("offset", [4, 5, 7])
 def test_MRB_03_an_offset_must_be_above_the_previous(offset):
     builder = RecordBatchBuilder(base_offset=5)
