@@ -18,12 +18,23 @@ static kc_status fail_io(kc_error *err, const char *call, int64_t position, int6
 }
 
 int kc_file_open(const char *path, int writable, int create, kc_error *err) {
-    int flags = O_CLOEXEC | (writable ? O_RDWR : O_RDONLY) | (create ? O_CREAT : 0);
+    /* O_NONBLOCK is for a FIFO in the place of a file, whose open would wait for a writer for ever. */
+    int flags = O_CLOEXEC | O_NONBLOCK | (writable ? O_RDWR : O_RDONLY) | (create ? O_CREAT : 0);
     int fd;
     do {
         fd = open(path, flags, 0666);
     } while (fd < 0 && errno == EINTR);
-    return fd >= 0 ? fd : (int)fail_io(err, "open", 0, 0);
+    if (fd < 0) return (int)fail_io(err, "open", 0, 0);
+    struct stat status;
+    if (fstat(fd, &status) != 0) {
+        fail_io(err, "fstat", 0, 0);
+    } else {
+        if (S_ISREG(status.st_mode)) return fd;
+        errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+        fail_io(err, "open of what is no regular file", 0, 0);
+    }
+    close(fd);
+    return (int)err->status;
 }
 
 /* Not retried on EINTR: Linux has released the descriptor by then. */

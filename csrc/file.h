@@ -21,7 +21,7 @@ typedef struct kc_file_ops {
 extern const kc_file_ops kc_file_ops_libc;
 extern const kc_file_ops *kc_file_ops_now; /* what the functions below call */
 
-/* Open for reading, or with `writable` for reading and writing; `create` makes a missing file.
+/* Open a regular file for reading, or with `writable` for reading and writing; `create` makes a missing file.
  * The descriptor, or a negative status. */
 int kc_file_open(const char *path, int writable, int create, kc_error *err);
 

@@ -30,6 +30,13 @@ static inline int next_batch(const uint8_t *log, int64_t end, int64_t position, 
     return status == KC_OK ? (int)kc_fail(err, KC_CORRUPT, "batch header", position, 0, 0) : (int)status;
 }
 
+int64_t kc_segment_entry_start(const uint8_t *log, int64_t end, int64_t position, int64_t offset) {
+    kc_batch_place place;
+    kc_error ignored;
+    if (position <= 0 || position >= end || next_batch(log, end, position, &place, &ignored) != 1) return 0;
+    return kc_load_i64(log + position) <= offset ? position : 0;
+}
+
 int kc_segment_search_for(const uint8_t *log, int64_t end, int64_t position, int64_t target, kc_batch_place *found,
                           kc_error *err) {
     int status = next_batch(log, end, position, found, err);
@@ -53,18 +60,18 @@ int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t pos
     }
 }
 
-kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t position, int64_t *max_timestamp,
+kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *position, int64_t *max_timestamp,
                                  int64_t *last_offset, int64_t *end_offset, kc_error *err) {
     kc_batch_place place = {0, 0, 0};
     int status;
-    while ((status = next_batch(log, end, position, &place, err)) == 1) {
-        int64_t timestamp = kc_load_i64(log + position + 35);
+    while ((status = next_batch(log, end, *position, &place, err)) == 1) {
+        int64_t timestamp = kc_load_i64(log + *position + 35);
         if (timestamp > *max_timestamp) {
             *max_timestamp = timestamp;
             *last_offset = place.last_offset;
         }
         *end_offset = place.last_offset;
-        position += place.size;
+        *position += place.size;
     }
     return (kc_status)status;
 }

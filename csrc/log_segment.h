@@ -19,6 +19,11 @@ typedef struct kc_batch_place {
     int32_t size;
 } kc_batch_place;
 
+/* Where a search may begin that an index entry {offset, position} sends off: at that position, if a whole
+ * batch lies there that starts at or below the offset, so that nothing searched for lies before it; at
+ * 0 otherwise.  An entry that lies costs time, never a record. */
+int64_t kc_segment_entry_start(const uint8_t *log, int64_t end, int64_t position, int64_t offset);
+
 /* The first batch from `position` on whose last offset is >= target: 1 and *found, or 0 when the log
  * ends first (a partial batch at the end counts as the end), or a negative status. */
 int kc_segment_search_for(const uint8_t *log, int64_t end, int64_t position, int64_t target, kc_batch_place *found,
@@ -28,9 +33,10 @@ int kc_segment_search_for(const uint8_t *log, int64_t end, int64_t position, int
 int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t position, int64_t timestamp,
                                     int64_t first_offset, kc_batch_place *found, kc_error *err);
 
-/* Raise *max_timestamp and *last_offset, which belongs to it, over all batches from `position` on; the
- * last offset of the last batch goes to *end_offset, which is left alone when there is none. */
-kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t position, int64_t *max_timestamp,
+/* Raise *max_timestamp and *last_offset, which belongs to it, over all batches from *position on, which
+ * moves behind the last whole one; the last offset of that goes to *end_offset, which is left alone when
+ * there is none. */
+kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *position, int64_t *max_timestamp,
                                  int64_t *last_offset, int64_t *end_offset, kc_error *err);
 
 /* The rule that gives batches their index entries, and the two indexes it fills.  An entry of the

@@ -20,7 +20,11 @@ static void search(const uint8_t *log, int64_t size, int64_t position, int64_t t
     status = kc_segment_search_for_timestamp(log, size, position, target, 0, &found, &err);
     if (status == 1) REQUIRE(found.size <= size - found.position);
     int64_t max_timestamp = -1, last_offset = -1, end_offset = -1;
-    kc_segment_walk_to_end(log, size, position, &max_timestamp, &last_offset, &end_offset, &err);
+    int64_t end = position;
+    kc_segment_walk_to_end(log, size, &end, &max_timestamp, &last_offset, &end_offset, &err);
+    REQUIRE(end >= position && (end == position || end <= size));
+    int64_t start = kc_segment_entry_start(log, size, position, target);
+    REQUIRE(start == 0 || start == position);
 }
 
 static int64_t scan_all(const uint8_t *log, int64_t size, int flags, int64_t step) {

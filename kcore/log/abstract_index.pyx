@@ -7,6 +7,7 @@ memory, because a mapping of a file that its owner cuts meanwhile would end this
 
 import os
 
+from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
@@ -216,6 +217,9 @@ cdef class AbstractIndex:
             self._set_file_size(self.count * self.entry_size)
 
     cdef int _check_length(self) except -1:
+        if self.file_size > INT32_MAX and not self.in_memory:
+            # What segment.index.bytes cannot ask for; reading a sparse file of a terabyte would end in MemoryError.
+            raise CorruptIndex(f"{self.path}: length {self.file_size} is more than an index can have, {INT32_MAX}")
         if self.file_size % self.entry_size and not self.in_memory:
             raise CorruptIndex(
                 f"{self.path}: length {self.file_size} is not a multiple of the entry size {self.entry_size}"

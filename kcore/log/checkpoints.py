@@ -25,6 +25,8 @@ CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 
 _VERSION = 0
+_MAX_INT32 = 2**31 - 1
+_MAX_INT64 = 2**63 - 1
 
 
 class EpochEntry(NamedTuple):
@@ -123,8 +125,10 @@ class OffsetCheckpointFile:
         for line, (topic, partition, offset) in entries:
             tp = TopicPartition(topic, _number(self.path, line, partition))
             value = _number(self.path, line, offset)
-            if tp.partition < 0 or value < 0:
-                raise CorruptFile(f"{self.path}: line {line}: negative partition or offset")
+            if not (0 <= tp.partition <= _MAX_INT32 and 0 <= value <= _MAX_INT64):
+                raise CorruptFile(
+                    f"{self.path}: line {line}: no partition {tp.partition} or offset {value}"
+                )
             result[tp] = value
         return result
 
@@ -144,10 +148,13 @@ class LeaderEpochCheckpointFile:
 
     def read(self) -> list[EpochEntry]:
         """In the order of the file.  Raises CorruptFile, OSError."""
-        return [
-            EpochEntry(_number(self.path, line, epoch), _number(self.path, line, offset))
-            for line, (epoch, offset) in _read_entries(self.path, 2)
-        ]
+        entries = []
+        for line, (epoch, offset) in _read_entries(self.path, 2):
+            entry = EpochEntry(_number(self.path, line, epoch), _number(self.path, line, offset))
+            if entry.epoch > _MAX_INT32 or entry.start_offset > _MAX_INT64:
+                raise CorruptFile(f"{self.path}: line {line}: no epoch {epoch} or offset {offset}")
+            entries.append(entry)
+        return entries
 
     def write(self, entries: Iterable[EpochEntry], *, sync: bool = True) -> None:
         """Raises OSError; the file then still has its old content."""

@@ -309,6 +309,9 @@ class _LogLoader:
                 if segment.base_offset not in indexed:
                     raise CorruptIndex(f"{segment.log_path}: an index file is missing")
                 segment.sanity_check()
+                # Believing the marker here would put the next append behind bytes that nobody can read past.
+                if segment is self.segments.active and segment.ends_inside_a_batch():
+                    raise CorruptIndex(f"{segment.log_path}: the file ends inside a batch")
             except (CorruptIndex, FileNotFoundError) as error:
                 logger.warning(
                     "%s: rebuilding the indexes of segment %d: %s", self.directory, segment.base_offset, error

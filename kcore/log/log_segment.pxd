@@ -13,11 +13,12 @@ cdef extern from "log_segment.h" nogil:
         int64_t last_offset
         int size
 
+    int64_t kc_segment_entry_start(const uint8_t *log, int64_t end, int64_t position, int64_t offset)
     int kc_segment_search_for(const uint8_t *log, int64_t end, int64_t position, int64_t target,
                               kc_batch_place *found, kc_error *err)
     int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t position, int64_t timestamp,
                                         int64_t first_offset, kc_batch_place *found, kc_error *err)
-    kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t position, int64_t *max_timestamp,
+    kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *position, int64_t *max_timestamp,
                                      int64_t *last_offset, int64_t *end_offset, kc_error *err)
 
     ctypedef struct kc_indexer:
@@ -90,6 +91,7 @@ cdef class LogSegment:
     cdef int _scan(self, kc_segment_scan *scan, object on_batches, kc_error *err) except -1
     cdef int _rebuild(self, OffsetIndex offset_index, TimeIndex time_index, int flags, object on_batches,
                       kc_segment_scan *scan, kc_error *err) except -1
-    cdef int64_t _walk_to_end(self, int64_t position, int64_t *max_timestamp, int64_t *last_offset) except? -2
+    cdef int64_t _walk_to_end(self, int64_t from_offset, int64_t *max_timestamp, int64_t *last_offset,
+                              int64_t *position) except? -2
     cdef int _cut(self, int64_t size) except -1
     cdef int _add_final_time(self) except -1

@@ -91,6 +91,7 @@ class LogSegment:
     ) -> tuple[int, int, int] | None: ...  # (timestamp, offset, leader epoch) of the first record >= timestamp
     def find_offset_of_max_timestamp(self) -> tuple[int, int, int] | None: ...
     def read_next_offset(self) -> int: ...  # SEG-14
+    def ends_inside_a_batch(self) -> bool: ...
     def scan(
         self,
         on_batches: Callable[[BatchTable], None] | None,

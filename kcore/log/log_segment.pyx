@@ -392,23 +392,24 @@ cdef class LogSegment:
         cdef int status
         cdef int slot
         cdef int64_t end
-        cdef int64_t position
+        cdef int64_t indexed, position
         cdef Mapping mapping
         cdef OffsetIndex offset_index = self._offsets()
-        position = offset_index.floor_position(offset)
-        if position > self._size:
-            raise CorruptIndex(f"{offset_index.path}: position {position} is behind the log's end, {self._size}")
-        position = max(position, starting_position)
+        offset_index.floor_entry(offset, &indexed, &position)
         end = self._end()
-        if position >= end:
+        if starting_position >= end:
             return 0
         mapping = self._open_file().map(end)
         end = min(end, self._size)
         if self.writable and end - position <= WARM_BYTES:
+            position = max(kc_segment_entry_start(mapping.data, end, position, indexed), starting_position)
             status = kc_segment_search_for(mapping.data, end, position, offset, found, &err)
         else:
             slot = self._enter(&end)
             with nogil:
+                position = kc_segment_entry_start(mapping.data, end, position, indexed)
+                if position < starting_position:
+                    position = starting_position
                 status = kc_segment_search_for(mapping.data, end, position, offset, found, &err)
             self._readers[slot] -= 1
         if status < 0:
@@ -419,8 +420,9 @@ cdef class LogSegment:
         """OffsetPosition of the first batch whose last offset is at or above offset (its last offset, position,
         size in bytes); None when there is none.
 
-        The index names a batch at or before it, the headers from there on are walked.  Raises CorruptMessage
-        (file and position) for a header that cannot be right, CorruptIndex.  Source: SEG-10.
+        The index names a batch at or before it, the headers from there on are walked; from the start, if the batch
+        there cannot be what the entry says.  Raises CorruptMessage (file and position) for a header that cannot be
+        right.  Source: SEG-10.
         """
         cdef kc_batch_place found
         if self._search(offset, starting_position, &found) == 0:
@@ -475,18 +477,22 @@ cdef class LogSegment:
         cdef int status
         cdef int slot
         cdef int64_t end
-        cdef int64_t position
+        cdef int64_t indexed, position
+        cdef bint by_index = True
         cdef Mapping mapping
         cdef OffsetIndex offset_index = self._offsets()
         cdef TimeIndex time_index = self._times()
-        position = offset_index.floor_position(max(time_index.floor_offset(timestamp), first))
+        offset_index.floor_entry(max(time_index.floor_offset(timestamp), first), &indexed, &position)
         while True:
             end = self._end()
-            if position >= end:
+            if end == 0 or (position >= end and not by_index):
                 return None
             mapping = self._open_file().map(end)
             slot = self._enter(&end)
             with nogil:
+                if by_index:
+                    position = kc_segment_entry_start(mapping.data, end, position, indexed)
+                    by_index = False
                 status = kc_segment_search_for_timestamp(
                     mapping.data, end, position, timestamp, first, &found, &err
                 )
@@ -523,24 +529,38 @@ cdef class LogSegment:
         entry; a partial batch at the end is not counted.  Raises CorruptMessage.  Source: SEG-14."""
         cdef int64_t max_timestamp = -1
         cdef int64_t last_offset = -1
-        cdef OffsetIndex offset_index = self._offsets()
-        return self._walk_to_end(
-            offset_index.floor_position(offset_index.get_last_offset()), &max_timestamp, &last_offset
-        ) + 1
+        cdef int64_t position
+        return self._walk_to_end(INT64_MAX, &max_timestamp, &last_offset, &position) + 1
 
-    cdef int64_t _walk_to_end(self, int64_t position, int64_t *max_timestamp, int64_t *last_offset) except? -2:
-        """Last offset of the last batch, base_offset - 1 without one; raises max_timestamp and its last_offset."""
+    def ends_inside_a_batch(self):
+        """Whether there are bytes behind the last whole batch: what is appended there nobody would find.  Walks as
+        read_next_offset() does and raises what that raises."""
+        cdef int64_t max_timestamp = -1
+        cdef int64_t last_offset = -1
+        cdef int64_t position
+        self._walk_to_end(INT64_MAX, &max_timestamp, &last_offset, &position)
+        return position < self._size
+
+    cdef int64_t _walk_to_end(self, int64_t from_offset, int64_t *max_timestamp, int64_t *last_offset,
+                              int64_t *position) except? -2:
+        """Walk from the index entry of from_offset on.  Last offset of the last batch, base_offset - 1 without one;
+        raises max_timestamp and its last_offset; *position is behind the last whole batch."""
+        cdef int64_t indexed
         cdef int64_t end_offset = self.base_offset - 1
         cdef int64_t end = self._end()
         cdef kc_status status
         cdef kc_error err
         cdef int slot
         cdef Mapping mapping
-        if position >= end:
+        cdef OffsetIndex offset_index = self._offsets()
+        offset_index.floor_entry(from_offset, &indexed, position)
+        if end == 0:
+            position[0] = 0
             return end_offset
         mapping = self._open_file().map(end)
         slot = self._enter(&end)
         with nogil:
+            position[0] = kc_segment_entry_start(mapping.data, end, position[0], indexed)
             status = kc_segment_walk_to_end(
                 mapping.data, end, position, max_timestamp, last_offset, &end_offset, &err
             )
@@ -694,7 +714,7 @@ cdef class LogSegment:
         """
         cdef kc_batch_place found
         cdef int64_t before = self._size
-        cdef int64_t timestamp, last_offset
+        cdef int64_t timestamp, last_offset, position
         self._check_writable()
         self._indexes()
         cdef bint beyond = self._search(offset, 0, &found)
@@ -705,7 +725,7 @@ cdef class LogSegment:
             self._cut(found.position)
         # The maximum may have gone with the tail.  The last time entry knows it up to its offset; walk from there.
         self._time_index.get_last(&timestamp, &last_offset)
-        self._walk_to_end(self._offset_index.floor_position(last_offset), &timestamp, &last_offset)
+        self._walk_to_end(last_offset, &timestamp, &last_offset, &position)
         self._indexer.max_timestamp = timestamp
         self._indexer.offset_of_max_timestamp = last_offset
         self._max_timestamp_known = True

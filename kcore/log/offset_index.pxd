@@ -13,5 +13,5 @@ cdef extern from "offset_index.h" nogil:
 
 
 cdef class OffsetIndex(AbstractIndex):
-    cdef int64_t floor_position(self, int64_t target_offset) except -1
+    cdef int floor_entry(self, int64_t target_offset, int64_t *offset, int64_t *position) except -1
     cdef int64_t get_last_offset(self) except? -1

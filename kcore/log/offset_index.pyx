@@ -52,19 +52,18 @@ cdef class OffsetIndex(AbstractIndex):
             kc_offset_index_position(self.slots, slot),
         )
 
-    cdef int64_t floor_position(self, int64_t target_offset) except -1:
-        """lookup's position alone.  CorruptIndex if the entry holds a negative one."""
+    cdef int floor_entry(self, int64_t target_offset, int64_t *offset, int64_t *position) except -1:
+        """lookup for other native code.  What the entry says is not checked: kc_segment_entry_start does that."""
         cdef int64_t slot
-        cdef int64_t position
         if self.slots == NULL:
             self.load()
         slot = kc_offset_index_floor(self.slots, self.count, target_offset - self.base_offset)
         if slot < 0:
-            return 0
-        position = kc_offset_index_position(self.slots, slot)
-        if position < 0:
-            raise CorruptIndex(f"{self.path}: entry {slot} holds the position {position}")
-        return position
+            offset[0], position[0] = self.base_offset, 0
+        else:
+            offset[0] = self.base_offset + kc_offset_index_relative_offset(self.slots, slot)
+            position[0] = kc_offset_index_position(self.slots, slot)
+        return 0
 
     def entry(self, int64_t n):
         """(offset, position) of entry n.  IndexError."""

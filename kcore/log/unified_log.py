@@ -22,6 +22,7 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
+    CorruptMessage,
     InvalidOffset,
     InvalidRecord,
     KafkaStorageError,
@@ -755,24 +756,40 @@ class UnifiedLog:
         of the log by default.
 
         read_uncommitted goes up to the log end offset, read_committed up to the last stable offset, and leaves out
-        the batches of aborted transactions.  Reads a MiB at a time and checks every CRC.
+        the batches of aborted transactions.  Reads a MiB at a time and checks every CRC, and what no CRC covers:
+        offsets ascend and fit between the segments' names, and no segment but the last ends inside a batch.
         Raises OffsetOutOfRange for a start outside the log, CorruptMessage, KafkaStorageError.
         """
         committed = isolation == "read_committed"
-        bound = self.last_stable_offset if committed else self.log_end_offset
-        end = bound if end_offset is None else min(end_offset, bound)
+        limit = self.last_stable_offset if committed else self.log_end_offset
+        end = limit if end_offset is None else min(end_offset, limit)
         offset = self.log_start_offset if start_offset is None else start_offset
         fetch = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.LOG_END
+        previous = -1
         while offset < end or offset > self.log_end_offset or offset < self.log_start_offset:
+            end_before = self.log_end_offset
             info = self.read(offset, _CHUNK_BYTES, fetch)
             if not isinstance(info.records, FileRecords) or info.records.size_in_bytes == 0:
                 return
+            segment_base = info.fetch_offset_metadata.segment_base_offset
+            self._check_segments_left(offset, segment_base)
+            following = self.segments.higher(segment_base)
+            bound = following.base_offset if following is not None else max(end_before, self.log_end_offset)
             chunk = info.records.memory_records()
             if not chunk:
                 return  # cut off while we were reading
             aborted = sorted(info.aborted_transactions or (), key=lambda txn: txn.first_offset, reverse=True)
             aborted_producers: set[int] = set()
             for batch in chunk.batches:
+                if batch.base_offset <= previous or batch.last_offset >= bound:
+                    raise CorruptMessage(
+                        f"{info.records.path}: offsets {batch.base_offset} to {batch.last_offset} of the batch at "
+                        f"position {batch.position}: expected above {previous} and below {bound}",
+                        source=info.records.path,
+                        position=batch.position,
+                        offset=batch.base_offset,
+                    )
+                previous = batch.last_offset
                 if batch.base_offset >= end:
                     return
                 while aborted and aborted[-1].first_offset <= batch.last_offset:
@@ -784,6 +801,19 @@ class UnifiedLog:
                 if batch.last_offset >= offset:
                     yield batch
             offset = chunk.last_offset + 1
+
+    def _check_segments_left(self, offset: int, found_in: int) -> None:
+        """A read at offset went on to the segment found_in: what it passed over must be a gap, not a lost tail."""
+        for segment in self.segments.from_floor(offset):
+            if segment.base_offset >= found_in:
+                return
+            if segment.ends_inside_a_batch():
+                raise CorruptMessage(
+                    f"{segment.log_path}: the file ends inside a batch, and the log goes on at offset {found_in}",
+                    source=segment.log_path,
+                    position=segment.size,
+                    offset=offset,
+                )
 
     def records(
         self,
@@ -1016,6 +1046,8 @@ class UnifiedLog:
                 if self.mode == "a" and self._offline is None:
                     self.producer_state_manager.take_snapshot()
                     self.flush()
+                    # A truncation inside a batch leaves the log end behind the data; the next start finds the data.
+                    self.recovery_point = min(self.recovery_point, self.active_segment.read_next_offset())
             except OSError as error:
                 raise self._storage_failed("close", error) from error
             finally:

@@ -186,6 +186,10 @@ _INDEX_ENTRY = {".index": struct.Struct(">ii"), ".timeindex": struct.Struct(">qi
 def _dump_index(path: str, kind: str, offsets: OffsetRange) -> Iterator[Event]:
     base = log_files.base_offset_of(path) or 0
     entry = _INDEX_ENTRY[kind]
+    size = os.path.getsize(path)
+    if size > log_files.MAX_INDEX_SIZE:
+        yield _damage(f"{size} bytes are more than an index can have, {log_files.MAX_INDEX_SIZE}")
+        return
     with open(path, "rb") as file:
         data = file.read()
     # The index of a log that is open, or was not closed, keeps its full size: zeros behind the last entry.
@@ -287,7 +291,7 @@ def _dump_small_file(path: str, entries: Callable[[str], Iterator[Event]]) -> It
 
 def _as_json(event: Event) -> str:
     """Byte strings become text where they are UTF-8, else {"hex": ...}."""
-    return json.dumps(event, default=_json_bytes, ensure_ascii=sys.stdout.encoding.lower() != "utf-8")
+    return json.dumps(event, default=_json_bytes, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8")
 
 
 def _json_bytes(data: bytes) -> str | dict[str, str]:

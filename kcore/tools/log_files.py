@@ -44,6 +44,9 @@ OFFSET_CHECKPOINTS = (
 )
 META_PROPERTIES_FILE = "meta.properties"
 
+#: segment.index.bytes is an int32.
+MAX_INDEX_SIZE = (1 << 31) - 1
+
 #: Suffixes after the 20 digits of an offset, in the order in which we show a segment's files.
 SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
 _KRAFT_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.checkpoint|bootstrap\.checkpoint")

@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python would complain about the same pipe again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (OSError, KafkaError, ImportError) as error:
+    except (OSError, KafkaError, ImportError, MemoryError) as error:
         print(f"kcore: {error}", file=sys.stderr)
         return USAGE
 

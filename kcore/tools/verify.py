@@ -239,12 +239,11 @@ def _verify_segment(partition: _Partition, base: int, summary: Summary, deep: bo
         yield from _verify_end(partition, path, int(table["last_offset"][-1]) + 1 if len(table) else base)
     for suffix in (".index", ".timeindex"):
         index = partition.file(base, suffix)
-        if not os.path.exists(index):
+        if not os.path.isfile(index):
             yield Problem(index, "missing; it is rebuilt when the log is opened", warning=True)
             continue
         summary.files += 1
-        summary.bytes += os.path.getsize(index)
-        yield from _verify_index(partition, base, index, table, found)
+        yield from _verify_index(partition, base, index, table, found, summary)
 
 
 def _verify_batches(path: str, found: _Batches, summary: Summary, deep: bool) -> Iterator[Problem]:
@@ -344,9 +343,15 @@ def _verify_end(partition: _Partition, path: str, end_offset: int) -> Iterator[P
         )
 
 
-def _verify_index(partition: _Partition, base: int, path: str, table: np.ndarray, found: _Batches) -> Iterator[Problem]:
+def _verify_index(
+    partition: _Partition, base: int, path: str, table: np.ndarray, found: _Batches, summary: Summary
+) -> Iterator[Problem]:
     import numpy as np
 
+    size = os.path.getsize(path)
+    if size > log_files.MAX_INDEX_SIZE:
+        yield Problem(path, f"{size} bytes are more than an index can have, {log_files.MAX_INDEX_SIZE}")
+        return
     is_time = path.endswith(".timeindex")
     dtype = np.dtype([("timestamp", ">i8"), ("offset", ">i4")] if is_time else [("offset", ">i4"), ("position", ">i4")])
     with open(path, "rb") as file:
@@ -356,6 +361,8 @@ def _verify_index(partition: _Partition, base: int, path: str, table: np.ndarray
     entries = np.frombuffer(data[: len(data) - len(data) % dtype.itemsize], dtype)
     used = np.flatnonzero(entries != np.zeros(1, dtype))
     count = int(used[-1]) + 1 if len(used) else 0
+    # The room that an index in use was created with is no data.
+    summary.bytes += count * dtype.itemsize
     if count < len(entries) and (partition.clean or partition.next_base(base) is not None):
         # Only the index of a log in use, or of one that crashed, still has the room it was created with.
         yield Problem(path, f"{len(entries) - count} empty entries at the end", position=count * dtype.itemsize)

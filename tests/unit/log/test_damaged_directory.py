@@ -1,0 +1,146 @@
+"""What open_log makes of directories that somebody damaged: the right records or a typed error, never a gap unsaid."""
+
+import os
+import shutil
+
+import pytest
+
+from kcore.errors import CorruptMessage
+from kcore.log.clean_shutdown import write_clean_shutdown
+from kcore.log.log_config import LogConfig
+from kcore.log.open_log import open_log
+from kcore.tools.main import main
+from tests.golden_data import data_dir
+from tests.unit.log.logs import batch
+
+
+def copied(tmp_path, partition):
+    """A copy of a golden partition, cleanly stopped."""
+    shutil.copytree(data_dir() / partition, tmp_path / partition)
+    write_clean_shutdown(str(tmp_path))
+    return tmp_path / partition
+
+
+def written(tmp_path, batches, **config):
+    """A log of so many batches of ten records, cleanly stopped."""
+    path = tmp_path / "t-0"
+    with open_log(path, "a", config=LogConfig(**config)) as log:
+        for _ in range(batches):
+            log.append_as_leader(batch(10, size=100))
+    return path
+
+
+def offsets_read(log, start_offset=None):
+    return [record.offset for record in log.records(start_offset)]
+
+
+def change(path, position, data):
+    with open(path, "r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+@pytest.mark.parametrize("mask", [0x01, 0x40, 0xFF])
+def test_an_index_entry_that_lies_hides_no_record(tmp_path, mode, mask):
+    partition = copied(tmp_path, "g-lz4-0")
+    index = partition / "00000000000000000000.index"
+    sound = index.read_bytes()
+    with open_log(data_dir() / "g-lz4-0") as log:
+        expected = offsets_read(log)
+    for n in range(len(sound)):
+        index.write_bytes(sound[:n] + bytes([sound[n] ^ mask]) + sound[n + 1 :])
+        with open_log(partition, mode) as log:
+            assert log.log_end_offset == expected[-1] + 1, f"byte {n}"
+            for start in (0, 1, 40, 57, 95):
+                assert offsets_read(log, start) == [o for o in expected if o >= start], f"byte {n} start {start}"
+
+
+def test_an_append_after_a_torn_tail_can_be_read_whatever_the_clean_marker_says(tmp_path):
+    path = written(tmp_path, 3)
+    file = path / "00000000000000000000.log"
+    os.truncate(file, file.stat().st_size - 1)
+    with open_log(path, "a") as log:
+        assert log.log_end_offset == 20
+        assert log.append_as_leader(batch()).first_offset == 20
+        assert offsets_read(log) == list(range(21))
+
+
+@pytest.mark.parametrize("offset", [0, 5, 15, 2**40])
+def test_a_batch_whose_offset_does_not_fit_ends_the_reading_with_its_place(tmp_path, offset):
+    path = written(tmp_path, 4)
+    size = (path / "00000000000000000000.log").stat().st_size // 4
+    change(path / "00000000000000000000.log", 2 * size, offset.to_bytes(8, "big"))
+    seen = []
+    with (
+        open_log(path) as log,
+        pytest.raises(CorruptMessage, match=rf"00000000000000000000\.log: offsets {offset} .*position {2 * size}"),
+    ):
+        seen.extend(record.offset for record in log.records())
+    assert seen == list(range(20))
+
+
+def test_a_segment_that_ends_inside_a_batch_before_the_log_does_is_no_gap(tmp_path):
+    path = written(tmp_path, 6, segment_bytes=2500)
+    file = sorted(path.glob("*.log"))[1]
+    os.truncate(file, file.stat().st_size - 1)
+    with open_log(path) as log:
+        assert len(log.segments) == 3
+        with pytest.raises(CorruptMessage, match=rf"{file.name}: the file ends inside a batch"):
+            offsets_read(log)
+
+
+def test_a_truncation_inside_a_batch_leaves_a_directory_that_verifies(tmp_path):
+    path = written(tmp_path, 3)
+    with open_log(path, "a") as log:
+        log.truncate_to(25)
+        assert log.log_end_offset == 25
+    assert main(["verify", str(tmp_path)]) == 0
+    with open_log(path) as log:
+        assert offsets_read(log) == list(range(20))
+
+
+def test_a_fifo_in_the_place_of_a_log_is_refused_at_once(tmp_path):
+    os.mkdir(tmp_path / "t-0")
+    os.mkfifo(tmp_path / "t-0" / "00000000000000000000.log")
+    for mode in ("r", "a"):
+        with pytest.raises(OSError, match="no regular file"):
+            open_log(tmp_path / "t-0", mode)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_a_sparse_index_of_a_terabyte_is_rebuilt_and_reported(tmp_path, suffix, capsys):
+    path = written(tmp_path, 3)
+    index = path / f"00000000000000000000{suffix}"
+    os.truncate(index, 12 << 37)
+    with open_log(path) as log:
+        assert offsets_read(log) == list(range(30))
+    assert main(["verify", str(path)]) == 1
+    assert f"{index}: {12 << 37} bytes are more than an index can have" in capsys.readouterr().out
+    assert main(["dump", str(index)]) == 1
+
+
+@pytest.mark.parametrize("line", ["t 0 9223372036854775808", "t 2147483648 5"])
+def test_a_log_start_that_no_log_can_have_deletes_nothing(tmp_path, line):
+    path = written(tmp_path, 3)
+    (tmp_path / "log-start-offset-checkpoint").write_text(f"0\n1\n{line}\n")
+    with open_log(path, "a") as log:
+        assert offsets_read(log) == list(range(30))
+
+
+@pytest.mark.parametrize("line", ["2147483648 0", "0 9223372036854775808"])
+def test_leader_epochs_that_no_log_can_have_are_rebuilt_from_the_batches(tmp_path, line):
+    path = written(tmp_path, 3)
+    (path / "leader-epoch-checkpoint").write_text(f"0\n1\n{line}\n")
+    with open_log(path, "a") as log:
+        assert log.leader_epoch_cache.entries == ((0, 0),)
+        assert log.append_as_leader(batch()).first_offset == 30
+
+
+def test_the_room_of_an_open_index_is_no_data(tmp_path, capsys):
+    with open_log(tmp_path / "t-0", "a") as log:
+        log.append_as_leader(batch())
+        assert main(["verify", str(tmp_path / "t-0")]) == 0
+        files = ("leader-epoch-checkpoint", "00000000000000000000.log")
+        size = sum(os.path.getsize(tmp_path / "t-0" / name) for name in files)
+    assert f" {size} bytes" in capsys.readouterr().out
