@@ -126,9 +126,7 @@ class OffsetCheckpointFile:
             tp = TopicPartition(topic, _number(self.path, line, partition))
             value = _number(self.path, line, offset)
             if not (0 <= tp.partition <= _MAX_INT32 and 0 <= value <= _MAX_INT64):
-                raise CorruptFile(
-                    f"{self.path}: line {line}: no partition {tp.partition} or offset {value}"
-                )
+                raise CorruptFile(f"{self.path}: line {line}: no partition {tp.partition} or offset {value}")
             result[tp] = value
         return result
 

@@ -18,7 +18,7 @@ from uuid import UUID
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import CorruptFile, CorruptIndex
+from kcore.errors import CorruptFile, CorruptIndex, CorruptMessage
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, LeaderEpochCheckpointFile
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.log_config import LogConfig
@@ -132,7 +132,7 @@ class _LogLoader:
         self._recover(suspects, state, epochs, log_start_offset)
         self._load_txn_indexes(files, indexed, state, log_start_offset)
 
-        log_end_offset = self._active().read_next_offset() if len(self.segments) else log_start_offset
+        log_end_offset = self._find_end(had_clean_shutdown) if len(self.segments) else log_start_offset
         if log_end_offset < log_start_offset:
             logger.warning(
                 "%s: the log ends at %d, below its start offset %d: it starts anew there",
@@ -157,8 +157,7 @@ class _LogLoader:
         epochs.truncate_from_start(log_start_offset)
         if self.writable:
             active = self._active()
-            active.offset_index.resize(self.config.segment_index_bytes)
-            active.time_index.resize(self.config.segment_index_bytes)
+            active.resize_indexes(self.config.segment_index_bytes)
             state.remove_stray_snapshots(self.segments.base_offsets())
         now_ms = self.time.milliseconds()
         rebuild_producer_state(state, self.segments, log_start_offset, log_end_offset, now_ms)
@@ -278,6 +277,25 @@ class _LogLoader:
     def _active(self) -> LogSegment:
         assert self.segments.active is not None
         return self.segments.active
+
+    def _find_end(self, had_clean_shutdown: bool) -> int:
+        """The log end offset.  Where recovery would cut garbage off, a log opened for reading ends before it."""
+        active = self._active()
+        try:
+            return active.read_next_offset()
+        except CorruptMessage:
+            if self.writable or had_clean_shutdown:
+                raise
+        result = active.end_before_damage()
+        logger.warning(
+            "%s: reading segment %d up to offset %d, position %d: %s",
+            self.directory,
+            active.base_offset,
+            result.last_offset + 1,
+            result.valid_bytes,
+            result.reason,
+        )
+        return result.last_offset + 1
 
     def _remove_all_segments(self) -> None:
         for segment in list(self.segments):

@@ -732,9 +732,25 @@ cdef class LogSegment:
         if self._size == 0:
             self.created_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
             self._first_timestamp_known = False
-        self._offset_index.resize(self._max_index_size)
-        self._time_index.resize(self._max_index_size)
+        self.resize_indexes(self._max_index_size)
         return before - self._size
+
+    def resize_indexes(self, int64_t max_index_size):
+        """Give both index files this size, or that of their entries if they need more: then they are full, and the
+        next append rolls.  OSError."""
+        self._check_writable()
+        self._indexes()
+        self._offset_index.resize(max(max_index_size, <int64_t>self._offset_index.size_in_bytes))
+        self._time_index.resize(max(max_index_size, <int64_t>self._time_index.size_in_bytes))
+
+    def end_before_damage(self):
+        """Have a segment that is open for reading only end where recover() would cut it; nothing changes on disk.
+        Returns the RecoveryResult.  GIL released.  OSError."""
+        if self.writable:
+            raise ValueError(f"{self.log_path} is writable: recover() cuts the file")
+        result = self.scan(lambda batches: None)
+        self._size = min(self._size, <int64_t>result.valid_bytes)
+        return result
 
     def sanity_check(self):
         """Raise CorruptIndex if an index cannot be right, FileNotFoundError if one is missing; recover() helps.

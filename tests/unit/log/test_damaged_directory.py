@@ -66,6 +66,31 @@ def test_an_append_after_a_torn_tail_can_be_read_whatever_the_clean_marker_says(
         assert offsets_read(log) == list(range(21))
 
 
+@pytest.mark.parametrize("mode", ["r", "a"])
+@pytest.mark.parametrize("size", [1, 12, 17, 61, 3000])
+def test_garbage_behind_an_unclean_log_ends_it_in_both_modes(tmp_path, mode, size):
+    partition = copied(tmp_path, "g-segments-0")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    with open_log(partition) as log:
+        expected = [tuple(record) for record in log.records()]
+    file = max(partition.glob("*.log"))
+    with open(file, "ab") as log_file:
+        log_file.write(b"\x5e" * size)
+    with open_log(partition, mode) as log:
+        assert log.log_end_offset == expected[-1][0] + 1
+        assert [tuple(record) for record in log.records()] == expected
+
+
+def test_a_smaller_index_size_than_the_index_has_entries_for_rolls(tmp_path):
+    path = written(tmp_path, 50, index_interval_bytes=100)
+    with open_log(path, "a", config=LogConfig(index_interval_bytes=100, segment_index_bytes=64)) as log:
+        assert len(log.segments) == 1
+        log.append_as_leader(batch())
+        assert len(log.segments) == 2
+        log.truncate_to(400)
+        assert offsets_read(log) == list(range(400))
+
+
 @pytest.mark.parametrize("offset", [0, 5, 15, 2**40])
 def test_a_batch_whose_offset_does_not_fit_ends_the_reading_with_its_place(tmp_path, offset):
     path = written(tmp_path, 4)
