@@ -16,7 +16,7 @@ static inline int next_batch(const uint8_t *log, int64_t end, int64_t position, 
         int32_t last_offset_delta = kc_load_i32(p + 23);
         if (p[KC_MAGIC_OFFSET] == 2 && length >= KC_BATCH_HEADER_SIZE - KC_LOG_OVERHEAD &&
             length <= available - KC_LOG_OVERHEAD && length <= INT32_MAX - KC_LOG_OVERHEAD && base_offset >= 0 &&
-            last_offset_delta >= 0 && last_offset_delta <= INT64_MAX - base_offset) {
+            last_offset_delta >= 0 && last_offset_delta < INT64_MAX - base_offset) {
             place->position = position;
             place->last_offset = base_offset + last_offset_delta;
             place->size = KC_LOG_OVERHEAD + length;

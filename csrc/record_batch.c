@@ -55,8 +55,9 @@ static kc_status parse_fields(const uint8_t *p, int64_t position, int32_t size, 
     memset(batch->reserved, 0, sizeof batch->reserved);
     if (batch->base_offset < 0)
         return kc_fail(err, KC_CORRUPT, "base offset", position, 0, batch->base_offset);
-    if (last_offset_delta > INT64_MAX - batch->base_offset)
-        return kc_fail(err, KC_CORRUPT, "last offset", position, INT64_MAX - batch->base_offset, last_offset_delta);
+    /* The offset behind it, the log's end, must fit too. */
+    if (last_offset_delta >= INT64_MAX - batch->base_offset)
+        return kc_fail(err, KC_CORRUPT, "last offset", position, INT64_MAX - batch->base_offset - 1, last_offset_delta);
     if (last_offset_delta < 0)
         return kc_fail(err, KC_INVALID_RECORD, "last offset delta", position, 0, last_offset_delta);
     /* Every record has an offset of its own, so a batch cannot hold more records than offsets; it

@@ -770,9 +770,10 @@ class UnifiedLog:
             end_before = self.log_end_offset
             info = self.read(offset, _CHUNK_BYTES, fetch)
             if not isinstance(info.records, FileRecords) or info.records.size_in_bytes == 0:
+                self._check_nothing_lost(offset, end)
                 return
             segment_base = info.fetch_offset_metadata.segment_base_offset
-            self._check_segments_left(offset, segment_base)
+            self._check_nothing_lost(offset, segment_base)
             following = self.segments.higher(segment_base)
             bound = following.base_offset if following is not None else max(end_before, self.log_end_offset)
             chunk = info.records.memory_records()
@@ -802,16 +803,22 @@ class UnifiedLog:
                     yield batch
             offset = chunk.last_offset + 1
 
-    def _check_segments_left(self, offset: int, found_in: int) -> None:
-        """A read at offset went on to the segment found_in: what it passed over must be a gap, not a lost tail."""
+    def _check_nothing_lost(self, offset: int, found_at: int) -> None:
+        """A read at offset found nothing below found_at: what it passed over must be a gap, as compaction leaves them.
+
+        A length that is wrong looks like a batch not yet complete, so whole segments are walked, not only their ends;
+        a log that was never compacted does not come here.
+        """
         for segment in self.segments.from_floor(offset):
-            if segment.base_offset >= found_in:
+            if segment.base_offset >= found_at:
                 return
-            if segment.ends_inside_a_batch():
+            walked = segment.scan(lambda batches: None, check_crc=False, only_noteworthy=True)
+            if walked.truncated_bytes and self.log_end_offset >= found_at:
                 raise CorruptMessage(
-                    f"{segment.log_path}: the file ends inside a batch, and the log goes on at offset {found_in}",
+                    f"{segment.log_path}: nothing can be read behind position {walked.valid_bytes} ({walked.reason}), "
+                    f"and the log goes on to offset {found_at}",
                     source=segment.log_path,
-                    position=segment.size,
+                    position=walked.valid_bytes,
                     offset=offset,
                 )
 

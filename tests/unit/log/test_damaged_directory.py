@@ -111,8 +111,31 @@ def test_a_segment_that_ends_inside_a_batch_before_the_log_does_is_no_gap(tmp_pa
     os.truncate(file, file.stat().st_size - 1)
     with open_log(path) as log:
         assert len(log.segments) == 3
-        with pytest.raises(CorruptMessage, match=rf"{file.name}: the file ends inside a batch"):
+        with pytest.raises(CorruptMessage, match=rf"{file.name}: nothing can be read behind position"):
             offsets_read(log)
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_a_batch_length_beyond_the_file_is_no_end_of_the_log(tmp_path, mode):
+    # The clean marker says that the log needs no recovery, and the last index entry that it goes on.
+    partition = copied(tmp_path, "g-lz4-0")
+    log_file = partition / "00000000000000000000.log"
+    change(log_file, 8, b"\x20")
+    with open_log(partition, mode) as log, pytest.raises(CorruptMessage) as caught:
+        offsets_read(log)
+    assert caught.value.source == str(log_file)
+    assert caught.value.position == 0
+
+
+def test_a_batch_length_beyond_its_segment_is_no_gap_before_the_next_one(tmp_path):
+    partition = copied(tmp_path, "g-segments-0")
+    with open_log(partition) as log:
+        batches = [b.position for b in log.batches(0, 30)]
+    assert len(batches) > 4
+    change(partition / "00000000000000000000.log", batches[2] + 8, b"\x20")
+    with open_log(partition) as log, pytest.raises(CorruptMessage) as caught:
+        offsets_read(log)
+    assert caught.value.position == batches[2]
 
 
 def test_a_truncation_inside_a_batch_leaves_a_directory_that_verifies(tmp_path):
