@@ -283,10 +283,6 @@ class LogConfig:
             result[key.name] = text
         return result
 
-    def with_overrides(self, **changes: Any) -> LogConfig:
-        """A copy with some fields replaced, unchecked: for tests and for settings that are ours alone."""
-        return replace(self, **changes)
-
 
 def _scaled(name: str, value: Any, factor: int) -> int:
     number = int(ConfigKey(name, _LONG, None).parse(value))

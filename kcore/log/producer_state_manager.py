@@ -80,10 +80,6 @@ class ProducerStateEntry:
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
-    @property
-    def last_data_offset(self) -> int:
-        return self.batches[-1].last_offset if self.batches else -1
-
     def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
         """The batch already in the log that this one repeats."""
         if batch.producer_epoch == self.producer_epoch:
@@ -347,11 +343,6 @@ class ProducerStateManager:
         if self._unreplicated:
             candidates.append(self._unreplicated[min(self._unreplicated)].first_offset)
         return min(candidates) if candidates else None
-
-    @property
-    def first_undecided_offset(self) -> int | None:
-        """First offset of the oldest open transaction."""
-        return next(iter(self._ongoing), None)
 
     @property
     def is_empty(self) -> bool:

@@ -34,10 +34,6 @@ class FetchParams:
     hard_max_bytes: bool = False
     client: object | None = None
 
-    @property
-    def is_from_follower(self) -> bool:
-        return self.replica_id >= 0
-
     @staticmethod
     def isolation_of(replica_id: int, read_committed: bool) -> FetchIsolation:
         """How far this reader may read (RD-04..06): followers to the LEO, consumers to the LSO or the HW."""
