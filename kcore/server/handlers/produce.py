@@ -73,9 +73,11 @@ class Handler:
                 ):
                     # A log leaves a cut batch out, as what a fetch may end with; from a producer it is a mistake.
                     error = InvalidRecord(f"{topic_partition}: a produce request needs one whole record batch")
+                elif records[_MAGIC] != 2:
+                    error = InvalidRecord(f"{topic_partition}: record batches need magic 2, not {records[_MAGIC]}")
                 else:
                     attributes = records[_ATTRIBUTES]
-                    if attributes & _TRANSACTIONAL and records[_MAGIC] == 2:
+                    if attributes & _TRANSACTIONAL:
                         # Without a coordinator nothing would ever end the transaction, and readers would wait for it.
                         error = InvalidTxnState(f"{topic_partition}: this broker has no transaction coordinator")
                     elif no_zstd and attributes & _CODEC == _ZSTD:
