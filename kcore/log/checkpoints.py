@@ -44,7 +44,7 @@ def fsync_directory(path: str) -> None:
 
 
 def write_atomically(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file's content; after a crash there is the old content or the new.  Raises OSError.
+    """Replace a file's content; after a crash there is the old content or the new.  Raises OSError with the path.
 
     sync=False leaves the moment of reaching the disk to the system; the rename still hides a half-written file.
     """
@@ -56,6 +56,9 @@ def write_atomically(path: str, data: bytes, *, sync: bool = True) -> None:
             view = view[os.write(fd, view) :]
         if sync:
             os.fsync(fd)
+    except OSError as error:
+        error.filename = temporary  # write() and fsync() know only the descriptor
+        raise
     finally:
         os.close(fd)
     os.replace(temporary, path)

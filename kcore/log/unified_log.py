@@ -83,6 +83,8 @@ _CHUNK_BYTES = 1 << 20
 
 #: Full disks are emptied again; the failed append was cut back, so the log may go on.
 _PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+#: How often a log says that such an error has not passed: clients try again many times a second.
+_PASSING_ERROR_LOG_INTERVAL_MS = 60_000
 
 
 @dataclass(slots=True)
@@ -148,6 +150,7 @@ class UnifiedLog:
         self._txn_indexes = parts.txn_indexes
         self._source = str(topic_partition)
         self._offline: OSError | None = None
+        self._next_passing_error_log_ms = 0
         # What every append looks at: mode "a", neither closed nor offline.
         self._may_write = mode == "a"
         self._on_close: Callable[[UnifiedLog], None] | None = None
@@ -1150,4 +1153,9 @@ class UnifiedLog:
             self.mark_offline(error)
             if self._on_storage_error is not None:
                 self._on_storage_error(self, error)
+        elif error.errno in _PASSING_ERRORS:
+            now_ms = self._time.milliseconds()
+            if now_ms >= self._next_passing_error_log_ms:
+                self._next_passing_error_log_ms = now_ms + _PASSING_ERROR_LOG_INTERVAL_MS
+                logger.error("%s: could not %s the log in %s: %s", self._source, what, self.directory, error)
         return KafkaStorageError(f"{self._source}: could not {what} the log in {self.directory}: {error}")

@@ -1,3 +1,4 @@
+import errno
 import os
 
 import pytest
@@ -23,6 +24,21 @@ def test_EPOCH_01_a_leader_epoch_checkpoint_has_kafkas_text_and_is_read_back(tmp
     checkpoint.write([EpochEntry(1, 0), EpochEntry(2, 378)])
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n2 378\n"
     assert checkpoint.read() == [(1, 0), (2, 378)]
+
+
+@pytest.mark.parametrize("call", ["write", "fsync"])
+def test_a_failed_write_names_the_file_and_leaves_the_old_content(tmp_path, monkeypatch, call):
+    path = tmp_path / "x"
+    write_atomically(str(path), b"old")
+
+    def fail(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, fail)
+        with pytest.raises(OSError, match=f"{path}.tmp"):
+            write_atomically(str(path), b"new")
+    assert path.read_bytes() == b"old"
 
 
 def test_an_empty_file_holds_nothing(tmp_path):
