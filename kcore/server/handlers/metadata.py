@@ -44,7 +44,9 @@ class Handler:
                 context.respond(self.error_response(body, InvalidRequest.code, context.api_version))
                 return
             may_create = self._auto_create and body.allow_auto_topic_creation
-            topics = [self._answer(topic, may_create, operations) for topic in body.topics]
+            # Each topic once, as in Kafka: asked for a million times, one name would make a gigabyte of answer.
+            asked = {(topic.topic_id, topic.name): topic for topic in body.topics}
+            topics = [self._answer(topic, may_create, operations) for topic in asked.values()]
         context.respond(
             MetadataResponse(
                 brokers=[

@@ -121,6 +121,13 @@ def test_metadata_finds_topics_by_id_from_version_12(broker, client, version):
         assert [(topic.error_code, topic.name) for topic in response.topics] == [(0, "t"), (UnknownTopicId.code, None)]
 
 
+@every_version(ApiKey.METADATA)
+def test_metadata_tells_of_a_topic_once_however_often_it_is_asked_for(client, version):
+    asked = [m.MetadataRequestTopic(name=name) for name in ("t", "bad name", "t", "t", "bad name")]
+    answer = client.ask(m.MetadataRequest(topics=asked), version)
+    assert [topic.name for topic in answer.topics] == ["t", "bad name"]
+
+
 @pytest.mark.parametrize("version", range(4, 14))
 def test_metadata_creates_a_topic_only_if_the_client_allows_it(broker, client, version):
     name = f"auto-{version}"
