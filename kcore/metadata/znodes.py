@@ -39,6 +39,11 @@ def topic_config(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
 
 
+def topic_deletion(name: str) -> str:
+    """Here while a topic's directories are on their way out; unlike Kafka's, its body is the topic id."""
+    return f"{DELETE_TOPICS}/{name}"
+
+
 def broker_id(number: int) -> str:
     return f"{BROKER_IDS}/{number}"
 

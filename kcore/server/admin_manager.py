@@ -118,6 +118,7 @@ class AdminManager:
         unclean: the last stop was not a clean one, so data may be missing that a consumer has seen; a higher
         leader epoch lets it notice.
         """
+        self._finish_deletions()
         with self._lock, self._store.transaction():
             found: dict[str, dict[int, UUID | None]] = defaultdict(dict)
             for log in self._log_manager.all_logs():
@@ -131,6 +132,25 @@ class AdminManager:
                 self._adopt_topic(name, partitions)
             adopted = [self._log_manager.get_log(TopicPartition(name, n)) for name in found for n in found[name]]
             return max((pid for log in adopted if log for pid in log.producer_state_manager.producers), default=-1)
+
+    def _finish_deletions(self) -> None:
+        """Delete what is left of topics whose deletion the last stop interrupted.
+
+        Their directories would else be adopted as another broker's.  The topic id tells them from those of a topic
+        of the same name that was created since.
+        """
+        for name in self._store.children(znodes.DELETE_TOPICS):
+            node = self._store.get(znodes.topic_deletion(name))
+            assert node is not None
+            topic_id = znodes.id_from_string(node.data.decode())
+            logs = [log for log in self._log_manager.all_logs() if log.topic_partition.topic == name]
+            left = [log.topic_partition for log in logs if log.topic_id == topic_id]
+            for topic_partition in left:
+                self._log_manager.async_delete(topic_partition)
+            if self._store.get(znodes.topic(name)) is None and len(left) == len(logs):
+                self._configs.pop(name, None)  # what adopt_configs() gave it
+            self._store.delete(znodes.topic_deletion(name))
+            logger.info("topic %s: its deletion was interrupted, %d partitions were left", name, len(left))
 
     def _load_topic(self, name: str, node: znodes.TopicZNode, hosted: Mapping[int, UUID | None], unclean: bool) -> None:
         """A topic the store knows: its leader epochs go on from where they were."""
@@ -399,11 +419,14 @@ class AdminManager:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
             # First nobody finds it any more, then it is gone: an answer must not name a topic that cannot be read.
             self._cache.remove_topic(name)
+            # The directories follow one by one; should this process end before the last, the next one goes on.
             with self._store.transaction():
+                self._store.create_or_set(znodes.topic_deletion(name), znodes.id_to_string(topic.topic_id).encode())
                 self._store.delete_recursive(znodes.topic(name))
                 self._store.delete_recursive(znodes.topic_config(name))
             for number in sorted(topic.partitions):
                 self._replica_manager.stop_replica(TopicPartition(name, number), delete=True)
+            self._store.delete(znodes.topic_deletion(name))
             self._configs.pop(name, None)
             logger.info("deleted topic %s", name)
             return topic

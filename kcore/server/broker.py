@@ -73,6 +73,9 @@ class Broker:
         self.config = KafkaConfig(config)
         listener = self.config.listener
         self._host, self._port = listener if listener is not None else (host, port)
+        if not 0 <= self._port <= 65535:
+            # getaddrinfo would take it modulo 65536.
+            raise InvalidConfig(f"port {self._port} is not one of 0 to 65535")
         self._time = time
         dirs = [os.fspath(data_dir)] if data_dir is not None else self.config.data_dirs
         self._is_temporary = not dirs
@@ -231,27 +234,32 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """host:port, for clients on this machine."""
+        """host:port, for clients on this machine.  Raises RuntimeError before start()."""
+        self._check_started()
         host = "127.0.0.1" if self._host in _WILDCARDS else self._host
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def create_topic(self, name: str, partitions: int = 1, **config: Any) -> UUID:
         """Create a topic and return its id.  config: the topic's settings, as retention_ms=1000 or with dots.
 
-        Raises TopicAlreadyExists, InvalidTopicException, InvalidPartitions, InvalidConfig.
+        Raises TopicAlreadyExists, InvalidTopicException, InvalidPartitions, InvalidConfig; RuntimeError unless the
+        broker runs.
         """
+        self._check_running()
         settings = {key if "." in key else key.replace("_", "."): _as_text(value) for key, value in config.items()}
         return self.admin_manager.create_topic(name, partitions, configs=settings).topic_id
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its data.  Raises UnknownTopicOrPartition."""
+        """Delete a topic and its data.  Raises UnknownTopicOrPartition; RuntimeError unless the broker runs."""
+        self._check_running()
         deleted = self.admin_manager.delete_topic(name)
         self.group_coordinator.handle_deleted_partitions(
             [TopicPartition(name, number) for number in deleted.partitions]
         )
 
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
-        """The live log of a partition.  Raises UnknownTopicOrPartition."""
+        """The live log of a partition.  Raises UnknownTopicOrPartition; RuntimeError before start()."""
+        self._check_started()
         hosted = self.replica_manager.get_partition(TopicPartition(topic, partition))
         if hosted is None:
             raise UnknownTopicOrPartition(f"{topic}-{partition}: no such partition")
@@ -260,6 +268,15 @@ class Broker:
     def __repr__(self) -> str:
         state = "new" if self._pid is None else "stopped" if self._stopped else self.bootstrap_servers
         return f"Broker({self.data_dir}, {state})"
+
+    def _check_started(self) -> None:
+        if self._pid is None:
+            raise RuntimeError("the broker has not started: use `with kcore.Broker() as broker`, or start()")
+
+    def _check_running(self) -> None:
+        self._check_started()
+        if self._stopped:
+            raise RuntimeError("the broker has stopped")
 
     # -- parts of start() -------------------------------------------------------------------------------
 

@@ -430,6 +430,11 @@ def test_a_port_in_use_is_named(serve):
         SocketServer(echo, port=port)
 
 
+def test_a_host_that_nobody_knows_is_named():
+    with pytest.raises(OSError, match=r"cannot listen on 300\.1\.1\.1:0"):
+        SocketServer(echo, host="300.1.1.1")
+
+
 def test_without_descriptors_accepting_rests_and_goes_on(serve, monkeypatch):
     server = serve()
     listener = server._listener

@@ -20,6 +20,7 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.metadata.embedded_store import FILE_NAME as STORE
+from kcore.metadata.znodes import id_to_string
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import metadata as m
@@ -118,6 +119,71 @@ def test_a_start_that_fails_leaves_nothing_running_and_nothing_locked(tmp_path):
         assert set(os.listdir("/proc/self/fd")) == fds
     with kcore.Broker(tmp_path) as broker:
         assert broker.metadata_cache.topics() == []
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 99_999])
+def test_a_port_that_cannot_be_is_refused_not_wrapped(tmp_path, port):
+    with pytest.raises(InvalidConfig, match=str(port)):
+        kcore.Broker(tmp_path, port=port)
+
+
+def test_a_broker_that_does_not_run_says_so(tmp_path):
+    broker = kcore.Broker(tmp_path)
+    for use in (
+        lambda: broker.bootstrap_servers,
+        lambda: broker.create_topic("t"),
+        lambda: broker.delete_topic("t"),
+        lambda: broker.log("t"),
+    ):
+        with pytest.raises(RuntimeError, match="has not started"):
+            use()
+    broker.start()
+    broker.create_topic("t")
+    broker.stop()
+    for use in (lambda: broker.create_topic("u"), lambda: broker.delete_topic("t")):
+        with pytest.raises(RuntimeError, match="has stopped"):
+            use()
+    with kcore.Broker(tmp_path) as broker:
+        assert broker.metadata_cache.topic_names() == ["t"]
+
+
+@pytest.mark.parametrize("stopped_before", range(3))
+@pytest.mark.parametrize("recreated", [False, True])
+def test_a_deletion_that_a_crash_interrupts_goes_on_at_the_next_start(tmp_path, monkeypatch, stopped_before, recreated):
+    """Directories that are left would be adopted, and a deleted topic would be back with its records."""
+    with kcore.Broker(tmp_path) as broker:
+        topic_id = broker.create_topic("t", partitions=3)
+        broker.create_topic("other")
+        produce(broker, "t", b"deleted", partition=2)
+        produce(broker, "other", b"kept")
+        stop_replica = broker.replica_manager.stop_replica
+
+        def crash(topic_partition, delete):
+            if topic_partition.partition == stopped_before:
+                raise KeyboardInterrupt
+            stop_replica(topic_partition, delete)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(broker.replica_manager, "stop_replica", crash)
+            with pytest.raises(KeyboardInterrupt):
+                broker.delete_topic("t")
+    if recreated:  # what lies there under the same name now, with another id, is nobody's to delete
+        with kcore.Broker(tmp_path) as broker:
+            assert broker.create_topic("t", retention_ms=5) != topic_id
+            broker.store.create_or_set("/admin/delete_topics/t", id_to_string(topic_id).encode())
+            produce(broker, "t", b"new")
+    with kcore.Broker(tmp_path) as broker:
+        assert sorted(broker.metadata_cache.topic_names()) == (["other", "t"] if recreated else ["other"])
+        assert broker.store.children("/admin/delete_topics") == []
+        assert values(broker, "other") == [b"kept"]
+        assert not (tmp_path / "t-2").exists()
+        if recreated:
+            assert values(broker, "t") == [b"new"]
+            assert broker.log("t").config.retention_ms == 5
+        else:
+            broker.create_topic("t")
+            assert values(broker, "t") == []
+            assert broker.log("t").config.retention_ms != -1
 
 
 def test_a_broker_starts_once_and_stops_as_often_as_one_likes():
