@@ -6,7 +6,6 @@ out; the limit is an interpreter that imports what every network program needs.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -26,10 +25,6 @@ IMPORT = "import kcore"
 IMPORT_ALL = "import kcore; kcore.Broker; kcore.open_log; kcore.RecordBatchBuilder"
 STANDARD = "import socket, selectors, threading, logging, struct, sqlite3, json"
 BROKER_READY = "with kcore.Broker() as broker: broker.bootstrap_servers; end = clock()"
-
-needs_broker = pytest.mark.skipif(
-    importlib.util.find_spec("kcore.server.broker") is None, reason="this build has no broker"
-)
 
 
 def seconds_inside(statement: str, before: str = "") -> float:
@@ -65,7 +60,6 @@ def bench_import(benchmark, monkeypatch):
     in_fresh_processes(benchmark, monkeypatch, lambda: seconds_inside(IMPORT))
 
 
-@needs_broker
 @pytest.mark.benchmark(group="import of all public names, broker included")
 def bench_import_of_all_public_names(benchmark, monkeypatch):
     record_role(benchmark, "ours", per_round=1, goal={"at_most_ns": 150e6})
@@ -78,7 +72,6 @@ def bench_import_of_the_standard_modules_a_server_needs(benchmark, monkeypatch):
     in_fresh_processes(benchmark, monkeypatch, lambda: seconds_inside(STANDARD))
 
 
-@needs_broker
 @pytest.mark.benchmark(group="Broker() ready after import")
 def bench_broker_ready(benchmark, monkeypatch):
     record_role(benchmark, "ours", per_round=1, goal={"at_most_ns": 20e6})
@@ -113,7 +106,6 @@ def serve_until_answer(port: int, data: Path) -> float:
         process.stderr.close()
 
 
-@pytest.mark.skipif(importlib.util.find_spec("kcore.tools.serve") is None, reason="this build has no broker")
 @pytest.mark.benchmark(group="kcore serve to its first answer")
 def bench_serve_to_first_answer(benchmark, monkeypatch, tmp_path):
     import socket
