@@ -1,8 +1,8 @@
 """UnifiedLog: one partition's log, the one place that puts appends, reads, rolls and truncations in order (LOG).
 
-An append goes: one native pass over the bytes, checks of the records (both outside the lock); then under the lock
-duplicates, offsets in place, roll, producer state, epoch, one write, log end offset, transaction index.
-Source: UnifiedLog and LocalLog, Kafka 2.4-4.x.
+Appends and reads themselves are in log_hot_path.pyx, the class that this one extends; what happens to files is in
+local_log.py, iterations are in log_iteration.py.
+Source: UnifiedLog, Kafka 2.4-4.x.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import errno
 import logging
 import os
 import random
-import shutil
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
@@ -21,41 +19,22 @@ from uuid import UUID
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import (
-    CorruptMessage,
-    InvalidOffset,
-    InvalidRecord,
-    KafkaStorageError,
-    LogClosed,
-    MessageTooLarge,
-    OffsetOutOfRange,
-    OffsetsOutOfOrder,
-    ReadOnlyLog,
-    RecordListTooLarge,
-    UnexpectedAppendOffset,
-)
+from kcore.errors import InvalidOffset, KafkaStorageError, LogClosed, OffsetOutOfRange, ReadOnlyLog
 from kcore.log import partition_metadata
-from kcore.log.checkpoints import fsync_directory
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.log.local_log import LocalLog
 from kcore.log.log_config import LogConfig
-from kcore.log.log_file_names import (
-    DELETED_SUFFIX,
-    SEGMENT_SUFFIXES,
-    TXN_INDEX_SUFFIX,
-    segment_file,
-)
+from kcore.log.log_hot_path import LogHotPath
+from kcore.log.log_iteration import Isolation, iterate_batches, iterate_records
 from kcore.log.log_offset_metadata import (
     AbortedTxn,
     AppendOrigin,
-    FetchDataInfo,
-    FetchIsolation,
     LogAppendInfo,
     LogOffsetMetadata,
     TimestampAndOffset,
 )
 from kcore.log.log_segment import LogSegment, SegmentRead
 from kcore.log.log_segments import LogSegments
-from kcore.log.log_validator import assign_offsets, validate_records
 from kcore.log.producer_state_manager import (
     BatchMetadata,
     CompletedTxn,
@@ -64,8 +43,7 @@ from kcore.log.producer_state_manager import (
     rebuild_producer_state,
 )
 from kcore.log.transaction_index import TransactionIndex
-from kcore.record.file_records import FileRecords
-from kcore.record.memory_records import EMPTY, MemoryRecords
+from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 
 logger = logging.getLogger(__name__)
@@ -76,10 +54,6 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
 
 Mode = Literal["r", "a"]
-Isolation = Literal["read_uncommitted", "read_committed"]
-
-#: What an iteration over records holds in memory at a time, unless one batch is larger.
-_CHUNK_BYTES = 1 << 20
 
 #: Full disks are emptied again; the failed append was cut back, so the log may go on.
 _PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -101,7 +75,7 @@ class LoadedParts:
     txn_indexes: dict[int, TransactionIndex] = field(default_factory=dict)
 
 
-class UnifiedLog:
+class UnifiedLog(LogHotPath):
     """One partition's log.
 
     Thread-safe: whatever changes the log holds `lock` (re-entrant; nothing below it takes another log's lock), reads
@@ -128,62 +102,52 @@ class UnifiedLog:
         on_storage_error: Callable[[UnifiedLog, OSError], None] | None = None,
         on_recovery_point_lowered: Callable[[UnifiedLog], None] | None = None,
     ) -> None:
-        self.directory = directory
+        self._source = str(topic_partition)
+        self.local = LocalLog(
+            directory,
+            self._source,
+            config,
+            parts.segments,
+            parts.txn_indexes,
+            parts.recovery_point,
+            time=time,
+            scheduler=scheduler,
+        )
         self.topic_partition = topic_partition
         self.config = config
         self.mode = mode
         self.topic_id = parts.topic_id
-        self.lock = threading.RLock()
         self.segments = parts.segments
         self.leader_epoch_cache = parts.leader_epoch_cache
         self.producer_state_manager = parts.producer_state_manager
         self.log_start_offset = parts.log_start_offset
-        #: Everything below is on the disk, not only in the page cache.
         self.recovery_point = parts.recovery_point
         self.last_flush_ms = time.milliseconds()
-        self.is_closed = False
         self._time = time
         self._scheduler = scheduler
         self._sole_replica = sole_replica
         self._on_storage_error = on_storage_error
         self._on_recovery_point_lowered = on_recovery_point_lowered
-        self._txn_indexes = parts.txn_indexes
-        self._source = str(topic_partition)
-        self._offline: OSError | None = None
+        self._offline = None
         self._next_passing_error_log_ms = 0
-        # What every append looks at: mode "a", neither closed nor offline.
         self._may_write = mode == "a"
         self._on_close: Callable[[UnifiedLog], None] | None = None
-        self._names_flushed_up_to = parts.recovery_point
         self._roll_jitter_ms = self._next_roll_jitter_ms()
 
-        self._end = self._end_at(parts.log_end_offset)
+        self._end = self.local.end_at(parts.log_end_offset)
         self._high_watermark = LogOffsetMetadata(parts.log_start_offset)
-        # Set exactly while the producers' state has a transaction that holds back the last stable offset.
-        self._first_unstable: LogOffsetMetadata | None = None
         self._update_first_unstable()
         self.update_high_watermark(parts.log_end_offset if sole_replica else high_watermark)
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
     @property
+    def directory(self) -> str:
+        return self.local.directory
+
+    @property
     def active_segment(self) -> LogSegment:
-        segment = self.segments.active
-        assert segment is not None, f"{self._source}: a log without a segment"
-        return segment
-
-    @property
-    def log_end_offset(self) -> int:
-        """The next offset to be written."""
-        return self._end.message_offset
-
-    @property
-    def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        return self._end
-
-    @property
-    def high_watermark(self) -> int:
-        return self._high_watermark.message_offset
+        return self.local.active_segment
 
     @property
     def high_watermark_metadata(self) -> LogOffsetMetadata:
@@ -258,27 +222,6 @@ class UnifiedLog:
             self._set_high_watermark(wanted)
             return wanted.message_offset
 
-    def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None:
-        """Raise it (HW-03): the old value, or None if it stays.  Raises ValueError beyond the log end offset."""
-        with self.lock:
-            old = self._high_watermark
-            if new.message_offset > self._end.message_offset:
-                raise ValueError(
-                    f"{self._source}: high watermark {new.message_offset} beyond log end {self._end.message_offset}"
-                )
-            if old.message_offset < new.message_offset or (
-                old.message_offset == new.message_offset and old.on_older_segment(new)
-            ):
-                self._set_high_watermark(new)
-                return old
-            return None
-
-    def _set_high_watermark(self, mark: LogOffsetMetadata) -> None:
-        self._high_watermark = mark
-        if self._first_unstable is not None:
-            self.producer_state_manager.on_high_watermark_updated(mark.message_offset)
-            self._update_first_unstable()
-
     def _update_first_unstable(self) -> None:
         unstable = self.producer_state_manager.first_unstable_offset
         if unstable is not None and unstable.message_offset < self.log_start_offset:
@@ -310,187 +253,10 @@ class UnifiedLog:
         self.producer_state_manager.on_log_start_offset_incremented(offset)
         self._update_first_unstable()
 
-    def _end_at(self, offset: int) -> LogOffsetMetadata:
-        segment = self.active_segment
-        return LogOffsetMetadata(offset, segment.base_offset, segment.size)
-
     def _with_position(self, offset: int) -> LogOffsetMetadata:
-        """Where the batch lies that holds offset, or the first one after it."""
-        end = self._end
-        if offset >= end.message_offset:
-            return end
-        for segment in self.segments.from_floor(offset):
-            found = segment.translate_offset(offset)
-            if found is not None:
-                return LogOffsetMetadata(offset, segment.base_offset, found.position)
-        return LogOffsetMetadata(offset, end.segment_base_offset, end.relative_position_in_segment)
+        return self.local.position_of(offset, self._end)
 
-    # -- append -----------------------------------------------------------------------------------------------------
-
-    def append_as_leader(
-        self,
-        records: bytes | bytearray | memoryview | MemoryRecords,
-        leader_epoch: int | None = None,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
-    ) -> LogAppendInfo:
-        """Check a producer's batches, give them the next offsets, write them.
-
-        records: v2 batches.  A writable buffer has offsets and epoch assigned in place, a read-only one is copied
-        first.  leader_epoch None: the log's latest, 0 if there is none.  What comes back says which offsets they
-        got; for a repeated batch of an idempotent producer, which they got the first time.
-
-        Raises, with nothing written: CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge,
-        RecordListTooLarge, OutOfOrderSequenceNumber, InvalidProducerEpoch, TransactionCoordinatorFenced,
-        InvalidTxnState, KafkaStorageError, ReadOnlyLog.
-        Source: UnifiedLog.appendAsLeader.
-        """
-        if not self._may_write:
-            self._check_writable()
-        if not isinstance(records, MemoryRecords):
-            records = MemoryRecords(records, source=self._source)
-        if records.readonly:
-            records = MemoryRecords(bytearray(records.buffer), check_crc=False, source=self._source)
-        if not records:
-            return self._nothing_appended()
-        config = self.config
-        from_client = origin is AppendOrigin.CLIENT
-        by_producers = self._check_leader_batches(records, config, from_client)
-        now_ms = self._time.milliseconds()
-        timestamp_type = config.message_timestamp_type
-        checked = validate_records(
-            records,
-            from_client=from_client,
-            compacted="compact" in config.cleanup_policy,
-            timestamp_type=timestamp_type,
-            now_ms=now_ms,
-            before_max_ms=config.message_timestamp_before_max_ms,
-            after_max_ms=config.message_timestamp_after_max_ms,
-            source=self._source,
-        )
-        log_append_time = now_ms if timestamp_type == "LogAppendTime" else None
-        with self.lock:
-            if not self._may_write:
-                self._check_writable()
-            if by_producers and from_client:
-                repeated = self._find_duplicate(records)
-                if repeated is not None:
-                    return self._duplicate(repeated)
-            if leader_epoch is None:
-                leader_epoch = max(self.leader_epoch_cache.latest_epoch, 0)
-            first_offset = self._end.message_offset
-            last_offset = assign_offsets(records, first_offset, leader_epoch, log_append_time)
-            if log_append_time is None:
-                max_timestamp, offset_of_max = checked.max_timestamp, first_offset + checked.offset_of_max_timestamp
-            else:
-                max_timestamp, offset_of_max = log_append_time, last_offset
-            info = LogAppendInfo(
-                first_offset,
-                last_offset,
-                max_timestamp,
-                offset_of_max,
-                -1 if log_append_time is None else log_append_time,
-                self.log_start_offset,
-                records.valid_bytes,
-                len(records),
-                checked.record_count,
-                leader_epoch,
-            )
-            return self._append(records, info, by_producers, origin, now_ms)
-
-    def append_as_follower(self, records: bytes | bytearray | memoryview | MemoryRecords) -> LogAppendInfo:
-        """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
-
-        Raises OffsetsOutOfOrder, UnexpectedAppendOffset, CorruptMessage, KafkaStorageError, ReadOnlyLog.
-        Source: UnifiedLog.appendAsFollower.
-        """
-        if not self._may_write:
-            self._check_writable()
-        if not isinstance(records, MemoryRecords):
-            records = MemoryRecords(records, source=self._source)
-        if not records:
-            return self._nothing_appended()
-        by_producers = False
-        last_offset, max_timestamp, offset_of_max, count = -1, -1, -1, 0
-        for batch in records.batches:
-            if batch.base_offset <= last_offset:
-                raise OffsetsOutOfOrder(
-                    f"{self._source}: batch at offset {batch.base_offset} follows offset {last_offset} in one append"
-                )
-            last_offset = batch.last_offset
-            count += batch.count
-            if batch.max_timestamp > max_timestamp:
-                max_timestamp, offset_of_max = batch.max_timestamp, last_offset
-            by_producers = by_producers or batch.has_producer_id
-        info = LogAppendInfo(
-            records.first_offset,
-            last_offset,
-            max_timestamp,
-            offset_of_max,
-            -1,
-            self.log_start_offset,
-            records.valid_bytes,
-            len(records),
-            count,
-            batch.leader_epoch,
-        )
-        with self.lock:
-            if not self._may_write:
-                self._check_writable()
-            end = self._end.message_offset
-            if info.first_offset < end:
-                raise UnexpectedAppendOffset(
-                    f"{self._source}: append of offsets {info.first_offset} to {last_offset}, log ends at {end}",
-                    info.first_offset,
-                    last_offset,
-                )
-            return self._append(records, info, by_producers, AppendOrigin.REPLICATION, self._time.milliseconds())
-
-    def _append(
-        self, records: MemoryRecords, info: LogAppendInfo, by_producers: bool, origin: AppendOrigin, now_ms: int
-    ) -> LogAppendInfo:
-        """The part under the lock: everything that may refuse comes before the write, then nothing may."""
-        try:
-            segment = self._maybe_roll(info, now_ms)
-            if by_producers:
-                producers, completed = self._analyze_producers(records, segment, origin)
-            if info.last_leader_epoch != self.leader_epoch_cache.latest_epoch or info.batch_count > 1:
-                self._assign_epochs(records)
-            position = segment.append(records)
-            # LOG-13: first the end offset, so that a failure further on cannot give an offset out twice.
-            self._end = LogOffsetMetadata(info.last_offset + 1, segment.base_offset, position + info.valid_bytes)
-            state = self.producer_state_manager
-            if by_producers:
-                self._commit_producers(producers, completed)
-            state.map_end_offset = info.last_offset + 1
-            if by_producers:
-                self._update_first_unstable()
-            if self._sole_replica:
-                self._set_high_watermark(self._end)
-            if info.last_offset + 1 - self.recovery_point >= self.config.flush_messages:
-                self.flush()
-        except OSError as error:
-            raise self._storage_failed("append to", error) from error
-        return info
-
-    def _nothing_appended(self) -> LogAppendInfo:
-        return LogAppendInfo(-1, -1, -1, -1, log_start_offset=self.log_start_offset)
-
-    def _check_leader_batches(self, records: MemoryRecords, config: LogConfig, from_client: bool) -> bool:
-        """LOG-03, 06, 10; whether any batch has a producer id."""
-        if records.valid_bytes > config.segment_bytes:
-            raise RecordListTooLarge(
-                f"{self._source}: append of {records.valid_bytes} bytes, segment.bytes is {config.segment_bytes}"
-            )
-        limit = config.max_message_bytes
-        by_producers = False
-        for batch in records.batches:
-            if batch.size > limit:
-                raise MessageTooLarge(f"{self._source}: batch of {batch.size} bytes, max.message.bytes is {limit}")
-            if from_client and batch.base_offset != 0:
-                raise InvalidRecord(f"{self._source}: base offset {batch.base_offset} in a produced batch, expected 0")
-            if batch.producer_id >= 0:
-                by_producers = True
-        return by_producers
+    # -- append: its rare turns ------------------------------------------------------------------------------------
 
     def _find_duplicate(self, records: MemoryRecords) -> BatchMetadata | None:
         for batch in records.batches:
@@ -537,42 +303,12 @@ class UnifiedLog:
         for txn in completed:
             if txn.is_aborted:
                 last_stable_offset = state.last_stable_offset(txn)
-                self._txn_index(self.active_segment).append(
+                self.local.note_aborted_txn(
                     AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, last_stable_offset)
                 )
             state.complete_txn(txn)
 
-    def _txn_index(self, segment: LogSegment) -> TransactionIndex:
-        index = self._txn_indexes.get(segment.base_offset)
-        if index is None:
-            path = segment_file(self.directory, segment.base_offset, TXN_INDEX_SUFFIX)
-            index = self._txn_indexes[segment.base_offset] = TransactionIndex(path, segment.base_offset)
-        return index
-
-    def _assign_epochs(self, records: MemoryRecords) -> None:
-        """EPOCH-02, LOG-11: before the write, so that no record is there whose epoch the cache does not know."""
-        cache = self.leader_epoch_cache
-        for batch in records.batches:
-            if batch.leader_epoch != cache.latest_epoch and batch.leader_epoch >= 0:
-                cache.assign(batch.leader_epoch, batch.base_offset)
-
     # -- roll -----------------------------------------------------------------------------------------------------
-
-    def _maybe_roll(self, info: LogAppendInfo, now_ms: int) -> LogSegment:
-        """The segment to append to (LOG-12, LOG-17..21)."""
-        segment = self.active_segment
-        config = self.config
-        if segment.should_roll(
-            info.valid_bytes,
-            info.last_offset,
-            info.max_timestamp,
-            now_ms,
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
-            jitter_ms=self._roll_jitter_ms,
-        ):
-            return self._roll(info.first_offset)
-        return segment
 
     def roll(self, expected_next_offset: int | None = None) -> LogSegment:
         """Start a new active segment at the log end, or at expected_next_offset if that is higher (LOG-21..23).
@@ -594,23 +330,14 @@ class UnifiedLog:
                 f"{self._source}: cannot roll to {base_offset}, the active segment starts at {active.base_offset} and "
                 f"holds {active.size} bytes"
             )
-        if base_offset == active.base_offset:
-            # Rolled although empty: its index is full of nothing, or its time is over.  It makes room for its like.
-            replaced = [active]
-            self._txn_indexes.pop(base_offset, None)
-            active.delete()
-        else:
-            replaced = []
-            active.on_become_inactive()
-        for suffix in SEGMENT_SUFFIXES:
-            self._remove_leftover(segment_file(self.directory, base_offset, suffix))
+        replaced = self.local.make_room_at(base_offset)
         state = self.producer_state_manager
         state.map_end_offset = base_offset
         state.take_snapshot()
-        segment = self._new_segment(base_offset)
+        segment = self.local.new_segment(base_offset)
         self.segments.replace(replaced, [segment])
         # The end now lies at the start of the new segment.
-        self._end = self._end_at(self._end.message_offset)
+        self._end = self.local.end_at(self._end.message_offset)
         if self._high_watermark.message_offset == self._end.message_offset:
             self._high_watermark = self._end
         self._roll_jitter_ms = self._next_roll_jitter_ms()
@@ -619,99 +346,14 @@ class UnifiedLog:
         logger.debug("%s: rolled to a new segment at offset %d", self._source, base_offset)
         return segment
 
-    def _remove_leftover(self, path: str) -> None:
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            return
-        logger.warning("%s: removed %s, a leftover in the way of a new segment", self._source, path)
-
-    def _new_segment(self, base_offset: int) -> LogSegment:
-        config = self.config
-        return LogSegment(
-            self.directory,
-            base_offset,
-            index_interval_bytes=config.index_interval_bytes,
-            max_index_size=config.segment_index_bytes,
-            max_segment_bytes=config.segment_bytes,
-            per_append_index=config.per_append_index,
-            now_ms=self._time.milliseconds(),
-        )
-
     def _next_roll_jitter_ms(self) -> int:
         jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
         return random.randrange(jitter_ms) if jitter_ms > 0 else 0
 
     # -- read -----------------------------------------------------------------------------------------------------
 
-    def read(
-        self,
-        start_offset: int,
-        max_length: int,
-        isolation: FetchIsolation = FetchIsolation.LOG_END,
-        min_one_message: bool = True,
-    ) -> FetchDataInfo:
-        """A slice of the segment that holds start_offset, of at most max_length bytes (LOG-24..28).
-
-        It may start with records of the same batch below start_offset, and never reaches the isolation's limit.
-        With min_one_message the first batch comes whole, however large.  Takes no lock, reads no record.
-        Raises OffsetOutOfRange outside [log start offset, log end offset], KafkaStorageError.
-        Source: UnifiedLog.read, LocalLog.read.
-        """
-        if self._offline is not None or self.is_closed:
-            self._check_open()
-        end = self._end
-        if not self.log_start_offset <= start_offset <= end.message_offset:
-            raise OffsetOutOfRange(
-                f"{self._source}: read at offset {start_offset}, log holds [{self.log_start_offset}, "
-                f"{end.message_offset}]"
-            )
-        committed = isolation is FetchIsolation.TXN_COMMITTED
-        if isolation is FetchIsolation.LOG_END:
-            limit = end
-        elif committed:
-            limit = self.last_stable_offset_metadata
-        else:
-            limit = self.high_watermark_metadata
-        aborted: list[AbortedTxn] | None = [] if committed else None
-        if start_offset >= limit.message_offset:
-            at = limit if start_offset == limit.message_offset else self._with_position(start_offset)
-            return FetchDataInfo(at, EMPTY, False, aborted)
-        try:
-            segment = self.segments.floor(start_offset)
-            while segment is not None and segment.base_offset <= limit.segment_base_offset:
-                is_last = segment.base_offset == limit.segment_base_offset
-                max_position = limit.relative_position_in_segment if is_last else segment.size
-                found = segment.read(start_offset, max_length, max_position, min_one_message)
-                if found is not None:
-                    at = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
-                    if committed:
-                        aborted = self._aborted_txns(segment, start_offset, found)
-                    return FetchDataInfo(at, found.records, found.first_entry_incomplete, aborted)
-                segment = self.segments.higher(segment.base_offset)
-        except OSError as error:
-            raise self._storage_failed("read", error) from error
-        # In range, but everything from here to the limit was compacted away.
-        return FetchDataInfo(limit, EMPTY, False, aborted)
-
     def _aborted_txns(self, segment: LogSegment, start_offset: int, found: SegmentRead) -> list[AbortedTxn]:
-        """The aborted transactions that may reach into what was read."""
-        higher = self.segments.higher(segment.base_offset)
-        bound = segment.offset_index.fetch_upper_bound_offset(found.position, found.records.size_in_bytes)
-        if bound is not None:
-            upper_bound_offset = bound[0]
-        else:
-            upper_bound_offset = higher.base_offset if higher is not None else self._end.message_offset
-        result: list[AbortedTxn] = []
-        indexes = self._txn_indexes
-        for candidate in self.segments.from_floor(segment.base_offset):
-            index = indexes.get(candidate.base_offset)
-            if index is not None:
-                txns, complete = index.collect_aborted_txns(start_offset, upper_bound_offset)
-                result += txns
-                if complete:
-                    break
-        return result
+        return self.local.aborted_txns(segment, start_offset, found, self._end.message_offset)
 
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one; None if there is none.
@@ -763,67 +405,7 @@ class UnifiedLog:
         offsets ascend and fit between the segments' names, and no segment but the last ends inside a batch.
         Raises OffsetOutOfRange for a start outside the log, CorruptMessage, KafkaStorageError.
         """
-        committed = isolation == "read_committed"
-        limit = self.last_stable_offset if committed else self.log_end_offset
-        end = limit if end_offset is None else min(end_offset, limit)
-        offset = self.log_start_offset if start_offset is None else start_offset
-        fetch = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.LOG_END
-        previous = -1
-        while offset < end or offset > self.log_end_offset or offset < self.log_start_offset:
-            end_before = self.log_end_offset
-            info = self.read(offset, _CHUNK_BYTES, fetch)
-            if not isinstance(info.records, FileRecords) or info.records.size_in_bytes == 0:
-                self._check_nothing_lost(offset, end)
-                return
-            segment_base = info.fetch_offset_metadata.segment_base_offset
-            self._check_nothing_lost(offset, segment_base)
-            following = self.segments.higher(segment_base)
-            bound = following.base_offset if following is not None else max(end_before, self.log_end_offset)
-            chunk = info.records.memory_records()
-            if not chunk:
-                return  # cut off while we were reading
-            aborted = sorted(info.aborted_transactions or (), key=lambda txn: txn.first_offset, reverse=True)
-            aborted_producers: set[int] = set()
-            for batch in chunk.batches:
-                if batch.base_offset <= previous or batch.last_offset >= bound:
-                    raise CorruptMessage(
-                        f"{info.records.path}: offsets {batch.base_offset} to {batch.last_offset} of the batch at "
-                        f"position {batch.position}: expected above {previous} and below {bound}",
-                        source=info.records.path,
-                        position=batch.position,
-                        offset=batch.base_offset,
-                    )
-                previous = batch.last_offset
-                if batch.base_offset >= end:
-                    return
-                while aborted and aborted[-1].first_offset <= batch.last_offset:
-                    aborted_producers.add(aborted.pop().producer_id)
-                if batch.is_control:
-                    aborted_producers.discard(batch.producer_id)
-                elif batch.is_transactional and batch.producer_id in aborted_producers:
-                    continue
-                if batch.last_offset >= offset:
-                    yield batch
-            offset = chunk.last_offset + 1
-
-    def _check_nothing_lost(self, offset: int, found_at: int) -> None:
-        """A read at offset found nothing below found_at: what it passed over must be a gap, as compaction leaves them.
-
-        A length that is wrong looks like a batch not yet complete, so whole segments are walked, not only their ends;
-        a log that was never compacted does not come here.
-        """
-        for segment in self.segments.from_floor(offset):
-            if segment.base_offset >= found_at:
-                return
-            walked = segment.scan(lambda batches: None, check_crc=False, only_noteworthy=True)
-            if walked.truncated_bytes and self.log_end_offset >= found_at:
-                raise CorruptMessage(
-                    f"{segment.log_path}: nothing can be read behind position {walked.valid_bytes} ({walked.reason}), "
-                    f"and the log goes on to offset {found_at}",
-                    source=segment.log_path,
-                    position=walked.valid_bytes,
-                    offset=offset,
-                )
+        return iterate_batches(self, start_offset, end_offset, isolation)
 
     def records(
         self,
@@ -832,13 +414,7 @@ class UnifiedLog:
         isolation: Isolation = "read_uncommitted",
     ) -> Iterator[Record]:
         """The records with an offset in [start_offset, end_offset), as batches() finds them; no control records."""
-        first = self.log_start_offset if start_offset is None else start_offset
-        for batch in self.batches(start_offset, end_offset, isolation):
-            if batch.is_control:
-                continue
-            for record in batch.records():
-                if record.offset >= first and (end_offset is None or record.offset < end_offset):
-                    yield record
+        return iterate_records(self, start_offset, end_offset, isolation)
 
     # -- flush ------------------------------------------------------------------------------------------------------
 
@@ -852,17 +428,10 @@ class UnifiedLog:
         if target <= self.recovery_point:
             return
         try:
-            for segment in self.segments.from_floor(self.recovery_point):
-                if segment.base_offset < target:
-                    self._flush_segment(segment)
+            self.local.flush_segments(self.recovery_point, target)
             self.producer_state_manager.flush_snapshots(target)
             self.leader_epoch_cache.flush()
-            if self.active_segment.base_offset >= self._names_flushed_up_to:
-                self._names_flushed_up_to = self.active_segment.base_offset + 1
-                fsync_directory(self.directory)
-                if self.recovery_point == 0:
-                    # The directory's own name may be new.
-                    fsync_directory(os.path.dirname(self.directory))
+            self.local.flush_names(directory_may_be_new=self.recovery_point == 0)
         except OSError as error:
             raise self._storage_failed("flush", error) from error
         with self.lock:
@@ -871,17 +440,6 @@ class UnifiedLog:
             if target > self.recovery_point:
                 self.recovery_point = target
                 self.last_flush_ms = self._time.milliseconds()
-
-    def _flush_segment(self, segment: LogSegment) -> None:
-        try:
-            segment.flush()
-            index = self._txn_indexes.get(segment.base_offset)
-            if index is not None:
-                index.flush()
-        except (LogClosed, FileNotFoundError):
-            # Removed by a truncation or by retention meanwhile: nothing there to keep.
-            if self.segments.get(segment.base_offset) is segment:
-                raise
 
     def _flush_in_background(self, offset: int) -> None:
         if not self.is_closed and self._offline is None:
@@ -910,12 +468,8 @@ class UnifiedLog:
                 if first.base_offset > target_offset:
                     self._truncate_fully(target_offset)
                     return True
-                self._remove_segments([s for s in self.segments if s.base_offset > target_offset])
-                active = self.active_segment
-                active.truncate_to(target_offset, now_ms=self._time.milliseconds())
-                index = self._txn_indexes.get(active.base_offset)
-                if index is not None:
-                    index.truncate_to(target_offset)
+                self.local.remove_segments([s for s in self.segments if s.base_offset > target_offset])
+                self.local.truncate_active_to(target_offset)
                 self._reset_end(target_offset, min(self.log_start_offset, target_offset))
                 self.leader_epoch_cache.truncate_from_end(target_offset)
                 state = self.producer_state_manager
@@ -943,7 +497,7 @@ class UnifiedLog:
                 raise self._storage_failed("truncate", error) from error
 
     def _truncate_fully(self, new_offset: int, log_start_offset: int | None = None) -> None:
-        self._remove_segments(list(self.segments), new_active_at=new_offset)
+        self.local.remove_segments(list(self.segments), new_active_at=new_offset)
         self.leader_epoch_cache.clear_and_flush()
         self.producer_state_manager.truncate_fully_and_start_at(new_offset)
         self._reset_end(new_offset, new_offset if log_start_offset is None else log_start_offset)
@@ -951,37 +505,17 @@ class UnifiedLog:
 
     def _reset_end(self, log_end_offset: int, log_start_offset: int) -> None:
         self.log_start_offset = log_start_offset
-        self._end = self._end_at(log_end_offset)
+        self._end = self.local.end_at(log_end_offset)
         if self._high_watermark.message_offset >= log_end_offset:
             self._high_watermark = self._end
         elif self._high_watermark.message_offset < log_start_offset:
             self._high_watermark = LogOffsetMetadata(log_start_offset)
         if self.recovery_point > log_end_offset:
             self.recovery_point = log_end_offset
-            self._names_flushed_up_to = min(self._names_flushed_up_to, log_end_offset)
+            self.local.names_may_change_from(log_end_offset)
             # TRUNC-10: on disk before new data could lie below the old recovery point.
             if self._on_recovery_point_lowered is not None:
                 self._on_recovery_point_lowered(self)
-
-    def _remove_segments(self, segments: list[LogSegment], new_active_at: int | None = None) -> None:
-        """Take segments out of the log at once, and their files off the disk after file.delete.delay.ms.
-
-        new_active_at: an empty segment takes their place in the same moment.
-        """
-        for segment in segments:
-            segment.change_file_suffixes("", DELETED_SUFFIX)
-            self._txn_indexes.pop(segment.base_offset, None)
-        added = [] if new_active_at is None else [self._new_segment(new_active_at)]
-        self.segments.replace(segments, added)
-
-        def delete_files() -> None:
-            for segment in segments:
-                segment.delete()
-
-        if self._scheduler is not None:
-            self._scheduler.schedule("delete-file", delete_files, self.config.file_delete_delay_ms)
-        else:
-            delete_files()
 
     def delete_old_segments(self) -> int:
         """Apply retention.ms, retention.bytes and the log start offset: the number of segments that went.
@@ -1023,7 +557,7 @@ class UnifiedLog:
         logger.info("%s: deleting %d segments below offset %d", self._source, len(going), following.base_offset)
         if following.base_offset > self.log_start_offset:
             self._set_log_start_offset(following.base_offset)
-        self._remove_segments(going)
+        self.local.remove_segments(going)
         for segment in going:
             self.producer_state_manager.delete_snapshot(segment.base_offset)
         return len(going)
@@ -1040,7 +574,7 @@ class UnifiedLog:
 
     def update_config(self, config: LogConfig) -> None:
         """Settings of the topic have changed; the next operation follows them."""
-        self.config = config
+        self.config = self.local.config = config
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -1072,11 +606,7 @@ class UnifiedLog:
     def _close_files(self) -> None:
         self.is_closed = True
         self._may_write = False
-        for segment in self.segments:
-            try:
-                segment.close(trim=self.mode == "a" and self._offline is None)
-            except OSError:
-                logger.exception("%s: closing segment %d failed", self._source, segment.base_offset)
+        self.local.close(trim=self.mode == "a" and self._offline is None)
 
     def rename_dir(self, name: str) -> None:
         """Close the files and give the directory another name beside the old one: it is about to be deleted.
@@ -1086,13 +616,10 @@ class UnifiedLog:
         with self.lock:
             self._check_writable()
             self._close_files()
-            new = os.path.join(os.path.dirname(self.directory), name)
             try:
-                os.rename(self.directory, new)
-                fsync_directory(os.path.dirname(self.directory))
+                self.local.rename(name)
             except OSError as error:
                 raise self._storage_failed("rename the directory of", error) from error
-            self.directory = new
 
     def delete(self) -> None:
         """Close the log and remove its directory with everything in it.  Raises KafkaStorageError."""
@@ -1102,9 +629,7 @@ class UnifiedLog:
             if not self.is_closed:
                 self._close_files()
             try:
-                shutil.rmtree(self.directory)
-            except FileNotFoundError:
-                pass
+                self.local.delete()
             except OSError as error:
                 raise self._storage_failed("delete", error) from error
 

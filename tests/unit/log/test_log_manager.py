@@ -161,7 +161,7 @@ def test_LOG_29_a_failing_directory_goes_offline_alone(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("kcore.log.unified_log.LogSegment", fail)
+        patch.setattr("kcore.log.local_log.LogSegment", fail)
         with pytest.raises(KafkaStorageError):
             log_a.roll()
     lost = os.path.dirname(log_a.directory)

@@ -662,7 +662,7 @@ def test_LOG_29_a_failed_system_call_takes_the_log_offline_and_leaves_memory_who
     def fail(*args, **kwargs):
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("kcore.log.unified_log.LogSegment", fail)
+    monkeypatch.setattr("kcore.log.local_log.LogSegment", fail)
     with pytest.raises(KafkaStorageError, match="could not roll"):
         log.roll()
     assert log.is_offline and [error.errno for error in logs.failures] == [errno.EIO]
@@ -680,7 +680,7 @@ def test_LOG_29_a_full_disk_fails_the_append_and_not_the_log(logs, log, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("kcore.log.unified_log.LogSegment", fail)
+        patch.setattr("kcore.log.local_log.LogSegment", fail)
         for _ in range(3):
             with pytest.raises(KafkaStorageError, match="No space left"):
                 log.roll()

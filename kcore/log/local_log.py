@@ -1,0 +1,230 @@
+"""LocalLog: the files of one log, segment by segment, and how they come and go.
+
+Knows no high watermark, no producers and no leader epochs: UnifiedLog decides, LocalLog does.
+Source: LocalLog, Kafka 3.x-4.x.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Iterable
+
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
+from kcore.errors import LogClosed
+from kcore.log.checkpoints import fsync_directory
+from kcore.log.log_config import LogConfig
+from kcore.log.log_file_names import DELETED_SUFFIX, SEGMENT_SUFFIXES, TXN_INDEX_SUFFIX, segment_file
+from kcore.log.log_offset_metadata import AbortedTxn, LogOffsetMetadata
+from kcore.log.log_segment import LogSegment, SegmentRead
+from kcore.log.log_segments import LogSegments
+from kcore.log.transaction_index import TransactionIndex
+
+logger = logging.getLogger(__name__)
+
+
+class LocalLog:
+    """A directory's segments and their transaction indexes.
+
+    Not thread-safe: whoever changes something holds the log's lock.  position_of, aborted_txns and flush need none.
+    Everything here raises OSError when the disk does.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        name: str,
+        config: LogConfig,
+        segments: LogSegments,
+        txn_indexes: dict[int, TransactionIndex],
+        names_flushed_up_to: int,
+        *,
+        time: Time,
+        scheduler: Scheduler | None,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.segments = segments
+        self._name = name
+        self._txn_indexes = txn_indexes
+        # The directory entries of all segments below are on the disk.
+        self._names_flushed_up_to = names_flushed_up_to
+        self._time = time
+        self._scheduler = scheduler
+
+    # -- where things are -----------------------------------------------------------------------------------------
+
+    @property
+    def active_segment(self) -> LogSegment:
+        segment = self.segments.active
+        assert segment is not None, f"{self._name}: a log without a segment"
+        return segment
+
+    def end_at(self, offset: int) -> LogOffsetMetadata:
+        """The log end, when its offset is this."""
+        segment = self.active_segment
+        return LogOffsetMetadata(offset, segment.base_offset, segment.size)
+
+    def position_of(self, offset: int, end: LogOffsetMetadata) -> LogOffsetMetadata:
+        """Where the batch lies that holds offset, or the first one after it; end if there is none."""
+        if offset >= end.message_offset:
+            return end
+        for segment in self.segments.from_floor(offset):
+            found = segment.translate_offset(offset)
+            if found is not None:
+                return LogOffsetMetadata(offset, segment.base_offset, found.position)
+        return LogOffsetMetadata(offset, end.segment_base_offset, end.relative_position_in_segment)
+
+    def aborted_txns(
+        self, segment: LogSegment, start_offset: int, found: SegmentRead, log_end_offset: int
+    ) -> list[AbortedTxn]:
+        """The aborted transactions that may reach into what was read."""
+        higher = self.segments.higher(segment.base_offset)
+        bound = segment.offset_index.fetch_upper_bound_offset(found.position, found.records.size_in_bytes)
+        if bound is not None:
+            upper_bound_offset = bound[0]
+        else:
+            upper_bound_offset = higher.base_offset if higher is not None else log_end_offset
+        result: list[AbortedTxn] = []
+        for candidate in self.segments.from_floor(segment.base_offset):
+            index = self._txn_indexes.get(candidate.base_offset)
+            if index is not None:
+                txns, complete = index.collect_aborted_txns(start_offset, upper_bound_offset)
+                result += txns
+                if complete:
+                    break
+        return result
+
+    def note_aborted_txn(self, txn: AbortedTxn) -> None:
+        """Into the transaction index of the active segment, which is made when the first entry comes."""
+        base_offset = self.active_segment.base_offset
+        index = self._txn_indexes.get(base_offset)
+        if index is None:
+            path = segment_file(self.directory, base_offset, TXN_INDEX_SUFFIX)
+            index = self._txn_indexes[base_offset] = TransactionIndex(path, base_offset)
+        index.append(txn)
+
+    # -- segments come --------------------------------------------------------------------------------------------
+
+    def new_segment(self, base_offset: int) -> LogSegment:
+        config = self.config
+        return LogSegment(
+            self.directory,
+            base_offset,
+            index_interval_bytes=config.index_interval_bytes,
+            max_index_size=config.segment_index_bytes,
+            max_segment_bytes=config.segment_bytes,
+            per_append_index=config.per_append_index,
+            now_ms=self._time.milliseconds(),
+        )
+
+    def make_room_at(self, base_offset: int) -> list[LogSegment]:
+        """Finish the active segment, so that one at base_offset can take over; the segments that it replaces."""
+        active = self.active_segment
+        replaced = []
+        if base_offset == active.base_offset:
+            # Rolled although empty: its index is full of nothing, or its time is over.  It makes room for its like.
+            replaced = [active]
+            self._txn_indexes.pop(base_offset, None)
+            active.delete()
+        else:
+            active.on_become_inactive()
+        for suffix in SEGMENT_SUFFIXES:
+            self._remove_leftover(segment_file(self.directory, base_offset, suffix))
+        return replaced
+
+    def _remove_leftover(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            return
+        logger.warning("%s: removed %s, a leftover in the way of a new segment", self._name, path)
+
+    # -- and go ---------------------------------------------------------------------------------------------------
+
+    def truncate_active_to(self, offset: int) -> None:
+        active = self.active_segment
+        active.truncate_to(offset, now_ms=self._time.milliseconds())
+        index = self._txn_indexes.get(active.base_offset)
+        if index is not None:
+            index.truncate_to(offset)
+
+    def remove_segments(self, segments: list[LogSegment], new_active_at: int | None = None) -> None:
+        """Take segments out of the log at once, and their files off the disk after file.delete.delay.ms.
+
+        new_active_at: an empty segment takes their place in the same moment.
+        """
+        for segment in segments:
+            segment.change_file_suffixes("", DELETED_SUFFIX)
+            self._txn_indexes.pop(segment.base_offset, None)
+        added = [] if new_active_at is None else [self.new_segment(new_active_at)]
+        self.segments.replace(segments, added)
+
+        def delete_files() -> None:
+            for segment in segments:
+                segment.delete()
+
+        if self._scheduler is not None:
+            self._scheduler.schedule("delete-file", delete_files, self.config.file_delete_delay_ms)
+        else:
+            delete_files()
+
+    # -- the disk -------------------------------------------------------------------------------------------------
+
+    def flush_segments(self, from_offset: int, to_offset: int) -> None:
+        """fsync the segments that hold [from_offset, to_offset)."""
+        for segment in self.segments.from_floor(from_offset):
+            if segment.base_offset < to_offset:
+                self._flush_segment(segment)
+
+    def _flush_segment(self, segment: LogSegment) -> None:
+        try:
+            segment.flush()
+            index = self._txn_indexes.get(segment.base_offset)
+            if index is not None:
+                index.flush()
+        except (LogClosed, FileNotFoundError):
+            # Removed by a truncation or by retention meanwhile: nothing there to keep.
+            if self.segments.get(segment.base_offset) is segment:
+                raise
+
+    def flush_names(self, *, directory_may_be_new: bool) -> None:
+        """fsync the directory if a segment is new in it; its parent too, if its own name may be new."""
+        if self.active_segment.base_offset >= self._names_flushed_up_to:
+            self._names_flushed_up_to = self.active_segment.base_offset + 1
+            fsync_directory(self.directory)
+            if directory_may_be_new:
+                fsync_directory(os.path.dirname(self.directory))
+
+    def names_may_change_from(self, offset: int) -> None:
+        """The log was cut there: segments that come to lie above it are new names."""
+        self._names_flushed_up_to = min(self._names_flushed_up_to, offset)
+
+    def close(self, *, trim: bool) -> None:
+        """Close every file.  What fails is logged, the others are closed all the same."""
+        close_segments(self.segments, self._name, trim=trim)
+
+    def rename(self, name: str) -> None:
+        """Give the directory another name beside the old one."""
+        new = os.path.join(os.path.dirname(self.directory), name)
+        os.rename(self.directory, new)
+        fsync_directory(os.path.dirname(self.directory))
+        self.directory = new
+
+    def delete(self) -> None:
+        """Remove the directory with everything in it; fine if it is gone."""
+        try:
+            shutil.rmtree(self.directory)
+        except FileNotFoundError:
+            pass
+
+
+def close_segments(segments: Iterable[LogSegment], name: str, *, trim: bool) -> None:
+    """Close them all; what fails is logged."""
+    for segment in segments:
+        try:
+            segment.close(trim=trim)
+        except OSError:
+            logger.exception("%s: closing segment %d failed", name, segment.base_offset)

@@ -1,0 +1,103 @@
+"""Iterate over a log's batches and records, checking on the way what no CRC covers.
+
+UnifiedLog.batches() and records() are the public names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+from kcore.errors import CorruptMessage
+from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.record.file_records import FileRecords
+from kcore.record.record_batch import Record, RecordBatch
+
+if TYPE_CHECKING:
+    from kcore.log.unified_log import UnifiedLog
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+
+#: What an iteration holds in memory at a time, unless one batch is larger.
+_CHUNK_BYTES = 1 << 20
+
+
+def iterate_batches(
+    log: UnifiedLog, start_offset: int | None, end_offset: int | None, isolation: Isolation
+) -> Iterator[RecordBatch]:
+    """See UnifiedLog.batches()."""
+    committed = isolation == "read_committed"
+    limit = log.last_stable_offset if committed else log.log_end_offset
+    end = limit if end_offset is None else min(end_offset, limit)
+    offset = log.log_start_offset if start_offset is None else start_offset
+    fetch = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.LOG_END
+    previous = -1
+    while offset < end or offset > log.log_end_offset or offset < log.log_start_offset:
+        end_before = log.log_end_offset
+        info = log.read(offset, _CHUNK_BYTES, fetch)
+        if not isinstance(info.records, FileRecords) or info.records.size_in_bytes == 0:
+            _check_nothing_lost(log, offset, end)
+            return
+        segment_base = info.fetch_offset_metadata.segment_base_offset
+        _check_nothing_lost(log, offset, segment_base)
+        following = log.segments.higher(segment_base)
+        bound = following.base_offset if following is not None else max(end_before, log.log_end_offset)
+        chunk = info.records.memory_records()
+        if not chunk:
+            return  # cut off while we were reading
+        aborted = sorted(info.aborted_transactions or (), key=lambda txn: txn.first_offset, reverse=True)
+        aborted_producers: set[int] = set()
+        for batch in chunk.batches:
+            if batch.base_offset <= previous or batch.last_offset >= bound:
+                raise CorruptMessage(
+                    f"{info.records.path}: offsets {batch.base_offset} to {batch.last_offset} of the batch at "
+                    f"position {batch.position}: expected above {previous} and below {bound}",
+                    source=info.records.path,
+                    position=batch.position,
+                    offset=batch.base_offset,
+                )
+            previous = batch.last_offset
+            if batch.base_offset >= end:
+                return
+            while aborted and aborted[-1].first_offset <= batch.last_offset:
+                aborted_producers.add(aborted.pop().producer_id)
+            if batch.is_control:
+                aborted_producers.discard(batch.producer_id)
+            elif batch.is_transactional and batch.producer_id in aborted_producers:
+                continue
+            if batch.last_offset >= offset:
+                yield batch
+        offset = chunk.last_offset + 1
+
+
+def _check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:
+    """A read at offset found nothing below found_at: what it passed over must be a gap, as compaction leaves them.
+
+    A length that is wrong looks like a batch not yet complete, so whole segments are walked, not only their ends;
+    a log that was never compacted does not come here.
+    """
+    for segment in log.segments.from_floor(offset):
+        if segment.base_offset >= found_at:
+            return
+        walked = segment.scan(lambda batches: None, check_crc=False, only_noteworthy=True)
+        if walked.truncated_bytes and log.log_end_offset >= found_at:
+            raise CorruptMessage(
+                f"{segment.log_path}: nothing can be read behind position {walked.valid_bytes} ({walked.reason}), "
+                f"and the log goes on to offset {found_at}",
+                source=segment.log_path,
+                position=walked.valid_bytes,
+                offset=offset,
+            )
+
+
+def iterate_records(
+    log: UnifiedLog, start_offset: int | None, end_offset: int | None, isolation: Isolation
+) -> Iterator[Record]:
+    """See UnifiedLog.records()."""
+    first = log.log_start_offset if start_offset is None else start_offset
+    for batch in iterate_batches(log, start_offset, end_offset, isolation):
+        if batch.is_control:
+            continue
+        for record in batch.records():
+            if record.offset >= first and (end_offset is None or record.offset < end_offset):
+                yield record
