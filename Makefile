@@ -5,6 +5,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 NATIVE := $(wildcard csrc/*.c csrc/*.h kcore/*/*.pyx kcore/*/*.pxd) setup.py
 PYTEST_ARGS ?=
+# How thoroughly bench-peers compares the storage classes: --quick, or nothing for the long run.
+STORAGE ?= --quick
 
 .PHONY: run test lint bench bench-peers interop wheel sanitize clean
 
@@ -30,6 +32,7 @@ bench: $(VENV)/.built $(VENV)/.dev
 
 bench-peers: $(VENV)/.built $(VENV)/.dev
 	$(PY) bench/peers/run.py
+	$(PY) bench/peers/storage.py $(STORAGE)
 
 interop: $(VENV)/.built $(VENV)/.dev
 	PYTHON=$(PY) bash ci/interop.sh

@@ -1,0 +1,255 @@
+"""storage.py: kcore's storage beside Apache Kafka's own classes, path by path, on the same bytes in one run.
+
+Each path runs in a process of kcore's and in a JVM of Kafka's (java/StorageBench.java), both warm, one of them idle
+while the other works; rounds alternate, so that a slow moment of the machine meets both.  The ratio is the median over
+the pairs of neighbouring rounds.  --quick takes some four minutes, the full run about twenty.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench.conftest import machine_notes  # noqa: E402
+from bench.peers import storage_data  # noqa: E402
+from bench.peers.real_kafka import Unavailable, jars  # noqa: E402
+from bench.report import duration, rate  # noqa: E402
+
+MIB = 1 << 20
+HERE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class Row:
+    """One path: what kcore runs, what the rival runs, and how many times as fast kcore has to be."""
+
+    path: str
+    unit: str
+    kcore: str
+    goal: float
+    peer: str | None = None  # None: the same case
+    rival: str = "Kafka"
+    at_most_ns: float | None = None  # in the place of the goal: kcore's time per unit
+
+
+def rows() -> list[Row]:
+    found = [
+        Row("LogSegment.append, 1 KiB batches", "byte", "segment_append:1KiB_one", 1.8),
+        Row("LogSegment.append, 16 KiB batches", "byte", "segment_append:16KiB", 1.3),
+        Row("group append, 64 x 1 KiB", "byte", "segment_append:1KiB_one:64", 6, "segment_append:1KiB_one"),
+        Row("group append, 16 x 16 KiB", "byte", "segment_append:16KiB:16", 2.5, "segment_append:16KiB"),
+        Row("append_as_leader, 1 KiB", "byte", "leader_append:1KiB", 1.5),
+        Row("append_as_leader, 16 KiB", "byte", "leader_append:16KiB", 1.5),
+        Row("append_as_follower, 1 KiB", "byte", "follower_append:1KiB", 1.5),
+        Row("append_as_follower, 16 KiB", "byte", "follower_append:16KiB", 1.5),
+        Row("recover, 1 KiB batches", "byte", "recover:segment_1KiB", 20),
+        Row("recover, 16 KiB batches", "byte", "recover:segment_16KiB", 4),
+        Row("header scan, 1 KiB batches", "batch", "header_scan:segment_1KiB", 0, at_most_ns=1e9 / 60e6),
+        Row("index lookup, hot", "op", "index_lookup:hot", 0, at_most_ns=90),
+        Row("index lookup, random", "op", "index_lookup:random", 0, at_most_ns=400),
+        Row("translate_offset, random", "op", "translate_offset:segment_1KiB", 6),
+        Row("log.read, random", "op", "log_read:segment_1KiB", 2),
+        Row("validate with CRC, 16 KiB", "record", "validate:16KiB:none", 3),
+        Row("validate with CRC, 1 MiB", "record", "validate:1MiB:none", 3),
+    ]
+    for codec in storage_data.CODECS:
+        found.append(Row(f"validate {codec}, 16 KiB", "record", f"validate:16KiB_{codec}:{codec}", 1.3))
+        found.append(Row(f"validate {codec}, 1 MiB", "record", f"validate:1MiB_{codec}:{codec}", 1.3))
+    return found
+
+
+@dataclass
+class Result:
+    row: Row
+    kcore: list[float] = field(default_factory=list)  # seconds a unit, round by round
+    rival: list[float] = field(default_factory=list)
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(b / a for a, b in zip(self.kcore, self.rival, strict=True))
+
+    @property
+    def met(self) -> bool | None:
+        if self.row.at_most_ns is not None:
+            return statistics.median(self.kcore) * 1e9 <= self.row.at_most_ns
+        return self.ratio >= self.row.goal if self.rival else None
+
+    def cells(self) -> list[str]:
+        goal = f">= {self.row.goal:g}x"
+        if self.row.at_most_ns is not None:
+            seconds = self.row.at_most_ns * 1e-9
+            goal = f"<= {duration(seconds)}" if self.row.unit == "op" else f">= {rate(seconds, self.row.unit)}"
+        verdict = {True: "met", False: "MISSED", None: "not measured"}[self.met]
+        rival = self._figure(self.rival) if self.rival else ["", ""]
+        if self.row.rival != "Kafka" and self.rival:
+            rival[0] = f"{self.row.rival} {rival[0]}"
+        ratio = f"{self.ratio:.2f}x" if self.rival else ""
+        return [self.row.path, *self._figure(self.kcore), *rival, ratio, goal, verdict]
+
+    def _figure(self, rounds: list[float]) -> list[str]:
+        """Median and interquartile range."""
+        median = statistics.median(rounds)
+        quartiles = statistics.quantiles(rounds, n=4, method="inclusive") if len(rounds) > 1 else [median] * 3
+        text = duration(median) if self.row.unit == "op" else rate(median, self.row.unit)
+        return [text, f"{(quartiles[2] - quartiles[0]) / median:.0%}"]
+
+
+HEADINGS = ["path", "kcore", "spread", "Kafka", "spread", "ratio", "goal", "verdict"]
+
+
+def table(lines: list[list[str]]) -> str:
+    widths = [max(len(line[n]) for line in [HEADINGS, *lines]) for n in range(len(HEADINGS))]
+    shown = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines]
+    head = "| " + " | ".join(c.ljust(w) for c, w in zip(HEADINGS, widths, strict=True)) + " |"
+    return "\n".join([head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown])
+
+
+class Worker:
+    """A process that runs one case, a round at a time."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._command = command
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | environment
+        )
+        if self._line() != "ready":
+            raise RuntimeError(f"{' '.join(command)}: not ready")
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{' '.join(self._command)}: ended with status {self._process.wait()}")
+        return line.strip()
+
+    def round(self) -> float:
+        """Seconds a unit."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        seconds, units = self._line().split()
+        return float(seconds) / int(units)
+
+    def stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+@dataclass
+class Mode:
+    rounds: int
+    warm_java: float
+    warm_kcore: float
+    seconds: float  # of each round
+    segment_bytes: int
+
+
+QUICK = Mode(rounds=5, warm_java=2, warm_kcore=0.2, seconds=0.25, segment_bytes=256 * MIB)
+FULL = Mode(rounds=15, warm_java=5, warm_kcore=0.5, seconds=1, segment_bytes=1024 * MIB)
+
+
+class Comparison:
+    def __init__(self, work: Path, mode: Mode, kafka_jars: Path | None) -> None:
+        self.work = work
+        self.mode = mode
+        self.data = work / "data"
+        self.java: list[str] | None = None
+        if kafka_jars is not None:
+            classes = ROOT / "build" / "peers-classes"
+            classes.mkdir(parents=True, exist_ok=True)
+            source = HERE / "java" / "StorageBench.java"
+            subprocess.run(
+                ["javac", "-nowarn", "-proc:none", "-cp", f"{kafka_jars}/*", "-d", str(classes), str(source)],
+                check=True,
+            )
+            log4j = ROOT / "ci" / "interop" / "log4j2.xml"
+            self.java = ["java", "-Xms1g", "-Xmx1g", "-XX:+UseG1GC", f"-Dlog4j2.configurationFile={log4j}"]
+            self.java += ["-cp", f"{kafka_jars}/*:{classes}", "StorageBench"]
+
+    def prepare(self) -> None:
+        self.data.mkdir()
+        storage_data.write_all(self.data, self.mode.segment_bytes)
+
+    def _worker(self, who: str, case: str) -> Worker:
+        work = self.work / who
+        if who == "Kafka":
+            assert self.java is not None
+            start, warm = self.java, self.mode.warm_java
+        else:
+            start, warm = [sys.executable, "-m", "bench.peers.storage_cases"], self.mode.warm_kcore
+        arguments = [case, str(self.data), str(work), str(warm), str(self.mode.seconds)]
+        try:
+            return Worker([*start, *arguments], {"PYTHONPATH": str(ROOT), "LC_ALL": "C"})
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+
+    def run(self, row: Row) -> Result:
+        result = Result(row)
+        workers = []
+        if row.rival != "Kafka" or self.java is not None:
+            workers.append((self._worker(row.rival, row.peer or row.kcore), result.rival))
+        workers.append((self._worker("kcore", row.kcore), result.kcore))
+        try:
+            for _ in range(self.mode.rounds):
+                for worker, seconds in workers:
+                    seconds.append(worker.round())
+        finally:
+            for worker, _ in workers:
+                worker.stop()
+            for who in (row.rival, "kcore"):
+                shutil.rmtree(self.work / who, ignore_errors=True)
+        return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds, segments of 256 MiB")
+    parser.add_argument("--only", metavar="TEXT", default="", help="the paths whose name contains it")
+    parser.add_argument("--json", default=str(ROOT / "build" / "peers-storage.json"), metavar="FILE")
+    parser.add_argument("--strict", action="store_true", help="exit 1 when a goal is missed")
+    args = parser.parse_args()
+
+    notes = machine_notes()
+    print(", ".join(f"{name} {value}" for name, value in notes.items() if value is not None))
+    try:
+        kafka_jars: Path | None = jars()
+    except Unavailable as missing:
+        print(f"{missing}: kcore is measured alone", file=sys.stderr)
+        kafka_jars = None
+    results = []
+    with tempfile.TemporaryDirectory(prefix="kcore-peers-", dir=os.environ.get("BENCH_DIR")) as directory:
+        comparison = Comparison(Path(directory), QUICK if args.quick else FULL, kafka_jars)
+        comparison.prepare()
+        for row in rows():
+            if args.only in row.path:
+                results.append(comparison.run(row))
+                print("  ".join(cell for cell in results[-1].cells() if cell), flush=True)
+    document = {
+        "machine": notes,
+        "mode": "quick" if args.quick else "full",
+        "rows": [vars(r.row) | {"kcore_s": r.kcore, "rival_s": r.rival, "met": r.met} for r in results],
+    }
+    Path(args.json).parent.mkdir(parents=True, exist_ok=True)
+    Path(args.json).write_text(json.dumps(document, indent=1))
+    print(f"\n{table([result.cells() for result in results])}\n")
+    missed = sum(result.met is False for result in results)
+    met = sum(result.met is True for result in results)
+    print(f"{met} of {len(results)} goals met, {missed} missed, {len(results) - met - missed} not measured.")
+    return 1 if args.strict and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,310 @@
+"""storage_cases.py CASE DATA WORK WARM_SECONDS ROUND_SECONDS: kcore's side of the storage comparison.
+
+One case in a process of its own, driven by lines on standard input exactly as java/StorageBench.java is: "ready" once
+the case is set up and warm, then one round a line, answered by "SECONDS UNITS".
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import struct
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from bench.peers.storage_data import linked, read_sets
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_config import LogConfig
+from kcore.log.log_loader import load_log
+from kcore.log.log_segment import LogSegment
+from kcore.log.log_validator import assign_offsets, validate_records
+from kcore.log.offset_index import OffsetIndex
+from kcore.log.unified_log import UnifiedLog
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch import RecordBatch
+
+LIMIT = 256 << 20  # bytes written before a log starts anew
+PARTITION = TopicPartition("bench", 0)
+NO_LIMIT = 2**63 - 1
+
+
+class Case(ABC):
+    """One piece of work: run() is timed and says how many units it did, before() is not timed."""
+
+    def __init__(self, data: Path, work: Path) -> None:
+        self.data = data
+        self.work = work
+        self._directories = 0
+
+    def fresh_directory(self) -> Path:
+        self._directories += 1
+        directory = self.work / f"bench{self._directories}-0"
+        directory.mkdir(parents=True)
+        return directory
+
+    def linked(self, name: str) -> Path:
+        return linked(self.data / name, self.fresh_directory())
+
+    def before(self) -> None:  # noqa: B027  (most cases have nothing to prepare)
+        pass
+
+    @abstractmethod
+    def run(self) -> int: ...
+
+    def measure(self, seconds: float) -> tuple[float, int]:
+        spent, units = 0.0, 0
+        while spent < seconds:
+            self.before()
+            start = time.perf_counter()
+            units += self.run()
+            spent += time.perf_counter() - start
+        return spent, units
+
+
+class Pool:
+    """Single batches, and the offsets that lie behind them in a log."""
+
+    def __init__(self, path: Path) -> None:
+        self.buffers = read_sets(path)
+        self.counts = [struct.unpack_from(">i", buffer, 57)[0] for buffer in self.buffers]
+        self.bytes = sum(map(len, self.buffers))
+        self.records = sum(self.counts)
+        self.end = 0
+
+    def from_producer(self) -> None:
+        """Base offset 0 in each batch, as a producer sends it."""
+        for buffer in self.buffers:
+            buffer[0:8] = bytes(8)
+
+    def from_leader(self) -> None:
+        """The next offsets of the log, as a leader sends them."""
+        for buffer, count in zip(self.buffers, self.counts, strict=True):
+            struct.pack_into(">q", buffer, 0, self.end)
+            self.end += count
+
+
+# -- appends ----------------------------------------------------------------------------------------------------------
+
+
+class SegmentAppend(Case):
+    """LogSegment.append of MemoryRecords that exist already, `group` batches in each."""
+
+    def __init__(self, data: Path, work: Path, name: str, group: str = "1") -> None:
+        super().__init__(data, work)
+        self.pool = Pool(data / name)
+        buffers, size = self.pool.buffers, int(group)
+        self.sets = [MemoryRecords(bytearray().join(buffers[n : n + size])) for n in range(0, len(buffers), size)]
+        self.segment: LogSegment | None = None
+
+    def before(self) -> None:
+        if self.segment is None or self.segment.size + self.pool.bytes > LIMIT:
+            if self.segment is not None:
+                self.segment.delete()
+            self.segment = LogSegment(str(self.fresh_directory()), 0)
+            self.pool.end = 0
+        end = self.pool.end
+        for records in self.sets:
+            end = assign_offsets(records, end, 0) + 1
+        self.pool.end = end
+
+    def run(self) -> int:
+        assert self.segment is not None
+        append = self.segment.append
+        for records in self.sets:
+            append(records)
+        return self.pool.bytes
+
+
+class LogAppend(Case):
+    """Appends to a log, from bytes as they came in from the network."""
+
+    def __init__(self, data: Path, work: Path, name: str) -> None:
+        super().__init__(data, work)
+        self.pool = Pool(data / name)
+        self.log: UnifiedLog | None = None
+
+    def before(self) -> None:
+        if self.log is None or self.log.size + self.pool.bytes > LIMIT:
+            if self.log is not None:
+                self.log.delete()
+            self.log = load_log(str(self.fresh_directory()), PARTITION, LogConfig())
+            self.pool.end = 0
+        self.prepare(self.pool)
+
+    @abstractmethod
+    def prepare(self, pool: Pool) -> None: ...
+
+    @abstractmethod
+    def how(self, log: UnifiedLog) -> Callable[[bytearray], object]: ...
+
+    def run(self) -> int:
+        assert self.log is not None
+        append = self.how(self.log)
+        for buffer in self.pool.buffers:
+            append(buffer)
+        return self.pool.bytes
+
+
+class LeaderAppend(LogAppend):
+    def prepare(self, pool: Pool) -> None:
+        pool.from_producer()
+
+    def how(self, log: UnifiedLog) -> Callable[[bytearray], object]:
+        return log.append_as_leader
+
+
+class FollowerAppend(LogAppend):
+    def prepare(self, pool: Pool) -> None:
+        pool.from_leader()
+
+    def how(self, log: UnifiedLog) -> Callable[[bytearray], object]:
+        return log.append_as_follower
+
+
+# -- what is read from files ------------------------------------------------------------------------------------------
+
+
+class OneSegment(Case):
+    def __init__(self, data: Path, work: Path, name: str) -> None:
+        super().__init__(data, work)
+        self.directory = self.linked(name)
+        self.segment = LogSegment(str(self.directory), 0, max_segment_bytes=2**31 - 1)
+        self.targets = targets(self.segment.read_next_offset())
+
+
+class Recover(OneSegment):
+    """CRC of every batch, both indexes rebuilt, and what epoch cache and producer state want to know."""
+
+    def run(self) -> int:
+        epochs = set()
+
+        def note(batches: Iterable[RecordBatch]) -> None:
+            epochs.update(batch.leader_epoch for batch in batches)
+
+        result = self.segment.recover(note, only_noteworthy=True)
+        assert result.truncated_bytes == 0 and epochs == {0}
+        return result.valid_bytes
+
+
+class HeaderScan(OneSegment):
+    def __init__(self, data: Path, work: Path, name: str) -> None:
+        super().__init__(data, work, name)
+        first = self.segment.read(0, 1, min_one_message=True)
+        assert first is not None
+        self.batches = self.segment.size // first.records.size_in_bytes
+
+    def run(self) -> int:
+        result = self.segment.scan(None, check_crc=False)
+        assert result.valid_bytes == self.segment.size
+        return self.batches
+
+
+class TranslateOffset(OneSegment):
+    def run(self) -> int:
+        translate_offset = self.segment.translate_offset
+        for target in self.targets:
+            translate_offset(target)
+        return len(self.targets)
+
+
+class LogRead(Case):
+    def __init__(self, data: Path, work: Path, name: str) -> None:
+        super().__init__(data, work)
+        directory = str(self.linked(name))
+        self.log = load_log(directory, PARTITION, LogConfig(), had_clean_shutdown=True, sole_replica=True)
+        self.targets = targets(self.log.log_end_offset)
+
+    def run(self) -> int:
+        read = self.log.read
+        for target in self.targets:
+            read(target, 1 << 20)
+        return len(self.targets)
+
+
+class IndexLookup(Case):
+    ENTRIES = (10 << 20) // 8
+
+    def __init__(self, data: Path, work: Path, which: str) -> None:
+        super().__init__(data, work)
+        path = self.fresh_directory() / "00000000000000000000.index"
+        self.index = OffsetIndex(str(path), 0, max_index_size=10 << 20)
+        for i in range(self.ENTRIES):
+            self.index.append(i * 16 + 15, i * 1600)
+        if which == "random":
+            self.targets = targets(self.ENTRIES * 16)
+        else:
+            self.targets = [(self.ENTRIES - 1000) * 16 + target for target in targets(16_000)]
+
+    def run(self) -> int:
+        lookup = self.index.lookup
+        for target in self.targets:
+            lookup(target)
+        return len(self.targets)
+
+
+def targets(end: int) -> list[int]:
+    rng = random.Random(7)
+    return [rng.randrange(end) for _ in range(10_000)]
+
+
+# -- records ----------------------------------------------------------------------------------------------------------
+
+
+class Validate(Case):
+    """From bytes to validated records with their offsets: the CRC, which Kafka checks elsewhere, is in it."""
+
+    def __init__(self, data: Path, work: Path, name: str, codec: str) -> None:
+        super().__init__(data, work)
+        self.pool = Pool(data / name)
+        assert MemoryRecords(self.pool.buffers[0]).batches[0].compression == codec
+
+    def before(self) -> None:
+        self.pool.from_producer()
+
+    def run(self) -> int:
+        end = 0
+        for buffer in self.pool.buffers:
+            records = MemoryRecords(buffer)
+            validate_records(
+                records,
+                from_client=True,
+                compacted=False,
+                timestamp_type="CreateTime",
+                now_ms=NO_LIMIT - 3_600_000,
+                before_max_ms=NO_LIMIT,
+                after_max_ms=3_600_000,
+            )
+            end = assign_offsets(records, end, 0) + 1
+        return end
+
+
+CASES: dict[str, Callable[..., Case]] = {
+    "segment_append": SegmentAppend,
+    "leader_append": LeaderAppend,
+    "follower_append": FollowerAppend,
+    "recover": Recover,
+    "header_scan": HeaderScan,
+    "translate_offset": TranslateOffset,
+    "log_read": LogRead,
+    "index_lookup": IndexLookup,
+    "validate": Validate,
+}
+
+
+def main() -> None:
+    name, data, work, warm, seconds = sys.argv[1:]
+    kind, *options = name.split(":")
+    case = CASES[kind](Path(data), Path(work), *options)
+    gc.freeze()
+    case.measure(float(warm))
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        spent, units = case.measure(float(seconds))
+        print(spent, units, flush=True)
+
+
+if __name__ == "__main__":
+    main()
