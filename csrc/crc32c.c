@@ -1,53 +1,11 @@
-/* A CRC register holds a polynomial mod P of degree < 32 with its coefficients reversed: bit 31 is that of
- * x^0.  Carry-less multiplication keeps that order but for a factor of x, which the constants absorb.
- * Sources: Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ" (Intel, 2009);
- * Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction" (Intel, 2011). */
+/* Source of the three streams: Gopal et al., "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction"
+ * (Intel, 2011). */
 #include "crc32c.h"
 
-#include "bytes.h"
-
 #define POLYNOMIAL 0x82f63b78u
-
-/* tables[0] is the byte-at-a-time table; tables[k][b] is the CRC of b followed by k zero bytes. */
-static uint32_t tables[8][256];
-
-static void make_tables(void) {
-    for (uint32_t b = 0; b < 256; b++) {
-        uint32_t crc = b;
-        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (crc & 1 ? POLYNOMIAL : 0);
-        tables[0][b] = crc;
-    }
-    for (int k = 1; k < 8; k++)
-        for (uint32_t b = 0; b < 256; b++)
-            tables[k][b] = (tables[k - 1][b] >> 8) ^ tables[0][tables[k - 1][b] & 0xff];
-}
-
-/* Slice-by-8: eight bytes a step, one table look-up each.  Byte order does not matter to it. */
-static uint32_t crc32c_table(uint32_t value, const uint8_t *p, size_t size) {
-    uint32_t crc = ~value;
-    for (; size >= 8; p += 8, size -= 8) {
-        uint32_t a = crc ^ ((uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-        crc = tables[7][a & 0xff] ^ tables[6][a >> 8 & 0xff] ^ tables[5][a >> 16 & 0xff] ^ tables[4][a >> 24] ^
-              tables[3][p[4]] ^ tables[2][p[5]] ^ tables[1][p[6]] ^ tables[0][p[7]];
-    }
-    while (size--) crc = (crc >> 8) ^ tables[0][(crc ^ *p++) & 0xff];
-    return ~crc;
-}
+#include "crc_polynomial.h"
 
 #if defined(__x86_64__) || defined(__aarch64__)
-
-static inline uint64_t load64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-/* x^n mod P. */
-static uint32_t power_of_x(int n) {
-    uint32_t v = 0x80000000u;
-    while (n-- > 0) v = (v >> 1) ^ (v & 1 ? POLYNOMIAL : 0);
-    return v;
-}
 
 /* The CRC instruction takes three cycles but starts every cycle, so three independent streams keep it
  * busy; their registers are then moved to the end of the block.  Two block sizes: moving costs some 15
@@ -58,9 +16,6 @@ enum { LONG_STREAM = 1024, SHORT_STREAM = 128 };
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
-#define SSE42 __attribute__((target("sse4.2,pclmul")))
 #define AVX512 __attribute__((target("sse4.2,pclmul,avx512f,avx512vl,avx512bw,avx512dq,vpclmulqdq")))
 
 /* Moves a register over n bits: crc32 of a 64-bit product multiplies it by x^32, and the product of two
@@ -114,14 +69,7 @@ SSE42 static uint32_t crc32c_sse42(uint32_t value, const uint8_t *p, size_t size
     return ~(uint32_t)one_stream(crc, p, size);
 }
 
-/* Folding: a 128-bit lane, moved over d bits and added to the data there, leaves the remainder the same.
- * Each half is multiplied by a constant of its own; {low, high} of a lane. */
 static uint64_t fold_2048[8], fold_512[8], fold_128[8], fold_lanes[8];
-
-static void make_fold(uint64_t *lane, int bits) {
-    lane[0] = (uint64_t)power_of_x(bits + 32) << 1;
-    lane[1] = (uint64_t)power_of_x(bits - 32) << 1;
-}
 
 AVX512 static inline __m512i folded(__m512i x, __m512i constants, __m512i data) {
     __m512i low = _mm512_clmulepi64_epi128(x, constants, 0x00);
@@ -276,7 +224,7 @@ static kc_crc32c_function chosen;
 __attribute__((constructor)) static void choose(void) {
     make_tables();
     kernel_count = make_constants(kernels);
-    kernels[kernel_count++] = (kc_crc32c_kernel){"table", crc32c_table};
+    kernels[kernel_count++] = (kc_crc32c_kernel){"table", crc_by_table};
     chosen = kernels[0].function;
 }
 

@@ -1,6 +1,7 @@
 #include "log_segment.h"
 
 #include "bytes.h"
+#include "legacy_record.h"
 #include "offset_index.h"
 #include "prefetch.h"
 #include "time_index.h"
@@ -27,7 +28,17 @@ static inline int next_batch(const uint8_t *log, int64_t end, int64_t position, 
     kc_batch batch;
     kc_status status = kc_batch_parse(log, end, position, &batch, err);
     if (status == KC_TRUNCATED) return 0;
-    return status == KC_OK ? (int)kc_fail(err, KC_CORRUPT, "batch header", position, 0, 0) : (int)status;
+    if (status) return (int)status;
+    place->position = position;
+    place->last_offset = batch.last_offset;
+    place->size = batch.size;
+    return 1;
+}
+
+/* Of the batch at p, which next_batch has found whole. */
+static inline int64_t max_timestamp_at(const uint8_t *p) {
+    if (p[KC_MAGIC_OFFSET] == 2) return kc_load_i64(p + KC_MAX_TIMESTAMP_OFFSET);
+    return p[KC_MAGIC_OFFSET] ? kc_load_i64(p + KC_LEGACY_TIMESTAMP_OFFSET) : -1;
 }
 
 int64_t kc_segment_entry_start(const uint8_t *log, int64_t end, int64_t position, int64_t offset) {
@@ -55,7 +66,7 @@ int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t pos
     for (;;) {
         int status = next_batch(log, end, position, found, err);
         if (status <= 0) return status;
-        if (found->last_offset >= first_offset && kc_load_i64(log + position + 35) >= timestamp) return 1;
+        if (found->last_offset >= first_offset && max_timestamp_at(log + position) >= timestamp) return 1;
         position += found->size;
     }
 }
@@ -65,7 +76,7 @@ kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *posit
     kc_batch_place place = {0, 0, 0};
     int status;
     while ((status = next_batch(log, end, *position, &place, err)) == 1) {
-        int64_t timestamp = kc_load_i64(log + *position + 35);
+        int64_t timestamp = max_timestamp_at(log + *position);
         if (timestamp > *max_timestamp) {
             *max_timestamp = timestamp;
             *last_offset = place.last_offset;

@@ -2,14 +2,16 @@
 
 #include "bytes.h"
 #include "crc32c.h"
+#include "legacy_record.h"
 #include "prefetch.h"
 
 enum {
-    MIN_LEGACY_LENGTH = 14, /* the smallest message of magic 0: what any length must reach */
-    MIN_LENGTH = KC_BATCH_HEADER_SIZE - KC_LOG_OVERHEAD,
+    MIN_LENGTH = KC_LEGACY_OVERHEAD - KC_LOG_OVERHEAD, /* the smallest message of magic 0: what any length must reach */
+    MIN_LENGTH_1 = MIN_LENGTH + 8,
+    MIN_LENGTH_2 = KC_BATCH_HEADER_SIZE - KC_LOG_OVERHEAD,
 };
 
-/* What the lengths say: where the batch ends and that it is one of magic 2.  The order is Kafka's
+/* What the lengths say: where the batch ends and that its magic is known.  The order is Kafka's
  * (ByteBufferLogInputStream): an impossible length or magic is an error even when the rest is missing. */
 static kc_status parse_extent(const uint8_t *buf, int64_t end, int64_t position, int32_t *size, kc_error *err) {
     int64_t available = end - position;
@@ -17,27 +19,54 @@ static kc_status parse_extent(const uint8_t *buf, int64_t end, int64_t position,
         return kc_fail(err, KC_TRUNCATED, "batch", position, KC_LOG_OVERHEAD, available);
     const uint8_t *p = buf + position;
     int32_t length = kc_load_i32(p + 8);
-    if (length < MIN_LEGACY_LENGTH)
-        return kc_fail(err, KC_CORRUPT, "batch length too small", position, MIN_LEGACY_LENGTH, length);
+    if (length < MIN_LENGTH)
+        return kc_fail(err, KC_CORRUPT, "batch length too small", position, MIN_LENGTH, length);
     if (length > INT32_MAX - KC_LOG_OVERHEAD)
         return kc_fail(err, KC_CORRUPT, "batch length too large", position, INT32_MAX - KC_LOG_OVERHEAD, length);
     if (available <= KC_MAGIC_OFFSET)
         return kc_fail(err, KC_TRUNCATED, "batch", position, KC_LOG_OVERHEAD + (int64_t)length, available);
     int8_t magic = (int8_t)p[KC_MAGIC_OFFSET];
-    if (magic != 2) {
-        kc_status status = magic == 0 || magic == 1 ? KC_UNSUPPORTED_MAGIC : KC_CORRUPT;
-        return kc_fail(err, status, "magic", position, 2, magic);
-    }
-    if (length < MIN_LENGTH)
-        return kc_fail(err, KC_CORRUPT, "batch length too small", position, MIN_LENGTH, length);
+    if (magic < 0 || magic > 2) return kc_fail(err, KC_CORRUPT, "magic", position, 2, magic);
+    int32_t min_length = magic == 2 ? MIN_LENGTH_2 : magic ? MIN_LENGTH_1 : MIN_LENGTH;
+    if (length < min_length)
+        return kc_fail(err, KC_CORRUPT, "batch length too small", position, min_length, length);
     if (length > available - KC_LOG_OVERHEAD)
         return kc_fail(err, KC_TRUNCATED, "batch", position, KC_LOG_OVERHEAD + (int64_t)length, available);
     *size = KC_LOG_OVERHEAD + length;
     return KC_OK;
 }
 
+/* A message of magic 0 or 1 as a batch: of one offset, since only decompressing a wrapper would tell more.  Of its
+ * attributes the bits that its magic has not defined are left out. */
+static kc_status parse_legacy_fields(const uint8_t *p, int64_t position, int32_t size, kc_batch *batch, kc_error *err) {
+    int8_t magic = (int8_t)p[KC_MAGIC_OFFSET];
+    uint8_t attributes = p[KC_LEGACY_ATTRIBUTES_OFFSET];
+    int64_t timestamp = magic ? kc_load_i64(p + KC_LEGACY_TIMESTAMP_OFFSET) : -1;
+    *batch = (kc_batch){
+        .position = position,
+        .base_offset = kc_load_i64(p),
+        .last_offset = kc_load_i64(p),
+        .base_timestamp = timestamp,
+        .max_timestamp = timestamp,
+        .producer_id = -1,
+        .size = size,
+        .leader_epoch = -1,
+        .crc = kc_load_u32(p + KC_LEGACY_CRC_OFFSET),
+        .base_sequence = -1,
+        .count = attributes & KC_ATTR_CODEC_MASK ? KC_COUNT_UNKNOWN : 1,
+        .attributes = attributes & (magic ? KC_ATTR_CODEC_MASK | KC_ATTR_LOG_APPEND_TIME : KC_ATTR_CODEC_MASK),
+        .producer_epoch = -1,
+        .magic = magic,
+    };
+    /* The offset behind it, the log's end, must fit too. */
+    if (batch->base_offset < 0 || batch->base_offset == INT64_MAX)
+        return kc_fail(err, KC_CORRUPT, "offset", position, 0, batch->base_offset);
+    return KC_OK;
+}
+
 /* KC_INVALID_RECORD is for what the CRC covers: if that is right, the batch was made so. */
 static kc_status parse_fields(const uint8_t *p, int64_t position, int32_t size, kc_batch *batch, kc_error *err) {
+    if (p[KC_MAGIC_OFFSET] != 2) return parse_legacy_fields(p, position, size, batch, err);
     int32_t last_offset_delta = kc_load_i32(p + 23);
     batch->position = position;
     batch->base_offset = kc_load_i64(p);
@@ -81,9 +110,10 @@ kc_status kc_batch_parse(const uint8_t *buf, int64_t end, int64_t position, kc_b
 }
 
 kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error *err) {
-    uint32_t crc = computed_crc(buf + batch->position, batch->size);
-    if (crc != batch->crc) return kc_fail(err, KC_CORRUPT, "CRC-32C", batch->position, batch->crc, crc);
-    return KC_OK;
+    const uint8_t *p = buf + batch->position;
+    uint32_t crc = batch->magic == 2 ? computed_crc(p, batch->size) : kc_legacy_crc(p, batch->size);
+    if (crc == batch->crc) return KC_OK;
+    return kc_fail(err, KC_CORRUPT, batch->magic == 2 ? "CRC-32C" : "CRC-32", batch->position, batch->crc, crc);
 }
 
 int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,

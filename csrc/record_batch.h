@@ -1,4 +1,4 @@
-/* csrc/record_batch.h -- the header of a magic-2 record batch: parse, patch in place, walk a buffer.
+/* csrc/record_batch.h -- the header of a record batch: parse, patch in place, walk a buffer.  Magic 2:
  *
  *    0  int64  base offset            23  int32  last offset delta      51  int16  producer epoch
  *    8  int32  batch length           27  int64  base timestamp         53  int32  base sequence
@@ -9,7 +9,9 @@
  *
  * Batch length counts the bytes behind it, so a batch takes 12 + length bytes.  Attributes: bits 0-2
  * codec, 3 timestamp type (1 = LogAppendTime), 4 transactional, 5 control, 6 base timestamp is the
- * delete horizon.  Source: KIP-98, KIP-534.
+ * delete horizon.  A message of magic 0 or 1 (csrc/legacy_record.h) counts as a batch: of one record, or as a
+ * wrapper of an unknown number, and only its last offset is known without decompressing it.
+ * Source: KIP-98, KIP-534.
  * Nothing here allocates, locks, or knows about Python. */
 #ifndef KC_RECORD_BATCH_H
 #define KC_RECORD_BATCH_H
@@ -25,6 +27,8 @@ enum {
     KC_ATTRIBUTES_OFFSET = 21,
     KC_MAX_TIMESTAMP_OFFSET = 35,
     KC_BATCH_HEADER_SIZE = 61,
+    KC_MIN_BATCH_SIZE = 26, /* a message of magic 0 with neither key nor value */
+    KC_COUNT_UNKNOWN = -1,  /* count of a wrapper */
 
     KC_ATTR_CODEC_MASK = 0x07,
     KC_ATTR_LOG_APPEND_TIME = 0x08,
@@ -38,9 +42,9 @@ enum {
 typedef struct kc_batch {
     int64_t position; /* of the batch's first byte in the buffer or file */
     int64_t base_offset;
-    int64_t last_offset; /* base offset + last offset delta */
+    int64_t last_offset; /* base offset + last offset delta; magic 0 and 1: the base offset */
     int64_t base_timestamp;
-    int64_t max_timestamp;
+    int64_t max_timestamp; /* -1 for none, as always in magic 0 */
     int64_t producer_id;
     int32_t size; /* of the whole batch: 12 + batch length */
     int32_t leader_epoch;
@@ -57,7 +61,7 @@ enum { KC_WALK_CHECK_CRC = 1 };
 
 /* Parse the batch at buf[position]; buf holds `end` bytes, position <= end.  KC_TRUNCATED when the batch
  * does not end within them (nothing is wrong with what is there), KC_CORRUPT for an impossible length,
- * offset, offset delta, count or magic, KC_UNSUPPORTED_MAGIC for magic 0 and 1. */
+ * offset, offset delta, count or magic. */
 kc_status kc_batch_parse(const uint8_t *buf, int64_t end, int64_t position, kc_batch *batch, kc_error *err);
 
 /* KC_CORRUPT unless the CRC stored in the batch is that of its bytes. */
@@ -71,18 +75,18 @@ kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error
 int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
                       int64_t capacity, kc_error *err);
 
-/* Write the header of a new batch of batch->size bytes to p, whose records are in place behind it; computes
+/* Write the header of a new batch of magic 2, of batch->size bytes to p, whose records are in place behind it; computes
  * the CRC, into the batch too.  batch->position and magic are not looked at. */
 void kc_batch_write_header(uint8_t *p, kc_batch *batch);
 
-/* Give a checked batch its final place in the log: base offset and leader epoch, neither of which
+/* Give a checked batch of magic 2 its final place in the log: base offset and leader epoch, neither of which
  * the CRC covers. */
 void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch);
 
-/* Set the type bit and the max timestamp (LogAppendTime topics); the CRC is recomputed. */
+/* Set the type bit and the max timestamp (LogAppendTime topics) of a batch of magic 2; the CRC is recomputed. */
 void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp);
 
-/* Bring the max timestamp in the bytes to batch->max_timestamp; the CRC is recomputed if they differed. */
+/* Bring the max timestamp in the bytes of a batch of magic 2 to batch->max_timestamp; the CRC is recomputed if they differed. */
 void kc_batch_sync_max_timestamp(uint8_t *buf, kc_batch *batch);
 
 #endif

@@ -15,7 +15,7 @@ static void search(const uint8_t *log, int64_t size, int64_t position, int64_t t
     REQUIRE(status <= 1);
     if (status == 1) {
         REQUIRE(found.position >= position && found.last_offset >= target);
-        REQUIRE(found.size >= KC_BATCH_HEADER_SIZE && found.size <= size - found.position);
+        REQUIRE(found.size >= KC_MIN_BATCH_SIZE && found.size <= size - found.position);
     }
     status = kc_segment_search_for_timestamp(log, size, position, target, 0, &found, &err);
     if (status == 1) REQUIRE(found.size <= size - found.position);

@@ -31,7 +31,7 @@ static void validate(const kc_batch *batch, const uint8_t *payload, int64_t size
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     kc_batch batch;
     kc_error err;
-    if (kc_batch_parse(data, (int64_t)size, 0, &batch, &err)) return 0;
+    if (kc_batch_parse(data, (int64_t)size, 0, &batch, &err) || batch.magic < 2) return 0;
     kc_record_rules lax = {INT64_MIN, INT64_MAX, 0};
     kc_record_rules strict = {batch.base_timestamp, batch.base_timestamp, 1};
     const uint8_t *payload = data + KC_BATCH_HEADER_SIZE;

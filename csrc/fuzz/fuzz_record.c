@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     kc_batch batch;
     kc_error err;
     iterate(data, (int64_t)size, INT32_MAX);
-    if (kc_batch_parse(data, (int64_t)size, 0, &batch, &err)) return 0;
+    if (kc_batch_parse(data, (int64_t)size, 0, &batch, &err) || batch.magic < 2) return 0;
     const uint8_t *payload = data + KC_BATCH_HEADER_SIZE;
     int64_t payload_size = batch.size - KC_BATCH_HEADER_SIZE;
     if (!kc_records_check(payload, payload_size, batch.count, batch.last_offset - batch.base_offset,

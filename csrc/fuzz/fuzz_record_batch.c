@@ -15,9 +15,13 @@ static void walk(const uint8_t *data, int64_t size, int flags) {
         REQUIRE(count >= 0 && count <= CAPACITY);
         for (int64_t i = 0; i < count; i++) {
             const kc_batch *row = rows + i;
-            REQUIRE(row->position == start && row->size >= KC_BATCH_HEADER_SIZE && row->size <= size - start);
+            REQUIRE(row->position == start && row->size >= KC_MIN_BATCH_SIZE && row->size <= size - start);
             REQUIRE(row->base_offset >= 0 && row->last_offset >= row->base_offset);
-            REQUIRE(row->count >= 0 && row->count <= row->last_offset - row->base_offset + 1);
+            REQUIRE(row->magic >= 0 && row->magic <= 2);
+            if (row->magic < 2)
+                REQUIRE(row->count == (row->attributes & KC_ATTR_CODEC_MASK ? KC_COUNT_UNKNOWN : 1));
+            else
+                REQUIRE(row->count >= 0 && row->count <= row->last_offset - row->base_offset + 1);
             start += row->size;
         }
         REQUIRE(position == start);
@@ -35,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     walk(data, (int64_t)size, KC_WALK_CHECK_CRC);
     kc_batch batch;
     kc_error err;
-    if (kc_batch_parse(data, (int64_t)size, 0, &batch, &err)) return 0;
+    if (kc_batch_parse(data, (int64_t)size, 0, &batch, &err) || batch.magic < 2) return 0;
     uint8_t *copy = malloc(size);
     memcpy(copy, data, size);
     kc_batch_assign(copy, &batch, 1000, 5);

@@ -24,5 +24,8 @@ cdef extern from "status.h" nogil:
         int64_t expected
         int64_t actual
 
+    kc_status kc_fail(kc_error *err, kc_status status, const char *what, int64_t position, int64_t expected,
+                      int64_t actual)
+
 
 cdef int raise_status(const kc_error *err, object source, object offset=*) except -1

@@ -21,7 +21,7 @@ from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
 from kcore.log.time_index cimport KC_TIME_INDEX_ENTRY_SIZE
 from kcore.record.file_records cimport FileRecords, make_file_records
 from kcore.record.memory_records cimport BatchTable, MemoryRecords
-from kcore.record.record_batch cimport KC_BATCH_HEADER_SIZE
+from kcore.record.record_batch cimport KC_BATCH_HEADER_SIZE, KC_MAGIC_OFFSET, KC_MIN_BATCH_SIZE
 
 
 cdef extern from "unistd.h" nogil:
@@ -212,7 +212,7 @@ cdef class LogSegment:
 
     def _empty_indexes_in_memory(self):
         # One entry per interval at most, and none for fewer bytes than a batch has.
-        cdef int64_t slots = 2 + self._size // max(self._indexer.interval_bytes + 1, <int64_t>KC_BATCH_HEADER_SIZE)
+        cdef int64_t slots = 2 + self._size // max(self._indexer.interval_bytes + 1, <int64_t>KC_MIN_BATCH_SIZE)
         return (
             OffsetIndex(
                 self._index_path("index"), self.base_offset,
@@ -272,10 +272,14 @@ cdef class LogSegment:
     def first_batch_timestamp(self):
         """Max timestamp of the first batch, None when the segment is empty: time rolling counts from it (SEG-03)."""
         if not self._first_timestamp_known and self._size:
-            table = self.slice(0, KC_BATCH_HEADER_SIZE).read()
-            if len(table) < KC_BATCH_HEADER_SIZE:
+            header = self.slice(0, KC_BATCH_HEADER_SIZE).read()
+            if len(header) < KC_MIN_BATCH_SIZE:
                 return None
-            self._first_timestamp = int.from_bytes(table[35:43], "big", signed=True)
+            if header[KC_MAGIC_OFFSET] == 0:
+                self._first_timestamp = -1
+            else:
+                at = 18 if header[KC_MAGIC_OFFSET] == 1 else 35
+                self._first_timestamp = int.from_bytes(header[at : at + 8], "big", signed=True)
             self._first_timestamp_known = True
         return self._first_timestamp if self._first_timestamp_known else None
 

@@ -20,7 +20,7 @@ from kcore.record.record_batch cimport (
     kc_batch_sync_max_timestamp,
 )
 
-from kcore.errors import InvalidRecord, InvalidTimestamp
+from kcore.errors import InvalidRecord, InvalidTimestamp, UnsupportedForMessageFormat
 
 
 cdef extern from "log_validator.h" nogil:
@@ -189,6 +189,8 @@ cdef int64_t _saturating(value):
 cdef RecordBatch _single_batch(MemoryRecords records, str source):
     if records.batches.count != 1:
         raise InvalidRecord(f"{source}: one batch makes a leader's append, this one has {records.batches.count}")
+    if records.batches.rows[0].magic != 2:
+        raise UnsupportedForMessageFormat(f"{source}: a batch of magic {records.batches.rows[0].magic}, expected 2")
     return records.batches.batch(0)
 
 

@@ -18,28 +18,37 @@ Buffer = bytes | bytearray | memoryview
 
 #: CODECS[i] is the codec of attribute bits i.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_LZ4, _ZSTD = 3, 4
 
 #: What a batch may decompress to unless the caller says otherwise: far above what a producer's batch
 #: holds, far below what a hostile megabyte of zstd could become.
 MAX_DECOMPRESSED_SIZE = 256 * 1024 * 1024
 
 
-def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """data in the framing that Kafka's clients read.  codec: an index of CODECS; level: the codec's own scale,
-    None for its default; snappy has none."""
+    None for its default; snappy has none.  magic: of the batch, since lz4 frames of magic 0 have a header checksum of
+    their own, and only magic 2 has zstd: ValueError."""
     if codec == 0:
         return bytes(data)
-    return _COMPRESS[codec](data, level)
+    if codec == _ZSTD and magic < 2:
+        raise ValueError(f"magic {magic} has no zstd")
+    packed = _COMPRESS[codec](data, level)
+    return _with_historic_checksum(packed) if codec == _LZ4 and magic == 0 else packed
 
 
-def decompress(codec: int, data: Buffer, *, max_size: int = MAX_DECOMPRESSED_SIZE, source: str = "") -> bytes:
-    """What compress() was given.  Raises CorruptMessage for bytes the codec refuses, an unknown codec, or
-    contents of more than max_size bytes, of which only a bounded part is ever held in memory."""
+def decompress(
+    codec: int, data: Buffer, *, max_size: int = MAX_DECOMPRESSED_SIZE, source: str = "", magic: int = 2
+) -> bytes:
+    """What compress() was given, with the same magic.  Raises CorruptMessage for bytes the codec refuses, an unknown
+    codec, or contents of more than max_size bytes, of which only a bounded part is ever held in memory."""
     where = f"{source}: " if source else ""
     if codec == 0:
         return bytes(data)
-    if not 0 < codec < len(CODECS):
-        raise CorruptMessage(f"{where}unknown compression codec {codec}", source=source or None)
+    if not 0 < codec < len(CODECS) or (codec == _ZSTD and magic < 2):
+        raise CorruptMessage(f"{where}unknown compression codec {codec} in magic {magic}", source=source or None)
+    if codec == _LZ4 and magic == 0:
+        data = _with_right_checksum(data)
     refusals: tuple[type[Exception], ...] = (_Refused, *_library_errors(codec))
     try:
         result = _DECOMPRESS[codec](data, max_size)
@@ -185,6 +194,45 @@ def _lz4_decompress(data: Buffer, max_size: int) -> bytes:
     if not unpacker.eof and size <= max_size:
         raise _Refused("stream ends early")
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# Where an lz4 frame has the checksum of its header: behind magic number, flags, block size and, if flagged, an int64
+# of the content size.  Kafka clients before 0.10 computed it over the magic number too, and those of magic 0 messages
+# have had to ever since.  Source: KAFKA-3160, LZ4 frame format.
+_LZ4_FLAGS, _LZ4_CONTENT_SIZE = 4, 0x08
+
+
+def _checksum_position(frame: Buffer) -> int:
+    return 14 if len(frame) > _LZ4_FLAGS and frame[_LZ4_FLAGS] & _LZ4_CONTENT_SIZE else 6
+
+
+def _with_historic_checksum(frame: bytes) -> bytes:
+    at = _checksum_position(frame)
+    return frame[:at] + bytes([_xxh32(frame[:at]) >> 8 & 0xFF]) + frame[at + 1 :]
+
+
+def _with_right_checksum(frame: Buffer) -> bytes:
+    """The historic checksum is not looked at, as Kafka does not: the message's CRC covers it."""
+    at = _checksum_position(frame)
+    head = bytes(frame[:at])
+    return head + bytes([_xxh32(head[_LZ4_FLAGS:]) >> 8 & 0xFF]) + bytes(frame[at + 1 :])
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash, 32 bits, seed 0, of fewer than 16 bytes."""
+    p1, p2, p3, p4, p5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x27D4EB2F, 0x165667B1
+    mask = 0xFFFFFFFF
+    h = p5 + len(data)
+    words = len(data) // 4
+    for word in struct.unpack_from(f"<{words}I", data):
+        h = (h + word * p3) & mask
+        h = ((h << 17 | h >> 15) * p4) & mask
+    for byte in data[4 * words :]:
+        h = (h + byte * p5) & mask
+        h = ((h << 11 | h >> 21) * p1) & mask
+    h = ((h ^ h >> 15) * p2) & mask
+    h = ((h ^ h >> 13) * p3) & mask
+    return h ^ h >> 16
 
 
 _per_thread = threading.local()  # zstd contexts are costly to make and not thread-safe

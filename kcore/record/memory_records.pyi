@@ -17,12 +17,12 @@ class BatchTable(Sequence[RecordBatch]):
     def to_numpy(self) -> np.ndarray: ...  # structured array, dtype kcore.record.layout.BATCH_DTYPE; a copy
 
 class MemoryRecords:
-    """A buffer of v2 batches and their BatchTable, made in one pass: bounds, magic, counts, CRC.
+    """A buffer of batches, of any magic, and their BatchTable, made in one pass: bounds, magic, counts, CRC.
 
     buffer: any bytes-like; a bytearray (or other writable buffer) can later have offsets assigned in
     place, a read-only one cannot.  Bytes of a partial batch at the end are left out of valid_bytes
     (LOG-05).  source names the origin in messages.  base_position is added to positions (a file slice).
-    Raises CorruptMessage, UnsupportedForMessageFormat (magic 0 and 1).
+    Raises CorruptMessage, InvalidRecord (VAL-10).
     """
 
     def __init__(

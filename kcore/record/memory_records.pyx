@@ -11,7 +11,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
 from kcore.common.status cimport KC_OK, KC_TRUNCATED, kc_error, raise_status
-from kcore.record.record_batch cimport KC_BATCH_HEADER_SIZE, KC_WALK_CHECK_CRC, kc_batch_walk, make_batch
+from kcore.record.record_batch cimport KC_MIN_BATCH_SIZE, KC_WALK_CHECK_CRC, kc_batch_walk, make_batch
 
 # 256 KiB are about 10 us of CRC: below that the hand-off of the GIL costs more than it gives.
 cdef Py_ssize_t NOGIL_BYTES = 256 * 1024
@@ -80,12 +80,12 @@ cdef class BatchTable:
 
 
 cdef class MemoryRecords:
-    """A buffer of v2 batches and their BatchTable, made in one pass: bounds, magic, counts, CRC.
+    """A buffer of batches, of any magic, and their BatchTable, made in one pass: bounds, magic, counts, CRC.
 
     buffer: any contiguous bytes-like.  A partial batch at the end is left out of valid_bytes (LOG-05).
     source names the origin in messages; base_position is added to positions (a slice of a file).
-    Raises CorruptMessage (position and both values), UnsupportedForMessageFormat for magic 0 and 1, and
-    InvalidRecord for a batch whose CRC is right but whose offsets or count are impossible (VAL-10).
+    Raises CorruptMessage (position and both values), and InvalidRecord for a batch whose CRC is right but whose
+    offsets or count are impossible (VAL-10).
     The GIL is released for buffers from 256 KiB on.  Not to be shared while offsets are assigned.
     """
 
@@ -114,7 +114,7 @@ cdef class MemoryRecords:
         while position < end:
             # Guess the number of rows from the batches seen so far; the first guess is that of one batch.
             room = 1 if table.count == 0 else (end - position) * table.count // position + 1
-            room = min(room, (end - position) // KC_BATCH_HEADER_SIZE + 1)
+            room = min(room, (end - position) // KC_MIN_BATCH_SIZE + 1)
             table.reserve(table.count + room)
             if end < NOGIL_BYTES:
                 room = kc_batch_walk(data, end, &position, flags, table.rows + table.count, room, &err)

@@ -5,9 +5,12 @@ from kcore.common.status cimport kc_error, kc_status
 
 cdef extern from "record_batch.h" nogil:
     int KC_LOG_OVERHEAD
+    int KC_MAGIC_OFFSET
     int KC_CRC_OFFSET
     int KC_ATTRIBUTES_OFFSET
     int KC_BATCH_HEADER_SIZE
+    int KC_MIN_BATCH_SIZE
+    int KC_COUNT_UNKNOWN
     int KC_ATTR_CODEC_MASK
     int KC_ATTR_LOG_APPEND_TIME
     int KC_ATTR_TRANSACTIONAL
@@ -72,6 +75,27 @@ cdef extern from "record.h" nogil:
     uint8_t *kc_write_bytes(uint8_t *p, const uint8_t *bytes, int32_t size)
 
 
+cdef extern from "legacy_record.h" nogil:
+    ctypedef struct kc_legacy_message:
+        int64_t offset
+        int64_t timestamp
+        int32_t size
+        int32_t key_size
+        int32_t value_size
+        uint32_t crc
+        const uint8_t *key
+        const uint8_t *value
+        int8_t magic
+        uint8_t attributes
+
+    int64_t kc_legacy_size(int magic, int64_t key_size, int64_t value_size)
+    kc_status kc_legacy_parse(const uint8_t *buf, int64_t end, int64_t position, kc_legacy_message *message,
+                              kc_error *err)
+    uint8_t *kc_legacy_write(uint8_t *p, int magic, int64_t offset, int64_t timestamp, int attributes,
+                             const uint8_t *key, int32_t key_size, const uint8_t *value, int32_t value_size)
+    int64_t kc_legacy_check_inner(const uint8_t *payload, int64_t size, int64_t *last_offset, kc_error *err)
+
+
 cdef class Record:
     cdef readonly int64_t offset
     cdef readonly int64_t timestamp
@@ -88,6 +112,9 @@ cdef class RecordBatch:
     cdef readonly str source
 
     cdef object payload(self)
+    cdef object _wrapper_value(self)
+    cdef int _parse_message(self, kc_legacy_message *message) except -1
+    cdef object _legacy_records(self, bint compressed)
     cdef int need_data(self) except -1
     cdef kc_status check_crc(self, kc_error *err)
 

@@ -8,7 +8,7 @@ CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Header = tuple[str, bytes | None]
 
 class Record:
-    """One record.  offset: absolute; timestamp: ms since the epoch, -1 for none."""
+    """One record.  offset: absolute; timestamp: ms since the epoch, -1 for none, as always in magic 0."""
 
     offset: int
     timestamp: int
@@ -28,7 +28,11 @@ class Record:
     def __iter__(self) -> Iterator[object]: ...
 
 class RecordBatch:
-    """One magic-2 batch: the header's fields, decoded, and its records on demand."""
+    """One batch: the header's fields, decoded, and its records on demand.
+
+    A message of magic 0 or 1 is one too, with producer id and leader epoch -1.  Of a wrapper, a compressed such
+    message, base_offset is that of its last record, and count is -1, unknown (len() raises TypeError).
+    """
 
     @property
     def position(self) -> int: ...  # of the first byte in the buffer or file it came from
@@ -73,7 +77,7 @@ class RecordBatch:
     @property
     def has_producer_id(self) -> bool: ...
     @property
-    def count(self) -> int: ...  # as the header says; 0 in a batch the cleaner emptied
+    def count(self) -> int: ...  # 0 in a batch the cleaner emptied, -1 for a wrapper
     @property
     def buffer(self) -> memoryview: ...  # the batch's bytes, header included
     def is_valid(self) -> bool: ...  # the CRC matches

@@ -1,7 +1,7 @@
 # cython: freethreading_compatible = True
-"""One magic-2 batch: the header's fields, and its records on demand.
+"""One batch: the header's fields, and its records on demand.  A message of magic 0 or 1 is a batch too.
 
-The formats are told in csrc/record_batch.h and csrc/record.h.  Objects here are read-only and may be shared by threads.
+The formats are told in csrc/record_batch.h, csrc/record.h and csrc/legacy_record.h.  Objects here are read-only and may be shared by threads.
 """
 
 cimport cython
@@ -9,19 +9,18 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 
-from kcore.common.status cimport KC_CORRUPT, raise_status
+from kcore.common.status cimport KC_CORRUPT, kc_fail, raise_status
 
 from kcore.errors import CorruptMessage
 
 cdef tuple _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown-5", "unknown-6", "unknown-7")
 
 
-
-
 @cython.freelist(256)
 cdef class Record:
-    """One record.  offset: absolute; timestamp: ms since the epoch, -1 for none; key, value: bytes or None;
-    headers: a sequence of (str, bytes or None).  Immutable.
+    """One record.  offset: absolute; timestamp: ms since the epoch, -1 for none; timestamp_type: "CreateTime",
+    "LogAppendTime", or "NoTimestampType" for magic 0; key, value: bytes or None; headers: a sequence of
+    (str, bytes or None).  Immutable.
 
     A header key that is not UTF-8 keeps its bytes as surrogate escapes.
     """
@@ -111,6 +110,43 @@ cdef class _RecordIterator:
         return headers
 
 
+@cython.final
+cdef class _LegacyRecordIterator:
+    """Over messages of magic 0 and 1 that kc_legacy_check_inner has passed, or over one plain message."""
+
+    cdef object payload          # keeps data alive
+    cdef const uint8_t *data
+    cdef int64_t size
+    cdef int64_t position
+    cdef int64_t base_offset     # added to the offsets as they stand in the messages
+    cdef int64_t log_append_time
+    cdef bint is_log_append_time
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        cdef kc_legacy_message parsed
+        cdef kc_error err
+        if self.position >= self.size:
+            raise StopIteration
+        if kc_legacy_parse(self.data, self.size, self.position, &parsed, &err):
+            raise_status(&err, "records changed while they were read")
+        self.position += parsed.size
+        cdef Record record = Record.__new__(Record)
+        record.offset = self.base_offset + parsed.offset
+        if parsed.magic == 0:
+            record.timestamp, record.timestamp_type = -1, "NoTimestampType"
+        elif self.is_log_append_time:
+            record.timestamp, record.timestamp_type = self.log_append_time, "LogAppendTime"
+        else:
+            record.timestamp, record.timestamp_type = parsed.timestamp, "CreateTime"
+        record.key = _bytes_or_none(parsed.key, parsed.key_size)
+        record.value = _bytes_or_none(parsed.value, parsed.value_size)
+        record.headers = ()
+        return record
+
+
 cdef RecordBatch make_batch(const kc_batch *row, const uint8_t *data, object owner, str source):
     """data: the batch's first byte, inside the memoryview owner; NULL for the header alone."""
     cdef RecordBatch batch = RecordBatch.__new__(RecordBatch)
@@ -122,8 +158,10 @@ cdef RecordBatch make_batch(const kc_batch *row, const uint8_t *data, object own
 
 
 cdef class RecordBatch:
-    """One magic-2 batch: a copy of its header, decoded, and a reference to its bytes.
+    """One batch: a copy of its header, decoded, and a reference to its bytes.
 
+    A message of magic 0 or 1 is one too, with producer id and leader epoch -1.  Of a wrapper, a compressed such
+    message, the base offset is that of its last record, and count is -1, unknown: only records() tells more.
     Made by BatchTable.  Offsets assigned to the table's buffer later do not show in a batch taken before.
     """
 
@@ -181,6 +219,8 @@ cdef class RecordBatch:
 
     @property
     def timestamp_type(self):
+        if self.row.magic == 0:
+            return "NoTimestampType"
         return "LogAppendTime" if self.row.attributes & KC_ATTR_LOG_APPEND_TIME else "CreateTime"
 
     @property
@@ -229,7 +269,7 @@ cdef class RecordBatch:
 
     @property
     def count(self):
-        """Records, as the header says; 0 in a batch the cleaner emptied."""
+        """Records, as the header says; 0 in a batch the cleaner emptied, -1 in a wrapper, which does not say."""
         return self.row.count
 
     @property
@@ -263,13 +303,13 @@ cdef class RecordBatch:
     cdef object payload(self):
         """The records' bytes: a view of them, or what they decompress to.  Raises CorruptMessage."""
         cdef int codec = self.row.attributes & KC_ATTR_CODEC_MASK
-        packed = self.buffer[KC_BATCH_HEADER_SIZE:]
+        packed = self.buffer[KC_BATCH_HEADER_SIZE:] if self.row.magic == 2 else self._wrapper_value()
         if codec == 0:
             return packed
         from kcore.record.compression import decompress
 
         try:
-            return decompress(codec, packed)
+            return decompress(codec, packed, magic=self.row.magic)
         except CorruptMessage as error:
             raise CorruptMessage(
                 f"{self.source}: batch at offset {self.row.base_offset}, position {self.row.position}: {error}",
@@ -277,6 +317,26 @@ cdef class RecordBatch:
                 position=self.row.position,
                 offset=self.row.base_offset,
             ) from error
+
+    cdef object _wrapper_value(self):
+        """A plain message of magic 0 or 1 whole, a wrapper's compressed value.  Raises CorruptMessage."""
+        cdef kc_legacy_message message
+        cdef kc_error err
+        self._parse_message(&message)
+        if not self.row.attributes & KC_ATTR_CODEC_MASK:
+            return self.buffer
+        if message.value_size < 0:
+            kc_fail(&err, KC_CORRUPT, b"value length of a wrapper", self.row.position, 0, message.value_size)
+            raise_status(&err, self.source, self.row.base_offset)
+        cdef Py_ssize_t start = message.value - self.data
+        return self.buffer[start : start + message.value_size]
+
+    cdef int _parse_message(self, kc_legacy_message *message) except -1:
+        cdef kc_error err
+        if kc_legacy_parse(self.data, self.row.size, 0, message, &err):
+            err.position = self.row.position
+            raise_status(&err, self.source, self.row.base_offset)
+        return 0
 
     def records(self):
         """An iterator of the batch's records, in order.
@@ -287,8 +347,10 @@ cdef class RecordBatch:
         """
         cdef kc_error err
         cdef bint compressed = self.row.attributes & KC_ATTR_CODEC_MASK != 0
-        cdef _RecordIterator records = _RecordIterator.__new__(_RecordIterator)
         self.need_data()
+        if self.row.magic != 2:
+            return self._legacy_records(compressed)
+        cdef _RecordIterator records = _RecordIterator.__new__(_RecordIterator)
         if self.row.count == 0:  # emptied by the cleaner, which leaves the codec's bits but no stream
             return iter(())
         if compressed:
@@ -311,10 +373,39 @@ cdef class RecordBatch:
         records.timestamp_type = self.timestamp_type
         return records
 
+    cdef object _legacy_records(self, bint compressed):
+        cdef kc_error err
+        cdef kc_legacy_message message
+        cdef int64_t last_offset
+        cdef _LegacyRecordIterator records = _LegacyRecordIterator.__new__(_LegacyRecordIterator)
+        records.is_log_append_time = self.row.attributes & KC_ATTR_LOG_APPEND_TIME != 0
+        records.log_append_time = self.row.max_timestamp
+        if not compressed:
+            self._parse_message(&message)
+            records.payload, records.data, records.size = self.owner, self.data, self.row.size
+            return records
+        records.payload = self.payload()
+        records.data = records.payload
+        records.size = len(records.payload)
+        if kc_legacy_check_inner(records.data, records.size, &last_offset, &err) < 0:
+            err.position = self.row.position
+            raise_status(&err, self.source, self.row.base_offset)
+        # Some versions of librdkafka produce wrappers of offset 0: they say nothing of those inside.
+        if self.row.last_offset:
+            if self.row.magic == 1:
+                records.base_offset = self.row.last_offset - last_offset
+            if records.base_offset < 0 or records.base_offset + last_offset != self.row.last_offset:
+                kc_fail(&err, KC_CORRUPT, b"last offset in a wrapper", self.row.position, self.row.last_offset,
+                        last_offset)
+                raise_status(&err, self.source, self.row.base_offset)
+        return records
+
     def __iter__(self):
         return self.records()
 
     def __len__(self):
+        if self.row.count < 0:
+            raise TypeError("a wrapper message does not say how many records it has")
         return self.row.count
 
     def __repr__(self):

@@ -131,3 +131,25 @@ def test_a_bomb_is_stopped_at_the_limit():
 def test_an_unknown_codec_is_corrupt(codec):
     with pytest.raises(CorruptMessage, match=f"unknown compression codec {codec}"):
         decompress(codec, b"x")
+
+
+def test_lz4_of_magic_0_has_the_historic_header_checksum():
+    data = b"some bytes " * 100
+    frame, historic = compress(3, data), compress(3, data, magic=0)
+    # Of the bytes 04 22 4d 18 60 40 the historic one is 1a: as in tests/golden/old-formats/v0-lz4.log.
+    assert (frame[4:6], frame[6]) == (historic[4:6], 0x82)
+    assert historic[6] == 0x1A
+    assert historic[:6] + historic[7:] == frame[:6] + frame[7:]
+    assert decompress(3, historic, magic=0) == data
+    assert decompress(3, frame, magic=0) == data  # Kafka does not look at it either
+    for magic in (1, 2):
+        with pytest.raises(CorruptMessage):
+            decompress(3, historic, magic=magic)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_old_formats_have_no_zstd(magic):
+    with pytest.raises(ValueError, match="no zstd"):
+        compress(4, b"x", magic=magic)
+    with pytest.raises(CorruptMessage, match="unknown compression codec 4 in magic"):
+        decompress(4, compress(4, b"x"), magic=magic)
