@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import threading
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
@@ -20,6 +22,7 @@ from kcore.log.log_file_names import DELETED_SUFFIX, SEGMENT_SUFFIXES, TXN_INDEX
 from kcore.log.log_offset_metadata import AbortedTxn, LogOffsetMetadata
 from kcore.log.log_segment import LogSegment, SegmentRead
 from kcore.log.log_segments import LogSegments
+from kcore.log.producer_state_manager import aborted_txns_in
 from kcore.log.transaction_index import TransactionIndex
 
 logger = logging.getLogger(__name__)
@@ -28,7 +31,7 @@ logger = logging.getLogger(__name__)
 class LocalLog:
     """A directory's segments and their transaction indexes.
 
-    Not thread-safe: whoever changes something holds the log's lock.  position_of, aborted_txns and flush need none.
+    Not thread-safe: whoever changes something holds `lock`, the log's.  position_of, aborted_txns and flush need none.
     Everything here raises OSError when the disk does.
     """
 
@@ -41,6 +44,8 @@ class LocalLog:
         txn_indexes: dict[int, TransactionIndex],
         names_flushed_up_to: int,
         *,
+        lock: AbstractContextManager[object],
+        loaded_end_offset: int,
         time: Time,
         scheduler: Scheduler | None,
     ) -> None:
@@ -51,6 +56,10 @@ class LocalLog:
         self._txn_indexes = txn_indexes
         # The directory entries of all segments below are on the disk.
         self._names_flushed_up_to = names_flushed_up_to
+        self._lock = lock
+        # What transaction indexes were loaded with speaks of the log up to here.
+        self._loaded_end_offset = loaded_end_offset
+        self._proving = threading.Lock()
         self._time = time
         self._scheduler = scheduler
 
@@ -80,22 +89,48 @@ class LocalLog:
     def aborted_txns(
         self, segment: LogSegment, start_offset: int, found: SegmentRead, log_end_offset: int
     ) -> list[AbortedTxn]:
-        """The aborted transactions that may reach into what was read."""
-        higher = self.segments.higher(segment.base_offset)
-        bound = segment.offset_index.fetch_upper_bound_offset(found.position, found.records.size_in_bytes)
-        if bound is not None:
-            upper_bound_offset = bound[0]
-        else:
+        """The aborted transactions that may reach into what was read.
+
+        Compares a transaction index that came from a file with the log when it is first needed.  Raises OSError,
+        CorruptMessage.
+        """
+        known = self._txn_indexes
+        if not known:
+            return []
+        candidates = [s for s in self.segments.from_floor(segment.base_offset) if s.base_offset in known]
+        if not candidates:
+            return []
+        upper_bound_offset = segment.fetch_upper_bound_offset(found.position, found.records.size_in_bytes)
+        if upper_bound_offset is None:
+            higher = self.segments.higher(segment.base_offset)
             upper_bound_offset = higher.base_offset if higher is not None else log_end_offset
         result: list[AbortedTxn] = []
-        for candidate in self.segments.from_floor(segment.base_offset):
-            index = self._txn_indexes.get(candidate.base_offset)
+        for candidate in candidates:
+            index = known.get(candidate.base_offset)
             if index is not None:
+                if index.unproven is not None:
+                    self._prove(index, candidate)
                 txns, complete = index.collect_aborted_txns(start_offset, upper_bound_offset)
                 result += txns
                 if complete:
                     break
         return result
+
+    def _prove(self, index: TransactionIndex, segment: LogSegment) -> None:
+        """Have the entries that a file said replaced by those that the log says."""
+        with self._proving:
+            if index.unproven is None:
+                return
+            now_ms = self._time.milliseconds()
+            end_offset = self._loaded_end_offset
+            found = aborted_txns_in(segment, self.segments, self.directory, self._name, end_offset, now_ms)
+            with self._lock:
+                # A truncation may have come in between.
+                said = index.entries[: index.unproven]
+                proven = [txn for txn in found if txn.last_offset < self._loaded_end_offset]
+                if not {txn[:3] for txn in proven} <= {txn[:3] for txn in said}:
+                    logger.warning("%s: the log has %s, and not what it says: %s", index.path, proven, said)
+                index.replace((*proven, *index.entries[len(said) :]))
 
     def note_aborted_txn(self, txn: AbortedTxn) -> None:
         """Into the transaction index of the active segment, which is made when the first entry comes."""
@@ -147,6 +182,7 @@ class LocalLog:
     def truncate_active_to(self, offset: int) -> None:
         active = self.active_segment
         active.truncate_to(offset, now_ms=self._time.milliseconds())
+        self._loaded_end_offset = min(self._loaded_end_offset, offset)
         index = self._txn_indexes.get(active.base_offset)
         if index is not None:
             index.truncate_to(offset)

@@ -41,6 +41,7 @@ from kcore.log.partition_metadata import read_topic_id
 from kcore.log.producer_state_manager import (
     DEFAULT_PRODUCER_ID_EXPIRATION_MS,
     ProducerStateManager,
+    aborted_txns_in,
     rebuild_producer_state,
     replay_batch,
 )
@@ -117,7 +118,7 @@ class _LogLoader:
         files = self._finish_what_was_interrupted()
         snapshots = [f.base_offset for f in files if f.kind == SNAPSHOT_SUFFIX]
         state = ProducerStateManager(
-            self.tp,
+            str(self.tp),
             self.directory,
             producer_id_expiration_ms=producer_id_expiration_ms,
             writable=self.writable,
@@ -130,7 +131,7 @@ class _LogLoader:
             # Its file may not have reached the disk; the headers know.
             self._rebuild_epochs(epochs)
         self._recover(suspects, state, epochs, log_start_offset)
-        self._load_txn_indexes(files, indexed, state, log_start_offset)
+        self._load_txn_indexes(files, indexed)
 
         log_end_offset = self._find_end(had_clean_shutdown) if len(self.segments) else log_start_offset
         if log_end_offset < log_start_offset:
@@ -382,9 +383,7 @@ class _LogLoader:
         path = segment_file(self.directory, base_offset, suffix)
         return TransactionIndex(path, base_offset, writable=self.writable)
 
-    def _load_txn_indexes(
-        self, files: list[SegmentFileName], indexed: set[int], state: ProducerStateManager, log_start_offset: int
-    ) -> None:
+    def _load_txn_indexes(self, files: list[SegmentFileName], indexed: set[int]) -> None:
         present = {file.base_offset for file in files if file.kind == TXN_INDEX_SUFFIX}
         for segment in self.segments:
             base_offset = segment.base_offset
@@ -399,20 +398,10 @@ class _LogLoader:
                 index.load()
             except CorruptIndex as error:
                 logger.warning("%s: rebuilding a transaction index: %s", self.directory, error)
-                self._rebuild_txn_index(index, segment, state, log_start_offset)
-            if index.entries:
-                self.txn_indexes[base_offset] = index
-
-    def _rebuild_txn_index(
-        self, index: TransactionIndex, segment: LogSegment, state: ProducerStateManager, log_start_offset: int
-    ) -> None:
-        now_ms = self.time.milliseconds()
-        index.reset()
-        # A state of its own: the snapshots above this segment are still good.
-        scratch = ProducerStateManager(self.tp, self.directory, writable=False, snapshots=state.snapshot_offsets)
-        rebuild_producer_state(scratch, self.segments, log_start_offset, segment.base_offset, now_ms)
-        replay = _Recovery(scratch, None, index, segment)
-        segment.scan(replay, check_crc=False, only_noteworthy=True)
+                now_ms = self.time.milliseconds()
+                index.reset()
+                index.replace(aborted_txns_in(segment, self.segments, self.directory, str(self.tp), 2**63 - 1, now_ms))
+            self.txn_indexes[base_offset] = index
 
     # -- the small files ------------------------------------------------------------------------------------------
 

@@ -468,6 +468,24 @@ cdef class LogSegment:
             raise ValueError(f"{self.log_path}: no {size} bytes at position {position} of {self._size}")
         return make_file_records(self._open_file(), position, min(size, self._size - position))
 
+    def fetch_upper_bound_offset(self, int64_t position, int64_t size):
+        """An offset above those of all batches that begin in [position, position + size), None if the index knows
+        of none (IDX-14).
+
+        The index names the batch; an entry that lies gives an offset too high or None, never one too low.
+        """
+        bound = self._offsets().fetch_upper_bound_offset(position, size)
+        if bound is None:
+            return None
+        cdef int64_t end = self._end()
+        cdef Mapping mapping = self._open_file().map(end)
+        cdef int slot = self._enter(&end)
+        cdef int64_t start = kc_segment_entry_start(mapping.data, end, bound[1], INT64_MAX)
+        self._readers[slot] -= 1
+        if start == 0:
+            return None
+        return max(bound[0], int.from_bytes(self.slice(start, 8).read(), "big", signed=True))
+
     def find_offset_by_timestamp(self, int64_t timestamp, starting_offset=None):
         """(timestamp, offset, leader epoch) of the first record with a timestamp at or above this one and an offset
         of at least starting_offset; None if there is none.

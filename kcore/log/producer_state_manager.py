@@ -17,17 +17,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     CorruptFile,
     InvalidProducerEpoch,
+    InvalidRecord,
     InvalidTxnState,
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
 from kcore.log.checkpoints import write_atomically
 from kcore.log.log_file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
-from kcore.log.log_offset_metadata import AppendOrigin, LogOffsetMetadata
+from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin, LogOffsetMetadata
 from kcore.record.control_record import ControlRecordType, control_record_type, parse_end_transaction_marker
 from kcore.record.crc32c import crc32c
 from kcore.record.record_batch import RecordBatch
@@ -273,19 +273,19 @@ class ProducerStateManager:
 
     def __init__(
         self,
-        topic_partition: TopicPartition,
+        name: str,
         directory: str,
         *,
         producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
         writable: bool = True,
         snapshots: Iterable[int] = (),
     ) -> None:
-        self._name = str(topic_partition)
+        self._name = name
         self._directory = directory
         self._expiration_ms = producer_id_expiration_ms
         self._writable = writable
         self.producers: dict[int, ProducerStateEntry] = {}
-        # By first offset, ascending: transactions start in the order of offsets, so a dict's order is enough.
+        # By first offset, ascending.
         self._ongoing: dict[int, TxnMetadata] = {}
         # Ended, but with a marker at or above the high watermark.
         self._unreplicated: dict[int, TxnMetadata] = {}
@@ -309,13 +309,25 @@ class ProducerStateManager:
         """The append is in the log: its state is now the producer's."""
         self.producers[info.entry.producer_id] = info.entry
         for txn in info.started_txns:
-            self._ongoing[txn.first_offset.message_offset] = txn
+            self._start_txn(txn)
+
+    def _start_txn(self, txn: TxnMetadata) -> None:
+        ongoing, first_offset = self._ongoing, txn.first_offset.message_offset
+        in_order = not ongoing or next(reversed(ongoing)) < first_offset
+        ongoing[first_offset] = txn
+        if not in_order:
+            # Of one append's producers each comes with all its transactions, so they may interleave.
+            self._ongoing = dict(sorted(ongoing.items()))
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """The LSO as it will be when this transaction has ended: what its transaction index entry says."""
+        """The LSO as it will be when this transaction has ended: what its transaction index entry says.
+
+        Of this moment, though _ongoing may know of transactions that start later in the same append: a reader takes
+        it that what the index names next starts at or above it.
+        """
         for first_offset, txn in self._ongoing.items():
             if txn.producer_id != completed.producer_id:
-                return first_offset
+                return min(first_offset, completed.last_offset + 1)
         return completed.last_offset + 1
 
     def complete_txn(self, completed: CompletedTxn) -> None:
@@ -430,10 +442,9 @@ class ProducerStateManager:
                 logger.warning("%s: the state is rebuilt from an older snapshot or the log: %s", self._name, error)
                 self.delete_snapshot(offset)
                 continue
-            for entry in sorted(entries, key=lambda e: e.current_txn_first_offset or 0):
+            for entry in entries:
                 if entry.current_txn_first_offset is not None:
-                    first = LogOffsetMetadata(entry.current_txn_first_offset)
-                    self._ongoing[first.message_offset] = TxnMetadata(entry.producer_id, first)
+                    self._start_txn(TxnMetadata(entry.producer_id, LogOffsetMetadata(entry.current_txn_first_offset)))
             self.producers = {e.producer_id: e for e in entries if not self._is_expired(e, now_ms)}
             self.last_snapshot_offset = self.map_end_offset = offset
             return
@@ -520,10 +531,42 @@ def replay_batch(
         # A scan hands over headers; a marker says the rest in its record.
         batch = segment.slice(batch.position, batch.size).memory_records(check_crc=False).batches[0]
     info = state.prepare(batch.producer_id, AppendOrigin.REPLICATION)
-    completed = info.append(batch, position)
+    try:
+        completed = info.append(batch, position)
+    except InvalidRecord as error:
+        # Its CRC is right, so it was written like this.  What it may have ended stays open: nobody can tell how.
+        logger.error("%s: offset %d: a marker that cannot be read: %s", segment.log_path, batch.base_offset, error)
+        return None
     state.update(info)
     if completed is None:
         return None
     last_stable_offset = state.last_stable_offset(completed)
     state.complete_txn(completed)
     return completed, last_stable_offset
+
+
+def aborted_txns_in(
+    segment: LogSegment, segments: LogSegments, directory: str, name: str, end_offset: int, now_ms: int
+) -> list[AbortedTxn]:
+    """The transaction index of one segment, as the batches below end_offset give it; changes nothing on disk.
+
+    Reads the headers of batches without a producer in the segment, and before it up to the next snapshot.
+    Raises OSError, CorruptMessage.
+    """
+    first = segments.first
+    assert first is not None
+    snapshots = snapshot_offsets_in(os.listdir(directory))
+    state = ProducerStateManager(name, directory, writable=False, snapshots=snapshots)
+    rebuild_producer_state(state, segments, first.base_offset, segment.base_offset, now_ms)
+    found: list[AbortedTxn] = []
+
+    def take(batches: Iterable[RecordBatch]) -> None:
+        for batch in batches:
+            if batch.producer_id >= 0 and batch.base_offset < end_offset:
+                ended = replay_batch(state, batch, segment)
+                if ended is not None and ended[0].is_aborted:
+                    txn, last_stable_offset = ended
+                    found.append(AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, last_stable_offset))
+
+    segment.scan(take, check_crc=False, only_noteworthy=True)
+    return found

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable
 
 from kcore.errors import CorruptIndex
+from kcore.log.checkpoints import write_atomically
 from kcore.log.log_offset_metadata import AbortedTxn
 
 _ENTRY = struct.Struct(">hqqqq")
@@ -45,6 +46,7 @@ class TransactionIndex:
     """One writer, under the log's lock; reads need no lock, they see the entries of one moment.
 
     All entries are kept in memory: aborted transactions are few, and a fetch looks through them anyway.
+    No checksum covers the file: before a reader relies on the first `unproven` entries, they are held to the log.
     """
 
     def __init__(self, path: str, base_offset: int, *, writable: bool = True) -> None:
@@ -52,6 +54,8 @@ class TransactionIndex:
         self.base_offset = base_offset
         self.writable = writable
         self.entries: tuple[AbortedTxn, ...] = ()
+        #: How many entries a file has said that nobody has compared with the log; None when that was done.
+        self.unproven: int | None = None
 
     def load(self) -> None:
         """Read the file, if there is one.  Raises CorruptIndex, OSError."""
@@ -61,6 +65,7 @@ class TransactionIndex:
         except FileNotFoundError:
             data = b""
         self.entries = tuple(decode_entries(data, self.path, self.base_offset))
+        self.unproven = len(self.entries)
 
     def append(self, txn: AbortedTxn) -> None:
         """Raises ValueError unless the last offset is above the previous entry's; OSError, and then nothing changed."""
@@ -89,10 +94,21 @@ class TransactionIndex:
             if self.writable:
                 os.truncate(self.path, len(kept) * ENTRY_SIZE)
             self.entries = kept
+            if self.unproven is not None:
+                self.unproven = min(self.unproven, len(kept))
+
+    def replace(self, entries: Iterable[AbortedTxn]) -> None:
+        """These are the entries, whatever the file held: the log says so.  Raises OSError with nothing changed."""
+        entries = tuple(entries)
+        if self.writable and entries != self.entries:
+            write_atomically(self.path, encode_entries(entries))
+        self.entries = entries
+        self.unproven = None
 
     def reset(self) -> None:
         """Forget everything; the file goes, whatever it held.  Raises OSError."""
         self.entries = ()
+        self.unproven = None
         if self.writable:
             try:
                 os.unlink(self.path)

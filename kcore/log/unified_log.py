@@ -110,6 +110,8 @@ class UnifiedLog(LogHotPath):
             parts.segments,
             parts.txn_indexes,
             parts.recovery_point,
+            lock=self.lock,
+            loaded_end_offset=parts.log_end_offset,
             time=time,
             scheduler=scheduler,
         )
