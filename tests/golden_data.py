@@ -25,6 +25,13 @@ def data_dir(name: str = "kafka-log") -> Path:
     return golden_dir(name) / "data"
 
 
+def golden_file(name: str) -> Path:
+    """A single file below tests/golden."""
+    path = _GOLDEN / name
+    assert path.is_file(), f"golden data is missing: {path}"
+    return path
+
+
 def partition_dir(partition: str, name: str = "kafka-log") -> Path:
     path = data_dir(name) / partition
     assert path.is_dir(), f"golden data is missing: {path}"

@@ -28,7 +28,10 @@ MAY_IMPORT = {
     "testing": {"server", "client"},
 }
 #: Single files that may reach further.
-EXCEPTIONS = {"tools.serve": {"server"}}
+EXCEPTIONS = {
+    "tools.serve": {"server"},
+    "tools.internal_topics": {"coordinator.group.group_records", "coordinator.transaction.transaction_log"},
+}
 
 _CIMPORT = re.compile(r"^\s*(?:from\s+(kcore[\w.]*)\s+c?import|c?import\s+(kcore[\w.]*))", re.M)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
 import sys
@@ -10,14 +9,12 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from kcore.errors import KafkaError
-
-#: Exit statuses: fine, damage found, usage or environment.
-OK, DAMAGE, USAGE = 0, 1, 2
+from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError, nearest
 
 #: name -> (module, what it does in one line).  A module is imported only when its command runs.
 COMMANDS = {
     "serve": ("kcore.tools.serve", "run a broker on a data directory"),
-    "dump": ("kcore.tools.dump_log_segments", "show what log files hold, for people or as JSON lines"),
+    "dump": ("kcore.tools.dump_log_segments", "show what log files hold: text, JSON lines or Arrow"),
     "verify": ("kcore.tools.verify", "check log files for damage"),
     "version": ("kcore.tools.version", "print the version"),
 }
@@ -34,7 +31,8 @@ def _overview() -> str:
             "",
             *lines,
             "",
-            "`kcore COMMAND --help` says more.  Exit status: 0 fine, 1 damage found, 2 usage or environment.",
+            "`kcore COMMAND --help` says more.",
+            "Exit status: 0 fine, 1 damage or a difference found, 2 usage or environment.",
         ]
     )
 
@@ -45,11 +43,11 @@ def _run(argv: Sequence[str]) -> int:
         return OK if argv else USAGE
     name = "version" if argv[0] == "--version" else argv[0]
     if name not in COMMANDS:
-        print(f"kcore: no command {name!r}; `kcore --help` lists them", file=sys.stderr)
+        print(f"kcore: no command {name!r}; `kcore --help` lists them{nearest(name, COMMANDS)}", file=sys.stderr)
         return USAGE
     module_name, text = COMMANDS[name]
     module = import_module(module_name)
-    parser = argparse.ArgumentParser(prog=f"kcore {name}", description=text[0].upper() + text[1:] + ".")
+    parser = Parser(prog=f"kcore {name}", description=text[0].upper() + text[1:] + ".")
     module.add_arguments(parser)
     status: int = module.run(parser.parse_args(argv[1:]))
     # Here and not at interpreter exit: a reader that has gone must still be noticed below.
@@ -67,12 +65,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as stop:  # argparse: 0 after --help, 2 for bad usage
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         # Python would complain about the same pipe again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (OSError, KafkaError, ImportError, MemoryError) as error:
+    except (OSError, KafkaError, ImportError, MemoryError, UsageError) as error:
         print(f"kcore: {error}", file=sys.stderr)
         return USAGE
 

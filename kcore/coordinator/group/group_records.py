@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
+from kcore.coordinator.record_reader import RecordReader
 from kcore.errors import CorruptMessage
 
 
@@ -110,77 +111,9 @@ def group_metadata_value(value: GroupMetadataValue) -> bytes:
     return b"".join(parts)
 
 
-class _Reader:
-    """A bounded cursor over one key or value; everything it finds wrong is CorruptMessage."""
-
-    def __init__(self, data: bytes, what: str) -> None:
-        self._data = data
-        self._what = what
-        self._position = 0
-        self.version = self.int16()
-        self.flexible = False
-
-    def _take(self, size: int) -> bytes:
-        position = self._position
-        if size < 0 or size > len(self._data) - position:
-            raise CorruptMessage(f"{self._what}: {size} bytes wanted at {position} of {len(self._data)}")
-        self._position = position + size
-        return self._data[position : position + size]
-
-    def int16(self) -> int:
-        return int.from_bytes(self._take(2), "big", signed=True)
-
-    def int32(self) -> int:
-        return int.from_bytes(self._take(4), "big", signed=True)
-
-    def int64(self) -> int:
-        return int.from_bytes(self._take(8), "big", signed=True)
-
-    def _unsigned_varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise CorruptMessage(f"{self._what}: varint too long before {self._position}")
-
-    def array_length(self) -> int:
-        """Of an array whose elements take at least one byte each; -1 for null."""
-        count = self._unsigned_varint() - 1 if self.flexible else self.int32()
-        if count > len(self._data) - self._position:
-            raise CorruptMessage(f"{self._what}: {count} elements at {self._position} of {len(self._data)}")
-        return count
-
-    def bytes(self) -> bytes:
-        return self._take(self._unsigned_varint() - 1 if self.flexible else self.int32())
-
-    def nullable_string(self) -> str | None:
-        length = self._unsigned_varint() - 1 if self.flexible else self.int16()
-        if length == -1:
-            return None
-        try:
-            return self._take(length).decode()
-        except UnicodeDecodeError as error:
-            raise CorruptMessage(f"{self._what}: {error} before {self._position}") from error
-
-    def string(self) -> str:
-        value = self.nullable_string()
-        if value is None:
-            raise CorruptMessage(f"{self._what}: null string before {self._position}")
-        return value
-
-    def tagged_fields(self) -> None:
-        """Skip them; newer writers may know more than we do."""
-        if self.flexible:
-            for _ in range(self._unsigned_varint()):
-                self._unsigned_varint()
-                self._take(self._unsigned_varint())
-
-
 def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
     """None for a key of an unknown version, which a newer broker may have left.  Raises CorruptMessage."""
-    reader = _Reader(data, "group record key")
+    reader = RecordReader(data, "group record key")
     if reader.version in (0, 1):
         return OffsetCommitKey(reader.string(), TopicPartition(reader.string(), reader.int32()))
     if reader.version == 2:
@@ -190,7 +123,7 @@ def read_key(data: bytes) -> OffsetCommitKey | GroupMetadataKey | None:
 
 def read_offset_commit_value(data: bytes) -> OffsetAndMetadata:
     """Versions 0..4.  Raises CorruptMessage, also for an unknown version: guessing would lose the position."""
-    reader = _Reader(data, "offset commit")
+    reader = RecordReader(data, "offset commit")
     version = reader.version
     if not 0 <= version <= 4:
         raise CorruptMessage(f"offset commit: unknown version {version}")
@@ -208,7 +141,7 @@ def read_offset_commit_value(data: bytes) -> OffsetAndMetadata:
 
 def read_group_metadata_value(data: bytes) -> GroupMetadataValue:
     """Versions 0..4.  Raises CorruptMessage, also for an unknown version."""
-    reader = _Reader(data, "group metadata")
+    reader = RecordReader(data, "group metadata")
     version = reader.version
     if not 0 <= version <= 4:
         raise CorruptMessage(f"group metadata: unknown version {version}")

@@ -14,6 +14,8 @@ from kcore.tools.main import main
 from tests import golden_data
 from tests.reference import record_batch as model
 
+LOG = f"{0:020}.log"
+
 
 def dump(capsys, *arguments: str) -> tuple[int, list[dict]]:
     status = main(["dump", "--json", *map(str, arguments)])
@@ -94,7 +96,7 @@ def test_a_data_directory_shows_its_checkpoints_and_every_partition(capsys):
         for at, _, names in os.walk(golden_data.data_dir())
         for name in names
     }
-    assert on_disk - files == {".kafka_cleanshutdown", "__cluster_metadata-0/quorum-state"}
+    assert on_disk - files == {"__cluster_metadata-0/quorum-state"}
     assert not [event for event in events if event["type"] == "record"]
     assert {"topic": "g-deleted", "partition": 0, "offset": 31} in [bare(event) for event in events]
 
@@ -226,3 +228,102 @@ def test_a_header_name_that_is_not_utf8_and_a_narrow_terminal_stop_neither_form(
         if options:
             event = json.loads(result.stdout.splitlines()[-1])
             assert (event["key"], event["value"], len(event["headers"])) == ("k😀", "你", 1)
+
+
+@pytest.mark.parametrize("partition", ["__transaction_state-0", "__transaction_state-1", "__transaction_state-2"])
+def test_transaction_state_is_put_in_the_words_of_kafkas_own_tool(partition, capsys):
+    known = json.loads((golden_data.golden_file("transaction-state/expected.json")).read_text())
+    status, events = dump(capsys, golden_data.partition_dir(partition) / LOG, "--transaction-log-decoder")
+    assert status == 0
+    shown = [(e["offset"], e["key"], e["value"]) for e in events if e["type"] == "record"]
+    assert shown == [(e["offset"], e["key"], e["payload"]) for e in known["partitions"][partition]]
+
+
+@pytest.mark.parametrize("partition", ["1", "2"])
+def test_committed_offsets_are_put_in_the_words_of_kafkas_own_tool(partition, capsys, tmp_path):
+    known = json.loads((golden_data.golden_file("consumer-offsets/expected.json")).read_text())["partitions"][partition]
+    log = shutil.copy(golden_data.golden_file(f"consumer-offsets/{partition}.log"), tmp_path / LOG)
+    status, events = dump(capsys, log, "--offsets-decoder")
+    assert status == 0
+    shown = [e for e in events if e["type"] == "record" and "key" in e]
+    assert [(e["offset"], e["key"]["type"]) for e in shown] == [(e["offset"], e["key"]["type"]) for e in known]
+    for event, expected in zip(shown, known, strict=True):
+        if int(event["key"]["type"]) > 2:  # of the newer group protocol: its bytes are shown
+            assert set(event["key"]["data"]) == {"hex"}
+            continue
+        assert event["key"] == expected["key"]
+        # A newer field, and two that Kafka's tool decodes further.
+        wanted = expected["payload"]
+        if wanted is not None:
+            wanted["data"].pop("topicId", None)
+            for member in [*event["value"]["data"].get("members", ()), *wanted["data"].get("members", ())]:
+                member.pop("subscription")
+                member.pop("assignment")
+        assert event["value"] == wanted
+
+
+def test_a_record_that_its_decoder_cannot_read_is_shown_as_it_is_beside_the_damage(tmp_path, capsys):
+    record = model.Record(0, 1, b"\x00\x01\x7f\xff", b"v")
+    (tmp_path / LOG).write_bytes(model.encode_batch(model.make_batch([record])))
+    status, events = dump(capsys, tmp_path / LOG, "--offsets-decoder")
+    assert status == 1
+    assert [event["type"] for event in events] == ["file", "batch", "record", "damage"]
+    assert events[2]["key"] == {"hex": "00017fff"}
+    assert events[3]["offset"] == 0
+
+
+def test_only_the_first_bytes_of_each_log_are_shown_when_asked(capsys):
+    path = golden_data.partition_dir("g-none-0") / LOG
+    known = golden_data.expected_file("g-none-0", LOG)["batches"]
+    limit = known[3]["position"]
+    _, events = dump(capsys, path, "--no-records", "--max-bytes", limit)
+    assert [event["position"] for event in events[1:]] == [batch["position"] for batch in known[:3]]
+
+
+def test_records_without_their_bytes(capsys):
+    _, events = dump(capsys, golden_data.partition_dir("g-none-0") / LOG, "--no-values", "--start", "2", "--end", "4")
+    records = [event for event in events if event["type"] == "record"]
+    assert [record["offset"] for record in records] == [2, 3]
+    assert not any(name in record for record in records for name in ("key", "value", "headers"))
+
+
+@pytest.mark.parametrize("mark", [".deleted", ".swap", ".cleaned"])
+def test_files_that_a_cleaning_or_deletion_left_are_shown_with_their_mark(mark, tmp_path, capsys):
+    source = golden_data.partition_dir("g-none-0")
+    for path in source.glob(f"{0:020}.*"):
+        shutil.copy(path, tmp_path / f"{path.name}{mark}")
+    shutil.copy(source / "leader-epoch-checkpoint", tmp_path)
+    shutil.copy(source / "partition.metadata", tmp_path)
+    status, events = dump(capsys, tmp_path)
+    assert status == 0
+    files = [event for event in events if event["type"] == "file"]
+    assert sorted(event.get("mark", "") for event in files) == ["", "", mark, mark, mark]
+    shown = [event["baseOffset"] for event in events if event["type"] == "batch"]
+    assert shown == [batch["baseOffset"] for batch in golden_data.expected_file("g-none-0", LOG)["batches"]]
+    (log,) = tmp_path.glob(f"*.log{mark}")
+    assert dump(capsys, log, "--no-records")[1][1]["type"] == "batch"
+
+
+@pytest.mark.parametrize(("content", "status"), [(b'{"version":0,"brokerEpoch":7}', 0), (b"", 0), (b"{", 1)])
+def test_the_marker_of_a_clean_stop_says_which_broker_epoch_it_was(content, status, tmp_path, capsys):
+    marker = tmp_path / ".kafka_cleanshutdown"
+    marker.write_bytes(content)
+    exit_status, events = dump(capsys, marker)
+    assert exit_status == status
+    entries = [bare(event) for event in events if event["type"] == "entry"]
+    assert entries == ([{"version": 0, "brokerEpoch": 7}] if len(content) > 1 else [])
+
+
+def test_a_file_that_cannot_be_read_is_damage_and_the_rest_is_shown(tmp_path, capsys):
+    directory = tmp_path / "t-0"
+    shutil.copytree(golden_data.partition_dir("g-none-0"), directory)
+    (directory / f"{49:020}.index").unlink()
+    (directory / f"{49:020}.index").symlink_to("nowhere")
+    status, events = dump(capsys, directory, "--no-records")
+    assert status == 1
+    (damage,) = [event for event in events if event["type"] == "damage"]
+    assert (damage["file"], damage["problem"]) == (
+        str(directory / f"{49:020}.index"),
+        "cannot be read: No such file or directory",
+    )
+    assert events[-1]["file"].endswith("partition.metadata")

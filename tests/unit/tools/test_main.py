@@ -48,6 +48,23 @@ def test_bad_usage_and_paths_that_are_no_log_exit_2_and_say_so_on_stderr(argumen
     assert not out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["dupm"], "did you mean dump?"),
+        (["verfy", "x"], "did you mean verify?"),
+        (["dump", "--jsn", "x"], "no option --jsn; did you mean --json?"),
+        (["dump", "--ofsets=1:2"], "did you mean --offsets?"),
+        (["verify", "--no-recrods", "x"], "did you mean --no-records?"),
+        (["verify", "--jobs", "0", "x"], "'0': expected a whole number above 0"),
+        (["dump", "--start", "5", "--end", "5", "."], "offsets 5:5"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_the_nearest_right_one(arguments, said, capsys):
+    assert main(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
 def test_help_loads_neither_numpy_nor_any_native_module():
     code = (
         "import sys; from kcore.tools.main import main; main(['--help']);"

@@ -1,0 +1,1 @@
+"""Transactions: so far the records of their log."""

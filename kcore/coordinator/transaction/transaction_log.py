@@ -1,0 +1,72 @@
+"""The records of __transaction_state, as Kafka writes them.
+
+Every key and value begins with an int16 version.  Key 0: the transactional id.  Values 0 and 1: the state of its
+transaction; version 1 is the flexible encoding (compact strings, tagged fields).  A null value is a tombstone.
+Source: TransactionLogKey/Value.json, Kafka 4.x.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kcore.coordinator.record_reader import RecordReader
+from kcore.errors import CorruptMessage
+
+
+class TransactionLogValue(NamedTuple):
+    """Timestamps in ms, -1 for none.  partitions: topic -> partitions, None where the transaction has none to name.
+
+    previous_producer_id, next_producer_id and client_transaction_version are None where the record does not say.
+    """
+
+    version: int
+    producer_id: int
+    producer_epoch: int
+    transaction_timeout_ms: int
+    #: 0 Empty, 1 Ongoing, 2 PrepareCommit, 3 PrepareAbort, 4 CompleteCommit, 5 CompleteAbort, 6 Dead,
+    #: 7 PrepareEpochFence
+    status: int
+    partitions: list[tuple[str, list[int]]] | None
+    last_update_timestamp: int
+    start_timestamp: int
+    previous_producer_id: int | None = None
+    next_producer_id: int | None = None
+    client_transaction_version: int | None = None
+
+
+def read_key(data: bytes) -> str | None:
+    """The transactional id; None for a key of an unknown version.  Raises CorruptMessage."""
+    reader = RecordReader(data, "transaction log key")
+    return reader.string() if reader.version == 0 else None
+
+
+def read_value(data: bytes) -> TransactionLogValue:
+    """Versions 0 and 1.  Raises CorruptMessage, also for an unknown version."""
+    reader = RecordReader(data, "transaction state")
+    version = reader.version
+    if version not in (0, 1):
+        raise CorruptMessage(f"transaction state: unknown version {version}")
+    reader.flexible = version >= 1
+    producer_id, producer_epoch = reader.int64(), reader.int16()
+    timeout_ms, status = reader.int32(), reader.int8()
+    count = reader.array_length()
+    partitions: list[tuple[str, list[int]]] | None = None if count < 0 else []
+    for _ in range(count):
+        topic = reader.string()
+        numbers = [reader.int32() for _ in range(reader.array_length())]
+        reader.tagged_fields()
+        assert partitions is not None
+        partitions.append((topic, numbers))
+    last_update_timestamp, start_timestamp = reader.int64(), reader.int64()
+    tagged = reader.tagged_fields()
+    return TransactionLogValue(
+        version,
+        producer_id,
+        producer_epoch,
+        timeout_ms,
+        status,
+        partitions,
+        last_update_timestamp,
+        start_timestamp,
+        *(int.from_bytes(tagged[tag], "big", signed=True) if tag in tagged else None for tag in (0, 1, 2)),
+    )

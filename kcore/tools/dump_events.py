@@ -1,0 +1,304 @@
+"""What is in a file, thing by thing: what `kcore dump` shows, whatever the form.
+
+Keys are those of Kafka's DumpLogSegments where it has one.  Everything up to damage is told, then the damage where it
+lies, then what can be found behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptFile, KafkaError
+from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOG_SUFFIX, PARTITION_METADATA_FILE
+from kcore.log.partition_metadata import format_topic_id, read_topic_id
+from kcore.log.producer_state_manager import decode_snapshot
+from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
+from kcore.log.transaction_index import decode_entries
+from kcore.record.control_record import ControlRecordType, control_record_type, parse_end_transaction_marker
+from kcore.record.record_batch import Record, RecordBatch
+from kcore.tools import log_files
+from kcore.tools.batch_reader import Damage, Tail, read_batches, without_path
+
+Event = dict[str, Any]
+#: What a record of an internal topic says: (key, value) -> the two in words.  Raises CorruptMessage.
+Decoder = Callable[[bytes | None, bytes | None], tuple[Any, Any]]
+
+
+class Wanted(NamedTuple):
+    """What to tell of a file: offsets from..below; of a .log at most so many bytes; with the records in batches."""
+
+    first_offset: int = 0
+    end_offset: int = 1 << 63
+    max_bytes: int | None = None
+    records: bool = True
+    decoder: Decoder | None = None
+
+    def overlaps(self, first: int, last: int) -> bool:
+        return last >= self.first_offset and first < self.end_offset
+
+    def __contains__(self, offset: object) -> bool:
+        return isinstance(offset, int) and self.first_offset <= offset < self.end_offset
+
+
+EVERYTHING = Wanted()
+
+
+def file_event(path: str) -> Event:
+    """Raises OSError."""
+    kind = log_files.kind_of_named(path)
+    assert kind is not None, path
+    event = {"type": "file", "file": path, "kind": kind.kind, "size": os.path.getsize(path)}
+    return event | {"mark": kind.mark} if kind.mark else event
+
+
+def events_of(path: str, wanted: Wanted = EVERYTHING) -> Iterator[Event]:
+    """One event for the file, then one for each thing in it: type "batch", "record", "entry" or "damage".  Every
+    event carries the file.  What cannot be read is damage."""
+    try:
+        first = file_event(path)
+        yield first
+        for event in _things_in(path, first["kind"], wanted):
+            yield {"type": event.pop("type", "entry"), "file": path, **event}
+    except OSError as error:
+        yield {"type": "damage", "file": path, **_damage(f"cannot be read: {error.strerror or error}")}
+
+
+def _things_in(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
+    if kind == LOG_SUFFIX:
+        return _log_events(path, wanted)
+    if kind in _INDEX_ENTRY:
+        return _index_entries(path, kind, wanted)
+    return _small_file_events(path, _SMALL_FILES[kind])
+
+
+def _damage(problem: str, position: int | None = None, offset: int | None = None) -> Event:
+    return {"type": "damage", "offset": offset, "position": position, "problem": problem}
+
+
+def _log_events(path: str, wanted: Wanted) -> Iterator[Event]:
+    end = wanted.max_bytes if wanted.max_bytes is not None else 1 << 63
+    for item in read_batches(path):
+        if isinstance(item, Damage | Tail):
+            if item.position >= end:
+                return
+            problem = (
+                item.problem if isinstance(item, Damage) else f"the file ends inside a batch: {item.size} bytes of it"
+            )
+            yield _damage(problem, item.position, item.offset)
+            continue
+        for batch in item.batches:
+            if batch.position + batch.size > end:
+                return
+            if wanted.overlaps(batch.base_offset, batch.last_offset):
+                yield _batch_event(batch)
+                if wanted.records:
+                    yield from _record_events(batch, wanted)
+
+
+def _batch_event(batch: RecordBatch) -> Event:
+    return {
+        "type": "batch",
+        "baseOffset": batch.base_offset,
+        "lastOffset": batch.last_offset,
+        "count": batch.count,
+        "baseSequence": batch.base_sequence,
+        "lastSequence": batch.last_sequence,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "partitionLeaderEpoch": batch.leader_epoch,
+        "isTransactional": batch.is_transactional,
+        "isControl": batch.is_control,
+        "deleteHorizonMs": batch.delete_horizon_ms,
+        "position": batch.position,
+        "timestampType": batch.timestamp_type,
+        "maxTimestamp": batch.max_timestamp,
+        "size": batch.size,
+        "magic": batch.magic,
+        "compresscodec": batch.compression,
+        "crc": batch.crc,
+        "isvalid": True,  # a batch whose CRC is wrong is shown as damage
+    }
+
+
+def _record_events(batch: RecordBatch, wanted: Wanted) -> Iterator[Event]:
+    try:
+        records = batch.records()
+    except KafkaError as error:
+        yield _damage(str(error), batch.position, batch.base_offset)
+        return
+    for record in records:
+        if record.offset in wanted:
+            event = record_event(batch, record)
+            if wanted.decoder is not None and not batch.is_control:
+                try:
+                    event["key"], event["value"] = wanted.decoder(record.key, record.value)
+                except KafkaError as error:
+                    yield event
+                    yield _damage(str(error), batch.position, record.offset)
+                    continue
+            yield event
+
+
+def record_event(batch: RecordBatch, record: Record) -> Event:
+    sequence = -1
+    if batch.base_sequence >= 0:
+        sequence = (batch.base_sequence + record.offset - batch.base_offset) & 0x7FFFFFFF
+    event: Event = {
+        "type": "record",
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestampType": record.timestamp_type,
+        "keySize": -1 if record.key is None else len(record.key),
+        "valueSize": -1 if record.value is None else len(record.value),
+        "sequence": sequence,
+    }
+    if batch.is_control:
+        return event | _control_fields(record)
+    headers = [[_header_name(name), value] for name, value in record.headers]
+    return event | {"key": record.key, "value": record.value, "headers": headers}
+
+
+def _header_name(name: str) -> str | bytes:
+    """Bytes for a name that is not UTF-8; Record holds such bytes as surrogates."""
+    return name if name.isprintable() else name.encode("utf-8", "surrogateescape")
+
+
+def _control_fields(record: Record) -> Event:
+    try:
+        kind = control_record_type(record.key)
+        if kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
+            marker = parse_end_transaction_marker(record.key, record.value)
+            return {"endTxnMarker": marker.type.name, "coordinatorEpoch": marker.coordinator_epoch}
+    except KafkaError as error:
+        return {"controlType": f"unreadable: {error}", "key": record.key, "value": record.value}
+    return {"controlType": kind.name, "key": record.key, "value": record.value}
+
+
+_INDEX_ENTRY = {".index": struct.Struct(">ii"), ".timeindex": struct.Struct(">qi")}
+
+
+def _index_entries(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
+    base = log_files.base_offset_of(path) or 0
+    entry = _INDEX_ENTRY[kind]
+    size = os.path.getsize(path)
+    if size > log_files.MAX_INDEX_SIZE:
+        yield _damage(f"{size} bytes are more than an index can have, {log_files.MAX_INDEX_SIZE}")
+        return
+    with open(path, "rb") as file:
+        data = file.read()
+    # The index of a log that is open, or was not closed, keeps its full size: zeros behind the last entry.
+    end = len(data.rstrip(b"\0")) + entry.size - 1
+    end = min(end - end % entry.size, len(data) - len(data) % entry.size)
+    last: tuple[int, int] | None = None
+    for n, fields in enumerate(entry.iter_unpack(data[:end])):
+        if last is not None and fields <= last:
+            yield _damage("the entry is not above the one before it", n * entry.size)
+        last = fields
+        if kind == ".index":
+            event = {"offset": base + fields[0], "position": fields[1]}
+        else:
+            event = {"timestamp": fields[0], "offset": base + fields[1]}
+        if event["offset"] in wanted or event["offset"] < 0:
+            yield event
+    if rest := len(data) % entry.size:
+        yield _damage(f"{rest} bytes behind the last whole entry", len(data) - rest)
+
+
+def _txn_index_entries(path: str) -> Iterator[Event]:
+    with open(path, "rb") as file:
+        data = file.read()
+    for position in range(0, len(data), TXN_ENTRY_SIZE):
+        try:
+            (txn,) = decode_entries(data[position : position + TXN_ENTRY_SIZE], path)
+        except KafkaError as error:
+            yield _damage(without_path(error, path), position)
+            continue
+        yield {
+            "version": 0,
+            "producerId": txn.producer_id,
+            "firstOffset": txn.first_offset,
+            "lastOffset": txn.last_offset,
+            "lastStableOffset": txn.last_stable_offset,
+        }
+
+
+def _snapshot_entries(path: str) -> Iterator[Event]:
+    with open(path, "rb") as file:
+        entries = decode_snapshot(file.read(), path)
+    for e in entries:
+        event: Event = {
+            "producerId": e.producer_id,
+            "producerEpoch": e.producer_epoch,
+            "coordinatorEpoch": e.coordinator_epoch,
+            "currentTxnFirstOffset": e.current_txn_first_offset,
+            "lastTimestamp": e.last_timestamp,
+        }
+        for batch in e.batches:
+            event |= {
+                "firstSequence": batch.first_sequence,
+                "lastSequence": batch.last_sequence,
+                "lastOffset": batch.last_offset,
+                "offsetDelta": batch.offset_delta,
+                "timestamp": batch.timestamp,
+            }
+        yield event
+
+
+def _epoch_entries(path: str) -> Iterator[Event]:
+    for entry in LeaderEpochCheckpointFile(path).read():
+        yield {"epoch": entry.epoch, "startOffset": entry.start_offset}
+
+
+def _offset_entries(path: str) -> Iterator[Event]:
+    tp: TopicPartition
+    for tp, offset in OffsetCheckpointFile(path).read().items():
+        yield {"topic": tp.topic, "partition": tp.partition, "offset": offset}
+
+
+def _metadata_entries(path: str) -> Iterator[Event]:
+    topic_id = read_topic_id(os.path.dirname(path))
+    if topic_id is not None:
+        yield {"version": 0, "topicId": format_topic_id(topic_id)}
+
+
+def _property_entries(path: str) -> Iterator[Event]:
+    for name, value in log_files.read_properties(path).items():
+        yield {"name": name, "value": value}
+
+
+def _shutdown_entries(path: str) -> Iterator[Event]:
+    """Its presence counts; what it says may be nothing."""
+    with open(path, "rb") as file:
+        data = file.read()
+    if data:
+        try:
+            said = json.loads(data)
+        except ValueError:
+            said = None
+        if not isinstance(said, dict):
+            raise CorruptFile(f"{path}: not JSON")
+        yield {name: said[name] for name in ("version", "brokerEpoch") if name in said}
+
+
+_SMALL_FILES: dict[str, Callable[[str], Iterator[Event]]] = {
+    ".txnindex": _txn_index_entries,
+    ".snapshot": _snapshot_entries,
+    log_files.OFFSET_CHECKPOINT: _offset_entries,
+    CLEAN_SHUTDOWN_FILE: _shutdown_entries,
+    LEADER_EPOCH_CHECKPOINT: _epoch_entries,
+    PARTITION_METADATA_FILE: _metadata_entries,
+    log_files.META_PROPERTIES_FILE: _property_entries,
+}
+
+
+def _small_file_events(path: str, entries: Callable[[str], Iterator[Event]]) -> Iterator[Event]:
+    try:
+        yield from entries(path)
+    except KafkaError as error:
+        yield _damage(without_path(error, path))

@@ -1,0 +1,350 @@
+"""What a partition's files say about each other: offsets and epochs of the batches, indexes, the end of the log."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import KafkaError
+from kcore.log.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    EpochEntry,
+    LeaderEpochCheckpointFile,
+    OffsetCheckpointFile,
+)
+from kcore.log.clean_shutdown import was_clean_shutdown
+from kcore.log.log_file_names import (
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    parse_partition_directory,
+    segment_file,
+)
+from kcore.log.partition_metadata import read_topic_id
+from kcore.log.producer_state_manager import decode_snapshot
+from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
+from kcore.log.transaction_index import decode_entries
+from kcore.tools import log_files
+from kcore.tools.batch_reader import Tail, without_path
+from kcore.tools.segment_scan import ScannedSegment
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+
+
+class Problem(NamedTuple):
+    """Something wrong.  A warning is what Kafka mends by itself when it opens the log."""
+
+    path: str
+    text: str
+    offset: int | None = None
+    position: int | None = None
+    warning: bool = False
+
+
+@dataclass
+class PartitionFiles:
+    """What the files around a segment say about it."""
+
+    directory: str
+    topic_partition: TopicPartition | None
+    #: Base offsets of the .log files, ascending.
+    bases: list[int]
+    #: None where the checkpoint cannot be read, empty where there is none.
+    epochs: list[EpochEntry] | None
+    #: Whether the broker left its marker of a clean stop.
+    clean: bool
+    #: Checkpoint name -> this partition's offset in it, of the data directory's checkpoints that have one.
+    checkpoints: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, directory: str) -> PartitionFiles:
+        """A checkpoint that cannot be read is not reported here but where the file itself is verified."""
+        parent = os.path.dirname(os.path.abspath(directory))
+        bases = [log_files.base_offset_of(path) for path in log_files.known_files(directory) if path.endswith(".log")]
+        name = parse_partition_directory(os.path.basename(os.path.abspath(directory)))
+        tp = name.topic_partition if name else None
+        epochs = None
+        try:
+            epochs = LeaderEpochCheckpointFile(os.path.join(directory, LEADER_EPOCH_CHECKPOINT)).read()
+        except (KafkaError, OSError):
+            pass
+        checkpoints = {}
+        for checkpoint in log_files.OFFSET_CHECKPOINTS:
+            try:
+                offsets = OffsetCheckpointFile(os.path.join(parent, checkpoint)).read()
+            except (KafkaError, OSError):
+                continue
+            if tp in offsets:
+                checkpoints[checkpoint] = offsets[tp]
+        known = sorted(base for base in bases if base is not None)
+        return cls(directory, tp, known, epochs, was_clean_shutdown(parent), checkpoints)
+
+    def file(self, base: int, suffix: str) -> str:
+        return segment_file(self.directory, base, suffix)
+
+    def next_base(self, base: int) -> int | None:
+        """Where the following segment starts; None for the last one."""
+        n = bisect.bisect_right(self.bases, base)
+        return self.bases[n] if n < len(self.bases) else None
+
+
+def check_batches(partition: PartitionFiles, base: int, found: ScannedSegment) -> Iterator[Problem]:
+    """All that can be said about a segment's .log."""
+    for damage in found.damages + found.bad_records:
+        yield Problem(found.path, damage.problem, damage.offset, damage.position)
+    yield from _check_offsets(partition, base, found)
+    yield from _check_epochs(partition, found)
+    if found.tail is not None:
+        yield _judge_tail(partition, base, found.path, found.tail)
+
+
+def _check_offsets(partition: PartitionFiles, base: int, found: ScannedSegment) -> Iterator[Problem]:
+    """Offsets ascend from batch to batch, and lie between this segment's name and the next one's."""
+    import numpy as np
+
+    table = found.batches
+    if not len(table):
+        return
+    first, last, position = table["base_offset"], table["last_offset"], table["position"]
+
+    def at(n: int, text: str) -> Problem:
+        return Problem(found.path, text, int(first[n]), int(position[n]))
+
+    # Against the highest offset so far: one batch with an offset far too high is then met by its successor.
+    highest = np.maximum.accumulate(last)
+    for n in np.flatnonzero(first[1:] <= highest[:-1]):
+        yield at(int(n) + 1, f"base offset {first[n + 1]} is not above {highest[n]}, the last offset before it")
+    for n in np.flatnonzero(first < base):
+        yield at(int(n), f"base offset {first[n]} is below {base}, the segment's name")
+    limit = end_limit(partition, base)
+    for n in np.flatnonzero(last >= limit):
+        yield at(int(n), f"last offset {last[n]} is not below {limit}, where the segment must end")
+
+
+def end_limit(partition: PartitionFiles, base: int) -> int:
+    """The first offset that a segment cannot hold."""
+    following = partition.next_base(base)
+    return base + MAX_RELATIVE_OFFSET + 1 if following is None else following
+
+
+def _check_epochs(partition: PartitionFiles, found: ScannedSegment) -> Iterator[Problem]:
+    """Leader epochs never fall, and are those of leader-epoch-checkpoint.  The CRC covers neither epoch nor offset."""
+    import numpy as np
+
+    table = found.batches
+    epochs = table["leader_epoch"].astype(np.int64)
+    if not len(epochs):
+        return
+
+    def at(n: int, text: str) -> Problem:
+        return Problem(found.path, text, int(table["base_offset"][n]), int(table["position"][n]))
+
+    for n in np.flatnonzero(epochs < -1):
+        yield at(int(n), f"leader epoch {epochs[n]}")
+    if not partition.epochs:
+        # (-1, of magic 0 and 1 and of old brokers, says nothing.)
+        highest = np.maximum.accumulate(epochs)
+        for n in np.flatnonzero((epochs[1:] < highest[:-1]) & (table["magic"][1:] == 2)):
+            yield at(int(n) + 1, f"leader epoch {epochs[n + 1]} after a higher one")
+        return
+    starts = np.array([entry.start_offset for entry in partition.epochs])
+    known = np.array([entry.epoch for entry in partition.epochs])
+    slot = np.searchsorted(starts, table["base_offset"], "right") - 1
+    # Below the first entry nothing is known: those batches lie before the log start offset.
+    differs = (slot >= 0) & (epochs >= 0) & (epochs != known[slot])
+    # After a crash the checkpoint may lack the last epoch; opening the log adds it from the batches.
+    may_be_new = epochs > known[-1] if not partition.clean else np.zeros(len(epochs), bool)
+    for n in np.flatnonzero(differs):
+        yield at(int(n), f"leader epoch {epochs[n]}, {LEADER_EPOCH_CHECKPOINT} has {known[slot[n]]}")._replace(
+            warning=bool(may_be_new[n])
+        )
+
+
+def _judge_tail(partition: PartitionFiles, base: int, path: str, tail: Tail) -> Problem:
+    """A file that ends inside a batch is what a crash leaves, but only at the very end of a log nobody closed."""
+    if partition.next_base(base) is None and not partition.clean:
+        text = f"unclean tail, recovery will cut {tail.size} bytes"
+        return Problem(path, text, tail.offset, tail.position, warning=True)
+    return Problem(path, f"the file ends inside a batch: {tail.size} bytes of it", tail.offset, tail.position)
+
+
+def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator[Problem]:
+    """The end of the log against what the checkpoints say: what was flushed must be there, and after a clean stop
+    that is all of it."""
+    point = partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT)
+    if point is not None and (end_offset < point or (partition.clean and end_offset != point)):
+        yield Problem(
+            path, f"the log ends at offset {end_offset}, {RECOVERY_POINT_CHECKPOINT} says {point}", end_offset
+        )
+    for name, mended in (
+        # A log that starts behind its end is emptied when it is opened.
+        (LOG_START_OFFSET_CHECKPOINT, False),
+        (REPLICATION_OFFSET_CHECKPOINT, True),
+        (CLEANER_OFFSET_CHECKPOINT, True),
+    ):
+        offset = partition.checkpoints.get(name)
+        if offset is not None and offset > end_offset:
+            text = f"the log ends at offset {end_offset}, {name} says {offset}"
+            yield Problem(path, text, end_offset, warning=mended)
+    for entry in partition.epochs or ():
+        if entry.start_offset > end_offset:
+            yield Problem(
+                os.path.join(partition.directory, LEADER_EPOCH_CHECKPOINT),
+                f"epoch {entry.epoch} starts at {entry.start_offset}, the log ends at {end_offset}",
+                entry.start_offset,
+                warning=not partition.clean,
+            )
+
+
+def read_index_entries(path: str) -> tuple[np.ndarray, int, int]:
+    """The entries of a .index or .timeindex, as "offset" (relative) and "position" or "timestamp", without the room
+    behind them; how many empty slots that room has, and how many bytes are no whole slot.  Raises OSError."""
+    import numpy as np
+
+    is_time = path.endswith(TIME_INDEX_SUFFIX)
+    dtype = np.dtype([("timestamp", ">i8"), ("offset", ">i4")] if is_time else [("offset", ">i4"), ("position", ">i4")])
+    with open(path, "rb") as file:
+        data = file.read()
+    rest = len(data) % dtype.itemsize
+    entries = np.frombuffer(data[: len(data) - rest], dtype)
+    used = np.flatnonzero(entries != np.zeros(1, dtype))
+    count = int(used[-1]) + 1 if len(used) else 0
+    return entries[:count], len(entries) - count, rest
+
+
+def check_index(partition: PartitionFiles, base: int, path: str, found: ScannedSegment) -> Iterator[Problem]:
+    """A .index or .timeindex against the batches of its segment (IDX-17).  Raises OSError."""
+    import numpy as np
+
+    size = os.path.getsize(path)
+    if size > log_files.MAX_INDEX_SIZE:
+        yield Problem(path, f"{size} bytes are more than an index can have, {log_files.MAX_INDEX_SIZE}")
+        return
+    entries, empty, rest = read_index_entries(path)
+    slot = entries.dtype.itemsize
+    if rest:
+        yield Problem(path, f"{size} bytes are no multiple of {slot}", position=size - rest)
+    if empty and (partition.clean or partition.next_base(base) is not None):
+        # Only the index of a log in use, or of one that crashed, still has the room it was created with.
+        yield Problem(path, f"{empty} empty entries at the end", position=len(entries) * slot)
+    offsets = entries["offset"].astype(np.int64) + base
+    batch = np.searchsorted(found.batches["last_offset"], offsets)  # the batch that holds each entry's offset
+    checks = _time_index_checks if path.endswith(TIME_INDEX_SUFFIX) else _offset_index_checks
+    for n, text in checks(entries, offsets, batch, found):
+        yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
+
+
+def _offset_index_checks(
+    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, found: ScannedSegment
+) -> Iterator[tuple[int, str]]:
+    """IDX-17: the batch at an entry's position is the one that holds its offset."""
+    import numpy as np
+
+    table = found.batches
+    for n in np.flatnonzero(offsets[1:] <= offsets[:-1]):
+        yield int(n) + 1, f"offset {offsets[n + 1]} is not above {offsets[n]}, the one before it"
+    positions = entries["position"]
+    inside = batch < len(table)
+    expected = np.full(len(entries), -1, np.int64)
+    expected[inside] = table["position"][batch[inside]]
+    for n in np.flatnonzero(positions != expected):
+        # It may point at a batch that could not be read: then only a readable one can contradict it.
+        if found.incomplete and not (inside[n] and positions[n] in table["position"]):
+            continue
+        where = f"that offset lies in the batch at {expected[n]}" if inside[n] else "no batch holds that offset"
+        yield int(n), f"offset {offsets[n]} at position {positions[n]}: {where}"
+
+
+def _time_index_checks(
+    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, found: ScannedSegment
+) -> Iterator[tuple[int, str]]:
+    """An entry names the record that had the highest timestamp so far: its batch has that maximum."""
+    import numpy as np
+
+    table = found.batches
+    timestamps = entries["timestamp"].astype(np.int64)
+    for n in np.flatnonzero((timestamps[1:] <= timestamps[:-1]) | (offsets[1:] < offsets[:-1])):
+        yield int(n) + 1, f"({timestamps[n + 1]}, {offsets[n + 1]}) is not above ({timestamps[n]}, {offsets[n]})"
+    inside = batch < len(table)
+    expected = np.full(len(entries), -1, np.int64)
+    expected[inside] = table["max_timestamp"][batch[inside]]
+    holds = np.zeros(len(entries), bool)
+    holds[inside] = table["base_offset"][batch[inside]] <= offsets[inside]
+    # A compressed message of magic 0 or 1 is known by its last offset; the record may be any of those inside.
+    wrapper = np.zeros(len(entries), bool)
+    wrapper[inside] = table["count"][batch[inside]] < 0
+    for n in np.flatnonzero((timestamps != expected) | ~(holds | wrapper)):
+        if found.incomplete and not holds[n]:
+            continue
+        where = f"its batch has maximum {expected[n]}" if holds[n] else "no batch holds that offset"
+        yield int(n), f"timestamp {timestamps[n]} at offset {offsets[n]}: {where}"
+
+
+def check_small_file(path: str) -> Iterator[Problem]:
+    """A file that can be judged by itself, and is no .log, .index or .timeindex.  Raises OSError."""
+    kind = log_files.kind_of_named(path)
+    name = kind.kind if kind else None
+    try:
+        if name == TXN_INDEX_SUFFIX:
+            yield from _check_txn_index(path)
+        elif name == SNAPSHOT_SUFFIX:
+            with open(path, "rb") as file:
+                decode_snapshot(file.read(), path)
+        elif name == log_files.OFFSET_CHECKPOINT:
+            yield from _check_offset_checkpoint(path)
+        elif name == LEADER_EPOCH_CHECKPOINT:
+            yield from _check_epoch_entries(path)
+        elif name == PARTITION_METADATA_FILE:
+            read_topic_id(os.path.dirname(path))
+        elif name == log_files.META_PROPERTIES_FILE and "version" not in log_files.read_properties(path):
+            yield Problem(path, "there is no version")
+    except KafkaError as error:
+        yield Problem(path, without_path(error, path))
+
+
+def _check_txn_index(path: str) -> Iterator[Problem]:
+    with open(path, "rb") as file:
+        entries = decode_entries(file.read(), path, log_files.base_offset_of(path) or 0)
+    for n, txn in enumerate(entries):
+        if txn.producer_id < 0 or not 0 <= txn.first_offset <= txn.last_offset:
+            text = f"{txn} cannot be"
+        elif not 0 <= txn.last_stable_offset <= txn.last_offset + 1:
+            text = f"last stable offset {txn.last_stable_offset} is above the abort at {txn.last_offset}"
+        else:
+            continue
+        yield Problem(path, f"entry {n}: {text}", txn.last_offset, n * TXN_ENTRY_SIZE)
+
+
+def _check_offset_checkpoint(path: str) -> Iterator[Problem]:
+    offsets = OffsetCheckpointFile(path).read()
+    directory = os.path.dirname(path) or "."
+    there = {os.path.basename(partition) for partition in log_files.partition_dirs(directory)}
+    for tp, offset in offsets.items():
+        if there and f"{tp.topic}-{tp.partition}" not in there:
+            yield Problem(path, f"{tp.topic}-{tp.partition} is not in this directory", offset, warning=True)
+
+
+def _check_epoch_entries(path: str) -> Iterator[Problem]:
+    entries = LeaderEpochCheckpointFile(path).read()
+    for n, (before, after) in enumerate(itertools.pairwise(entries), 4):
+        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
+            yield Problem(path, f"line {n}: {after} after {before}", after.start_offset)
+
+
+#: The files that are judged with a segment's batches, not by themselves.
+SEGMENT_KINDS = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)

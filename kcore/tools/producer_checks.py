@@ -1,0 +1,198 @@
+"""Transaction indexes and producer snapshots against the batches they were made from.
+
+Retention and cleaning may have taken batches that these files still speak of, and producers expire: so only what
+contradicts a batch that is there is damage.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.errors import KafkaError
+from kcore.log.log_file_names import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
+from kcore.log.log_offset_metadata import AbortedTxn
+from kcore.log.producer_state_manager import ProducerStateEntry, decode_snapshot
+from kcore.log.transaction_index import ENTRY_SIZE, decode_entries
+from kcore.record.control_record import ControlRecordType, control_record_type
+from kcore.record.memory_records import MemoryRecords
+from kcore.tools import log_files
+from kcore.tools.partition_checks import PartitionFiles, Problem
+from kcore.tools.segment_scan import ScannedSegment, is_control, is_transactional
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as a control batch tells it."""
+
+    producer_id: int
+    offset: int
+    is_abort: bool
+
+
+def check_producers(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> Iterator[Problem]:
+    """All segments of a partition in order, scanned.  Raises OSError."""
+    snapshots = _read_snapshots(partition)
+    aborted = AbortedTransactions(_open_at_start(partition, snapshots))
+    for base, segment in zip(partition.bases, segments, strict=True):
+        expected = aborted.of_segment(segment)
+        yield from _check_txn_index(partition.file(base, TXN_INDEX_SUFFIX), base, expected, aborted.markers, segment)
+    if snapshots and segments:
+        yield from _check_snapshots(partition, snapshots, segments)
+
+
+def _read_snapshots(partition: PartitionFiles) -> dict[int, list[ProducerStateEntry]]:
+    """By offset; one that cannot be read is reported where the file itself is verified."""
+    found = {}
+    for path in log_files.known_files(partition.directory):
+        offset = log_files.base_offset_of(path)
+        if path.endswith(SNAPSHOT_SUFFIX) and offset is not None:
+            try:
+                with open(path, "rb") as file:
+                    found[offset] = decode_snapshot(file.read(), path)
+            except (KafkaError, OSError):
+                continue
+    return found
+
+
+def _open_at_start(partition: PartitionFiles, snapshots: dict[int, list[ProducerStateEntry]]) -> dict[int, int] | None:
+    """Producer -> where its transaction began that is open when the first segment begins; None if nobody knows."""
+    first = partition.bases[0] if partition.bases else 0
+    if first == 0:
+        return {}
+    if first not in snapshots:
+        return None
+    entries = [e for e in snapshots[first] if e.current_txn_first_offset is not None]
+    entries.sort(key=lambda e: e.current_txn_first_offset or 0)
+    return {e.producer_id: e.current_txn_first_offset or 0 for e in entries}
+
+
+class AbortedTransactions:
+    """Follows transactions from segment to segment.
+
+    open: producer -> first offset of the transactions that are open at the start, None if that is not known.
+    """
+
+    def __init__(self, open_at_start: dict[int, int] | None) -> None:
+        self.known = open_at_start is not None
+        self._open = dict(open_at_start or {})
+        self.markers: dict[int, Marker] = {}
+
+    def of_segment(self, segment: ScannedSegment) -> list[AbortedTxn]:
+        """The entries that its transaction index should have.  markers then has its markers, by offset."""
+        import numpy as np
+
+        self.markers = {}
+        expected = []
+        rows = segment.producer_batches
+        rows = rows[is_transactional(rows) | is_control(rows)]
+        control = is_control(rows)
+        # Of a producer's run of batches only the first can begin a transaction.
+        same = np.zeros(len(rows), bool)
+        same[1:] = (rows["producer_id"][1:] == rows["producer_id"][:-1]) & ~control[1:] & ~control[:-1]
+        with open(segment.path, "rb") as file:
+            for row in rows[~same]:
+                producer = int(row["producer_id"])
+                if not is_control(row):
+                    self._open.setdefault(producer, int(row["base_offset"]))
+                    continue
+                marker = _read_marker(file.fileno(), row, segment.path)
+                if marker is None:
+                    continue
+                self.markers[marker.offset] = marker
+                first = self._open.pop(producer, None)
+                if first is not None and marker.is_abort:
+                    stable = next(iter(self._open.values()), marker.offset + 1)
+                    expected.append(AbortedTxn(producer, first, marker.offset, stable))
+        return expected
+
+
+def _read_marker(fd: int, row: np.void, path: str) -> Marker | None:
+    data = os.pread(fd, int(row["size"]), int(row["position"]))
+    try:
+        for record in MemoryRecords(data, check_crc=False, source=path).batches[0].records():
+            kind = control_record_type(record.key)
+            if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+                return Marker(int(row["producer_id"]), record.offset, kind is ControlRecordType.ABORT)
+    except KafkaError:
+        pass  # reported with the batches
+    return None
+
+
+def _check_txn_index(
+    path: str, base: int, expected: list[AbortedTxn], markers: dict[int, Marker], segment: ScannedSegment
+) -> Iterator[Problem]:
+    entries: list[AbortedTxn] = []
+    if os.path.exists(path):
+        try:
+            with open(path, "rb") as file:
+                entries = decode_entries(file.read(), path, base)
+        except KafkaError:
+            return  # reported where the file itself is verified
+    found = {entry.last_offset: entry for entry in entries}
+    for txn in expected:
+        entry = found.get(txn.last_offset)
+        if entry is None:
+            text = f"producer {txn.producer_id} aborted offsets {txn.first_offset} to {txn.last_offset}: not in here"
+            yield Problem(path, text, txn.last_offset)
+        elif entry.first_offset > txn.first_offset:
+            text = f"transaction starts at {entry.first_offset}, its first batch is at {txn.first_offset}"
+            yield Problem(path, text, txn.last_offset, entries.index(entry) * ENTRY_SIZE)
+    last_offsets = segment.batches["last_offset"]
+    for n, entry in enumerate(entries):
+        marker = markers.get(entry.last_offset)
+        if marker is None:
+            # Cleaning takes a marker some day; until then a batch that holds its offset is the marker.
+            at = int(last_offsets.searchsorted(entry.last_offset))
+            if at == len(last_offsets) or segment.batches["base_offset"][at] > entry.last_offset or segment.incomplete:
+                continue
+            text = f"no transaction ended at offset {entry.last_offset}"
+        elif not marker.is_abort:
+            text = f"the transaction that ended at {entry.last_offset} was committed"
+        elif marker.producer_id != entry.producer_id:
+            text = f"producer {entry.producer_id}, the marker at {entry.last_offset} is of {marker.producer_id}"
+        else:
+            continue
+        yield Problem(path, f"entry {n}: {text}", entry.last_offset, n * ENTRY_SIZE)
+
+
+def _check_snapshots(
+    partition: PartitionFiles, snapshots: dict[int, list[ProducerStateEntry]], segments: Sequence[ScannedSegment]
+) -> Iterator[Problem]:
+    import numpy as np
+
+    rows = np.concatenate([segment.producer_batches for segment in segments])
+    rows = rows[~is_control(rows)]
+    incomplete = any(segment.incomplete for segment in segments)
+    for offset, entries in sorted(snapshots.items()):
+        path = partition.file(offset, SNAPSHOT_SUFFIX)
+        below = rows[: int(rows["last_offset"].searchsorted(offset))]
+        # The last batch of each producer: the first one from behind.
+        producers, index = np.unique(below["producer_id"][::-1], return_index=True)
+        newest = dict(zip(producers.tolist(), (len(below) - 1 - index).tolist(), strict=True))
+        for entry in entries:
+            started = entry.current_txn_first_offset
+            if started is not None and started >= offset:
+                yield Problem(path, f"producer {entry.producer_id} began a transaction at {started}", started)
+            if not entry.batches:
+                continue
+            last = entry.batches[-1]
+            n = newest.get(entry.producer_id)
+            if last.last_offset >= offset:
+                text = f"producer {entry.producer_id} wrote last at {last.last_offset}, behind the snapshot"
+            elif n is None or incomplete or below["last_offset"][n] < last.last_offset:
+                continue  # taken by retention or cleaning
+            elif below["last_offset"][n] > last.last_offset:
+                text = f"producer {entry.producer_id} wrote last at {last.last_offset}, the log has "
+                text += f"{below['last_offset'][n]}"
+            elif below["base_sequence"][n] != last.first_sequence or below["producer_epoch"][n] > entry.producer_epoch:
+                text = (
+                    f"producer {entry.producer_id} has sequence {last.first_sequence} of epoch {entry.producer_epoch} "
+                    f"at {last.last_offset}, the log has {below['base_sequence'][n]} of {below['producer_epoch'][n]}"
+                )
+            else:
+                continue
+            yield Problem(path, text, last.last_offset)

@@ -1,0 +1,164 @@
+"""One .log file read from end to end: the headers of its sound batches as an array, and what lies between them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kcore.errors import KafkaError
+from kcore.log.log_file_names import LOG_SUFFIX
+from kcore.log.log_segment import LogSegment
+from kcore.record.memory_records import BatchTable, MemoryRecords
+from kcore.tools import log_files
+from kcore.tools.batch_reader import Damage, Tail, read_batches, without_path
+from kcore.tools.command_line import Progress
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: What is kept of each batch header: 52 of 88 bytes, for there may be millions.
+_COLUMNS = [
+    ("position", "i8"),
+    ("base_offset", "i8"),
+    ("last_offset", "i8"),
+    ("max_timestamp", "i8"),
+    ("size", "i4"),
+    ("leader_epoch", "i4"),
+    ("crc", "u4"),
+    ("count", "i4"),
+    ("magic", "i1"),
+]
+#: And of those that have a producer.
+_PRODUCER_COLUMNS = [
+    ("position", "i8"),
+    ("base_offset", "i8"),
+    ("last_offset", "i8"),
+    ("producer_id", "i8"),
+    ("max_timestamp", "i8"),
+    ("base_sequence", "i4"),
+    ("size", "i4"),
+    ("producer_epoch", "i2"),
+    ("attributes", "i2"),
+]
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+
+
+def _selected(rows: np.ndarray, columns: list[tuple[str, str]]) -> np.ndarray:
+    import numpy as np
+
+    kept = np.empty(len(rows), columns)
+    for name, _ in columns:
+        kept[name] = rows[name]
+    return kept
+
+
+@dataclass
+class ScannedSegment:
+    """What a segment holds.  batches: one row for each sound batch, in file order, whatever their offsets are."""
+
+    path: str
+    size: int = 0
+    #: Bytes that are in no sound batch; the whole places follow from the rows.
+    damages: list[Damage] = field(default_factory=list)
+    tail: Tail | None = None
+    #: Batches whose CRC is right and whose records are not, by position.
+    bad_records: list[Damage] = field(default_factory=list)
+    records: int = 0
+    _rows: list[np.ndarray] = field(default_factory=list)
+    _producer_rows: list[np.ndarray] = field(default_factory=list)
+
+    def add(self, table: BatchTable) -> None:
+        rows = table.to_numpy()
+        self._rows.append(_selected(rows, _COLUMNS))
+        with_producer = rows["producer_id"] >= 0
+        if with_producer.any():
+            self._producer_rows.append(_selected(rows[with_producer], _PRODUCER_COLUMNS))
+        self.records += int(rows["count"].clip(0).sum())
+
+    @property
+    def batches(self) -> np.ndarray:
+        import numpy as np
+
+        if len(self._rows) != 1:
+            self._rows = [np.concatenate([np.empty(0, _COLUMNS), *self._rows])]
+        return self._rows[0]
+
+    @property
+    def producer_batches(self) -> np.ndarray:
+        import numpy as np
+
+        return np.concatenate([np.empty(0, _PRODUCER_COLUMNS), *self._producer_rows])
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether there are bytes that could not be read as batches."""
+        return bool(self.damages) or self.tail is not None
+
+
+def is_transactional(rows: np.ndarray) -> np.ndarray:
+    return rows["attributes"] & _TRANSACTIONAL != 0
+
+
+def is_control(rows: np.ndarray) -> np.ndarray:
+    return rows["attributes"] & _CONTROL != 0
+
+
+def scan_segment(path: str, *, records: bool = True, progress: Progress | None = None) -> ScannedSegment:
+    """Read a whole .log.  records: decompress, parse and count the records too.
+
+    Without records the file is read through a mapping, by one native pass that releases the GIL; damage sends both
+    on to read_batches().  Raises OSError, Stopped.
+    """
+    found = ScannedSegment(path, os.path.getsize(path))
+    start = 0 if records else _scan_mapped(found, progress)
+    at = start
+    for item in read_batches(path, start):
+        if isinstance(item, Damage):
+            found.damages.append(item)
+        elif isinstance(item, Tail):
+            found.tail = item
+        else:
+            found.add(item.batches)
+            if records:
+                _check_records(found, item)
+            if progress is not None:
+                last = item.batches[-1]
+                progress.advance(last.position + last.size - at)
+                at = last.position + last.size
+    if progress is not None:
+        progress.advance(max(found.size - at, 0))
+    return found
+
+
+def _scan_mapped(found: ScannedSegment, progress: Progress | None) -> int:
+    """The sound batches from the start; returns where they end."""
+    directory, name = os.path.split(found.path)
+    base, kind = log_files.base_offset_of(name), log_files.kind_of(name)
+    if base is None or kind is None or kind.kind != LOG_SUFFIX:
+        return 0
+    segment = LogSegment(directory, base, writable=False, file_suffix=kind.mark)
+    at = 0
+
+    def take(table: BatchTable) -> None:
+        nonlocal at
+        found.add(table)
+        if progress is not None:
+            last = table[-1]
+            progress.advance(last.position + last.size - at)
+            at = last.position + last.size
+
+    try:
+        return segment.scan(take).valid_bytes
+    finally:
+        segment.close(trim=False)
+
+
+def _check_records(found: ScannedSegment, records: MemoryRecords) -> None:
+    for batch in records.batches:
+        try:
+            inside = batch.records()  # parses and counts all of them before the first is handed out
+            if batch.count < 0:  # a compressed message of magic 0 or 1 does not say
+                found.records += sum(1 for _ in inside)
+        except KafkaError as error:
+            found.bad_records.append(Damage(batch.position, batch.base_offset, without_path(error, found.path)))

@@ -1,0 +1,113 @@
+"""kcore dump --format arrow: the tables say what the JSON lines say."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+from kcore.tools.main import main
+from tests import golden_data
+
+LOG = f"{0:020}.log"
+
+
+def entries(capsys, path, *options) -> list[dict]:
+    assert main(["dump", "--json", str(path), *options]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def as_shown(value):
+    """An Arrow value the way a JSON line has it."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"hex": value.hex()}
+    if isinstance(value, list):
+        return [[as_shown(header["key"]), as_shown(header["value"])] for header in value]
+    return value
+
+
+@pytest.mark.parametrize("options", [(), ("--no-records",)])
+def test_each_kind_of_file_becomes_a_table_with_the_rows_of_the_json_lines(options, tmp_path, capsys):
+    output = tmp_path / "tables"
+    assert main(["dump", str(golden_data.data_dir()), "--format", "arrow", "-o", str(output), *options]) == 0
+    assert capsys.readouterr() == ("", "")
+    kinds = ["records" if not options else "batches", "index", "timeindex", "txnindex", "snapshot"]
+    kinds += ["offset-checkpoint", "leader-epoch-checkpoint", "partition.metadata", "meta.properties"]
+    assert {path.name for path in output.iterdir()} == {f"{kind}.arrow" for kind in [*kinds, "kafka_cleanshutdown"]}
+    events = entries(capsys, golden_data.data_dir(), *options)
+    kind_of_file = {event["file"]: event["kind"].lstrip(".") for event in events if event["type"] == "file"}
+    for kind in kinds:
+        rows = pa.ipc.open_file(output / f"{kind}.arrow").read_all().to_pylist()
+        if kind in ("records", "batches"):
+            known = [event for event in events if event["type"] == kind.rstrip("s").replace("batche", "batch")]
+        else:
+            known = [e for e in events if e["type"] == "entry" and kind_of_file[e["file"]] == kind]
+        assert len(rows) == len(known) > 0, kind
+        for row, event in zip(rows, known, strict=True):
+            assert {name: as_shown(value) for name, value in row.items() if name in event} == {
+                name: value for name, value in event.items() if name in row
+            }
+
+
+@pytest.mark.parametrize("name", ["one.arrow", "one.arrows"])
+def test_files_of_one_kind_go_to_one_file(name, tmp_path, capsys):
+    output = tmp_path / name
+    log = golden_data.partition_dir("g-zstd-0") / LOG
+    assert main(["dump", str(log), "--format", "arrow", "-o", str(output), "--offsets", "5:9"]) == 0
+    opened = (pa.ipc.open_stream if name.endswith("s") else pa.ipc.open_file)(output)
+    table = opened.read_all()
+    assert table["offset"].to_pylist() == [5, 6, 7, 8]
+    assert table["file"].to_pylist() == [str(log)] * 4
+
+
+def test_a_stream_goes_to_stdout(monkeypatch, capfdbinary):
+    log = golden_data.partition_dir("g-none-0") / LOG
+    assert main(["dump", str(log), "--format", "arrow", "-o", "-", "--no-records"]) == 0
+    table = pa.ipc.open_stream(capfdbinary.readouterr().out).read_all()
+    assert table["baseOffset"].to_pylist() == [
+        batch["baseOffset"] for batch in golden_data.expected_file("g-none-0", LOG)["batches"]
+    ]
+
+
+def test_damage_goes_to_stderr_and_the_rest_into_the_table(tmp_path, capsys):
+    log = tmp_path / LOG
+    shutil.copy(golden_data.partition_dir("g-none-0") / LOG, log)
+    content = bytearray(log.read_bytes())
+    position = golden_data.expected_file("g-none-0", LOG)["batches"][3]["position"]
+    content[position + 100] ^= 1
+    log.write_bytes(content)
+    output = tmp_path / "t.arrow"
+    assert main(["dump", str(log), "--format", "arrow", "-o", str(output), "--no-records"]) == 1
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.startswith(f"{log}: offset ") and f"position {position}: " in err
+    known = golden_data.expected_file("g-none-0", LOG)["batches"]
+    assert pa.ipc.open_file(output).read_all().num_rows == len(known) - 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [str(golden_data.partition_dir("g-none-0") / LOG)],
+        [str(golden_data.partition_dir("g-none-0")), "-o", "-"],
+        [str(golden_data.partition_dir("g-none-0")), "-o", __file__],
+    ],
+)
+def test_an_output_that_cannot_be_is_bad_usage(arguments, capsys):
+    assert main(["dump", "--format", "arrow", *arguments]) == 2
+    assert "-o" in capsys.readouterr().err
+
+
+def test_arrow_is_loaded_only_when_it_is_asked_for(capsys):
+    code = (
+        "import sys; from kcore.tools.main import main;"
+        f"main(['dump', {str(golden_data.partition_dir('g-none-0'))!r}]); print('pyarrow' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.stdout.splitlines()[-1] == "False"
