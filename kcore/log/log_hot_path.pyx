@@ -204,7 +204,7 @@ cdef class LogHotPath:
     def _append(self, records, info, by_producers, origin, now_ms):
         """The part under the lock: everything that may refuse comes before the write, then nothing may."""
         try:
-            segment = self._maybe_roll(info, now_ms)
+            segment = self._maybe_roll(records, info, now_ms)
             if by_producers:
                 producers, completed = self._analyze_producers(records, segment, origin)
             if info.last_leader_epoch != self.leader_epoch_cache.latest_epoch or info.batch_count > 1:
@@ -246,7 +246,7 @@ cdef class LogHotPath:
                 by_producers = True
         return by_producers
 
-    def _maybe_roll(self, info, now_ms):
+    def _maybe_roll(self, records, info, now_ms):
         """The segment to append to (LOG-12, LOG-17..21)."""
         segment = self.segments.active
         config = self.config
@@ -259,14 +259,18 @@ cdef class LogHotPath:
             segment_ms=config.segment_ms,
             jitter_ms=self._roll_jitter_ms,
         ):
-            return self._roll(info.first_offset)
+            # What an old wrapper begins with is known only inside of it.
+            known = records.batches[0].magic >= 2
+            return self._roll(info.first_offset if known else info.last_offset - 0x7FFFFFFF)
         return segment
 
     def _assign_epochs(self, records):
         """EPOCH-02, LOG-11: before the write, so that no record is there whose epoch the cache does not know."""
         cache = self.leader_epoch_cache
         for batch in records.batches:
-            if batch.leader_epoch != cache.latest_epoch and batch.leader_epoch >= 0:
+            if batch.magic < 2:
+                cache.clear_and_flush()  # EPOCH-03
+            elif batch.leader_epoch != cache.latest_epoch and batch.leader_epoch >= 0:
                 cache.assign(batch.leader_epoch, batch.base_offset)
 
     # -- read -----------------------------------------------------------------------------------------------------

@@ -423,8 +423,7 @@ class _LogLoader:
     def _rebuild_epochs(self, epochs: LeaderEpochFileCache) -> None:
         def note(batches: Iterable[RecordBatch]) -> None:
             for batch in batches:
-                if batch.leader_epoch > epochs.latest_epoch:
-                    epochs.assign(batch.leader_epoch, batch.base_offset)
+                _note_epoch(epochs, batch)
 
         for segment in self.segments:
             segment.scan(note, check_crc=False, only_noteworthy=True)
@@ -437,13 +436,20 @@ class _LogLoader:
             return None
 
 
+def _note_epoch(epochs: LeaderEpochFileCache, batch: RecordBatch) -> None:
+    if batch.magic < 2:
+        epochs.clear_and_flush()  # EPOCH-03
+    elif batch.leader_epoch > epochs.latest_epoch:
+        epochs.assign(batch.leader_epoch, batch.base_offset)
+
+
 class _Recovery:
     """What a recovery scan tells the leader epochs, the producers' state and the transaction index."""
 
     def __init__(
         self,
         state: ProducerStateManager,
-        epochs: LeaderEpochFileCache | None,
+        epochs: LeaderEpochFileCache,
         index: TransactionIndex,
         segment: LogSegment,
     ) -> None:
@@ -454,8 +460,7 @@ class _Recovery:
 
     def __call__(self, batches: Iterable[RecordBatch]) -> None:
         for batch in batches:
-            if self._epochs is not None and batch.leader_epoch > self._epochs.latest_epoch:
-                self._epochs.assign(batch.leader_epoch, batch.base_offset)
+            _note_epoch(self._epochs, batch)
             if batch.producer_id >= 0:
                 ended = replay_batch(self._state, batch, self._segment)
                 if ended is not None and ended[0].is_aborted:

@@ -20,6 +20,10 @@ def test_every_code_from_minus_1_to_136_but_0_has_one_class():
         assert errors.code_of(cls("why")) == cls.code
 
 
+def test_V22_10_code_6_has_its_newer_name():
+    assert errors.for_code(6) is errors.NotLeaderOrFollower and errors.NotLeaderOrFollower.retriable
+
+
 def test_every_error_says_when_it_is_sent():
     assert [cls.__name__ for cls in with_code() if not (cls.__doc__ or "").strip()] == []
 

@@ -1,5 +1,8 @@
 """What the tests of logs share: a log in a directory, and batches to put into it."""
 
+import struct
+import zlib
+
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
@@ -62,3 +65,19 @@ def marker(producer_id, *, commit, epoch=0, coordinator_epoch=0, timestamp=1_700
 
 def offsets(log, **options):
     return [record.offset for record in log.records(**options)]
+
+
+def old_message(offset, value=b"v", *, magic=1, timestamp=1_700_000_000_000, codec=0):
+    """A message of magic 0 or 1.  With a codec it is a wrapper, value its compressed messages, offset the last one's."""
+    body = struct.pack(">bb", magic, codec) + (struct.pack(">q", timestamp) if magic else b"")
+    body += struct.pack(">ii", -1, len(value)) + value
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def old_wrapper(first_offset, count, *, magic=1):
+    """A gzip wrapper of count messages; magic 1 numbers them from 0."""
+    inner = [old_message(i if magic else first_offset + i, magic=magic) for i in range(count)]
+    packer = zlib.compressobj(wbits=31)
+    return old_message(
+        first_offset + count - 1, packer.compress(b"".join(inner)) + packer.flush(), magic=magic, codec=1
+    )

@@ -252,6 +252,43 @@ def test_SEG_06_the_older_rule_gives_one_entry_per_append_with_its_last_offset_a
     assert segment.first_batch_timestamp == 3
 
 
+@pytest.mark.parametrize("older", [False, True])
+def test_V22_12_a_large_append_is_indexed_by_batch_unless_the_older_rule_is_set_and_both_are_valid(tmp_path, older):
+    """A follower's fetch brings many batches at once: the older rule gave its index one entry for all of them."""
+    batches = [batch(3 * n, 3, timestamp=5000 - n) for n in range(200)]
+    segment = LogSegment(str(tmp_path), 0, index_interval_bytes=2000, per_append_index=older)
+    for n in range(0, 200, 50):
+        segment.append(records(*batches[n : n + 50]))
+    appends = [Model(batches).rows[n][0] for n in range(0, 200, 50)]
+    found = entries(segment.offset_index)
+    if older:
+        assert found == [(3 * n + 149, appends[n // 50]) for n in (50, 100, 150)]
+    else:
+        assert found == Model(batches, interval=2000).index
+        assert len(found) > 20
+    # The rolling timestamp: of the first batch, or of the first append.
+    assert segment.first_batch_timestamp == 5002
+    for offset, position in found:  # IDX-17
+        row = next(row for row in Model(batches).rows if row[0] == position)
+        assert row[2].base_offset <= offset
+    for offset in range(600):
+        assert segment.translate_offset(offset) == Model(batches).translate(offset)
+    rebuilt = segment.recover()
+    assert rebuilt.truncated_bytes == 0
+    assert entries(segment.offset_index) == Model(batches, interval=2000).index
+
+
+@pytest.mark.parametrize(("older", "expected"), [(False, 100), (True, 900)])
+def test_V22_12_the_rolling_timestamp_is_that_of_the_first_batch_or_by_the_older_rule_of_the_first_append(
+    tmp_path, older, expected
+):
+    segment = LogSegment(str(tmp_path), 0, per_append_index=older)
+    segment.append(records(batch(0, timestamp=100), batch(1, timestamp=900)))
+    assert segment.first_batch_timestamp == expected
+    settings = {"segment_bytes": 10**6, "segment_ms": 500}
+    assert segment.should_roll(10, 2, 1000, 0, **settings) == (not older)
+
+
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 @pytest.mark.parametrize("after_bytes", [0, 1, 100])
 def test_LOG_29_a_failed_append_raises_and_leaves_file_and_memory_as_they_were(tmp_path, code, after_bytes):
@@ -347,7 +384,7 @@ def test_SEG_07_a_negative_size_is_an_error_and_an_offset_beyond_the_end_is_none
     assert LogSegment(str(tmp_path), 9).read(9, 100) is None
 
 
-def test_SEG_08_09_read_gives_a_slice_bounded_by_size_and_position_and_at_least_one_batch_if_asked(tmp_path):
+def test_SEG_08_SEG_09_read_gives_a_slice_bounded_by_size_and_position_and_at_least_one_batch_if_asked(tmp_path):
     batches = [batch(0, 2), batch(2, 2), batch(4, 2)]
     a, b, c = (len(one) for one in batches)
     segment = filled(tmp_path, batches)
@@ -369,6 +406,30 @@ def test_SEG_08_09_read_gives_a_slice_bounded_by_size_and_position_and_at_least_
     assert read(2, 10**9, a) == (a, b"", False)
     assert read(4, 10**9, a) == (a + b, b"", False)
     assert read(4, 10**9, c * 100) == (a + b, everything[a + b :], False)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_SEG_09_the_length_is_the_smaller_of_limit_and_room_and_the_slice_is_no_copy(tmp_path, seed):
+    rng = random.Random(seed)
+    batches = random_batches(rng, 60)
+    expected = Model(batches)
+    segment = filled(tmp_path, batches, index_interval_bytes=500)
+    for _ in range(200):
+        start, max_size = rng.randint(0, 250), rng.choice([0, 1, 60, 61, 200, 5000, 10**6])
+        max_position = rng.choice([segment.size, rng.randint(0, segment.size), 2**62])
+        at_least_one = rng.random() < 0.5
+        got = segment.read(start, max_size, max_position, at_least_one)
+        found = expected.translate(start)
+        if found is None:
+            assert got is None
+            continue
+        _, position, first = found
+        limit = max(max_size, first) if at_least_one else max_size
+        length = min(limit, max(0, min(max_position, segment.size) - position))
+        note = f"seed={seed} start={start} size={max_size} to={max_position} one={at_least_one}"
+        assert (got.position, got.records.position, got.records.size_in_bytes) == (position, position, length), note
+        assert got.first_entry_incomplete == (limit < first), note
+        assert got.records.path == segment.log_path
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -449,7 +510,7 @@ def test_IDX_15_reads_need_no_lock_while_another_thread_appends(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_TRUNC_06_08_after_truncation_the_segment_is_as_if_the_later_batches_had_never_come(tmp_path, seed):
+def test_TRUNC_06_TRUNC_08_after_truncation_the_segment_is_as_if_the_later_batches_had_never_come(tmp_path, seed):
     rng = random.Random(seed)
     batches = random_batches(rng, 60)
     target = rng.randint(0, 300)
@@ -745,7 +806,7 @@ def test_a_file_that_another_process_cuts_does_not_kill_a_read_only_reader(tmp_p
 # --- life cycle -----------------------------------------------------------------------------------------------------
 
 
-def test_LOG_17_to_20_a_segment_says_when_the_next_append_needs_another(tmp_path):
+def test_LOG_17_LOG_18_LOG_19_LOG_20_a_segment_says_when_the_next_append_needs_another(tmp_path):
     def should_roll(segment, append_size=10, last_offset=5, max_timestamp=0, now_ms=0, **options):
         settings = {"segment_bytes": 1000, "segment_ms": 100, "jitter_ms": 0} | options
         return segment.should_roll(append_size, last_offset, max_timestamp, now_ms, **settings)

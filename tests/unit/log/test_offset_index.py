@@ -84,7 +84,7 @@ def test_IDX_04_a_trimmed_index_grows_again_when_it_is_appended_to(path):
     assert all_entries(OffsetIndex(path, 45, writable=False)) == [(50, 100), (51, 200)]
 
 
-def test_IDX_05_06_a_full_index_says_so_and_refuses_another_entry(path):
+def test_IDX_05_IDX_06_a_full_index_says_so_and_refuses_another_entry(path):
     index = index_of(path, [(46 + n, n) for n in range(3)], max_index_size=8 * 3 + 7)
     assert (index.is_full, index.max_entries) == (True, 3)
     with pytest.raises(IndexFull):

@@ -122,7 +122,7 @@ def test_IDX_12_a_length_that_is_no_multiple_of_the_entry_size_is_corrupt(path):
         [(0, 0), (0, 0)],  # zeros of a file never trimmed
     ],
 )
-def test_IDX_12_13_a_time_index_that_cannot_be_right_is_corrupt(path, entries):
+def test_IDX_12_IDX_13_a_time_index_that_cannot_be_right_is_corrupt(path, entries):
     with open(path, "wb") as out:
         out.writelines(struct.pack(">qi", *entry) for entry in entries)
     with pytest.raises(CorruptIndex, match="timeindex"):

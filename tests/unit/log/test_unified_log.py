@@ -1,5 +1,6 @@
 import errno
 import os
+import random
 import threading
 
 import pytest
@@ -18,7 +19,7 @@ from kcore.errors import (
 )
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
 from kcore.record.memory_records import MemoryRecords
-from tests.unit.log.logs import Logs, batch, idempotent, marker, offsets
+from tests.unit.log.logs import Logs, batch, idempotent, marker, offsets, old_message, old_wrapper
 
 SIZE = len(batch())
 
@@ -153,13 +154,25 @@ def test_LOG_09_gaps_are_legal_for_a_follower(log):
     assert offsets(log) == [10, 20]
 
 
-def test_LOG_10_an_append_above_segment_bytes_is_refused_from_a_leader_and_taken_from_a_follower(tmp_path):
+def test_LOG_10_an_append_above_segment_bytes_is_refused_from_a_leader(tmp_path):
+    log = Logs(tmp_path / "orders-0", segment_bytes=SIZE).open()
+    log.append_as_leader(batch())
+    with pytest.raises(RecordListTooLarge, match=f"segment.bytes is {SIZE}"):
+        log.append_as_leader(batch(2))
+    assert (log.log_end_offset, log.size) == (1, SIZE)
+
+
+def test_V22_14_a_follower_takes_what_its_leader_took_however_small_its_segment_bytes_became(tmp_path):
     logs = Logs(tmp_path / "orders-0", segment_bytes=SIZE)
     log = logs.open()
-    with pytest.raises(RecordListTooLarge):
-        log.append_as_leader(batch(2))
-    log.append_as_follower(batch(2))
-    assert log.log_end_offset == 2
+    log.append_as_follower(batch(size=1))
+    large = batch(5, size=1_000_000, base_offset=1)
+    log.append_as_follower(large)
+    log.append_as_follower(batch(base_offset=6) + batch(base_offset=7))
+    assert [(s.base_offset, s.size) for s in log.segments] == [(0, len(batch(size=1))), (1, len(large)), (6, 2 * SIZE)]
+    for again in (log, logs.open(clean=False)):
+        assert [r.offset for r in again.records() if len(r.value) == 1_000_000] == [1, 2, 3, 4, 5]
+        assert again.log_end_offset == 8
 
 
 def test_LOG_11_EPOCH_02_a_higher_epoch_adds_an_entry_before_the_write(log):
@@ -170,6 +183,23 @@ def test_LOG_11_EPOCH_02_a_higher_epoch_adds_an_entry_before_the_write(log):
     log.append_as_follower(batch(base_offset=4, leader_epoch=8) + batch(base_offset=9, leader_epoch=11))
     assert log.leader_epoch_cache.entries == ((3, 0), (7, 3), (8, 4), (11, 9))
     assert log.last_epoch == 11
+
+
+@pytest.mark.parametrize(
+    "old", [old_message(3), old_message(3, magic=0), old_wrapper(3, 5), old_wrapper(3, 5, magic=0)]
+)
+def test_EPOCH_03_a_message_of_an_old_format_clears_the_leader_epochs(logs, log, old):
+    log.append_as_leader(batch(3), 4)
+    assert log.leader_epoch_cache.entries == ((4, 0),)
+    log.append_as_follower(old)
+    assert log.leader_epoch_cache.entries == () and log.last_epoch == -1
+    assert log.end_offset_for_epoch(4) == (-1, -1)
+    # No restart brings the epoch back: by it a follower would be told to keep records that the leader may not have.
+    assert logs.open(clean=False).leader_epoch_cache.entries == ()
+    end = log.log_end_offset
+    log.append_as_follower(batch(base_offset=end, leader_epoch=6))
+    assert log.leader_epoch_cache.entries == ((6, end),)
+    assert logs.open(clean=False).leader_epoch_cache.entries == ((6, end),)
 
 
 def test_LOG_12_an_append_never_spans_two_segments(tmp_path):
@@ -199,7 +229,7 @@ def test_LOG_16_flush_messages_flushes_inside_the_append(tmp_path, monkeypatch):
         assert log.recovery_point == expected
 
 
-def test_LOG_06_LOG_26_appends_of_many_threads_get_disjoint_offsets_and_readers_see_whole_batches(tmp_path):
+def test_LOG_02_LOG_26_appends_of_many_threads_get_disjoint_offsets_and_readers_see_whole_batches(tmp_path):
     log = Logs(tmp_path / "orders-0", segment_bytes=4000).open()
     seen, stop = [], threading.Event()
 
@@ -245,7 +275,7 @@ def test_LOG_17_a_segment_is_rolled_when_an_append_would_exceed_segment_bytes(tm
     assert [s.base_offset for s in log.segments] == [0, 2, 4]
 
 
-def test_LOG_18_a_segment_is_rolled_when_its_time_is_over_by_the_records_clock(tmp_path):
+def test_LOG_18_V22_09_a_segment_is_rolled_when_its_time_since_the_first_batch_is_over(tmp_path):
     log = Logs(tmp_path / "orders-0", segment_ms=1000).open()
     for timestamp in (5000, 6000, 6001, 7001, 7002, 100):
         log.append_as_leader(batch(timestamp=timestamp))
@@ -272,6 +302,29 @@ def test_LOG_19_a_segment_is_rolled_when_an_index_is_full(tmp_path):
         log.append_as_leader(batch(timestamp=1000 + i))
     assert len(log.segments) > 2
     assert offsets(log) == list(range(12))
+
+
+def test_LOG_21_the_new_base_is_the_first_offset_of_the_append_or_the_log_end(tmp_path):
+    log = small_segments(tmp_path, 1).open()
+    log.append_as_leader(batch())
+    log.append_as_leader(batch())
+    log.append_as_follower(batch(base_offset=9))
+    assert [s.base_offset for s in log.segments] == [0, 1, 9]
+    log.truncate_to(9)
+    log.append_as_follower(batch(base_offset=9))
+    assert log.roll().base_offset == 10
+
+
+def test_LOG_21_the_base_for_an_old_wrapper_leaves_room_for_the_offsets_inside(tmp_path):
+    """Its header tells only its last offset; a base above the first one would not hold it."""
+    log = Logs(tmp_path / "orders-0", segment_bytes=300).open()
+    log.append_as_follower(old_wrapper(0, 10))
+    log.append_as_follower(old_wrapper(10, 200))
+    assert [s.base_offset for s in log.segments] == [0, 10]
+    far = 2**31 + 500
+    log.append_as_follower(old_wrapper(far, 50))
+    assert log.segments[2].base_offset == far + 49 - 2**31 + 1
+    assert offsets(log) == [*range(210), *range(far, far + 50)]
 
 
 def test_LOG_20_LOG_21_a_segment_is_rolled_when_an_offset_would_not_fit(log):
@@ -342,6 +395,46 @@ def test_LOG_25_LOG_28_a_read_ends_at_its_limit_and_may_start_inside_a_batch(tmp
     # A watermark inside a batch holds back the whole batch.
     log.update_high_watermark(3)
     assert [r.offset for r in log.read(0, 1 << 20, FetchIsolation.HIGH_WATERMARK).records.records()] == [0, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_LOG_28_no_read_reaches_its_limit_and_none_leaves_out_a_record_before_it(tmp_path, seed):
+    rng = random.Random(seed)
+    log = Logs(tmp_path / "orders-0", segment_bytes=1500, index_interval_bytes=200).open(sole_replica=False)
+    for _ in range(60):
+        count = rng.randint(1, 5)
+        if rng.random() < 0.3:
+            gap = rng.randint(0, 4)
+            log.append_as_follower(batch(count, size=rng.randint(0, 90), base_offset=log.log_end_offset + gap))
+        else:
+            log.append_as_leader(batch(count, size=rng.randint(0, 90)))
+    batches = [(b.base_offset, b.last_offset) for b in log.batches()]
+    for _ in range(300):
+        limit = log.update_high_watermark(rng.randint(0, log.log_end_offset))
+        start, size = rng.randint(0, log.log_end_offset), rng.choice([0, 100, 400, 5000])
+        info = log.read(start, size, FetchIsolation.HIGH_WATERMARK, min_one_message=rng.random() < 0.5)
+        data = info.records.read() if info.records.size_in_bytes else b""
+        found = [(b.base_offset, b.last_offset) for b in MemoryRecords(data).batches]
+        visible = [b for b in batches if b[1] >= start and b[1] < limit]
+        assert found == visible[: len(found)], f"seed={seed} start={start} limit={limit}"
+        if found:
+            assert found[0][0] <= start or found[0] == visible[0]
+        if size == 5000 and visible:
+            assert found, f"seed={seed} start={start} limit={limit}"
+
+
+def test_LOG_26_a_read_takes_no_lock_and_sees_the_log_end_of_its_start(log):
+    log.append_as_leader(batch(2))
+    got = []
+    with log.lock:
+        reader = threading.Thread(target=lambda: got.append(log.read(0, 1 << 20)))
+        reader.start()
+        reader.join(10)
+        assert not reader.is_alive()
+        assert got[0].records.size_in_bytes == log.size
+    log.append_as_leader(batch(3))
+    # What the reader holds is still what it was when it asked.
+    assert [r.offset for r in got[0].records.records()] == [0, 1]
 
 
 def test_reads_outside_the_log_are_refused_and_at_its_end_are_empty(log):
@@ -525,6 +618,17 @@ def test_TRUNC_03_TRUNC_04_later_segments_go_and_the_rest_is_cut(tmp_path):
     logs.time.sleep(60_000)
     logs.scheduler.tick()
     assert file_names(logs, ".deleted") == []
+
+
+def test_TRUNC_04_the_log_start_never_lies_behind_the_end(log):
+    log.append_as_leader(batch(3), 1)
+    log.append_as_leader(batch(3), 2)
+    log.maybe_increment_log_start_offset(5)
+    log.truncate_to(3)
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 3, 3)
+    assert offsets(log) == []
+    log.append_as_leader(batch(), 3)
+    assert offsets(log) == [3] and log.leader_epoch_cache.entries[-1] == (3, 3)
 
 
 def test_TRUNC_05_a_negative_target_is_an_error(log):
