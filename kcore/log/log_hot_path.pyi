@@ -1,7 +1,6 @@
 """LogHotPath: the appends and reads of UnifiedLog, and the state that they touch."""
 
-import threading
-
+from kcore.common.reentrant_lock import ReentrantLock
 from kcore.common.time import Time
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.log_config import LogConfig
@@ -9,16 +8,52 @@ from kcore.log.log_offset_metadata import (
     AppendOrigin,
     FetchDataInfo,
     FetchIsolation,
-    LogAppendInfo,
     LogOffsetMetadata,
 )
 from kcore.log.log_segments import LogSegments
 from kcore.log.producer_state_manager import ProducerStateManager
 from kcore.record.memory_records import MemoryRecords
 
+class LogAppendInfo:
+    """What an append did.  For a duplicate, the offsets are those of the batch that is in the log already."""
+
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+        offset_of_max_timestamp: int,
+        *,
+        log_append_time: int = ...,
+        log_start_offset: int = ...,
+        is_duplicate: bool = ...,
+    ) -> None: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def offset_of_max_timestamp(self) -> int: ...
+    @property
+    def log_append_time(self) -> int: ...  # ms; -1 unless the topic has LogAppendTime
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def valid_bytes(self) -> int: ...
+    @property
+    def batch_count(self) -> int: ...
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def last_leader_epoch(self) -> int: ...
+    @property
+    def is_duplicate(self) -> bool: ...
+
 class LogHotPath:
     @property
-    def lock(self) -> threading._RLock: ...
+    def lock(self) -> ReentrantLock: ...
     config: LogConfig
     segments: LogSegments
     leader_epoch_cache: LeaderEpochFileCache

@@ -4,11 +4,21 @@ UnifiedLog extends this class with everything that is rare; the rare turns of th
 storage error) call methods that it defines.  The order of an append is the order of the lines here: one native pass
 over the bytes, checks of the records (both outside the lock); then under the lock duplicates, offsets in place, roll,
 producer state, epoch, one write, log end offset, transaction index.
+
+Nearly every append is one batch: one row on the stack, no object made but the LogAppendInfo.  What is not that
+(several batches, a codec, an older magic, a producer id, anything that will be refused) becomes MemoryRecords.
 Source: UnifiedLog and LocalLog, Kafka 2.4-4.x.
 """
 
-import threading
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.string cimport memset
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from kcore.common.reentrant_lock cimport ReentrantLock
+from kcore.common.status cimport KC_OK, kc_error, kc_status
+from kcore.common.time import Time
 from kcore.errors import (
     InvalidRecord,
     MessageTooLarge,
@@ -17,45 +27,211 @@ from kcore.errors import (
     RecordListTooLarge,
     UnexpectedAppendOffset,
 )
-from kcore.log.log_offset_metadata import AppendOrigin, FetchDataInfo, FetchIsolation, LogAppendInfo, LogOffsetMetadata
+from kcore.log.log_offset_metadata import AppendOrigin, FetchDataInfo, FetchIsolation, LogOffsetMetadata
+from kcore.log.log_segment cimport LogSegment
 from kcore.log.log_validator import assign_offsets, validate_records
 from kcore.record.memory_records import EMPTY
 from kcore.record.memory_records cimport MemoryRecords
+from kcore.record.record_batch cimport (
+    KC_ATTR_CODEC_MASK,
+    KC_ATTR_CONTROL,
+    KC_BATCH_HEADER_SIZE,
+    kc_batch,
+    kc_batch_assign,
+    kc_batch_check_crc,
+    kc_batch_parse,
+    kc_batch_set_log_append_time,
+    kc_batch_sync_max_timestamp,
+)
+
+
+cdef extern from "log_validator.h" nogil:
+    ctypedef struct kc_record_rules:
+        int64_t min_timestamp
+        int64_t max_timestamp
+        int need_key
+
+    ctypedef struct kc_validation:
+        int64_t max_timestamp
+        int64_t max_timestamp_delta
+        int64_t fault_count
+
+    kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int64_t size,
+                                  const kc_record_rules *rules, void *faults, int64_t capacity,
+                                  kc_validation *result, kc_error *err)
+
+
+# 256 KiB take some 20 us to check: below that the hand-off of the GIL costs more than it gives.
+cdef int64_t NOGIL_BYTES = 256 * 1024
+
+cdef object CLIENT = AppendOrigin.CLIENT
+cdef object REPLICATION = AppendOrigin.REPLICATION
+cdef object LOG_END = FetchIsolation.LOG_END
+cdef object TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
+
+
+cdef struct Place:
+    # What LogOffsetMetadata tells.
+    int64_t offset
+    int64_t segment
+    int64_t position
+
+
+cdef struct Append:
+    # One append on its way into the log.
+    const kc_batch *rows
+    int64_t count
+    const uint8_t *data
+    int64_t size
+    bint checked               # the CRC was found right
+    bint by_producers          # some batch has a producer id
+    int64_t now_ms
+    int64_t first_offset
+    int64_t last_offset
+    int64_t max_timestamp
+    int64_t offset_of_max      # from first_offset on, until the leader's offsets are known
+    int64_t log_append_time    # -1: CreateTime
+    int64_t record_count
+    int32_t leader_epoch       # of the last batch
+
+
+@cython.freelist(16)
+cdef class LogAppendInfo:
+    """What an append did.  For a duplicate, the offsets are those of the batch that is in the log already."""
+
+    cdef readonly int64_t first_offset
+    cdef readonly int64_t last_offset
+    cdef readonly int64_t max_timestamp
+    cdef readonly int64_t offset_of_max_timestamp
+    cdef readonly int64_t log_append_time
+    cdef readonly int64_t log_start_offset
+    cdef readonly int64_t valid_bytes
+    cdef readonly int64_t batch_count
+    cdef readonly int64_t record_count
+    cdef readonly int32_t last_leader_epoch
+    cdef readonly bint is_duplicate
+
+    def __init__(
+        self,
+        int64_t first_offset,
+        int64_t last_offset,
+        int64_t max_timestamp,
+        int64_t offset_of_max_timestamp,
+        *,
+        int64_t log_append_time=-1,
+        int64_t log_start_offset=-1,
+        bint is_duplicate=False,
+    ):
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.max_timestamp = max_timestamp
+        self.offset_of_max_timestamp = offset_of_max_timestamp
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.last_leader_epoch = -1
+        self.is_duplicate = is_duplicate
+
+    def __repr__(self):
+        return (
+            f"LogAppendInfo([{self.first_offset}, {self.last_offset}], {self.batch_count} batches, {self.valid_bytes} "
+            f"bytes{', a duplicate' if self.is_duplicate else ''})"
+        )
 
 
 cdef class LogHotPath:
     """The base of UnifiedLog, which documents threads, locks and lifetime."""
 
-    cdef readonly object lock
-    cdef public object config
+    cdef readonly ReentrantLock lock
     cdef public object segments
     cdef public object leader_epoch_cache
     cdef public object producer_state_manager
-    cdef public object log_start_offset
-    cdef public object recovery_point
-    cdef public object is_closed
-    cdef public object _end
-    cdef public object _high_watermark
+    cdef public int64_t log_start_offset
+    cdef public int64_t recovery_point
+    cdef public bint is_closed
     # Set exactly while the producers' state has a transaction that holds back the last stable offset.
     cdef public object _first_unstable
-    cdef public object _source
-    cdef public object _time
-    cdef public object _sole_replica
+    cdef public str _source
+    cdef public bint _sole_replica
     cdef public object _offline
     # What every append looks at: mode "a", neither closed nor offline.
-    cdef public object _may_write
-    cdef public object _roll_jitter_ms
+    cdef public bint _may_write
+    cdef public int64_t _roll_jitter_ms
+    cdef Place end
+    cdef Place mark             # the high watermark
+    cdef object clock
+    cdef bint system_clock
+    # The topic's settings, and of them what an append looks at.
+    cdef object settings
+    cdef int64_t segment_bytes
+    cdef int64_t segment_ms
+    cdef int64_t max_message_bytes
+    cdef int64_t flush_messages
+    cdef int64_t before_max_ms
+    cdef int64_t after_max_ms
+    cdef bint need_key
+    cdef bint stamps            # message.timestamp.type is LogAppendTime
+    cdef bint keeps_plain       # uncompressed batches stay so
 
     def __cinit__(self, *args, **kwargs):
-        self.lock = threading.RLock()
-        self.is_closed = False
+        self.lock = ReentrantLock()
+
+    @property
+    def config(self):
+        """The topic's settings; the next operation follows a change."""
+        return self.settings
+
+    @config.setter
+    def config(self, config):
+        self.settings = config
+        self.segment_bytes = config.segment_bytes
+        self.segment_ms = config.segment_ms
+        self.max_message_bytes = config.max_message_bytes
+        self.flush_messages = config.flush_messages
+        self.before_max_ms = config.message_timestamp_before_max_ms
+        self.after_max_ms = config.message_timestamp_after_max_ms
+        self.need_key = config.compact
+        self.stamps = config.message_timestamp_type == "LogAppendTime"
+        self.keeps_plain = config.compression_type in ("producer", "uncompressed")
+
+    @property
+    def _time(self):
+        return self.clock
+
+    @_time.setter
+    def _time(self, clock):
+        self.clock = clock
+        self.system_clock = type(clock) is Time
+
+    cdef int64_t now(self) except? -1:
+        """ms; what Time.milliseconds() says, without a call into Python where that is the system's clock."""
+        cdef timespec wall
+        if self.system_clock:
+            clock_gettime(CLOCK_REALTIME, &wall)
+            return <int64_t>wall.tv_sec * 1000 + wall.tv_nsec // 1_000_000
+        return self.clock.milliseconds()
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
     @property
+    def _end(self):
+        return LogOffsetMetadata(self.end.offset, self.end.segment, self.end.position)
+
+    @_end.setter
+    def _end(self, place):
+        self.end = place_of(place)
+
+    @property
+    def _high_watermark(self):
+        return LogOffsetMetadata(self.mark.offset, self.mark.segment, self.mark.position)
+
+    @_high_watermark.setter
+    def _high_watermark(self, place):
+        self.mark = place_of(place)
+
+    @property
     def log_end_offset(self):
         """The next offset to be written."""
-        return self._end.message_offset
+        return self.end.offset
 
     @property
     def log_end_offset_metadata(self):
@@ -63,32 +239,40 @@ cdef class LogHotPath:
 
     @property
     def high_watermark(self):
-        return self._high_watermark.message_offset
+        return self.mark.offset
 
     def maybe_increment_high_watermark(self, new):
         """Raise it (HW-03): the old value, or None if it stays.  Raises ValueError beyond the log end offset."""
-        with self.lock:
-            old = self._high_watermark
-            if new.message_offset > self._end.message_offset:
+        cdef Place place = place_of(new)
+        self.lock.enter()
+        try:
+            if place.offset > self.end.offset:
                 raise ValueError(
-                    f"{self._source}: high watermark {new.message_offset} beyond log end {self._end.message_offset}"
+                    f"{self._source}: high watermark {place.offset} beyond log end {self.end.offset}"
                 )
-            if old.message_offset < new.message_offset or (
-                old.message_offset == new.message_offset and old.on_older_segment(new)
+            if self.mark.offset < place.offset or (
+                self.mark.offset == place.offset and 0 <= self.mark.segment < place.segment
             ):
-                self._set_high_watermark(new)
+                old = self._high_watermark
+                self.set_mark(place)
                 return old
             return None
+        finally:
+            self.lock.leave()
 
     def _set_high_watermark(self, mark):
-        self._high_watermark = mark
+        self.set_mark(place_of(mark))
+
+    cdef int set_mark(self, Place mark) except -1:
+        self.mark = mark
         if self._first_unstable is not None:
-            self.producer_state_manager.on_high_watermark_updated(mark.message_offset)
+            self.producer_state_manager.on_high_watermark_updated(mark.offset)
             self._update_first_unstable()
+        return 0
 
     # -- append ---------------------------------------------------------------------------------------------------
 
-    def append_as_leader(self, records, leader_epoch=None, origin=AppendOrigin.CLIENT):
+    def append_as_leader(self, records, leader_epoch=None, origin=CLIENT):
         """Check a producer's batches, give them the next offsets, write them.
 
         records: v2 batches.  A writable buffer has offsets and epoch assigned in place, a read-only one is copied
@@ -100,58 +284,40 @@ cdef class LogHotPath:
         InvalidTxnState, KafkaStorageError, ReadOnlyLog.
         Source: UnifiedLog.appendAsLeader.
         """
+        cdef Append append
+        cdef kc_batch row
+        cdef Py_buffer view
+        cdef MemoryRecords batches = None
         if not self._may_write:
             self._check_writable()
-        if not isinstance(records, MemoryRecords):
-            records = MemoryRecords(records, source=self._source)
-        if records.readonly:
-            records = MemoryRecords(bytearray(records.buffer), check_crc=False, source=self._source)
-        if not records:
-            return self._nothing_appended()
-        config = self.config
-        from_client = origin is AppendOrigin.CLIENT
-        by_producers = self._check_leader_batches(records, config, from_client)
-        now_ms = self._time.milliseconds()
-        timestamp_type = config.message_timestamp_type
-        checked = validate_records(
-            records,
-            from_client=from_client,
-            compacted="compact" in config.cleanup_policy,
-            timestamp_type=timestamp_type,
-            now_ms=now_ms,
-            before_max_ms=config.message_timestamp_before_max_ms,
-            after_max_ms=config.message_timestamp_after_max_ms,
-            source=self._source,
-        )
-        log_append_time = now_ms if timestamp_type == "LogAppendTime" else None
-        with self.lock:
-            if not self._may_write:
-                self._check_writable()
-            if by_producers and from_client:
-                repeated = self._find_duplicate(records)
-                if repeated is not None:
-                    return self._duplicate(repeated)
-            if leader_epoch is None:
-                leader_epoch = max(self.leader_epoch_cache.latest_epoch, 0)
-            first_offset = self._end.message_offset
-            last_offset = assign_offsets(records, first_offset, leader_epoch, log_append_time)
-            if log_append_time is None:
-                max_timestamp, offset_of_max = checked.max_timestamp, first_offset + checked.offset_of_max_timestamp
-            else:
-                max_timestamp, offset_of_max = log_append_time, last_offset
-            info = LogAppendInfo(
-                first_offset,
-                last_offset,
-                max_timestamp,
-                offset_of_max,
-                -1 if log_append_time is None else log_append_time,
-                self.log_start_offset,
-                records.valid_bytes,
-                len(records),
-                checked.record_count,
-                leader_epoch,
-            )
-            return self._append(records, info, by_producers, origin, now_ms)
+        append.now_ms = self.now()
+        append.log_append_time = append.now_ms if self.stamps else -1
+        append.checked = False
+        memset(&view, 0, sizeof(view))  # which makes the release one of nothing
+        try:
+            if not (
+                origin is CLIENT and one_batch(records, &view, &row, &append) and self.is_plain(&append, &row, &view)
+            ):
+                batches = self.checked_batches(records, origin is CLIENT, &append)
+                if append.count == 0:
+                    return LogAppendInfo(-1, -1, -1, -1, log_start_offset=self.log_start_offset)
+            self.lock.enter()
+            try:
+                if not self._may_write:
+                    self._check_writable()
+                if append.by_producers and origin is CLIENT:
+                    repeated = self._find_duplicate(batches)
+                    if repeated is not None:
+                        return self._duplicate(repeated)
+                append.leader_epoch = (
+                    max(self.leader_epoch_cache.latest_epoch, 0) if leader_epoch is None else leader_epoch
+                )
+                self.assign_offsets(&append, &row, batches)
+                return self.write(&append, batches, origin)
+            finally:
+                self.lock.leave()
+        finally:
+            PyBuffer_Release(&view)
 
     def append_as_follower(self, records):
         """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
@@ -159,123 +325,255 @@ cdef class LogHotPath:
         Raises OffsetsOutOfOrder, UnexpectedAppendOffset, CorruptMessage, KafkaStorageError, ReadOnlyLog.
         Source: UnifiedLog.appendAsFollower.
         """
+        cdef Append append
+        cdef kc_batch row
+        cdef Py_buffer view
+        cdef MemoryRecords batches = None
         if not self._may_write:
             self._check_writable()
-        if not isinstance(records, MemoryRecords):
-            records = MemoryRecords(records, source=self._source)
-        if not records:
-            return self._nothing_appended()
-        by_producers = False
-        last_offset, max_timestamp, offset_of_max, count = -1, -1, -1, 0
-        for batch in records.batches:
-            if batch.base_offset <= last_offset:
-                raise OffsetsOutOfOrder(
-                    f"{self._source}: batch at offset {batch.base_offset} follows offset {last_offset} in one append"
-                )
-            last_offset = batch.last_offset
-            count += batch.count
-            if batch.max_timestamp > max_timestamp:
-                max_timestamp, offset_of_max = batch.max_timestamp, last_offset
-            by_producers = by_producers or batch.has_producer_id
-        info = LogAppendInfo(
-            records.first_offset,
-            last_offset,
-            max_timestamp,
-            offset_of_max,
-            -1,
-            self.log_start_offset,
-            records.valid_bytes,
-            len(records),
-            count,
-            batch.leader_epoch,
-        )
-        with self.lock:
-            if not self._may_write:
-                self._check_writable()
-            end = self._end.message_offset
-            if info.first_offset < end:
-                raise UnexpectedAppendOffset(
-                    f"{self._source}: append of offsets {info.first_offset} to {last_offset}, log ends at {end}",
-                    info.first_offset,
-                    last_offset,
-                )
-            return self._append(records, info, by_producers, AppendOrigin.REPLICATION, self._time.milliseconds())
-
-    def _append(self, records, info, by_producers, origin, now_ms):
-        """The part under the lock: everything that may refuse comes before the write, then nothing may."""
+        append.now_ms = self.now()
+        append.log_append_time = -1
+        append.checked = False
+        memset(&view, 0, sizeof(view))  # which makes the release one of nothing
         try:
-            segment = self._maybe_roll(records, info, now_ms)
-            if by_producers:
-                producers, completed = self._analyze_producers(records, segment, origin)
-            if info.last_leader_epoch != self.leader_epoch_cache.latest_epoch or info.batch_count > 1:
-                self._assign_epochs(records)
-            position = segment.append(records)
+            if not (one_batch(records, &view, &row, &append) and row.producer_id < 0):
+                batches = self.walked(records, &append)
+                if append.count == 0:
+                    return LogAppendInfo(-1, -1, -1, -1, log_start_offset=self.log_start_offset)
+            self.sum_up(&append)
+            self.lock.enter()
+            try:
+                if not self._may_write:
+                    self._check_writable()
+                if append.first_offset < self.end.offset:
+                    raise UnexpectedAppendOffset(
+                        f"{self._source}: append of offsets {append.first_offset} to {append.last_offset}, log ends "
+                        f"at {self.end.offset}",
+                        append.first_offset,
+                        append.last_offset,
+                    )
+                return self.write(&append, batches, REPLICATION)
+            finally:
+                self.lock.leave()
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef LogAppendInfo write(self, Append *append, MemoryRecords batches, object origin):
+        """The part under the lock: everything that may refuse comes before the write, then nothing may."""
+        cdef LogSegment segment
+        cdef int64_t position
+        try:
+            segment = self.segments.active
+            assert segment is not None, f"{self._source}: a log without a segment"
+            if segment.needs_roll(append.size, append.last_offset, append.max_timestamp, append.now_ms,
+                                  self.segment_bytes, self.segment_ms - self._roll_jitter_ms):
+                # What an old wrapper begins with is known only inside of it.
+                segment = self._roll(
+                    append.first_offset if append.rows[0].magic >= 2 else append.last_offset - INT32_MAX
+                )
+            if append.by_producers:
+                producers, completed = self._analyze_producers(batches, segment, origin)
+            if append.count > 1 or append.leader_epoch != <int32_t>self.leader_epoch_cache.latest_epoch:
+                self.assign_epochs(append)
+            position = segment.append_rows(append.data, append.size, append.rows, append.count)
             # LOG-13: first the end offset, so that a failure further on cannot give an offset out twice.
-            self._end = LogOffsetMetadata(info.last_offset + 1, segment.base_offset, position + info.valid_bytes)
-            state = self.producer_state_manager
-            if by_producers:
+            self.end.offset = append.last_offset + 1
+            self.end.segment = segment.base_offset
+            self.end.position = position + append.size
+            if append.by_producers:
                 self._commit_producers(producers, completed)
-            state.map_end_offset = info.last_offset + 1
-            if by_producers:
                 self._update_first_unstable()
             if self._sole_replica:
-                self._set_high_watermark(self._end)
-            if info.last_offset + 1 - self.recovery_point >= self.config.flush_messages:
+                self.set_mark(self.end)
+            if self.end.offset - self.recovery_point >= self.flush_messages:
                 self.flush()
         except OSError as error:
             raise self._storage_failed("append to", error) from error
+        return self.info_of(append)
+
+    cdef LogAppendInfo info_of(self, const Append *append):
+        cdef LogAppendInfo info = LogAppendInfo.__new__(LogAppendInfo)
+        info.first_offset = append.first_offset
+        info.last_offset = append.last_offset
+        info.max_timestamp = append.max_timestamp
+        info.offset_of_max_timestamp = append.offset_of_max
+        info.log_append_time = append.log_append_time
+        info.log_start_offset = self.log_start_offset
+        info.valid_bytes = append.size
+        info.batch_count = append.count
+        info.record_count = append.record_count
+        info.last_leader_epoch = append.leader_epoch
         return info
 
-    def _nothing_appended(self):
-        return LogAppendInfo(-1, -1, -1, -1, log_start_offset=self.log_start_offset)
+    # -- append: what a leader checks -----------------------------------------------------------------------------
 
-    def _check_leader_batches(self, records, config, from_client):
-        """LOG-03, 06, 10; whether any batch has a producer id."""
-        if records.valid_bytes > config.segment_bytes:
-            raise RecordListTooLarge(
-                f"{self._source}: append of {records.valid_bytes} bytes, segment.bytes is {config.segment_bytes}"
-            )
-        limit = config.max_message_bytes
-        by_producers = False
-        for batch in records.batches:
-            if batch.size > limit:
-                raise MessageTooLarge(f"{self._source}: batch of {batch.size} bytes, max.message.bytes is {limit}")
-            if from_client and batch.base_offset != 0:
-                raise InvalidRecord(f"{self._source}: base offset {batch.base_offset} in a produced batch, expected 0")
-            if batch.producer_id >= 0:
-                by_producers = True
-        return by_producers
-
-    def _maybe_roll(self, records, info, now_ms):
-        """The segment to append to (LOG-12, LOG-17..21)."""
-        segment = self.segments.active
-        config = self.config
-        if segment.should_roll(
-            info.valid_bytes,
-            info.last_offset,
-            info.max_timestamp,
-            now_ms,
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
-            jitter_ms=self._roll_jitter_ms,
+    cdef bint is_plain(self, Append *append, kc_batch *row, const Py_buffer *view) noexcept:
+        """Whether a client's single batch may be appended as it is: nothing to decompress, convert or look up, and
+        no rule broken.  Says no rather than why: checked_batches() then finds that out."""
+        cdef kc_record_rules rules
+        cdef kc_validation found
+        cdef kc_error err
+        cdef kc_status status
+        if (
+            view.readonly
+            or not self.keeps_plain
+            or row.base_offset != 0
+            or row.size > self.max_message_bytes
+            or row.size > self.segment_bytes
+            or row.producer_id >= 0
+            or row.attributes & (KC_ATTR_CODEC_MASK | KC_ATTR_CONTROL)
+            or row.count == 0
+            or row.count - 1 != row.last_offset
         ):
-            # What an old wrapper begins with is known only inside of it.
-            known = records.batches[0].magic >= 2
-            return self._roll(info.first_offset if known else info.last_offset - 0x7FFFFFFF)
-        return segment
+            return False
+        rules.need_key = self.need_key
+        if append.log_append_time >= 0:
+            rules.min_timestamp, rules.max_timestamp = INT64_MIN, INT64_MAX
+        else:
+            rules.min_timestamp = append.now_ms - self.before_max_ms
+            rules.max_timestamp = append.now_ms + min(self.after_max_ms, INT64_MAX - append.now_ms)
+        if row.size < NOGIL_BYTES:
+            status = kc_validate_records(row, append.data + KC_BATCH_HEADER_SIZE, row.size - KC_BATCH_HEADER_SIZE,
+                                         &rules, NULL, 0, &found, &err)
+        else:
+            with nogil:
+                status = kc_validate_records(row, append.data + KC_BATCH_HEADER_SIZE,
+                                             row.size - KC_BATCH_HEADER_SIZE, &rules, NULL, 0, &found, &err)
+        if status != KC_OK:
+            return False
+        append.record_count = row.count
+        if append.log_append_time >= 0:
+            append.max_timestamp = append.now_ms
+            append.offset_of_max = row.last_offset
+        else:
+            append.max_timestamp = row.max_timestamp = found.max_timestamp
+            append.offset_of_max = found.max_timestamp_delta
+        append.by_producers = False
+        return True
 
-    def _assign_epochs(self, records):
+    cdef MemoryRecords checked_batches(self, records, bint from_client, Append *append):
+        """The general case of is_plain(): any batches that a leader takes, or the exception that refuses them."""
+        cdef MemoryRecords batches = self.walked(records, append)
+        if batches.readonly:
+            batches = MemoryRecords(bytearray(batches.buffer), check_crc=False, source=self._source)
+            self.note_batches(append, batches)
+        if append.count == 0:
+            return batches
+        self.check_leader_batches(append, from_client)
+        checked = validate_records(
+            batches,
+            from_client=from_client,
+            compacted=self.need_key,
+            timestamp_type="LogAppendTime" if append.log_append_time >= 0 else "CreateTime",
+            now_ms=append.now_ms,
+            before_max_ms=self.before_max_ms,
+            after_max_ms=self.after_max_ms,
+            source=self._source,
+        )
+        append.max_timestamp = checked.max_timestamp
+        append.offset_of_max = checked.offset_of_max_timestamp
+        append.record_count = checked.record_count
+        return batches
+
+    cdef int check_leader_batches(self, Append *append, bint from_client) except -1:
+        """LOG-03, 06, 10."""
+        cdef const kc_batch *row
+        cdef int64_t i
+        if append.size > self.segment_bytes:
+            raise RecordListTooLarge(
+                f"{self._source}: append of {append.size} bytes, segment.bytes is {self.segment_bytes}"
+            )
+        for i in range(append.count):
+            row = append.rows + i
+            if row.size > self.max_message_bytes:
+                raise MessageTooLarge(
+                    f"{self._source}: batch of {row.size} bytes, max.message.bytes is {self.max_message_bytes}"
+                )
+            if from_client and row.base_offset != 0:
+                raise InvalidRecord(f"{self._source}: base offset {row.base_offset} in a produced batch, expected 0")
+        return 0
+
+    cdef int assign_offsets(self, Append *append, kc_batch *row, MemoryRecords batches) except -1:
+        """The next offsets and the epoch, in place (VAL-03, VAL-22); row is the only batch if batches is None."""
+        cdef bint stamps = append.log_append_time >= 0
+        append.first_offset = self.end.offset
+        if batches is not None:
+            append.last_offset = assign_offsets(
+                batches, append.first_offset, append.leader_epoch, append.now_ms if stamps else None
+            )
+        else:
+            if row.count > INT64_MAX - append.first_offset:
+                raise ValueError(f"{self._source}: offsets from {append.first_offset} on do not fit in 63 bits")
+            kc_batch_assign(<uint8_t *>append.data, row, append.first_offset, append.leader_epoch)
+            if stamps:
+                kc_batch_set_log_append_time(<uint8_t *>append.data, row, append.now_ms)
+            else:
+                kc_batch_sync_max_timestamp(<uint8_t *>append.data, row)
+            append.last_offset = row.last_offset
+        append.offset_of_max = append.last_offset if stamps else append.first_offset + append.offset_of_max
+        return 0
+
+    # -- append: the batches --------------------------------------------------------------------------------------
+
+    cdef MemoryRecords walked(self, records, Append *append):
+        """Walk any record set."""
+        cdef MemoryRecords batches
+        if isinstance(records, MemoryRecords):
+            batches = records
+        else:
+            batches = MemoryRecords(records, check_crc=not append.checked, source=self._source)
+        self.note_batches(append, batches)
+        return batches
+
+    cdef int note_batches(self, Append *append, MemoryRecords batches) except -1:
+        cdef int64_t i
+        append.rows = batches.batches.rows
+        append.count = batches.batches.count
+        append.data = batches.batches.data
+        append.size = batches.valid_bytes
+        append.by_producers = False
+        for i in range(append.count):
+            if append.rows[i].producer_id >= 0:
+                append.by_producers = True
+        return 0
+
+    cdef int sum_up(self, Append *append) except -1:
+        """What a follower's batches say of themselves; their offsets must ascend (LOG-08)."""
+        cdef const kc_batch *row
+        cdef int64_t i
+        append.last_offset = append.max_timestamp = append.offset_of_max = -1
+        append.record_count = 0
+        for i in range(append.count):
+            row = append.rows + i
+            if row.base_offset <= append.last_offset:
+                raise OffsetsOutOfOrder(
+                    f"{self._source}: batch at offset {row.base_offset} follows offset {append.last_offset} in one "
+                    "append"
+                )
+            append.last_offset = row.last_offset
+            append.record_count += row.count
+            append.leader_epoch = row.leader_epoch
+            if row.max_timestamp > append.max_timestamp:
+                append.max_timestamp, append.offset_of_max = row.max_timestamp, row.last_offset
+        append.first_offset = append.rows[0].base_offset
+        return 0
+
+    cdef int assign_epochs(self, const Append *append) except -1:
         """EPOCH-02, LOG-11: before the write, so that no record is there whose epoch the cache does not know."""
+        cdef const kc_batch *row
+        cdef int64_t i
         cache = self.leader_epoch_cache
-        for batch in records.batches:
-            if batch.magic < 2:
+        for i in range(append.count):
+            row = append.rows + i
+            if row.magic < 2:
                 cache.clear_and_flush()  # EPOCH-03
-            elif batch.leader_epoch != cache.latest_epoch and batch.leader_epoch >= 0:
-                cache.assign(batch.leader_epoch, batch.base_offset)
+            elif row.leader_epoch >= 0 and row.leader_epoch != <int32_t>cache.latest_epoch:
+                cache.assign(row.leader_epoch, row.base_offset)
+        return 0
 
     # -- read -----------------------------------------------------------------------------------------------------
 
-    def read(self, start_offset, max_length, isolation=FetchIsolation.LOG_END, min_one_message=True):
+    def read(self, start_offset, max_length, isolation=LOG_END, min_one_message=True):
         """A slice of the segment that holds start_offset, of at most max_length bytes (LOG-24..28).
 
         It may start with records of the same batch below start_offset, and never reaches the isolation's limit.
@@ -291,8 +589,8 @@ cdef class LogHotPath:
                 f"{self._source}: read at offset {start_offset}, log holds [{self.log_start_offset}, "
                 f"{end.message_offset}]"
             )
-        committed = isolation is FetchIsolation.TXN_COMMITTED
-        if isolation is FetchIsolation.LOG_END:
+        committed = isolation is TXN_COMMITTED
+        if isolation is LOG_END:
             limit = end
         elif committed:
             limit = self.last_stable_offset_metadata
@@ -318,3 +616,39 @@ cdef class LogHotPath:
             raise self._storage_failed("read", error) from error
         # In range, but everything from here to the limit was compacted away.
         return FetchDataInfo(limit, EMPTY, False, aborted)
+
+
+cdef Place place_of(metadata) except *:
+    cdef Place place
+    if not isinstance(metadata, LogOffsetMetadata):
+        raise TypeError(f"LogOffsetMetadata expected, not {metadata!r}")
+    place.offset = (<tuple>metadata)[0]
+    place.segment = (<tuple>metadata)[1]
+    place.position = (<tuple>metadata)[2]
+    return place
+
+
+cdef bint one_batch(records, Py_buffer *view, kc_batch *row, Append *append) except -1:
+    """Whether records is a buffer with exactly one whole v2 batch in it, whose CRC is right: then it is in row.
+    The caller releases view."""
+    cdef kc_error err
+    cdef kc_status status
+    cdef const uint8_t *data
+    if not PyObject_CheckBuffer(records):
+        return False
+    PyObject_GetBuffer(records, view, PyBUF_SIMPLE)
+    data = <const uint8_t *>view.buf
+    if kc_batch_parse(data, view.len, 0, row, &err) != KC_OK or row.size != view.len or row.magic != 2:
+        return False
+    if row.size < NOGIL_BYTES:
+        status = kc_batch_check_crc(data, row, &err)
+    else:
+        with nogil:
+            status = kc_batch_check_crc(data, row, &err)
+    append.rows = row
+    append.count = 1
+    append.data = data
+    append.size = row.size
+    append.checked = status == KC_OK
+    append.by_producers = False
+    return append.checked

@@ -1,4 +1,4 @@
-"""What the layers hand each other about offsets: append results, fetch results, isolation, origin."""
+"""What the layers hand each other about offsets: fetch results, isolation, origin.  (LogAppendInfo: log_hot_path.)"""
 
 from __future__ import annotations
 
@@ -50,23 +50,6 @@ class LogOffsetMetadata(NamedTuple):
         """Bytes from other to self; both must lie in one segment."""
         assert self.on_same_segment(other), f"{self} and {other} lie in different segments"
         return self.relative_position_in_segment - other.relative_position_in_segment
-
-
-@dataclass(slots=True)
-class LogAppendInfo:
-    """What an append did.  For a duplicate, the offsets are those of the batch that is in the log already."""
-
-    first_offset: int
-    last_offset: int
-    max_timestamp: int
-    offset_of_max_timestamp: int
-    log_append_time: int = -1  # ms; -1 unless the topic has LogAppendTime
-    log_start_offset: int = -1
-    valid_bytes: int = 0
-    batch_count: int = 0
-    record_count: int = 0
-    last_leader_epoch: int = -1
-    is_duplicate: bool = False
 
 
 class AbortedTxn(NamedTuple):

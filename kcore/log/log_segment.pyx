@@ -271,17 +271,21 @@ cdef class LogSegment:
     @property
     def first_batch_timestamp(self):
         """Max timestamp of the first batch, None when the segment is empty: time rolling counts from it (SEG-03)."""
+        self._load_first_timestamp()
+        return self._first_timestamp if self._first_timestamp_known else None
+
+    cdef int _load_first_timestamp(self) except -1:
         if not self._first_timestamp_known and self._size:
             header = self.slice(0, KC_BATCH_HEADER_SIZE).read()
             if len(header) < KC_MIN_BATCH_SIZE:
-                return None
+                return 0
             if header[KC_MAGIC_OFFSET] == 0:
                 self._first_timestamp = -1
             else:
                 at = 18 if header[KC_MAGIC_OFFSET] == 1 else 35
                 self._first_timestamp = int.from_bytes(header[at : at + 8], "big", signed=True)
             self._first_timestamp_known = True
-        return self._first_timestamp if self._first_timestamp_known else None
+        return 0
 
     cdef int _lend_slots(self, OffsetIndex offset_index, TimeIndex time_index) except -1:
         """Let the indexer write into these indexes, up to the slot the time index keeps in reserve."""
@@ -305,47 +309,52 @@ cdef class LogSegment:
         file has its old size, and the segment can be appended to again.  Source: SEG-02..06.
         """
         cdef BatchTable table = records.batches
+        return self.append_rows(table.data, records.valid_bytes, table.rows, table.count)
+
+    cdef int64_t append_rows(self, const uint8_t *data, int64_t size, const kc_batch *rows, int64_t count) except -1:
+        """append() for native callers: the batches of data[0..size), one row each."""
         cdef int64_t position = self._size
         cdef int64_t at = position
-        cdef int64_t size = records.valid_bytes
         cdef int64_t entries
-        cdef Py_ssize_t i
+        cdef int64_t i
         cdef kc_error err
         cdef int cut
         if self._file is None or not self.writable:
             self._check_writable()
-        if table.count == 0:
+        if count == 0:
             return position
-        if kc_segment_check_offsets(table.rows, table.count, self.base_offset, &err) != KC_OK:
+        if kc_segment_check_offsets(rows, count, self.base_offset, &err) != KC_OK:
             raise_status(&err, self.log_path)
         if size > INT32_MAX - position:
             raise ValueError(f"{self.log_path}: {position} + {size} bytes are more than a segment can have")
-        self._indexes()
-        self._load_max_timestamp()
+        if self._offset_index is None:
+            self._indexes()
+        if not self._max_timestamp_known:
+            self._load_max_timestamp()
         if self._cut_pending:
             self._file.truncate(position)
             self._cut_pending = False
         # All that can fail comes before the data: the pages behind the entries, and the write itself.
-        entries = min(table.count, size // (self._indexer.interval_bytes + 1) + 1)
+        entries = 1 if count == 1 else min(count, size // (self._indexer.interval_bytes + 1) + 1)
         self._offset_index.reserve(entries)
         self._time_index.reserve(entries)
         try:
-            self._file.append(table.data, size, position, &cut)
+            self._file.append(data, size, position, &cut)
         except OSError:
             self._cut_pending = not cut
             raise
         if position == 0:
-            self._first_timestamp = table.rows[0].max_timestamp
+            self._first_timestamp = rows[0].max_timestamp
             self._first_timestamp_known = True
         self._lend_slots(self._offset_index, self._time_index)
         if self._per_append_index:
-            kc_indexer_add_append(&self._indexer, table.rows, table.count, position)
+            kc_indexer_add_append(&self._indexer, rows, count, position)
             if position == 0:
                 self._first_timestamp = self._indexer.max_timestamp
         else:
-            for i in range(table.count):
-                kc_indexer_add_batch(&self._indexer, table.rows + i, at)
-                at += table.rows[i].size
+            for i in range(count):
+                kc_indexer_add_batch(&self._indexer, rows + i, at)
+                at += rows[i].size
         self._size = position + size
         self._offset_index.count = self._indexer.offset_count
         self._time_index.count = self._indexer.time_count
@@ -363,19 +372,30 @@ cdef class LogSegment:
         int64_t jitter_ms=0,
     ):
         """Whether an append of that size, last offset and max timestamp needs a new segment (LOG-17..20)."""
+        return self.needs_roll(append_size, last_offset, max_timestamp, now_ms, segment_bytes, segment_ms - jitter_ms)
+
+    cdef bint needs_roll(self, int64_t append_size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms,
+                         int64_t segment_bytes, int64_t segment_ms) except -1:
+        """should_roll() for native callers, who take the jitter off segment_ms themselves."""
         cdef int64_t waited_ms
         if self._size > segment_bytes - append_size:
             return True
         if last_offset - self.base_offset > INT32_MAX or last_offset < self.base_offset:
             return True
-        self._indexes()
+        if self._offset_index is None:
+            self._indexes()
         if self._offset_index.count >= self._offset_index.limit or self._time_index.count >= self._time_index.limit - 1:
             return True
         if self._size == 0:
             return False
-        first = self.first_batch_timestamp
-        waited_ms = max_timestamp - first if first is not None and first >= 0 else now_ms - self.created_ms
-        return waited_ms > segment_ms - jitter_ms
+        if not self._first_timestamp_known:
+            self._load_first_timestamp()
+        if self._first_timestamp_known and self._first_timestamp >= 0:
+            # Compared first: the difference of two timestamps that somebody else wrote may not fit.
+            waited_ms = max_timestamp - self._first_timestamp if max_timestamp > self._first_timestamp else 0
+        else:
+            waited_ms = now_ms - self.created_ms
+        return waited_ms > segment_ms
 
     cdef int64_t _end(self) except -1:
         """How far the mapping may be read now.  Of a file that is not ours somebody else may cut a part."""

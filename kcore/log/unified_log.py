@@ -24,12 +24,11 @@ from kcore.log import partition_metadata
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import LocalLog
 from kcore.log.log_config import LogConfig
-from kcore.log.log_hot_path import LogHotPath
+from kcore.log.log_hot_path import LogAppendInfo, LogHotPath
 from kcore.log.log_iteration import Isolation, iterate_batches, iterate_records
 from kcore.log.log_offset_metadata import (
     AbortedTxn,
     AppendOrigin,
-    LogAppendInfo,
     LogOffsetMetadata,
     TimestampAndOffset,
 )
@@ -472,6 +471,7 @@ class UnifiedLog(LogHotPath):
                     return True
                 self.local.remove_segments([s for s in self.segments if s.base_offset > target_offset])
                 self.local.truncate_active_to(target_offset)
+                self.producer_state_manager.map_end_offset = self.log_end_offset
                 self._reset_end(target_offset, min(self.log_start_offset, target_offset))
                 self.leader_epoch_cache.truncate_from_end(target_offset)
                 state = self.producer_state_manager
@@ -590,6 +590,7 @@ class UnifiedLog(LogHotPath):
                 return
             try:
                 if self.mode == "a" and self._offline is None:
+                    self.producer_state_manager.map_end_offset = self.log_end_offset
                     self.producer_state_manager.take_snapshot()
                     self.flush()
                     # A truncation inside a batch leaves the log end behind the data; the next start finds the data.

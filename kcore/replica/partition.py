@@ -21,12 +21,12 @@ from kcore.log.log_offset_metadata import (
     AppendOrigin,
     FetchDataInfo,
     FetchIsolation,
-    LogAppendInfo,
     LogOffsetMetadata,
     TimestampAndOffset,
 )
 
 if TYPE_CHECKING:
+    from kcore.log.log_hot_path import LogAppendInfo
     from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
