@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
+from typing import Any
 from uuid import UUID
 
 from kcore.common.scheduler import Scheduler
@@ -37,6 +38,7 @@ from kcore.log.log_file_names import (
 from kcore.log.log_offset_metadata import AbortedTxn
 from kcore.log.log_segment import LogSegment
 from kcore.log.log_segments import LogSegments
+from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET, split
 from kcore.log.partition_metadata import read_topic_id
 from kcore.log.producer_state_manager import (
     DEFAULT_PRODUCER_ID_EXPIRATION_MS,
@@ -125,6 +127,8 @@ class _LogLoader:
             snapshots=snapshots,
         )
         indexed = self._open_segments(files)
+        if self.writable and self._split_overflowed_segments(indexed, had_clean_shutdown):
+            return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         epochs = self._read_epochs(log_start_offset)
         suspects = self._suspect_segments(indexed, 2**63 if had_clean_shutdown else recovery_point)
         if not had_clean_shutdown and not epochs.entries:
@@ -134,6 +138,13 @@ class _LogLoader:
         self._load_txn_indexes(files, indexed)
 
         log_end_offset = self._find_end(had_clean_shutdown) if len(self.segments) else log_start_offset
+        if (
+            self.writable
+            and len(self.segments)
+            and log_end_offset - 1 > self._active().base_offset + MAX_RELATIVE_OFFSET
+            and split(self.directory, self._active())
+        ):
+            return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         if log_end_offset < log_start_offset:
             logger.warning(
                 "%s: the log ends at %d, below its start offset %d: it starts anew there",
@@ -172,6 +183,26 @@ class _LogLoader:
             self._read_topic_id(),
             self.txn_indexes,
         )
+
+    def _load_again(self, *args: Any) -> LoadedParts:
+        self.close_segments()
+        self.segments = LogSegments()
+        self.txn_indexes = {}
+        return self.load(*args)
+
+    def _split_overflowed_segments(self, indexed: set[int], had_clean_shutdown: bool) -> bool:
+        """Whether there were any.  Only where the next base offset leaves room for them does one have to look; at
+        the end of the log the caller will see, unless recovery would have cut it before."""
+        found = False
+        bases = self.segments.base_offsets()
+        for segment, following in zip(self.segments, [*bases, None][1:], strict=True):
+            if following is None:
+                suspect = not had_clean_shutdown or segment.base_offset not in indexed
+            else:
+                suspect = following - segment.base_offset > MAX_RELATIVE_OFFSET + 1
+            if suspect and segment.size and split(self.directory, segment):
+                found = True
+        return found
 
     def close_segments(self) -> None:
         for segment in self.segments:
@@ -214,7 +245,8 @@ class _LogLoader:
         covered_from, covered_to = 2**63, -1
         for file in swaps:
             if file.kind == LOG_SUFFIX:
-                segment = self._open_segment(file.base_offset, file_suffix=SWAP_SUFFIX)
+                # For reading: a writable one would make the indexes that it does not find.
+                segment = LogSegment(self.directory, file.base_offset, writable=False, file_suffix=SWAP_SUFFIX)
                 covered_from = min(covered_from, file.base_offset)
                 covered_to = max(covered_to, segment.read_next_offset())
                 segment.close(trim=False)

@@ -1,0 +1,102 @@
+"""Segments whose offsets do not fit in 31 bits from the base offset, and how to make several of one.
+
+Kafka before 1.1.1 could write them (KAFKA-6264): its cleaner grouped segments by size alone.  Neither index can name
+an offset that far up, and recovery would take it for damage, so such a segment is split when its log is loaded.
+Source: LocalLog.splitOverflowedSegment, LogLoader.retryOnOffsetOverflow.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from kcore.errors import CorruptMessage
+from kcore.log.checkpoints import fsync_directory
+from kcore.log.log_file_names import CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX, segment_file
+from kcore.log.log_segment import LogSegment
+from kcore.record.record_batch import RecordBatch
+
+logger = logging.getLogger(__name__)
+
+#: How far from its segment's base offset an offset may be.
+MAX_RELATIVE_OFFSET = 2**31 - 1
+_CHUNK_BYTES = 1 << 20
+
+
+def overflow_position(segment: LogSegment, base_offset: int, starting_position: int = 0) -> int | None:
+    """Where the first batch lies whose offsets a segment of this base offset cannot have; None if all fit.
+
+    Bytes that are no sound batch are not an overflow: they are recovery's.  Raises OSError.
+    """
+    try:
+        found = segment.translate_offset(base_offset + MAX_RELATIVE_OFFSET + 1, starting_position)
+        if found is None or not segment.slice(found.position, found.size).memory_records():
+            return None
+    except CorruptMessage:
+        return None
+    return found.position
+
+
+def split(directory: str, segment: LogSegment) -> bool:
+    """Write the parts beside the segment and give them .swap names, last first; the loader's completion of swaps
+    does the rest, now or after a crash.  Whether there was anything to split.  Raises OSError, with .cleaned or .swap
+    files left that the next start removes.
+    """
+    parts: list[tuple[int, int]] = []  # base offset, position
+    base_offset, position = segment.base_offset, 0
+    while True:
+        parts.append((base_offset, position))
+        following = overflow_position(segment, base_offset, position)
+        if following is None:
+            break
+        base_offset, position = _first_offset(segment, following), following
+    if len(parts) == 1:
+        return False
+    ends = [position for _, position in parts[1:]] + [segment.size]
+    for (base_offset, position), end in zip(parts, ends, strict=True):
+        logger.warning(
+            "%s: offsets do not fit in one segment: bytes %d to %d become segment %d",
+            segment.log_path,
+            position,
+            end,
+            base_offset,
+        )
+        _write_part(directory, segment, base_offset, position, end)
+    for base_offset, _ in reversed(parts):
+        os.rename(
+            segment_file(directory, base_offset, ".log" + CLEANED_SUFFIX),
+            segment_file(directory, base_offset, ".log" + SWAP_SUFFIX),
+        )
+    fsync_directory(directory)
+    return True
+
+
+def _first_offset(segment: LogSegment, position: int) -> int:
+    """Of the batch there; an old wrapper tells only inside where it begins."""
+    found = segment.slice(position, _CHUNK_BYTES).memory_records(check_crc=False)
+    if not found:
+        found = segment.slice(position, segment.size - position).memory_records(check_crc=False)
+    batch: RecordBatch = found.batches[0]
+    return batch.base_offset if batch.magic >= 2 else next(iter(batch.records())).offset
+
+
+def _write_part(directory: str, segment: LogSegment, base_offset: int, position: int, end: int) -> None:
+    part = LogSegment(directory, base_offset, file_suffix=CLEANED_SUFFIX, max_segment_bytes=end - position)
+    try:
+        while position < end:
+            size = min(_CHUNK_BYTES, end - position)
+            chunk = segment.slice(position, size).memory_records(check_crc=False)
+            if not chunk:
+                chunk = segment.slice(position, end - position).memory_records(check_crc=False)
+            if not chunk:
+                break  # a torn tail: nothing that recovery would keep
+            part.append(chunk)
+            position += chunk.valid_bytes
+        part.flush()
+    finally:
+        part.close(trim=False)
+    # Without indexes the part is recovered, which makes all three of them.
+    for suffix in INDEX_SUFFIXES:
+        path = segment_file(directory, base_offset, suffix + CLEANED_SUFFIX)
+        if os.path.exists(path):
+            os.unlink(path)

@@ -1,0 +1,141 @@
+"""Segments that Kafka wrote before KAFKA-6264, with offsets that no index can name."""
+
+import os
+import shutil
+
+import pytest
+
+from kcore.log import overflowed_segment
+from kcore.log.log_offset_metadata import FetchIsolation
+from tests.unit.log.logs import Logs, batch, idempotent, marker, offsets, old_message, old_wrapper
+
+FAR = 2**31
+
+
+def at(offset, records):
+    records[0:8] = offset.to_bytes(8, "big")
+    return records
+
+
+def directory_with(tmp_path, segments):
+    logs = Logs(tmp_path / "orders-0", index_interval_bytes=0, retention_ms=-1)
+    for base_offset, batches in segments.items():
+        (logs.directory / f"{base_offset:020d}.log").write_bytes(b"".join(bytes(b) for b in batches))
+    return logs
+
+
+def logs_in(logs):
+    return sorted(int(path.name[:20]) for path in logs.directory.glob("*.log"))
+
+
+def marked(logs):
+    return [name for name in os.listdir(logs.directory) if name.count(".") > 1]
+
+
+OVERFLOWED = [batch(2), batch(base_offset=5), batch(2, base_offset=FAR - 1), batch(base_offset=FAR + 7)]
+THREE = [batch(), batch(base_offset=FAR), batch(base_offset=FAR + 9), batch(2, base_offset=2 * FAR)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("following", [{}, {3 * FAR: [batch(base_offset=3 * FAR)]}])
+@pytest.mark.parametrize(
+    ("batches", "bases"),
+    [(OVERFLOWED, [0, FAR - 1]), (THREE, [0, FAR, 2 * FAR]), ([batch(base_offset=FAR)], [0, FAR])],
+)
+def test_a_segment_with_offsets_that_do_not_fit_is_split_when_its_log_is_loaded(
+    tmp_path, clean, following, batches, bases
+):
+    logs = directory_with(tmp_path, {0: batches} | following)
+    wanted = [o for b in batches for o in range(int.from_bytes(b[:8], "big"), 1 + int.from_bytes(b[:8], "big") + b[26])]
+    wanted += [3 * FAR] * len(following)
+    log = logs.open(clean=clean)
+    assert offsets(log) == wanted
+    assert [s.base_offset for s in log.segments] == [*bases, *following] == logs_in(logs)
+    assert marked(logs) == []
+    for segment in log.segments:
+        segment.sanity_check()
+    for offset in wanted:
+        assert [r.offset for r in log.records(offset, offset + 1)] == [offset]
+    assert log.append_as_leader(batch()).first_offset == wanted[-1] + 1
+    log.close()
+    assert offsets(logs.open()) == [*wanted, wanted[-1] + 1]
+
+
+def test_a_segment_that_fits_is_left_alone(tmp_path):
+    logs = directory_with(tmp_path, {0: [batch(), batch(base_offset=FAR - 1)], 2 * FAR: [batch(base_offset=2 * FAR)]})
+    before = os.stat(logs.directory / f"{0:020d}.log").st_ino
+    log = logs.open(clean=False)
+    assert offsets(log) == [0, FAR - 1, 2 * FAR]
+    assert os.stat(logs.directory / f"{0:020d}.log").st_ino == before
+
+
+def test_old_wrappers_are_split_where_their_first_message_is(tmp_path):
+    logs = directory_with(tmp_path, {0: [old_message(0), old_wrapper(FAR - 5, 20), old_message(FAR + 40)]})
+    log = logs.open(clean=False)
+    assert [s.base_offset for s in log.segments] == [0, FAR - 5]
+    assert offsets(log) == [0, *range(FAR - 5, FAR + 15), FAR + 40]
+
+
+def test_a_transaction_that_reaches_over_the_split_keeps_its_index(tmp_path):
+    batches = [
+        at(3, idempotent(1, 0, is_transactional=True)),
+        at(FAR + 5, idempotent(1, 1, is_transactional=True)),
+        at(FAR + 6, marker(1, commit=False)),
+        at(FAR + 7, batch()),
+    ]
+    log = directory_with(tmp_path, {0: batches}).open(clean=False)
+    assert offsets(log, isolation="read_committed") == [FAR + 7]
+    assert log.read(3, 10, FetchIsolation.TXN_COMMITTED).aborted_transactions == [(1, 3, FAR + 6, FAR + 7)]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_garbage_behind_a_segment_is_no_overflow(tmp_path, clean):
+    broken = bytearray(batch(base_offset=FAR + 1))
+    broken[-1] ^= 1
+    logs = directory_with(tmp_path, {0: [batch(3), broken]})
+    log = logs.open(clean=False)
+    assert [s.base_offset for s in log.segments] == [0]
+    assert offsets(log) == [0, 1, 2]
+
+
+class Crash(Exception):
+    pass
+
+
+def test_a_split_that_a_crash_interrupts_anywhere_begins_anew_or_is_completed(tmp_path, monkeypatch):
+    """Before each call that changes a name or makes a part."""
+    step = 0
+    while True:
+        home = tmp_path / str(step)
+        home.mkdir()
+        logs = directory_with(home, {0: THREE})
+        left = step
+
+        def counted(real):
+            def call(*args, **options):
+                nonlocal left
+                if left == 0:
+                    raise Crash
+                left -= 1
+                return real(*args, **options)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for name in ("rename", "replace", "unlink"):
+                patch.setattr(os, name, counted(getattr(os, name)))
+            patch.setattr(overflowed_segment, "_write_part", counted(overflowed_segment._write_part))
+            try:
+                logs.open(clean=False)
+                crashed = False
+            except Crash:
+                crashed = True
+        again = logs.open(clean=False)
+        assert offsets(again) == [0, FAR, FAR + 9, 2 * FAR, 2 * FAR + 1], f"step {step}"
+        assert [s.base_offset for s in again.segments] == [0, FAR, 2 * FAR], f"step {step}"
+        assert marked(logs) == []
+        shutil.rmtree(home)
+        if not crashed:
+            assert step > 8
+            return
+        step += 1
