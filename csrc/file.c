@@ -2,12 +2,31 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-const kc_file_ops kc_file_ops_libc = {pread, pwrite, ftruncate, fsync, msync};
+static int libc_open(const char *path, int flags, mode_t mode) { return open(path, flags, mode); }
+
+const kc_file_ops kc_file_ops_libc = {
+    .open = libc_open, /* open itself takes its mode as a variable argument */
+    .stat = stat,
+    .pread = pread,
+    .pwrite = pwrite,
+    .ftruncate = ftruncate,
+    .fsync = fsync,
+    .mmap = mmap,
+    .munmap = munmap,
+    .msync = msync,
+    .rename = rename,
+    .unlink = unlink,
+    .mkdir = mkdir,
+    .rmdir = rmdir,
+    .opendir = opendir,
+    .readdir = readdir,
+};
 const kc_file_ops *kc_file_ops_now = &kc_file_ops_libc;
 
 /* Linux moves at most this many bytes per call; macOS refuses more than INT_MAX. */
@@ -17,21 +36,30 @@ static kc_status fail_io(kc_error *err, const char *call, int64_t position, int6
     return kc_fail(err, KC_IO, call, position, size, errno);
 }
 
-int kc_file_open(const char *path, int writable, int create, kc_error *err) {
-    /* O_NONBLOCK is for a FIFO in the place of a file, whose open would wait for a writer for ever. */
-    int flags = O_CLOEXEC | O_NONBLOCK | (writable ? O_RDWR : O_RDONLY) | (create ? O_CREAT : 0);
+/* Calls on a path have no position. */
+static kc_status fail_path(kc_error *err, const char *call) { return fail_io(err, call, -1, 0); }
+
+static int open_retrying(const char *path, int flags) {
     int fd;
     do {
-        fd = open(path, flags, 0666);
+        fd = kc_file_ops_now->open(path, flags | O_CLOEXEC, 0666);
     } while (fd < 0 && errno == EINTR);
-    if (fd < 0) return (int)fail_io(err, "open", 0, 0);
+    return fd;
+}
+
+int kc_file_open(const char *path, int how, kc_error *err) {
+    /* O_NONBLOCK is for a FIFO in the place of a file, whose open would wait for a writer for ever. */
+    int flags = O_NONBLOCK | (how & KC_OPEN_WRITE ? O_RDWR : O_RDONLY) | (how & KC_OPEN_CREATE ? O_CREAT : 0) |
+                (how & KC_OPEN_EMPTY ? O_TRUNC : 0);
+    int fd = open_retrying(path, flags);
+    if (fd < 0) return (int)fail_path(err, "open");
     struct stat status;
     if (fstat(fd, &status) != 0) {
-        fail_io(err, "fstat", 0, 0);
+        fail_path(err, "fstat");
     } else {
         if (S_ISREG(status.st_mode)) return fd;
         errno = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
-        fail_io(err, "open of what is no regular file", 0, 0);
+        fail_path(err, "open of what is no regular file");
     }
     close(fd);
     return (int)err->status;
@@ -99,14 +127,69 @@ kc_status kc_file_sync(int fd, kc_error *err) {
     return kc_file_ops_now->fsync(fd) == 0 ? KC_OK : fail_io(err, "fsync", 0, 0);
 }
 
+kc_status kc_file_sync_path(const char *path, kc_error *err) {
+    int fd = open_retrying(path, O_RDONLY | O_NONBLOCK);
+    if (fd < 0) return fail_path(err, "open");
+    kc_status status = kc_file_ops_now->fsync(fd) == 0 ? KC_OK : fail_path(err, "fsync");
+    close(fd);
+    return status;
+}
+
+kc_status kc_file_status(const char *path, struct stat *status, kc_error *err) {
+    return kc_file_ops_now->stat(path, status) == 0 ? KC_OK : fail_path(err, "stat");
+}
+
+int64_t kc_file_modified_ms(const struct stat *status) {
+#ifdef __APPLE__
+    const struct timespec *at = &status->st_mtimespec;
+#else
+    const struct timespec *at = &status->st_mtim;
+#endif
+    return (int64_t)at->tv_sec * 1000 + at->tv_nsec / 1000000;
+}
+
+kc_status kc_file_rename(const char *from, const char *to, kc_error *err) {
+    return kc_file_ops_now->rename(from, to) == 0 ? KC_OK : fail_path(err, "rename");
+}
+
+kc_status kc_file_unlink(const char *path, kc_error *err) {
+    return kc_file_ops_now->unlink(path) == 0 ? KC_OK : fail_path(err, "unlink");
+}
+
+kc_status kc_file_make_directory(const char *path, kc_error *err) {
+    return kc_file_ops_now->mkdir(path, 0777) == 0 ? KC_OK : fail_path(err, "mkdir");
+}
+
+kc_status kc_file_remove_directory(const char *path, kc_error *err) {
+    return kc_file_ops_now->rmdir(path) == 0 ? KC_OK : fail_path(err, "rmdir");
+}
+
+DIR *kc_file_open_directory(const char *path, kc_error *err) {
+    DIR *directory = kc_file_ops_now->opendir(path);
+    if (!directory) fail_path(err, "opendir");
+    return directory;
+}
+
+kc_status kc_file_next_name(DIR *directory, const char **name, kc_error *err) {
+    for (;;) {
+        errno = 0; /* the only way to tell a failure from the end */
+        struct dirent *entry = kc_file_ops_now->readdir(directory);
+        *name = entry ? entry->d_name : NULL;
+        if (!entry) return errno == 0 ? KC_OK : fail_path(err, "readdir");
+        if (strcmp(*name, ".") != 0 && strcmp(*name, "..") != 0) return KC_OK;
+    }
+}
+
+void kc_file_close_directory(DIR *directory) { closedir(directory); }
+
 uint8_t *kc_file_map(int fd, int64_t size, int writable, kc_error *err) {
-    void *map = mmap(NULL, (size_t)size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+    void *map = kc_file_ops_now->mmap(NULL, (size_t)size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
     if (map != MAP_FAILED) return map;
     fail_io(err, "mmap", 0, size);
     return NULL;
 }
 
-void kc_file_unmap(uint8_t *map, int64_t size) { munmap(map, (size_t)size); }
+void kc_file_unmap(uint8_t *map, int64_t size) { kc_file_ops_now->munmap(map, (size_t)size); }
 
 kc_status kc_file_sync_map(uint8_t *map, int64_t size, kc_error *err) {
     return kc_file_ops_now->msync(map, (size_t)size, MS_SYNC) == 0 ? KC_OK : fail_io(err, "msync", 0, size);

@@ -1,29 +1,43 @@
-/* csrc/file.h -- every system call that csrc and kcore.common.file make on a log's files, behind one
- * table, so that a test can let any of them fail (file_faults.h).
- * Nothing here allocates, locks, or knows about Python. */
+/* csrc/file.h -- every system call that csrc and kcore.common.file make on a log directory, its small files
+ * and its names included, behind one table, so that a test can let any of them fail (file_faults.h).
+ * Nothing here allocates (but opendir), locks, or knows about Python. */
 #ifndef KC_FILE_H
 #define KC_FILE_H
 
+#include <dirent.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "status.h"
 
 typedef struct kc_file_ops {
+    int (*open)(const char *path, int flags, mode_t mode);
+    int (*stat)(const char *path, struct stat *status);
     ssize_t (*pread)(int fd, void *buf, size_t size, off_t position);
     ssize_t (*pwrite)(int fd, const void *buf, size_t size, off_t position);
     int (*ftruncate)(int fd, off_t size);
     int (*fsync)(int fd);
+    void *(*mmap)(void *address, size_t size, int protection, int flags, int fd, off_t position);
+    int (*munmap)(void *address, size_t size);
     int (*msync)(void *address, size_t size, int flags);
+    int (*rename)(const char *from, const char *to);
+    int (*unlink)(const char *path);
+    int (*mkdir)(const char *path, mode_t mode);
+    int (*rmdir)(const char *path);
+    DIR *(*opendir)(const char *path);
+    struct dirent *(*readdir)(DIR *directory);
 } kc_file_ops;
 
 extern const kc_file_ops kc_file_ops_libc;
 extern const kc_file_ops *kc_file_ops_now; /* what the functions below call */
 
-/* Open a regular file for reading, or with `writable` for reading and writing; `create` makes a missing file.
+/* Open a regular file: for reading, or with KC_OPEN_WRITE for reading and writing; KC_OPEN_CREATE makes a missing
+ * file, KC_OPEN_EMPTY forgets what is in it.  Never waits for the writer of a FIFO.
  * The descriptor, or a negative status. */
-int kc_file_open(const char *path, int writable, int create, kc_error *err);
+enum { KC_OPEN_READ = 0, KC_OPEN_WRITE = 1, KC_OPEN_CREATE = 2, KC_OPEN_EMPTY = 4 };
+int kc_file_open(const char *path, int how, kc_error *err);
 
 void kc_file_close(int fd);
 
@@ -43,6 +57,21 @@ kc_status kc_file_write(int fd, const uint8_t *buf, int64_t size, int64_t positi
 
 kc_status kc_file_truncate(int fd, int64_t size, kc_error *err);
 kc_status kc_file_sync(int fd, kc_error *err);
+
+/* The same for what a path names, a directory too: its names are durable then. */
+kc_status kc_file_sync_path(const char *path, kc_error *err);
+
+kc_status kc_file_status(const char *path, struct stat *status, kc_error *err);
+int64_t kc_file_modified_ms(const struct stat *status);
+kc_status kc_file_rename(const char *from, const char *to, kc_error *err); /* replaces a file, not a full directory */
+kc_status kc_file_unlink(const char *path, kc_error *err);
+kc_status kc_file_make_directory(const char *path, kc_error *err);
+kc_status kc_file_remove_directory(const char *path, kc_error *err);
+
+/* Walk the names of a directory: *name is NULL at the end, and valid until the next call. */
+DIR *kc_file_open_directory(const char *path, kc_error *err); /* NULL on failure */
+kc_status kc_file_next_name(DIR *directory, const char **name, kc_error *err);
+void kc_file_close_directory(DIR *directory);
 
 /* Map [0, size) shared; bytes at or beyond the end of the file must not be touched.  NULL on failure. */
 uint8_t *kc_file_map(int fd, int64_t size, int writable, kc_error *err);

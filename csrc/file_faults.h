@@ -1,21 +1,48 @@
-/* csrc/file_faults.h -- lets the next system calls of some kinds on a log's files fail.  For tests only:
- * process-wide, not thread-safe. */
+/* csrc/file_faults.h -- a simulated disk: lets chosen system calls on log directories fail, or writes down what
+ * they change, so that a test can make the directory of any moment.  For tests only: process-wide; reads
+ * /proc, so only on Linux for what is chosen by path or written down. */
 #ifndef KC_FILE_FAULTS_H
 #define KC_FILE_FAULTS_H
 
 #include <stdint.h>
 
 typedef enum kc_file_call {
+    KC_CALL_OPEN,
+    KC_CALL_OPEN_WRITE, /* an open that may write or create */
+    KC_CALL_STAT,
     KC_CALL_PREAD,
     KC_CALL_PWRITE,
     KC_CALL_FTRUNCATE,
     KC_CALL_FSYNC,
+    KC_CALL_MMAP,
     KC_CALL_MSYNC,
+    KC_CALL_RENAME,
+    KC_CALL_UNLINK,
+    KC_CALL_MKDIR,
+    KC_CALL_RMDIR,
+    KC_CALL_OPENDIR,
+    KC_CALL_READDIR,
+    KC_CALL_COUNT,
+    /* Not calls: what a mapping held when the next call was made, and a file that an open made. */
+    KC_STORES = KC_CALL_COUNT,
+    KC_CREATED,
 } kc_file_call;
 
-/* The next `times` calls of this kind fail with `error` after the first `after_bytes` bytes went through,
- * in a call that comes back short if need be.  error 0: only the short call, nothing fails. */
-void kc_file_fail_next(kc_file_call call, int error, int64_t after_bytes, int64_t times);
+/* Which calls fail: those whose bit (1 << kc_file_call) is set and whose path, or one of whose paths, begins with
+ * `under` ("": all); the first `skip` of them are spared, the next `times` fail (negative: all) with `error` after
+ * the first `after_bytes` bytes went through, in a call that comes back short if need be.  error 0: only the
+ * short call, nothing fails. */
+typedef struct kc_file_fault {
+    uint32_t calls;
+    int error;
+    int64_t skip;
+    int64_t times;
+    int64_t after_bytes;
+    char under[512];
+} kc_file_fault;
+
+/* One more rule, in place of one for the same calls and paths.  Whether there was room for it. */
+int kc_file_fail(const kc_file_fault *fault);
 
 /* Back to libc. */
 void kc_file_clear_faults(void);
@@ -23,5 +50,16 @@ void kc_file_clear_faults(void);
 /* How many calls of this kind were made since kc_file_count_calls or the first fault. */
 int64_t kc_file_calls(kc_file_call call);
 void kc_file_count_calls(void);
+
+/* Append a kc_file_entry to the file `fd` for each call that changed something, until kc_file_clear_faults. */
+void kc_file_record(int fd);
+
+typedef struct kc_file_entry { /* followed by the path, a NUL, for a rename the other path and a NUL, and the data */
+    int32_t call;
+    int32_t path_size;
+    int64_t inode;
+    int64_t position; /* of a pwrite or the size of an ftruncate */
+    int64_t size;     /* of the data: what was written, or what a mapping holds */
+} kc_file_entry;
 
 #endif

@@ -29,3 +29,5 @@ cdef class File:
 
 
 cdef void populate(Mapping mapping, int64_t position, int64_t size) noexcept nogil
+
+cdef int64_t file_size(str path) except -2

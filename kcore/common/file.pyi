@@ -1,5 +1,9 @@
-"""An open file and its mapping, shared by a segment and the slices cut from it; faults for tests."""
+"""Open files, shared by a segment and the slices cut from it; small files and names; faults for tests.
 
+Every function releases the GIL, but for exists, is_directory and modified_ms; all raise OSError with the path.
+"""
+
+from collections.abc import Collection
 from typing import Literal
 
 class File:
@@ -13,13 +17,76 @@ class File:
     @property
     def size(self) -> int: ...  # bytes now, asked from the system
 
-Call = Literal["pread", "pwrite", "ftruncate", "fsync", "msync"]
+def read_file(path: str) -> bytes:
+    """All bytes of a small file.  Raises CorruptFile for one that is too large to be right, OSError: also for what is
+    no regular file, and at once, where a FIFO would wait for a writer."""
 
-def fail_next(call: Call, error: int, *, after_bytes: int = ..., times: int = ...) -> None:
-    """For tests: the next `times` such calls on a log's files fail with `error` once after_bytes bytes went through
-    (in a call that comes back short).  error 0: only the short call.  Process-wide; one
-    fault per kind of call; ends with clear_faults()."""
+def write_atomically(path: str, data: bytes, *, sync: bool = ...) -> None:
+    """Replace a file's content; after a crash there is the old content or the new.
+
+    sync=False leaves the moment of reaching the disk to the system; the rename still hides a half-written file.
+    """
+
+def append_to(path: str, data: bytes, position: int) -> None:
+    """Write at `position`, the end of the file, which is made if need be.  On OSError the file is cut back."""
+
+def truncate_file(path: str, size: int) -> None: ...
+def sync_path(path: str) -> None:
+    """Make a file durable, or the names in a directory."""
+
+def rename(source: str, target: str) -> None:
+    """Replaces a file or an empty directory called `target`."""
+
+def unlink(path: str) -> None: ...
+def unlink_if_there(path: str) -> bool: ...  # whether there was one
+def make_directory(path: str) -> None: ...  # and those above it; fine if it is there
+def list_directory(path: str) -> list[str]: ...  # in no order
+def remove_tree(path: str) -> None:
+    """Remove a directory with all that is in it, or a file; fine if it is gone."""
+
+def exists(path: str) -> bool: ...
+def is_directory(path: str) -> bool: ...
+def modified_ms(path: str) -> int: ...
+
+Call = Literal[
+    "open",
+    "open_write",
+    "stat",
+    "pread",
+    "pwrite",
+    "ftruncate",
+    "fsync",
+    "mmap",
+    "msync",
+    "rename",
+    "unlink",
+    "mkdir",
+    "rmdir",
+    "opendir",
+    "readdir",
+]
+
+CHANGES: tuple[Call, ...]  # what a read-only file system refuses
+
+def fail_next(
+    call: Call | Collection[Call],
+    error: int,
+    *,
+    after_bytes: int = ...,
+    times: int = ...,
+    skip: int = ...,
+    under: str = ...,
+) -> None:
+    """For tests: after `skip` of them the next `times` such calls (negative: all) on a log directory fail with `error`
+    once after_bytes bytes went through (in a call that comes back short).  error 0: only the short call.
+
+    call: one kind, or several that count together.  under: only where the path begins so.  Process-wide; one fault
+    per (call, under); ends with clear_faults()."""
 
 def count_calls() -> None: ...  # for tests: calls() counts from here, nothing fails
 def calls(call: Call) -> int: ...  # made since count_calls() or the first fault
+def record_to(fd: int) -> None:
+    """For tests: each call that changes a log directory is appended to this file (csrc/file_faults.h says how), and
+    nothing is synced to the real disk, until clear_faults().  Only what is opened from here on is recorded."""
+
 def clear_faults() -> None: ...

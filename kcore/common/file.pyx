@@ -1,21 +1,47 @@
-"""An open file and its mapping, shared by a segment and the slices cut from it; faults for tests.
+"""Open files, shared by a segment and the slices cut from it; small files and names; faults for tests.
 
-Every system call goes through csrc/file.h, so that tests can let it fail; and no other module calls that, because
-each extension module carries its own copy of csrc and with it of the table of calls.
+Every system call on a log directory goes through csrc/file.h, so that tests can let it fail; and no other module
+calls that, because each extension module carries its own copy of csrc and with it of the table of calls.
 """
 
 import errno
 import os
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy, memset
+
 from kcore.common.status cimport KC_OK, KC_TRUNCATED, kc_error, kc_status, raise_status
+
+from kcore.errors import CorruptFile
 
 # From here on a write to the page cache (some 10 us) outlasts the hand-off of the GIL, which can cost a whole
 # switch interval when another thread is busy.
 cdef int64_t NOGIL_BYTES = 64 * 1024
 
+# A small file that is larger than this is none: nothing that kcore or Kafka writes whole comes near it.
+cdef int64_t MAX_SMALL_FILE = 256 * 1024 * 1024
+
+
+cdef extern from "<sys/stat.h>" nogil:
+    int S_ISDIR(unsigned int mode)
+    int S_ISREG(unsigned int mode)
+    struct c_stat "stat":
+        unsigned int st_mode
+        int64_t st_size
+
+
+cdef extern from "<dirent.h>" nogil:
+    ctypedef struct DIR:
+        pass
+
 
 cdef extern from "file.h" nogil:
-    int kc_file_open(const char *path, int writable, int create, kc_error *err)
+    int KC_OPEN_READ
+    int KC_OPEN_WRITE
+    int KC_OPEN_CREATE
+    int KC_OPEN_EMPTY
+    int kc_file_open(const char *path, int how, kc_error *err)
     void kc_file_close(int fd)
     int64_t kc_file_size(int fd, kc_error *err)
     int64_t kc_file_read(int fd, uint8_t *buf, int64_t size, int64_t position, kc_error *err)
@@ -23,6 +49,16 @@ cdef extern from "file.h" nogil:
     kc_status kc_file_write(int fd, const uint8_t *buf, int64_t size, int64_t position, kc_error *err)
     kc_status kc_file_truncate(int fd, int64_t size, kc_error *err)
     kc_status kc_file_sync(int fd, kc_error *err)
+    kc_status kc_file_sync_path(const char *path, kc_error *err)
+    kc_status kc_file_status(const char *path, c_stat *status, kc_error *err)
+    int64_t kc_file_modified_ms(const c_stat *status)
+    kc_status kc_file_rename(const char *source, const char *target, kc_error *err)
+    kc_status kc_file_unlink(const char *path, kc_error *err)
+    kc_status kc_file_make_directory(const char *path, kc_error *err)
+    kc_status kc_file_remove_directory(const char *path, kc_error *err)
+    DIR *kc_file_open_directory(const char *path, kc_error *err)
+    kc_status kc_file_next_name(DIR *directory, const char **name, kc_error *err)
+    void kc_file_close_directory(DIR *directory)
     uint8_t *kc_file_map(int fd, int64_t size, int writable, kc_error *err)
     void kc_file_unmap(uint8_t *map, int64_t size)
     kc_status kc_file_sync_map(uint8_t *map, int64_t size, kc_error *err)
@@ -32,15 +68,19 @@ cdef extern from "file.h" nogil:
 
 cdef extern from "file_faults.h" nogil:
     ctypedef enum kc_file_call:
-        KC_CALL_PREAD
-        KC_CALL_PWRITE
-        KC_CALL_FTRUNCATE
-        KC_CALL_FSYNC
-        KC_CALL_MSYNC
-    void kc_file_fail_next(kc_file_call call, int error, int64_t after_bytes, int64_t times)
+        pass
+    struct kc_file_fault:
+        uint32_t calls
+        int error
+        int64_t skip
+        int64_t times
+        int64_t after_bytes
+        char under[512]
+    int kc_file_fail(const kc_file_fault *fault)
     void kc_file_clear_faults()
     int64_t kc_file_calls(kc_file_call call)
     void kc_file_count_calls()
+    void kc_file_record(int fd)
 
 
 cdef class Mapping:
@@ -81,7 +121,7 @@ cdef class File:
         self.fd = -1
         self.path = path
         self.writable = writable
-        self.fd = kc_file_open(os.fsencode(path), writable, create, &err)
+        self.fd = kc_file_open(os.fsencode(path), KC_OPEN_WRITE * writable | KC_OPEN_CREATE * create, &err)
         if self.fd < 0:
             raise_status(&err, path)
 
@@ -179,20 +219,261 @@ cdef class File:
         return f"File({self.path!r})"
 
 
-cdef dict _CALLS = {
-    "pread": KC_CALL_PREAD,
-    "pwrite": KC_CALL_PWRITE,
-    "ftruncate": KC_CALL_FTRUNCATE,
-    "fsync": KC_CALL_FSYNC,
-    "msync": KC_CALL_MSYNC,
-}
+# -- small files and names: GIL released, they may wait for a disk ------------------------------------------------------
+
+cdef int _open(str path, int how) except -1:
+    cdef kc_error err
+    cdef bytes name = os.fsencode(path)
+    cdef const char *c_name = name
+    cdef int fd
+    with nogil:
+        fd = kc_file_open(c_name, how, &err)
+    if fd < 0:
+        raise_status(&err, path)
+    return fd
 
 
-def fail_next(str call, int error, *, int64_t after_bytes=0, int64_t times=1):
-    """For tests: the next `times` such calls on a log's files fail with `error` once after_bytes bytes went
-    through (in a call that comes back short).  error 0: only the short call.  Process-wide; one fault
-    per kind of call; ends with clear_faults()."""
-    kc_file_fail_next(_CALLS[call], error, after_bytes, times)
+def read_file(str path):
+    """All bytes of a small file.  Raises CorruptFile for one that is too large to be right, OSError: also for what is
+    no regular file, and at once, where a FIFO would wait for a writer."""
+    cdef kc_error err
+    cdef int64_t size, n = -1
+    cdef bytes data
+    cdef uint8_t *buf
+    cdef int fd = _open(path, KC_OPEN_READ)
+    try:
+        size = kc_file_size(fd, &err)
+        if size < 0:
+            raise_status(&err, path)
+        if size > MAX_SMALL_FILE:
+            raise CorruptFile(f"{path}: {size} bytes, no file of its kind has so many")
+        data = PyBytes_FromStringAndSize(NULL, size)
+        buf = <uint8_t *>PyBytes_AS_STRING(data)
+        with nogil:
+            n = kc_file_read(fd, buf, size, 0, &err)
+        if n < 0:
+            raise_status(&err, path)
+    finally:
+        kc_file_close(fd)
+    return data if n == size else data[:n]
+
+
+cdef int _write(int fd, const uint8_t[:] data, int64_t position, bint append, bint sync, str path) except -1:
+    cdef kc_error err
+    cdef kc_status status = KC_OK
+    cdef int64_t size = data.shape[0]
+    cdef const uint8_t *buf = &data[0] if size else NULL
+    cdef int cut
+    with nogil:
+        if append:
+            status = kc_file_append(fd, buf, size, position, &cut, &err)
+        elif size:
+            status = kc_file_write(fd, buf, size, position, &err)
+        if status == KC_OK and sync:
+            status = kc_file_sync(fd, &err)
+    return raise_status(&err, path) if status != KC_OK else 0
+
+
+def write_atomically(str path, const uint8_t[:] data, *, bint sync=True):
+    """Replace a file's content; after a crash there is the old content or the new.  Raises OSError with the path.
+
+    sync=False leaves the moment of reaching the disk to the system; the rename still hides a half-written file.
+    """
+    cdef str temporary = f"{path}.tmp"
+    cdef int fd = _open(temporary, KC_OPEN_WRITE | KC_OPEN_CREATE | KC_OPEN_EMPTY)
+    try:
+        _write(fd, data, 0, False, sync, temporary)
+    finally:
+        kc_file_close(fd)
+    rename(temporary, path)
+    if sync:
+        sync_path(os.path.dirname(path) or ".")
+
+
+def append_to(str path, const uint8_t[:] data, int64_t position):
+    """Write at `position`, the end of the file, which is made if need be.  Raises OSError; the file is cut back then."""
+    cdef int fd = _open(path, KC_OPEN_WRITE | KC_OPEN_CREATE)
+    try:
+        _write(fd, data, position, True, False, path)
+    finally:
+        kc_file_close(fd)
+
+
+def truncate_file(str path, int64_t size):
+    """Raises OSError."""
+    File(path, writable=True).truncate(size)
+
+
+def sync_path(str path):
+    """Make a file durable, or the names in a directory.  Raises OSError."""
+    cdef kc_error err
+    cdef bytes name = os.fsencode(path)
+    cdef const char *c_name = name
+    cdef kc_status status
+    with nogil:
+        status = kc_file_sync_path(c_name, &err)
+    if status != KC_OK:
+        raise_status(&err, path)
+
+
+def rename(str source, str target):
+    """Replaces a file or an empty directory called `target`.  Raises OSError."""
+    cdef kc_error err
+    cdef bytes source_name = os.fsencode(source)
+    cdef bytes target_name = os.fsencode(target)
+    cdef const char *c_source = source_name
+    cdef const char *c_target = target_name
+    cdef kc_status status
+    with nogil:
+        status = kc_file_rename(c_source, c_target, &err)
+    if status != KC_OK:
+        raise_status(&err, source)
+
+
+ctypedef kc_status (*path_call)(const char *path, kc_error *err) noexcept nogil
+
+
+cdef int _on_path(path_call call, str path, int ignored_error=0) except -1:
+    """Whether it happened: not where it failed with the ignored errno."""
+    cdef kc_error err
+    cdef bytes name = os.fsencode(path)
+    cdef const char *c_name = name
+    cdef kc_status status
+    with nogil:
+        status = call(c_name, &err)
+    if status == KC_OK:
+        return 1
+    if ignored_error and err.actual == ignored_error:
+        return 0
+    raise_status(&err, path)
+
+
+def unlink(str path):
+    """Raises OSError."""
+    _on_path(kc_file_unlink, path)
+
+
+def unlink_if_there(str path):
+    """Whether there was one.  Raises OSError."""
+    return _on_path(kc_file_unlink, path, errno.ENOENT) == 1
+
+
+def make_directory(str path):
+    """Make it and those above it; fine if it is there.  Raises OSError."""
+    try:
+        _on_path(kc_file_make_directory, path, errno.EEXIST)
+    except FileNotFoundError:
+        if os.path.dirname(path) in ("", path):
+            raise
+        make_directory(os.path.dirname(path))
+        _on_path(kc_file_make_directory, path, errno.EEXIST)
+
+
+def list_directory(str path):
+    """The names in a directory, in no order.  Raises OSError."""
+    cdef kc_error err
+    cdef bytes directory_name = os.fsencode(path)
+    cdef const char *c_name = directory_name
+    cdef const char *name = NULL
+    cdef DIR *directory
+    cdef list names = []
+    with nogil:
+        directory = kc_file_open_directory(c_name, &err)
+    if directory == NULL:
+        raise_status(&err, path)
+    try:
+        while True:
+            # One system call brings hundreds of names: not worth giving up the GIL for each.
+            if kc_file_next_name(directory, &name, &err) != KC_OK:
+                raise_status(&err, path)
+            if name == NULL:
+                return names
+            names.append(os.fsdecode(<bytes>name))
+    finally:
+        kc_file_close_directory(directory)
+
+
+def remove_tree(str path):
+    """Remove a directory with all that is in it, or a file; fine if it is gone.  Raises OSError."""
+    try:
+        if not is_directory(path) or os.path.islink(path):
+            unlink_if_there(path)
+            return
+        for name in list_directory(path):
+            remove_tree(os.path.join(path, name))
+        _on_path(kc_file_remove_directory, path, errno.ENOENT)
+    except FileNotFoundError:
+        pass
+
+
+cdef int _status(str path, c_stat *status) except -1:
+    """Whether there is such a path."""
+    cdef kc_error err
+    cdef bytes name = os.fsencode(path)
+    cdef const char *c_name = name
+    if kc_file_status(c_name, status, &err) == KC_OK:
+        return 1
+    if err.actual == errno.ENOENT or err.actual == errno.ENOTDIR:
+        return 0
+    raise_status(&err, path)
+
+
+def exists(str path):
+    """Raises OSError where the disk cannot tell.  Holds the GIL, as the other two."""
+    cdef c_stat status
+    return _status(path, &status) == 1
+
+
+def is_directory(str path):
+    """False if there is nothing.  Raises OSError."""
+    cdef c_stat status
+    return _status(path, &status) == 1 and S_ISDIR(status.st_mode) != 0
+
+
+def modified_ms(str path):
+    """When a file was last changed.  Raises OSError."""
+    cdef c_stat status
+    if not _status(path, &status):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    return kc_file_modified_ms(&status)
+
+
+cdef int64_t file_size(str path) except -2:
+    """In bytes; -1 if there is no such file.  Raises OSError."""
+    cdef c_stat status
+    return status.st_size if _status(path, &status) else -1
+
+
+# -- a simulated disk, for tests -------------------------------------------------------------------------------------------
+
+# In the order of kc_file_call.
+_CALLS = (
+    "open", "open_write", "stat", "pread", "pwrite", "ftruncate", "fsync", "mmap", "msync", "rename", "unlink", "mkdir",
+    "rmdir", "opendir", "readdir",
+)
+
+#: What a read-only file system refuses.
+CHANGES = ("open_write", "pwrite", "ftruncate", "rename", "unlink", "mkdir", "rmdir")
+
+
+def fail_next(call, int error, *, int64_t after_bytes=0, int64_t times=1, int64_t skip=0, str under=""):
+    """For tests: after `skip` of them the next `times` such calls (negative: all) on a log directory fail with `error`
+    once after_bytes bytes went through (in a call that comes back short).  error 0: only the short call.
+
+    call: one kind, or several that count together.  under: only where the path begins so.  Process-wide; one fault
+    per (call, under); ends with clear_faults()."""
+    cdef kc_file_fault fault
+    cdef bytes prefix = os.fsencode(under)
+    fault.calls = 0
+    for name in (call,) if isinstance(call, str) else call:
+        fault.calls |= 1 << <int>_CALLS.index(name)
+    fault.error, fault.after_bytes, fault.times, fault.skip = error, after_bytes, times, skip
+    if len(prefix) >= <Py_ssize_t>sizeof(fault.under):
+        raise ValueError(f"{under}: too long")
+    memset(fault.under, 0, sizeof(fault.under))
+    memcpy(fault.under, <const char *>prefix, len(prefix))
+    if not kc_file_fail(&fault):
+        raise ValueError("too many faults at once")
 
 
 def count_calls():
@@ -202,7 +483,13 @@ def count_calls():
 
 def calls(str call):
     """How many such calls were made since count_calls() or the first fault."""
-    return kc_file_calls(_CALLS[call])
+    return kc_file_calls(<kc_file_call><int>_CALLS.index(call))
+
+
+def record_to(int fd):
+    """For tests: each call that changes a log directory is appended to this file (csrc/file_faults.h says how), and
+    nothing is synced to the real disk, until clear_faults().  Only what is opened from here on is recorded."""
+    kc_file_record(fd)
 
 
 def clear_faults():

@@ -21,7 +21,8 @@ cdef int raise_status(const kc_error *err, object source, object offset=None) ex
     batch, where the caller knows it.  Never returns normally, so call it only for err.status < 0."""
     what = err.what.decode()
     if err.status == KC_IO:
-        raise OSError(err.actual, f"{os.strerror(err.actual)} ({what} at position {err.position})", source)
+        where = what if err.position < 0 else f"{what} at position {err.position}"
+        raise OSError(err.actual, f"{os.strerror(err.actual)} ({where})", source)
     if err.status == KC_NO_MEMORY:
         raise MemoryError(f"{source}: {what}: {err.expected} bytes")
     message = f"{source}: " if source else ""

@@ -5,12 +5,15 @@ cut to its entries when the segment is rolled or closed.  An index that may not 
 memory, because a mapping of a file that its owner cuts meanwhile would end this process with SIGBUS.
 """
 
+import errno
 import os
 
 from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
+from kcore.common.file cimport file_size
+from kcore.common.file import rename
 from kcore.errors import CorruptIndex, LogClosed, LogSegmentOffsetOverflow, ReadOnlyLog
 
 # A store into a mapped page of a sparse file on a full disk is a SIGBUS; a pwrite is an ENOSPC.  So before entries
@@ -39,11 +42,10 @@ cdef class AbstractIndex:
         self.limit = max_index_size // self.entry_size
         if in_memory:
             return
-        try:
-            self.file_size = os.stat(path).st_size
-        except FileNotFoundError:
+        self.file_size = file_size(path)
+        if self.file_size < 0:
             if not writable:
-                raise
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             File(path, writable=True, create=True).truncate(self.limit * self.entry_size)
             self.file_size = self.limit * self.entry_size
             return
@@ -150,7 +152,7 @@ cdef class AbstractIndex:
     cdef int rename(self, str path) except -1:
         if self.path != path and not self.in_memory:
             try:
-                os.rename(self.path, path)
+                rename(self.path, path)
             except FileNotFoundError:
                 pass  # A missing index is rebuilt when it is needed.
         self.path = path

@@ -10,11 +10,11 @@ Source: CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile, Kafka 2
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from kcore.common.file import read_file, write_atomically
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
 
@@ -34,38 +34,6 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-def fsync_directory(path: str) -> None:
-    """Make the names in a directory durable.  Raises OSError."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def write_atomically(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Replace a file's content; after a crash there is the old content or the new.  Raises OSError with the path.
-
-    sync=False leaves the moment of reaching the disk to the system; the rename still hides a half-written file.
-    """
-    temporary = f"{path}.tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        if sync:
-            os.fsync(fd)
-    except OSError as error:
-        error.filename = temporary  # write() and fsync() know only the descriptor
-        raise
-    finally:
-        os.close(fd)
-    os.replace(temporary, path)
-    if sync:
-        fsync_directory(os.path.dirname(path) or ".")
-
-
 def _write_lines(path: str, lines: Iterable[str], *, sync: bool) -> None:
     entries = list(lines)
     text = "".join(f"{line}\n" for line in (str(_VERSION), str(len(entries)), *entries))
@@ -78,8 +46,7 @@ def _read_entries(path: str, field_count: int) -> list[tuple[int, list[str]]]:
     Raises CorruptFile naming file and line.
     """
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        data = read_file(path)
     except FileNotFoundError:
         return []
     if not data:

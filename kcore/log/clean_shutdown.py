@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 import os
 
-from kcore.log.checkpoints import fsync_directory, write_atomically
+from kcore.common.file import exists, read_file, sync_path, unlink_if_there, write_atomically
+from kcore.errors import CorruptFile
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE
 
 
 def was_clean_shutdown(log_dir: str) -> bool:
-    return os.path.exists(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE))
+    return exists(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE))
 
 
 def read_broker_epoch(log_dir: str) -> int | None:
     """The broker epoch at the last shutdown; None without a marker or if it does not say."""
     try:
-        with open(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE), "rb") as file:
-            epoch = json.loads(file.read()).get("brokerEpoch")
-    except (OSError, ValueError, AttributeError):
+        epoch = json.loads(read_file(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE))).get("brokerEpoch")
+    except (OSError, ValueError, AttributeError, CorruptFile):
         return None
     return epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else None
 
@@ -35,9 +35,7 @@ def write_clean_shutdown(log_dir: str, broker_epoch: int = -1) -> None:
 
 def remove_clean_shutdown(log_dir: str) -> bool:
     """Take the marker away before the first write; whether there was one.  Durable when it returns.  Raises OSError."""
-    try:
-        os.unlink(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE))
-    except FileNotFoundError:
+    if not unlink_if_there(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE)):
         return False
-    fsync_directory(log_dir)
+    sync_path(log_dir)
     return True

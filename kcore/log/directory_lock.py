@@ -10,6 +10,7 @@ import fcntl
 import os
 import threading
 
+from kcore.common.file import File
 from kcore.errors import DirectoryInUse
 from kcore.log.log_file_names import LOCK_FILE
 
@@ -29,21 +30,16 @@ class DirectoryLock:
         with _guard:
             if self.directory in _held:
                 raise DirectoryInUse(f"{directory}: opened for writing in this process already")
-            fd = os.open(os.path.join(directory, LOCK_FILE), os.O_RDWR | os.O_CREAT, 0o644)
+            file = File(os.path.join(directory, LOCK_FILE), writable=True, create=True)
             try:
-                fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
-                os.close(fd)
                 raise DirectoryInUse(f"{directory}: another process holds its {LOCK_FILE}") from None
-            except BaseException:
-                os.close(fd)
-                raise
-            self._fd: int | None = fd
+            self._file: File | None = file
             _held.add(self.directory)
 
     def release(self) -> None:
         with _guard:
-            if self._fd is not None:
-                os.close(self._fd)
-                self._fd = None
+            if self._file is not None:
+                self._file = None  # closes it
                 _held.discard(self.directory)

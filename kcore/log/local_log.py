@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import threading
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
+from kcore.common.file import remove_tree, rename, sync_path, unlink_if_there
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.errors import LogClosed
-from kcore.log.checkpoints import fsync_directory
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import DELETED_SUFFIX, SEGMENT_SUFFIXES, TXN_INDEX_SUFFIX, segment_file
 from kcore.log.log_offset_metadata import AbortedTxn, LogOffsetMetadata
@@ -171,11 +170,8 @@ class LocalLog:
         return replaced
 
     def _remove_leftover(self, path: str) -> None:
-        try:
-            os.unlink(path)
-        except FileNotFoundError:
-            return
-        logger.warning("%s: removed %s, a leftover in the way of a new segment", self._name, path)
+        if unlink_if_there(path):
+            logger.warning("%s: removed %s, a leftover in the way of a new segment", self._name, path)
 
     # -- and go ---------------------------------------------------------------------------------------------------
 
@@ -230,9 +226,9 @@ class LocalLog:
         """fsync the directory if a segment is new in it; its parent too, if its own name may be new."""
         if self.active_segment.base_offset >= self._names_flushed_up_to:
             self._names_flushed_up_to = self.active_segment.base_offset + 1
-            fsync_directory(self.directory)
+            sync_path(self.directory)
             if directory_may_be_new:
-                fsync_directory(os.path.dirname(self.directory))
+                sync_path(os.path.dirname(self.directory))
 
     def names_may_change_from(self, offset: int) -> None:
         """The log was cut there: segments that come to lie above it are new names."""
@@ -245,16 +241,13 @@ class LocalLog:
     def rename(self, name: str) -> None:
         """Give the directory another name beside the old one."""
         new = os.path.join(os.path.dirname(self.directory), name)
-        os.rename(self.directory, new)
-        fsync_directory(os.path.dirname(self.directory))
+        rename(self.directory, new)
+        sync_path(os.path.dirname(self.directory))
         self.directory = new
 
     def delete(self) -> None:
         """Remove the directory with everything in it; fine if it is gone."""
-        try:
-            shutil.rmtree(self.directory)
-        except FileNotFoundError:
-            pass
+        remove_tree(self.directory)
 
 
 def close_segments(segments: Iterable[LogSegment], name: str, *, trim: bool) -> None:

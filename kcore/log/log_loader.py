@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 from uuid import UUID
 
+from kcore.common.file import list_directory, rename, unlink
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -214,7 +215,7 @@ class _LogLoader:
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _list(self) -> list[SegmentFileName]:
-        parsed = (parse_segment_file(name) for name in os.listdir(self.directory))
+        parsed = (parse_segment_file(name) for name in list_directory(self.directory))
         return sorted(name for name in parsed if name is not None)
 
     def _path(self, file: SegmentFileName) -> str:
@@ -236,7 +237,7 @@ class _LogLoader:
         for file in files:
             if file.mark and file not in swaps:
                 logger.info("%s: removing the leftover %s", self.directory, os.path.basename(self._path(file)))
-                os.unlink(self._path(file))
+                unlink(self._path(file))
         self._complete_swaps(swaps)
         return self._list()
 
@@ -270,9 +271,9 @@ class _LogLoader:
         covered_from, covered_to = self._covered_range(swaps)
         for file in self._list():
             if not file.mark and file.kind in SEGMENT_SUFFIXES and covered_from <= file.base_offset < covered_to:
-                os.unlink(self._path(file))
+                unlink(self._path(file))
         for file in swaps:
-            os.replace(self._path(file), self._path(file._replace(mark="")))
+            rename(self._path(file), self._path(file._replace(mark="")))
         logger.info("%s: completed the swap of %d files", self.directory, len(swaps))
 
     def _open_segment(self, base_offset: int, *, file_suffix: str = "") -> LogSegment:
@@ -300,7 +301,7 @@ class _LogLoader:
                     kinds[file.base_offset].add(file.kind)
                 elif self.writable:
                     logger.warning("%s: removing the orphan %s", self.directory, os.path.basename(self._path(file)))
-                    os.unlink(self._path(file))
+                    unlink(self._path(file))
         self.segments.replace(
             (),
             [self._open_segment(base, file_suffix=SWAP_SUFFIX if base in self.swapped else "") for base in logs],

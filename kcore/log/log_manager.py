@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
 
+from kcore.common.file import is_directory, list_directory, make_directory, remove_tree
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -113,7 +113,7 @@ class LogManager:
         """
         try:
             for path in self.log_dirs:
-                os.makedirs(path, exist_ok=True)
+                make_directory(path)
                 self._dirs[path] = _LogDir(path)
             for log_dir in self._dirs.values():
                 try:
@@ -135,9 +135,9 @@ class LogManager:
         log_starts = _read_checkpoint(log_dir.log_starts)
         high_watermarks = _read_checkpoint(log_dir.high_watermarks)
         to_load = []
-        for name in sorted(os.listdir(log_dir.path)):
+        for name in sorted(list_directory(log_dir.path)):
             path = os.path.join(log_dir.path, name)
-            if not os.path.isdir(path):
+            if not is_directory(path):
                 continue
             parsed = parse_partition_directory(name)
             if parsed is None:
@@ -318,7 +318,7 @@ class LogManager:
         log_dir = min(live, key=lambda candidate: counts[candidate.path])
         path = os.path.join(log_dir.path, partition_directory(tp))
         try:
-            os.makedirs(path, exist_ok=True)
+            make_directory(path)
             log = self._load(log_dir, tp, path, config, 0, 0, 0, False)
         except OSError as error:
             self._fail_dir(log_dir, error)
@@ -357,8 +357,11 @@ class LogManager:
 
     def _schedule_removal(self, path: str, delay_ms: float = 60_000) -> None:
         def remove() -> None:
-            shutil.rmtree(path, ignore_errors=True)
-            logger.info("deleted %s", path)
+            try:
+                remove_tree(path)
+                logger.info("deleted %s", path)
+            except OSError as error:
+                logger.error("%s: deleting it failed, the next start tries again: %s", path, error)
 
         if self._scheduler is None:
             remove()

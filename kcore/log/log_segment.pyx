@@ -15,6 +15,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX
 from libc.string cimport memset
 
 from kcore.common.file cimport Mapping, populate
+from kcore.common.file import exists, rename, unlink_if_there
 from kcore.common.status cimport KC_OK, raise_status
 from kcore.errors import CorruptIndex, LogClosed, ReadOnlyLog
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
@@ -140,7 +141,7 @@ cdef class LogSegment:
         self._indexer.offset_of_max_timestamp = base_offset
         if writable:
             self._index_missing = self._size > 0 and not (
-                os.path.exists(self._index_path("index")) and os.path.exists(self._index_path("timeindex"))
+                exists(self._index_path("index")) and exists(self._index_path("timeindex"))
             )
             if not self._index_missing:
                 self._indexes()
@@ -849,7 +850,7 @@ cdef class LogSegment:
         self._check_writable()
         if self._suffix != old:
             raise ValueError(f"{self.log_path} does not have the suffix {old!r}")
-        os.rename(self.log_path, f"{self._stem}.log{new}")
+        rename(self.log_path, f"{self._stem}.log{new}")
         self._suffix = new
         self.log_path = f"{self._stem}.log{new}"
         self._file.path = self.log_path
@@ -861,7 +862,7 @@ cdef class LogSegment:
             others = ["index", "timeindex", "txnindex"]
         for extension in others:
             try:
-                os.rename(f"{self._stem}.{extension}{old}", f"{self._stem}.{extension}{new}")
+                rename(f"{self._stem}.{extension}{old}", f"{self._stem}.{extension}{new}")
             except FileNotFoundError:
                 pass
 
@@ -871,10 +872,7 @@ cdef class LogSegment:
         self._check_writable()
         self.close(trim=False)
         for extension in ("log", "index", "timeindex", "txnindex"):
-            try:
-                os.unlink(self._index_path(extension))
-            except FileNotFoundError:
-                pass
+            unlink_if_there(self._index_path(extension))
 
     def close(self, *, bint trim=True):
         """Final time entry, trimmed indexes (unless trim=False: as a crash leaves them), memory released; later

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 
+from kcore.common.file import is_directory, list_directory, make_directory
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -48,8 +49,8 @@ def open_log(
 
 
 def _open_for_reading(directory: str, tp: TopicPartition, config: LogConfig, time: Time) -> UnifiedLog:
-    if not os.path.isdir(directory):
-        os.listdir(directory)  # FileNotFoundError or NotADirectoryError, with the system's words
+    if not is_directory(directory):
+        list_directory(directory)  # FileNotFoundError or NotADirectoryError, with the system's words
     parent = os.path.dirname(directory)
     clean = clean_shutdown.was_clean_shutdown(parent)
     high_watermark = _checkpointed(parent, checkpoints.REPLICATION_OFFSET_CHECKPOINT).get(tp) if clean else None
@@ -73,7 +74,7 @@ def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, t
         was_clean = clean_shutdown.remove_clean_shutdown(parent)
         others = [name for name in os.listdir(parent) if name != os.path.basename(directory)]
         alone = not any(parse_partition_directory(name) for name in others)
-        os.makedirs(directory, exist_ok=True)
+        make_directory(directory)
         scheduler = Scheduler(f"kcore-log-{tp}", time)
         log = load_log(
             directory,

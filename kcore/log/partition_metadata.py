@@ -11,8 +11,8 @@ import binascii
 import os
 from uuid import UUID
 
+from kcore.common.file import read_file, write_atomically
 from kcore.errors import CorruptFile
-from kcore.log.checkpoints import write_atomically
 from kcore.log.log_file_names import PARTITION_METADATA_FILE
 
 
@@ -35,8 +35,7 @@ def read_topic_id(directory: str) -> UUID | None:
     """The topic id of a partition's directory; None if there is no file.  Raises CorruptFile naming the line."""
     path = os.path.join(directory, PARTITION_METADATA_FILE)
     try:
-        with open(path, "rb") as file:
-            lines = file.read().decode("utf-8", "replace").splitlines()
+        lines = read_file(path).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return None
     values = []

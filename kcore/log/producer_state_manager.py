@@ -11,12 +11,12 @@ Source: ProducerStateManager, ProducerStateEntry, ProducerAppendInfo, Kafka 2.4-
 from __future__ import annotations
 
 import logging
-import os
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.common.file import list_directory, read_file, sync_path, unlink_if_there, write_atomically
 from kcore.errors import (
     CorruptFile,
     InvalidProducerEpoch,
@@ -25,7 +25,6 @@ from kcore.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
-from kcore.log.checkpoints import write_atomically
 from kcore.log.log_file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin, LogOffsetMetadata
 from kcore.record.control_record import ControlRecordType, control_record_type, parse_end_transaction_marker
@@ -393,14 +392,9 @@ class ProducerStateManager:
         for offset in sorted(self._unsynced):
             if offset <= up_to_offset:
                 try:
-                    fd = os.open(self._path(offset), os.O_RDONLY)
-                except FileNotFoundError:  # removed meanwhile
-                    self._unsynced.discard(offset)
-                    continue
-                try:
-                    os.fsync(fd)
-                finally:
-                    os.close(fd)
+                    sync_path(self._path(offset))
+                except FileNotFoundError:
+                    pass  # removed meanwhile
                 self._unsynced.discard(offset)
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
@@ -433,8 +427,7 @@ class ProducerStateManager:
             offset = usable.pop()
             path = self._path(offset)
             try:
-                with open(path, "rb") as file:
-                    entries = decode_snapshot(file.read(), path)
+                entries = decode_snapshot(read_file(path), path)
             except FileNotFoundError:
                 self._forget_snapshot(offset)
                 continue
@@ -469,10 +462,7 @@ class ProducerStateManager:
     def delete_snapshot(self, offset: int) -> None:
         """Raises OSError."""
         if self._writable:
-            try:
-                os.unlink(self._path(offset))
-            except FileNotFoundError:
-                pass
+            unlink_if_there(self._path(offset))
         self._forget_snapshot(offset)
 
     def _forget_snapshot(self, offset: int) -> None:
@@ -555,7 +545,7 @@ def aborted_txns_in(
     """
     first = segments.first
     assert first is not None
-    snapshots = snapshot_offsets_in(os.listdir(directory))
+    snapshots = snapshot_offsets_in(list_directory(directory))
     state = ProducerStateManager(name, directory, writable=False, snapshots=snapshots)
     rebuild_producer_state(state, segments, first.base_offset, segment.base_offset, now_ms)
     found: list[AbortedTxn] = []

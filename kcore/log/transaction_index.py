@@ -7,12 +7,11 @@ Source: TransactionIndex and AbortedTxn, Kafka 2.4-4.x.
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterable
 
+from kcore.common.file import append_to, read_file, sync_path, truncate_file, unlink_if_there, write_atomically
 from kcore.errors import CorruptIndex
-from kcore.log.checkpoints import write_atomically
 from kcore.log.log_offset_metadata import AbortedTxn
 
 _ENTRY = struct.Struct(">hqqqq")
@@ -60,8 +59,7 @@ class TransactionIndex:
     def load(self) -> None:
         """Read the file, if there is one.  Raises CorruptIndex, OSError."""
         try:
-            with open(self.path, "rb") as file:
-                data = file.read()
+            data = read_file(self.path)
         except FileNotFoundError:
             data = b""
         self.entries = tuple(decode_entries(data, self.path, self.base_offset))
@@ -74,7 +72,8 @@ class TransactionIndex:
                 f"{self.path}: last offset {txn.last_offset} not above {self.entries[-1].last_offset} before it"
             )
         if self.writable:
-            self._write(encode_entries([txn]), len(self.entries) * ENTRY_SIZE)
+            # Opened for each entry: aborts are rare, and ten thousand idle descriptors are not free.
+            append_to(self.path, encode_entries([txn]), len(self.entries) * ENTRY_SIZE)
         self.entries = (*self.entries, txn)
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
@@ -92,7 +91,7 @@ class TransactionIndex:
         kept = tuple(txn for txn in self.entries if txn.last_offset < offset)
         if len(kept) < len(self.entries):
             if self.writable:
-                os.truncate(self.path, len(kept) * ENTRY_SIZE)
+                truncate_file(self.path, len(kept) * ENTRY_SIZE)
             self.entries = kept
             if self.unproven is not None:
                 self.unproven = min(self.unproven, len(kept))
@@ -110,27 +109,9 @@ class TransactionIndex:
         self.entries = ()
         self.unproven = None
         if self.writable:
-            try:
-                os.unlink(self.path)
-            except FileNotFoundError:
-                pass
+            unlink_if_there(self.path)
 
     def flush(self) -> None:
         """Raises OSError."""
         if self.writable and self.entries:
-            fd = os.open(self.path, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
-
-    def _write(self, data: bytes, position: int) -> None:
-        # Opened for each entry: aborts are rare, and ten thousand idle descriptors are not free.
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o644)
-        try:
-            written = os.pwrite(fd, data, position)
-            if written != len(data):
-                os.ftruncate(fd, position)
-                raise OSError(f"{self.path}: {written} of {len(data)} bytes written")
-        finally:
-            os.close(fd)
+            sync_path(self.path)

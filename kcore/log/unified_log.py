@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 from uuid import UUID
 
+from kcore.common.file import modified_ms
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
@@ -568,7 +568,7 @@ class UnifiedLog(LogHotPath):
         """Of its records; of its file when they have none."""
         if segment.max_timestamp_so_far >= 0:
             return segment.max_timestamp_so_far
-        return os.stat(segment.log_path).st_mtime_ns // 1_000_000
+        return modified_ms(segment.log_path)
 
     def remove_expired_producers(self, now_ms: int) -> None:
         with self.lock:

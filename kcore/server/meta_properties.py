@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from kcore.common.file import read_file, write_atomically
 from kcore.errors import CorruptFile
-from kcore.log.checkpoints import write_atomically
 from kcore.server.kafka_config import parse_properties
 
 FILE_NAME = "meta.properties"
@@ -30,8 +30,7 @@ def read(directory: str) -> MetaProperties | None:
     """What a directory's file says, None without a file.  Raises CorruptFile naming it, OSError."""
     path = os.path.join(directory, FILE_NAME)
     try:
-        with open(path, encoding="utf-8") as file:
-            properties = parse_properties(file.read())
+        properties = parse_properties(read_file(path).decode())
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

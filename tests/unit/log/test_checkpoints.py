@@ -1,11 +1,10 @@
-import errno
 import os
 
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
-from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile, write_atomically
+from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
 
 
 def test_an_offset_checkpoint_has_kafkas_text_and_is_read_back(tmp_path):
@@ -24,21 +23,6 @@ def test_EPOCH_01_a_leader_epoch_checkpoint_has_kafkas_text_and_is_read_back(tmp
     checkpoint.write([EpochEntry(1, 0), EpochEntry(2, 378)])
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n2 378\n"
     assert checkpoint.read() == [(1, 0), (2, 378)]
-
-
-@pytest.mark.parametrize("call", ["write", "fsync"])
-def test_a_failed_write_names_the_file_and_leaves_the_old_content(tmp_path, monkeypatch, call):
-    path = tmp_path / "x"
-    write_atomically(str(path), b"old")
-
-    def fail(*args):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, call, fail)
-        with pytest.raises(OSError, match=f"{path}.tmp"):
-            write_atomically(str(path), b"new")
-    assert path.read_bytes() == b"old"
 
 
 def test_an_empty_file_holds_nothing(tmp_path):
@@ -74,16 +58,3 @@ def test_bytes_that_are_no_text_are_refused(tmp_path):
     (tmp_path / "x").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(CorruptFile, match="not a text file"):
         OffsetCheckpointFile(str(tmp_path / "x")).read()
-
-
-def test_a_write_that_fails_leaves_the_old_content(tmp_path, monkeypatch):
-    path = str(tmp_path / "x")
-    write_atomically(path, b"old")
-
-    def fail(fd):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space left"):
-        write_atomically(path, b"new")
-    assert (tmp_path / "x").read_bytes() == b"old"

@@ -1,7 +1,8 @@
-import os
+import errno
 
 import pytest
 
+from kcore.common import file
 from kcore.log.checkpoints import LeaderEpochCheckpointFile
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 
@@ -87,13 +88,9 @@ def test_negative_values_are_an_error(path):
             cache_of(path).assign(epoch, offset)
 
 
-def test_a_write_that_fails_leaves_the_cache_as_it_was(path, monkeypatch):
+def test_a_write_that_fails_leaves_the_cache_as_it_was(path):
     cache = cache_of(path, (1, 0))
-
-    def fail(*args):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "replace", fail)
+    file.fail_next("rename", errno.EIO)
     with pytest.raises(OSError, match="Input/output"):
         cache.assign(2, 10)
     assert cache.entries == ((1, 0),) and cache.latest_epoch == 1

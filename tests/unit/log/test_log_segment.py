@@ -22,12 +22,6 @@ from tests import golden_data
 from tests.reference import record_batch as model
 
 
-@pytest.fixture(autouse=True)
-def no_faults_left():
-    yield
-    file.clear_faults()
-
-
 def batch(base_offset, count=1, *, size=100, timestamp=1_000, epoch=0, **options):
     """count records of `size` bytes; record i has timestamp + i."""
     builder = RecordBatchBuilder(base_offset=base_offset, leader_epoch=epoch, **options)

@@ -13,12 +13,6 @@ from kcore.log.offset_index import OffsetIndex
 from tests import golden_data
 
 
-@pytest.fixture(autouse=True)
-def no_faults_left():
-    yield
-    file.clear_faults()
-
-
 @pytest.fixture
 def path(tmp_path):
     return str(tmp_path / "00000000000000000045.index")
