@@ -103,13 +103,22 @@ class LocalLog:
         if upper_bound_offset is None:
             higher = self.segments.higher(segment.base_offset)
             upper_bound_offset = higher.base_offset if higher is not None else log_end_offset
+        return self._collect_aborted_txns(candidates, start_offset, upper_bound_offset)
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
+        """The aborted transactions that reach into [start_offset, end_offset), as aborted_txns() finds them."""
+        return self._collect_aborted_txns(self.segments.from_floor(start_offset), start_offset, end_offset)
+
+    def _collect_aborted_txns(
+        self, candidates: Iterable[LogSegment], start_offset: int, end_offset: int
+    ) -> list[AbortedTxn]:
         result: list[AbortedTxn] = []
         for candidate in candidates:
-            index = known.get(candidate.base_offset)
+            index = self._txn_indexes.get(candidate.base_offset)
             if index is not None:
                 if index.unproven is not None:
                     self._prove(index, candidate)
-                txns, complete = index.collect_aborted_txns(start_offset, upper_bound_offset)
+                txns, complete = index.collect_aborted_txns(start_offset, end_offset)
                 result += txns
                 if complete:
                     break

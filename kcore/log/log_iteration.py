@@ -36,10 +36,10 @@ def iterate_batches(
         end_before = log.log_end_offset
         info = log.read(offset, _CHUNK_BYTES, fetch)
         if not isinstance(info.records, FileRecords) or info.records.size_in_bytes == 0:
-            _check_nothing_lost(log, offset, end)
+            check_nothing_lost(log, offset, end)
             return
         segment_base = info.fetch_offset_metadata.segment_base_offset
-        _check_nothing_lost(log, offset, segment_base)
+        check_nothing_lost(log, offset, segment_base)
         following = log.segments.higher(segment_base)
         bound = following.base_offset if following is not None else max(end_before, log.log_end_offset)
         chunk = info.records.memory_records()
@@ -70,7 +70,7 @@ def iterate_batches(
         offset = chunk.last_offset + 1
 
 
-def _check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:
+def check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:
     """A read at offset found nothing below found_at: what it passed over must be a gap, as compaction leaves them.
 
     A length that is wrong looks like a batch not yet complete, so whole segments are walked, not only their ends;

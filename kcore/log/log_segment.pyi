@@ -1,12 +1,13 @@
 """LogSegment: one .log file with its two indexes (SEG)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kcore.log.offset_index import OffsetIndex
 from kcore.log.time_index import TimeIndex
 from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import BatchTable, MemoryRecords
+from kcore.record.record_columns import ColumnsReader, RecordColumns
 
 class OffsetPosition(NamedTuple):
     offset: int  # last offset of the batch found
@@ -87,6 +88,15 @@ class LogSegment:
     ) -> SegmentRead | None: ...  # SEG-07..09
     def slice(self, position: int, size: int) -> FileRecords: ...
     def fetch_upper_bound_offset(self, position: int, size: int) -> int | None: ...
+    def columns(
+        self, start_offset: int | None = ..., end_offset: int | None = ..., columns: Sequence[str] | None = ...
+    ) -> RecordColumns:
+        """Records with an offset in [start_offset, end_offset) as NumPy arrays, free of the file; no control records.
+        CRCs checked; CorruptMessage, also for a file that ends inside a batch before end_offset.  GIL released."""
+
+    def read_columns(
+        self, reader: ColumnsReader, start_offset: int, bound: int, max_bytes: int
+    ) -> RecordColumns | None: ...  # from start_offset on, some max_bytes of batches; None behind the last one
     def find_offset_by_timestamp(
         self, timestamp: int, starting_offset: int | None = ...
     ) -> tuple[int, int, int] | None: ...  # (timestamp, offset, leader epoch) of the first record >= timestamp

@@ -17,12 +17,13 @@ from libc.string cimport memset
 from kcore.common.file cimport Mapping, populate
 from kcore.common.file import exists, rename, unlink_if_there
 from kcore.common.status cimport KC_OK, raise_status
-from kcore.errors import CorruptIndex, LogClosed, ReadOnlyLog
+from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, ReadOnlyLog
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
 from kcore.log.time_index cimport KC_TIME_INDEX_ENTRY_SIZE
 from kcore.record.file_records cimport FileRecords, make_file_records
 from kcore.record.memory_records cimport BatchTable, MemoryRecords
 from kcore.record.record_batch cimport KC_BATCH_HEADER_SIZE, KC_MAGIC_OFFSET, KC_MIN_BATCH_SIZE
+from kcore.record.record_columns cimport ColumnsReader, RecordColumns
 
 
 cdef extern from "unistd.h" nogil:
@@ -506,6 +507,53 @@ cdef class LogSegment:
         if start == 0:
             return None
         return max(bound[0], int.from_bytes(self.slice(start, 8).read(), "big", signed=True))
+
+    def columns(self, start_offset=None, end_offset=None, columns=None):
+        """RecordColumns of the records with an offset in [start_offset, end_offset), by default all of them: NumPy
+        arrays and what else docs/dataframes.md tells.
+
+        columns: names of those to read, None for all.  No control records; transactions are not looked at.  Every CRC
+        is checked.  The result does not depend on the file any more.  GIL released.  Raises CorruptMessage, also when
+        the file ends inside a batch before end_offset; ValueError for an unknown column, OSError.
+        """
+        cdef int64_t first = self.base_offset if start_offset is None else start_offset
+        cdef int64_t end = INT64_MAX if end_offset is None else end_offset
+        cdef ColumnsReader reader = ColumnsReader(columns, start_offset=first, end_offset=end, source=self.log_path)
+        found = self.read_columns(reader, first, INT64_MAX, INT64_MAX)
+        if found is None:
+            reader.position = self.scan(None, check_crc=False).valid_bytes
+        if reader.previous < end - 1 and reader.position < self._size:
+            raise CorruptMessage(
+                f"{self.log_path}: the file ends inside the batch at position {reader.position}, behind offset "
+                f"{reader.previous}",
+                source=self.log_path,
+                position=reader.position,
+            )
+        return reader.nothing() if found is None else found
+
+    def read_columns(self, ColumnsReader reader not None, int64_t start_offset, int64_t bound, int64_t max_bytes):
+        """What reader wants of the batches from start_offset on, some max_bytes of them, as RecordColumns; None when the
+        segment ends before start_offset.
+
+        reader.previous then is the last offset that was passed, reader.position where the batch behind it begins.  The
+        offsets of all batches must lie below bound.  Raises CorruptMessage, OSError.
+        """
+        cdef kc_batch_place found
+        cdef int64_t end
+        cdef int slot
+        cdef Mapping mapping
+        if self._search(start_offset, 0, &found) == 0:
+            return None
+        end = self._end()
+        mapping = self._open_file().map(end)
+        # The bytes stay where they are until the counter is taken back, GIL or not.
+        slot = self._enter(&end)
+        try:
+            if found.position >= end:
+                return None
+            return reader.of_log(mapping.data, found.position, end, bound, max_bytes, self.log_path)
+        finally:
+            self._readers[slot] -= 1
 
     def find_offset_by_timestamp(self, int64_t timestamp, starting_offset=None):
         """(timestamp, offset, leader epoch) of the first record with a timestamp at or above this one and an offset

@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
 from kcore.common.file import modified_ms
@@ -23,6 +23,7 @@ from kcore.errors import InvalidOffset, KafkaStorageError, LogClosed, OffsetOutO
 from kcore.log import partition_metadata
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import LocalLog
+from kcore.log.log_columns import BATCH_BYTES, arrow_table, iterate_arrow
 from kcore.log.log_config import LogConfig
 from kcore.log.log_hot_path import LogAppendInfo, LogHotPath
 from kcore.log.log_iteration import Isolation, iterate_batches, iterate_records
@@ -44,6 +45,9 @@ from kcore.log.producer_state_manager import (
 from kcore.log.transaction_index import TransactionIndex
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -416,6 +420,34 @@ class UnifiedLog(LogHotPath):
     ) -> Iterator[Record]:
         """The records with an offset in [start_offset, end_offset), as batches() finds them; no control records."""
         return iterate_records(self, start_offset, end_offset, isolation)
+
+    def to_arrow(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: Isolation = "read_uncommitted",
+    ) -> pa.Table:
+        """The records that records() gives, as an Arrow table; its columns are told in docs/dataframes.md.
+
+        columns: names of those wanted, in this order: nothing else is read.  The table has a chunk for some 16 MiB of
+        batches.  GIL released for most of the work.  Raises ImportError without pyarrow, ValueError for an unknown
+        column, and what batches() raises.
+        """
+        return arrow_table(self, start_offset, end_offset, columns, isolation)
+
+    def iter_arrow(
+        self,
+        start_offset: int | None = None,
+        end_offset: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: Isolation = "read_uncommitted",
+        *,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """As to_arrow(), one record batch at a time: each of some batch_bytes of the log, so memory stays bounded
+        however large the log is.  Decompressed bytes count too; a batch that is larger comes alone."""
+        return iterate_arrow(self, start_offset, end_offset, columns, isolation, batch_bytes)
 
     # -- flush ------------------------------------------------------------------------------------------------------
 

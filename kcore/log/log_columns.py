@@ -1,0 +1,93 @@
+"""A log's records as Arrow record batches.  UnifiedLog.iter_arrow() and to_arrow() are the public names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kcore.errors import LogClosed, OffsetOutOfRange
+from kcore.log.log_iteration import Isolation, check_nothing_lost
+from kcore.record.arrow import check_columns, columns_to_read, pyarrow, record_batches_of, schema
+from kcore.record.record_columns import ColumnsReader, RecordColumns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kcore.log.unified_log import UnifiedLog
+
+#: Bytes of batches that become one record batch, unless told otherwise.
+BATCH_BYTES = 16 * 1024 * 1024
+
+
+def iterate_columns(
+    log: UnifiedLog,
+    start_offset: int | None,
+    end_offset: int | None,
+    columns: Sequence[str] | None,
+    isolation: Isolation,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[RecordColumns]:
+    """RecordColumns of some batch_bytes each; the records are those of UnifiedLog.records()."""
+    committed = isolation == "read_committed"
+    limit = log.last_stable_offset if committed else log.log_end_offset
+    end = limit if end_offset is None else min(end_offset, limit)
+    offset = log.log_start_offset if start_offset is None else start_offset
+    log.read(offset, 0, min_one_message=False)  # refuses what it refuses
+    aborted = log.local.aborted_between(offset, end) if committed else ()
+    reader = ColumnsReader(columns, start_offset=offset, end_offset=end, aborted=aborted)
+    while offset < end:
+        segment = log.segments.floor(offset)
+        if segment is None:
+            raise OffsetOutOfRange(f"{log.topic_partition}: offset {offset} was deleted while the log was read")
+        end_before = log.log_end_offset
+        following = log.segments.higher(segment.base_offset)
+        bound = following.base_offset if following is not None else max(end_before, log.log_end_offset)
+        try:
+            found = segment.read_columns(reader, offset, bound, batch_bytes)
+            if found is None:
+                check_nothing_lost(log, offset, end if following is None else following.base_offset)
+        except LogClosed:
+            if log.is_closed or log.segments.get(segment.base_offset) is segment:
+                raise
+            continue  # replaced or deleted meanwhile
+        except OSError as error:
+            raise log._storage_failed("read", error) from error
+        if found is not None:
+            offset = reader.previous + 1
+            if len(found):
+                yield found
+        elif following is not None:
+            offset = following.base_offset
+        else:
+            return  # a gap up to the end, or cut off while we were reading
+
+
+def iterate_arrow(
+    log: UnifiedLog,
+    start_offset: int | None,
+    end_offset: int | None,
+    columns: Sequence[str] | None,
+    isolation: Isolation,
+    batch_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    """See UnifiedLog.iter_arrow()."""
+    if batch_bytes < 1:
+        raise ValueError(f"batch_bytes {batch_bytes} is not positive")
+    names = check_columns(columns)
+    pyarrow()  # what is missing is told now, not at the first batch
+    found = iterate_columns(log, start_offset, end_offset, columns_to_read(names), isolation, batch_bytes)
+    tp = log.topic_partition
+    return (batch for some in found for batch in record_batches_of(some, names, tp.topic, tp.partition))
+
+
+def arrow_table(
+    log: UnifiedLog,
+    start_offset: int | None,
+    end_offset: int | None,
+    columns: Sequence[str] | None,
+    isolation: Isolation,
+) -> pa.Table:
+    """See UnifiedLog.to_arrow()."""
+    wanted = schema(columns)
+    batches = list(iterate_arrow(log, start_offset, end_offset, columns, isolation, BATCH_BYTES))
+    return pyarrow().Table.from_batches(batches, wanted)

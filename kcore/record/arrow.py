@@ -1,0 +1,195 @@
+"""Records as Arrow tables.  The schema is told in docs/dataframes.md; names are those of Spark's Kafka source.
+
+pyarrow is imported at first use; `pip install 'kcore[arrow]'` brings it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kcore.record.record_columns import BinaryColumn, RecordColumns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: The columns that come unasked, as far as it is known which topic the records are of.
+DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+#: All that can be asked for.
+COLUMNS = (
+    *DEFAULT_COLUMNS,
+    "leaderEpoch",
+    "producerId",
+    "producerEpoch",
+    "sequence",
+    "isTransactional",
+    "isControl",
+)
+
+#: What one Arrow array of strings can hold, with its int32 offsets.
+_MAX_BYTES = 2**31 - 1
+
+
+def pyarrow() -> Any:
+    """The module.  Raises ImportError that tells what to install."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise ImportError("Arrow tables need pyarrow: pip install 'kcore[arrow]'") from error
+    return pyarrow
+
+
+def schema(columns: Sequence[str] | None = None) -> pa.Schema:
+    """Of a table with these columns, in this order; None: DEFAULT_COLUMNS.  Raises ValueError for an unknown one."""
+    pa = pyarrow()
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.dictionary(pa.int32(), pa.string()),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("ms", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(
+            pa.field(
+                "element",
+                pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]),
+                nullable=False,
+            )
+        ),
+        "leaderEpoch": pa.int32(),
+        "producerId": pa.int64(),
+        "producerEpoch": pa.int16(),
+        "sequence": pa.int32(),
+        "isTransactional": pa.bool_(),
+        "isControl": pa.bool_(),
+    }
+    nullable = {"key", "value", "timestamp"}
+    return pa.schema([pa.field(name, types[name], nullable=name in nullable) for name in check_columns(columns)])
+
+
+def check_columns(columns: Sequence[str] | None) -> tuple[str, ...]:
+    """The columns, or the default ones.  Raises ValueError."""
+    if columns is None:
+        return DEFAULT_COLUMNS
+    if isinstance(columns, str):
+        raise TypeError(f"columns must be a sequence of names, not {columns!r}")
+    for name in columns:
+        if name not in COLUMNS:
+            raise ValueError(f"column {name!r} is none of {', '.join(COLUMNS)}")
+    return tuple(columns)
+
+
+def columns_to_read(columns: Sequence[str]) -> tuple[str, ...]:
+    """Those of them that RecordColumns have; topic and partition are added here."""
+    return tuple(name for name in columns if name not in ("topic", "partition"))
+
+
+def table_of(
+    records: RecordColumns,
+    columns: Sequence[str] | None = None,
+    *,
+    topic: str | None = None,
+    partition: int | None = None,
+) -> pa.Table:
+    """A table of them; one chunk, unless a column of byte strings passes 2 GiB.
+
+    Default columns: those of DEFAULT_COLUMNS that were read; topic and partition only if given.
+    """
+    pa = pyarrow()
+    if columns is None:
+        given = {"topic": topic, "partition": partition}
+        columns = [n for n in DEFAULT_COLUMNS if n in records or given.get(n) is not None]
+    names = check_columns(columns)
+    return pa.Table.from_batches(record_batches_of(records, names, topic, partition), schema(names))
+
+
+def record_batches_of(
+    records: RecordColumns, columns: Sequence[str], topic: str | None, partition: int | None
+) -> Iterator[pa.RecordBatch]:
+    """One, unless a column of byte strings has more than 2 GiB."""
+    start = 0
+    while start < len(records):
+        stop = _fitting(records, columns, start)
+        yield _record_batch(records, columns, topic, partition, start, stop)
+        start = stop
+
+
+def _record_batch(
+    records: RecordColumns, columns: Sequence[str], topic: str | None, partition: int | None, start: int, end: int
+) -> pa.RecordBatch:
+    """Numbers are not copied, byte strings once."""
+    pa = pyarrow()
+    wanted = schema(columns)
+    arrays = []
+    for field in wanted:
+        if field.name == "topic":
+            if topic is None:
+                raise ValueError("the column topic needs the topic's name")
+            arrays.append(pa.DictionaryArray.from_arrays(_zeros(end - start), pa.array([topic])))
+        elif field.name == "partition":
+            if partition is None:
+                raise ValueError("the column partition needs the partition's number")
+            arrays.append(pa.array(_zeros(end - start) + partition))
+        elif field.name == "headers":
+            arrays.append(_headers(records, field.type, start, end))
+        else:
+            column = records[field.name]
+            if isinstance(column, BinaryColumn):
+                arrays.append(_binary(column, field.type, start, end))
+            else:
+                arrays.append(_numbers(column[start:end], field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _zeros(count: int) -> Any:
+    import numpy as np
+
+    return np.zeros(count, np.int32)
+
+
+def _numbers(values: Any, type_: pa.DataType) -> pa.Array:
+    pa = pyarrow()
+    if not pa.types.is_timestamp(type_):
+        return pa.array(values, type_)
+    missing = values == -1
+    return pa.array(values.view("M8[ms]"), type_, mask=missing if missing.any() else None)
+
+
+def _binary(column: BinaryColumn, type_: pa.DataType, start: int, stop: int) -> pa.Array:
+    pa = pyarrow()
+    valid, offsets, data, nulls = column.gather(start, stop)
+    buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(type_, stop - start, buffers, null_count=nulls)
+
+
+def _headers(records: RecordColumns, type_: pa.ListType, start: int, stop: int) -> pa.Array:
+    pa = pyarrow()
+    offsets, keys, values = records.header_columns(start, stop)
+    pairs = pa.StructArray.from_arrays(
+        [_text(_binary(keys, pa.binary(), 0, len(keys))), _binary(values, pa.binary(), 0, len(values))],
+        fields=list(type_.value_type),
+    )
+    return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=type_)
+
+
+def _text(array: pa.Array) -> pa.Array:
+    """Header keys as strings.  What is not UTF-8 gets replacement characters, as in Kafka's own consumer."""
+    pa = pyarrow()
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([key.decode("utf-8", "replace") for key in array.to_pylist()], pa.string())
+
+
+def _fitting(records: RecordColumns, columns: Sequence[str], start: int) -> int:
+    """How far from start on no column has more bytes than one array can hold."""
+    import numpy as np
+
+    stop = len(records)
+    for name in ("key", "value", "headers"):
+        column = getattr(records, name)
+        if column is not None and name in columns and len(column.data) > _MAX_BYTES:
+            ends = np.cumsum(np.maximum(column.size[start:stop], 0), dtype=np.int64)
+            stop = start + max(1, int(np.searchsorted(ends, _MAX_BYTES, side="right")))
+    return min(stop, len(records))

@@ -1,0 +1,114 @@
+"""Tables hold what the records hold, under the names of Spark's Kafka source."""
+
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_columns import columns_of
+from tests.unit.record.test_record_columns import random_log
+
+pa = pytest.importorskip("pyarrow")
+
+from kcore.record import arrow  # noqa: E402
+
+
+def expected_rows(data, *names):
+    return [
+        {
+            "key": record.key,
+            "value": record.value,
+            "offset": record.offset,
+            "timestamp": None if record.timestamp == -1 else record.timestamp,
+            "timestampType": int(record.timestamp_type == "LogAppendTime"),
+            "headers": [
+                {"key": name.encode("utf-8", "surrogateescape").decode("utf-8", "replace"), "value": value}
+                for name, value in record.headers
+            ],
+        }
+        for batch in MemoryRecords(data).batches
+        if not batch.is_control
+        for record in batch.records()
+    ]
+
+
+def as_rows(table):
+    milliseconds = table.set_column(
+        table.schema.get_field_index("timestamp"), "timestamp", table["timestamp"].cast(pa.int64())
+    )
+    return milliseconds.to_pylist()
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_table_holds_what_the_records_hold(seed):
+    data = random_log(seed)
+    table = columns_of(data).to_arrow()
+    table.validate(full=True)
+    assert as_rows(table) == expected_rows(data)
+
+
+def test_topic_and_partition_are_columns_once_they_are_known():
+    data = random_log(1, count=3)
+    table = columns_of(data).to_arrow(topic="orders", partition=7)
+    assert table.column_names == list(arrow.DEFAULT_COLUMNS)
+    assert set(table["topic"].to_pylist()) == {"orders"} and set(table["partition"].to_pylist()) == {7}
+    with pytest.raises(ValueError, match="topic"):
+        columns_of(data).to_arrow(["topic"])
+
+
+def test_the_schema_is_that_of_sparks_source_after_a_cast():
+    """Spark wants a plain string, and microseconds."""
+    spark = pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", pa.timestamp("us", tz="UTC")),
+            ("timestampType", pa.int32()),
+        ]
+    )
+    data = random_log(2, count=3)
+    table = columns_of(data).to_arrow(spark.names, topic="t", partition=0).cast(spark)
+    assert table.num_rows == len(columns_of(data))
+
+
+def test_every_column_can_be_asked_for_in_any_order():
+    names = list(reversed(arrow.COLUMNS))
+    table = columns_of(random_log(3, count=5)).to_arrow(names, topic="t", partition=0)
+    table.validate(full=True)
+    assert table.column_names == names and table.schema == arrow.schema(names)
+
+
+def test_an_unknown_column_is_refused_by_name():
+    with pytest.raises(ValueError, match="'ofset' is none of key, value"):
+        columns_of(b"").to_arrow(["ofset"])
+    with pytest.raises(TypeError, match="sequence of names"):
+        columns_of(b"").to_arrow("offset")
+
+
+def test_no_records_make_an_empty_table():
+    assert columns_of(b"").to_arrow(topic="t", partition=0).schema == arrow.schema()
+
+
+def test_columns_past_two_gigabytes_would_become_several_chunks(monkeypatch):
+    monkeypatch.setattr(arrow, "_MAX_BYTES", 300)
+    chunks = 0
+    for seed in range(20):
+        data = random_log(seed, count=5)
+        table = columns_of(data).to_arrow()
+        assert as_rows(table) == expected_rows(data)
+        chunks = max(chunks, table["value"].num_chunks)
+        for chunk in table["value"].chunks:
+            assert len(chunk) == 1 or sum(len(value or b"") for value in chunk.to_pylist()) <= 300
+    assert chunks > 3
+
+
+def test_without_pyarrow_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"kcore\[arrow\]"):
+        columns_of(b"").to_arrow()
