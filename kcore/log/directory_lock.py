@@ -19,6 +19,25 @@ _held: set[str] = set()
 _guard = threading.Lock()
 
 
+def is_held(directory: str) -> bool:
+    """Whether some process, or another part of this one, holds a directory.  Writes nothing.  Raises OSError."""
+    with _guard:
+        # Closing the file below would drop a lock of our own process.
+        if os.path.realpath(directory) in _held:
+            return True
+        try:
+            fd = os.open(os.path.join(directory, LOCK_FILE), os.O_RDONLY)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+
 class DirectoryLock:
     """Held from construction to release().  The file stays behind, as Kafka leaves it.
 

@@ -162,3 +162,11 @@ def read_properties(path: str) -> dict[str, str]:
             raise CorruptFile(f"{path}: line {number}: {line!r} is not a property")
         found[match[1]] = match[2]
     return found
+
+
+def size_of(path: str) -> int:
+    """0 for a file that is not there any more, or cannot be reached."""
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -209,6 +209,22 @@ def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator
                 entry.start_offset,
                 warning=not partition.clean,
             )
+
+
+def epochs_of(tables: Iterable[np.ndarray]) -> list[EpochEntry]:
+    """What leader-epoch-checkpoint should say by the batches alone."""
+    import numpy as np
+
+    found: list[EpochEntry] = []
+    for table in tables:
+        rows = table[table["leader_epoch"] >= 0]
+        epochs = rows["leader_epoch"]
+        new = np.ones(len(rows), bool)
+        new[1:] = epochs[1:] != epochs[:-1]
+        for row in rows[new]:
+            if not found or row["leader_epoch"] > found[-1].epoch:
+                found.append(EpochEntry(int(row["leader_epoch"]), int(row["base_offset"])))
+    return found
 
 
 def read_index_entries(path: str) -> tuple[np.ndarray, int, int]:

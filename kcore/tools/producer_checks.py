@@ -35,16 +35,16 @@ class Marker(NamedTuple):
 
 def check_producers(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> Iterator[Problem]:
     """All segments of a partition in order, scanned.  Raises OSError."""
-    snapshots = _read_snapshots(partition)
-    aborted = AbortedTransactions(_open_at_start(partition, snapshots))
+    snapshots = read_snapshots(partition)
+    aborted = AbortedTransactions(open_at_start(partition, snapshots))
     for base, segment in zip(partition.bases, segments, strict=True):
         expected = aborted.of_segment(segment)
-        yield from _check_txn_index(partition.file(base, TXN_INDEX_SUFFIX), base, expected, aborted.markers, segment)
+        yield from check_txn_index(partition.file(base, TXN_INDEX_SUFFIX), base, expected, aborted.markers, segment)
     if snapshots and segments:
-        yield from _check_snapshots(partition, snapshots, segments)
+        yield from check_snapshots(partition, snapshots, segments)
 
 
-def _read_snapshots(partition: PartitionFiles) -> dict[int, list[ProducerStateEntry]]:
+def read_snapshots(partition: PartitionFiles) -> dict[int, list[ProducerStateEntry]]:
     """By offset; one that cannot be read is reported where the file itself is verified."""
     found = {}
     for path in log_files.known_files(partition.directory):
@@ -58,7 +58,7 @@ def _read_snapshots(partition: PartitionFiles) -> dict[int, list[ProducerStateEn
     return found
 
 
-def _open_at_start(partition: PartitionFiles, snapshots: dict[int, list[ProducerStateEntry]]) -> dict[int, int] | None:
+def open_at_start(partition: PartitionFiles, snapshots: dict[int, list[ProducerStateEntry]]) -> dict[int, int] | None:
     """Producer -> where its transaction began that is open when the first segment begins; None if nobody knows."""
     first = partition.bases[0] if partition.bases else 0
     if first == 0:
@@ -122,7 +122,7 @@ def _read_marker(fd: int, row: np.void, path: str) -> Marker | None:
     return None
 
 
-def _check_txn_index(
+def check_txn_index(
     path: str, base: int, expected: list[AbortedTxn], markers: dict[int, Marker], segment: ScannedSegment
 ) -> Iterator[Problem]:
     entries: list[AbortedTxn] = []
@@ -159,7 +159,7 @@ def _check_txn_index(
         yield Problem(path, f"entry {n}: {text}", entry.last_offset, n * ENTRY_SIZE)
 
 
-def _check_snapshots(
+def check_snapshots(
     partition: PartitionFiles, snapshots: dict[int, list[ProducerStateEntry]], segments: Sequence[ScannedSegment]
 ) -> Iterator[Problem]:
     import numpy as np

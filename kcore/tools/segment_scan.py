@@ -90,6 +90,20 @@ class ScannedSegment:
 
         return np.concatenate([np.empty(0, _PRODUCER_COLUMNS), *self._producer_rows])
 
+    def only(self, kept: np.ndarray) -> ScannedSegment:
+        """The same without the batches where `kept` is False, and as if there were no damage."""
+        import numpy as np
+
+        batches, producers = self.batches, self.producer_batches
+        rows = batches[kept]
+        with_producer = producers[np.isin(producers["position"], rows["position"])]
+        return ScannedSegment(self.path, self.size, _rows=[rows], _producer_rows=[with_producer])
+
+    @property
+    def end_offset(self) -> int | None:
+        """Behind the last batch; None where there is none."""
+        return int(self.batches["last_offset"][-1]) + 1 if len(self.batches) else None
+
     @property
     def incomplete(self) -> bool:
         """Whether there are bytes that could not be read as batches."""

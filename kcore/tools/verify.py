@@ -15,10 +15,7 @@ import argparse
 import json
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
 
 from kcore.errors import CorruptFile
@@ -35,6 +32,7 @@ from kcore.tools.command_line import (
     json_line,
     places,
 )
+from kcore.tools.parallel import Work, in_order
 from kcore.tools.partition_checks import (
     SEGMENT_KINDS,
     PartitionFiles,
@@ -49,7 +47,6 @@ from kcore.tools.producer_checks import check_producers
 from kcore.tools.segment_scan import ScannedSegment, scan_segment
 
 _INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-_POLL_SECONDS = 0.1
 
 
 @dataclass
@@ -90,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     OSError, CorruptFile for a path that cannot be examined at all."""
     summary = Summary()
     started = time.perf_counter()
-    total = sum(size_of(file) for path in args.paths for file in log_files.files_under(path))
+    total = sum(log_files.size_of(file) for path in args.paths for file in log_files.files_under(path))
     progress = Progress("verify", total, quiet=args.quiet or args.json)
     try:
         for path in args.paths:
@@ -105,14 +102,6 @@ def run(args: argparse.Namespace) -> int:
     if summary.interrupted:
         return INTERRUPTED
     return DAMAGE if summary.damaged else OK
-
-
-def size_of(path: str) -> int:
-    """0 for a file that is not there any more, or cannot be reached."""
-    try:
-        return os.path.getsize(path)
-    except OSError:
-        return 0
 
 
 def verify(
@@ -143,45 +132,6 @@ class Examined:
 
     counts: Summary = field(default_factory=Summary)
     problems: list[Problem] = field(default_factory=list)
-    segment: ScannedSegment | None = None
-
-
-#: A piece of work, and whether it waits for all before it (and is done by the main thread).
-Work = tuple[Callable[[], Examined], bool]
-
-
-def in_order(work: Iterator[Work], jobs: int, progress: Progress) -> Iterator[Examined]:
-    """The results in the order of the work, which `jobs` threads do.  Shows progress.  Leaving early, as Ctrl-C does,
-    stops the threads at the next megabyte."""
-    pending: deque[Future[Examined] | Callable[[], Examined]] = deque()
-    with ThreadPoolExecutor(jobs, "kcore-read") as threads:
-        try:
-            more = True
-            while pending or more:
-                # Twice as much as is worked on: enough to keep all busy, and no more results kept than that.
-                while more and len(pending) < 2 * jobs:
-                    task, waits = next(work, (None, False))
-                    more = task is not None
-                    if task is not None:
-                        pending.append(task if waits else threads.submit(task))
-                if pending:
-                    yield _result(pending.popleft(), progress)
-        except BaseException:
-            progress.stop()
-            threads.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _result(pending: Future[Examined] | Callable[[], Examined], progress: Progress) -> Examined:
-    if not isinstance(pending, Future):
-        return pending()
-    while True:
-        progress.show()
-        try:
-            return pending.result(_POLL_SECONDS)
-        except NotYet:
-            if pending.done():
-                raise
 
 
 class _Verifier:
@@ -189,7 +139,7 @@ class _Verifier:
         self.records = records
         self.progress = progress
 
-    def work(self, path: str) -> Iterator[Work]:
+    def work(self, path: str) -> Iterator[Work[Examined]]:
         if not os.path.isdir(path):
             log_files.files_under(path)
             yield lambda: self._single_file(path), True
@@ -205,7 +155,7 @@ class _Verifier:
             for directory in directories:
                 yield from self._partition(directory)
 
-    def _partition(self, directory: str) -> Iterator[Work]:
+    def _partition(self, directory: str) -> Iterator[Work[Examined]]:
         partition = PartitionFiles.of(directory)
         scanned: list[ScannedSegment] = []
         for base in partition.bases:
@@ -330,9 +280,8 @@ def _judge_log(partition: PartitionFiles, base: int, found: ScannedSegment, resu
     _count(result.counts, found)
     result.problems += check_batches(partition, base, found)
     if partition.next_base(base) is None and not found.incomplete:
-        table = found.batches
-        end = int(table["last_offset"][-1]) + 1 if len(table) else base
-        result.problems += check_end(partition, found.path, end)
+        end = found.end_offset
+        result.problems += check_end(partition, found.path, base if end is None else end)
 
 
 def _count(counts: Summary, found: ScannedSegment) -> None:

@@ -1,0 +1,45 @@
+"""The directories that repair and reindex work on: nobody else has them open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from kcore.errors import CorruptFile, DirectoryInUse
+from kcore.log.directory_lock import DirectoryLock, is_held
+from kcore.log.log_file_names import LOCK_FILE
+from kcore.tools import log_files
+
+
+def data_dir_of(path: str) -> str:
+    """The data directory that a data directory or a partition's directory is or lies in."""
+    return os.path.dirname(os.path.abspath(path)) if log_files.is_partition_dir(path) else path
+
+
+def partitions_under(path: str) -> list[str]:
+    """The partition directories that a command-line argument means.  Raises OSError, CorruptFile for what is neither a
+    partition's directory nor one that holds some."""
+    if log_files.is_partition_dir(path):
+        return [path]
+    found = log_files.partition_dirs(path)
+    if not found and not log_files.known_files(path):
+        raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
+    return found
+
+
+@contextmanager
+def closed_directory(path: str, *, write: bool) -> Iterator[None]:
+    """Nobody else has the data directory of a path open; write: nor can anybody open it meanwhile.  Raises
+    DirectoryInUse, OSError."""
+    data_dir = data_dir_of(path)
+    if not write:
+        if is_held(data_dir):
+            raise DirectoryInUse(f"{data_dir}: a process holds its {LOCK_FILE}; stop it first, or work on a copy")
+        yield
+        return
+    lock = DirectoryLock(data_dir)
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,64 @@
+"""Reading several segments at a time, with their results in order."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from functools import partial
+from typing import TypeVar
+
+from kcore.log.log_file_names import LOG_SUFFIX
+from kcore.tools.command_line import Progress
+from kcore.tools.partition_checks import PartitionFiles
+from kcore.tools.segment_scan import ScannedSegment, scan_segment
+
+_POLL_SECONDS = 0.1
+
+T = TypeVar("T")
+#: A piece of work, and whether it waits for all before it (and is done by the main thread).
+Work = tuple[Callable[[], T], bool]
+
+
+def in_order(work: Iterator[Work[T]], jobs: int, progress: Progress) -> Iterator[T]:
+    """The results in the order of the work, which `jobs` threads do.  Shows progress.  Leaving early, as Ctrl-C does,
+    stops the threads at the next megabyte."""
+    pending: deque[Future[T] | Callable[[], T]] = deque()
+    with ThreadPoolExecutor(jobs, "kcore-read") as threads:
+        try:
+            more = True
+            while pending or more:
+                # Twice as much as is worked on: enough to keep all busy, and no more results kept than that.
+                while more and len(pending) < 2 * jobs:
+                    task, waits = next(work, (None, False))
+                    more = task is not None
+                    if task is not None:
+                        pending.append(task if waits else threads.submit(task))
+                if pending:
+                    yield _result(pending.popleft(), progress)
+        except BaseException:
+            progress.stop()
+            threads.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _result(pending: Future[T] | Callable[[], T], progress: Progress) -> T:
+    if not isinstance(pending, Future):
+        return pending()
+    while True:
+        progress.show()
+        try:
+            return pending.result(_POLL_SECONDS)
+        except NotYet:
+            if pending.done():
+                raise
+
+
+def scan_all(
+    partition: PartitionFiles, jobs: int, progress: Progress, *, records: bool = False
+) -> list[ScannedSegment]:
+    """The segments of a partition in order, read by several threads.  Raises OSError."""
+    paths = [partition.file(base, LOG_SUFFIX) for base in partition.bases]
+    work = ((partial(scan_segment, path, records=records, progress=progress), False) for path in paths)
+    return list(in_order(work, jobs, progress))

@@ -1,0 +1,302 @@
+"""`kcore repair`: say what is wrong with a directory and what mending it would cost; with --apply, mend it.
+
+Without --apply nothing is written.  With it a mended copy is made, unless --in-place is given too; then every byte that
+goes is first kept aside in a file whose name ends in .repair-cut, which neither Kafka nor kcore looks at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+
+from kcore.log.checkpoints import fsync_directory, write_atomically
+from kcore.log.clean_shutdown import remove_clean_shutdown
+from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE
+from kcore.tools import log_files
+from kcore.tools.closed_directory import closed_directory, data_dir_of, partitions_under
+from kcore.tools.command_line import (
+    DAMAGE,
+    OK,
+    Progress,
+    UsageError,
+    add_json,
+    add_reading,
+    bytes_of,
+    json_line,
+)
+from kcore.tools.repair_plan import Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
+from kcore.tools.verify import Summary, problem_event, problem_text, verify
+
+ASIDE_SUFFIX = ".repair-cut"
+
+_KEEP_AFTER = """\
+keep-after keeps batches behind damage, so mind:
+- consumers step over the gap without being told;
+- this replica differs from the others for good: it must not become leader while one of them has the whole log;
+- of a transaction whose marker lies in the gap nobody knows the end: read_committed consumers may wait for it for ever;
+- what the gap held of a compacted topic is missing: an older value of the same key counts again."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="a partition directory or a data directory, closed")
+    add_json(parser, "one JSON object a line: problems, losses, actions, the summary last")
+    parser.add_argument("--apply", action="store_true", help="do what the plan says; without it nothing is written")
+    target = parser.add_mutually_exclusive_group()
+    target.add_argument("--output", metavar="DIR", help="where the mended copy goes; default: PATH.repaired")
+    target.add_argument(
+        "--in-place",
+        action="store_true",
+        help=f"mend the directory itself; bytes that go are kept in files *{ASIDE_SUFFIX} beside what they come from",
+    )
+    parser.add_argument(
+        "--salvage",
+        choices=["truncate", "keep-after"],
+        default="truncate",
+        help="truncate: the log ends before the first bad batch, as Kafka's recovery does it (default); keep-after: "
+        "only the bad batches go, the valid ones behind them stay",
+    )
+    add_reading(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when nothing is wrong or everything was mended; 1 when there is a plan, or something stays wrong.  Raises
+    OSError, DirectoryInUse, CorruptFile, UsageError."""
+    path = os.path.normpath(args.path)
+    output = None if args.in_place else os.path.normpath(args.output or f"{path}.repaired")
+    if args.apply and output is not None and os.path.lexists(output):
+        raise UsageError(f"{output} is there already; name another place with --output")
+    if not os.path.isdir(path):
+        os.stat(path)
+        raise UsageError(f"{path}: a directory is wanted, of a partition or of several")
+    with closed_directory(path, write=args.apply and args.in_place):
+        plans = make_plans(path, args, in_place=args.in_place)
+        for plan in plans:
+            for line in _plan_lines(plan, args.json):
+                print(line)
+        something = any(plan.actions or plan.problems for plan in plans)
+        changes = any(plan.actions for plan in plans)
+        aside: list[str] = []
+        if args.apply and changes:
+            aside = apply_in_place(path, plans) if output is None else apply_to_copy(path, plans, output)
+    result = path if output is None else output
+    applied = args.apply and changes
+    left = _problems_left(result, args) if applied else []
+    for line in _outcome_lines(args, path, result, plans, aside, left, applied):
+        print(line)
+    if applied:
+        return DAMAGE if left or any(plan.beyond_repair for plan in plans) else OK
+    return DAMAGE if something else OK
+
+
+def make_plans(path: str, args: argparse.Namespace, *, in_place: bool) -> list[Plan]:
+    """One for each partition, then one for the data directory where that is concerned.  Raises OSError."""
+    directories = partitions_under(path)
+    total = sum(log_files.size_of(file) for directory in directories for file in log_files.known_files(directory))
+    progress = Progress("repair", total, quiet=args.quiet or args.json)
+    plans = [plan_partition(directory, args.salvage, args.jobs, progress) for directory in directories]
+    progress.clear()
+    data_dir = data_dir_of(path)
+    # A partition's copy leaves the data directory behind; mended where it is, it must agree with its checkpoints.
+    if data_dir == path or in_place:
+        plans.append(plan_data_dir(data_dir, plans))
+    return plans
+
+
+def apply_to_copy(path: str, plans: Sequence[Plan], output: str) -> list[str]:
+    """Make the mended copy; it gets its name when it is complete.  Raises OSError."""
+    partial = f"{output}.partial"
+    by_directory = {plan.directory: plan for plan in plans}
+    os.mkdir(partial)
+    try:
+        _copy_directory(path, by_directory, partial)
+        os.replace(partial, output)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    fsync_directory(os.path.dirname(output) or ".")
+    return []
+
+
+def _copy_directory(source: str, plans: dict[str, Plan], target: str) -> None:
+    actions = {action.path: action for action in plans[source].actions}
+    for name in sorted(os.listdir(source)):
+        entry = os.path.join(source, name)
+        if entry in plans:
+            os.mkdir(os.path.join(target, name))
+            _copy_directory(entry, plans, os.path.join(target, name))
+        elif entry not in actions and name != LOCK_FILE:
+            copy_entry(entry, os.path.join(target, name))
+    for action in plans[source].actions:
+        action.write_to(os.path.join(target, os.path.basename(action.path)))
+    fsync_directory(target)
+
+
+def apply_in_place(path: str, plans: Sequence[Plan]) -> list[str]:
+    """Mend the directory itself, under its lock; returns the files that keep what went.  A crash leaves a directory
+    without the marker of a clean stop, which can be repaired again.  Raises OSError."""
+    data_dir = data_dir_of(path)
+    marker = os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)
+    said = None
+    if os.path.exists(marker):
+        with open(marker, "rb") as file:
+            said = file.read()
+        remove_clean_shutdown(data_dir)
+    aside: list[str] = []
+    for plan in plans:
+        for action in plan.actions:
+            aside.extend(_change(action))
+        if plan.actions:
+            fsync_directory(plan.directory)
+    if said is not None:
+        write_atomically(marker, said)
+    return aside
+
+
+def _change(action: Action) -> Iterator[str]:
+    """Do one action where the file lies; yields the names of the files that keep what goes."""
+    path = action.path
+    if action.what == "remove":
+        kept = _free_name(path)
+        os.replace(path, kept)
+        yield kept
+        return
+    if action.what in ("cut", "drop"):
+        yield from _keep_aside(action)
+    elif action.content is not None and os.path.exists(path):
+        kept = _free_name(path)
+        shutil.copy2(path, kept)
+        yield kept
+    if action.what == "cut":
+        os.truncate(path, action.new_size or 0)
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    else:
+        action.write_to(path)
+
+
+def _keep_aside(action: Action) -> Iterator[str]:
+    """Save the stretches between those that stay, each in a file of its own."""
+    bounds = [0, *(edge for stretch in action.keep for edge in stretch), action.size]
+    for start, end in zip(bounds[0::2], bounds[1::2], strict=True):
+        if start < end:
+            kept = _free_name(f"{action.path}.{start}-{end}")
+            Action("drop", action.path, "", keep=[(start, end)]).write_to(kept)
+            yield kept
+
+
+def _free_name(path: str) -> str:
+    name, n = f"{path}{ASIDE_SUFFIX}", 1
+    while os.path.lexists(name):
+        n += 1
+        name = f"{path}.{n}{ASIDE_SUFFIX}"
+    return name
+
+
+def _problems_left(result: str, args: argparse.Namespace) -> list[str]:
+    """What `kcore verify` still finds in the mended directory, warnings left out."""
+    return [problem_text(p) for p in verify(result, Summary(), jobs=args.jobs) if not p.warning]
+
+
+def _plan_lines(plan: Plan, as_json: bool) -> Iterator[str]:
+    if as_json:
+        yield from (json_line(problem_event(problem)) for problem in plan.problems)
+        yield from (json_line(_loss_event(loss)) for loss in plan.losses)
+        yield from (json_line(_action_event(action)) for action in plan.actions)
+        return
+    if not plan.problems and not plan.actions:
+        return
+    yield f"{plan.directory}:"
+    yield from (f"  {problem_text(problem)}" for problem in plan.problems)
+    yield from (f"  goes: {_loss_text(loss)}" for loss in plan.losses)
+    for action in plan.actions:
+        sizes = "" if action.what not in ("cut", "drop") else f" {action.size} -> {action.new_size} bytes"
+        yield f"  {action.what}: {action.path}{sizes}: {action.reason}"
+    if plan.losses:
+        yield f"  the log then ends at offset {plan.end_offset}"
+    yield from (f"  cannot be mended: {problem_text(problem)}" for problem in plan.beyond_repair)
+
+
+def _loss_event(loss: Loss) -> dict[str, object]:
+    return {
+        "type": "loss",
+        "file": loss.path,
+        "position": loss.position,
+        "size": loss.size,
+        "firstOffset": loss.first_offset,
+        "lastOffset": loss.last_offset,
+        "batches": loss.batches,
+        "records": loss.records,
+        "reason": loss.reason,
+    }
+
+
+def _loss_text(loss: Loss) -> str:
+    last = "the end, which cannot be read" if loss.last_offset is None else str(loss.last_offset)
+    if loss.last_offset is not None and loss.last_offset < loss.first_offset:
+        offsets = "no offset"
+    else:
+        offsets = f"offsets {loss.first_offset} to {last}"
+    readable = f"{loss.records} records in {loss.batches} readable batches"
+    where = f"{loss.size} bytes from position {loss.position} of {loss.path}"
+    return f"{offsets}, {readable}, {where}: {loss.reason}"
+
+
+def _action_event(action: Action) -> dict[str, object]:
+    return {
+        "type": "action",
+        "action": action.what,
+        "file": action.path,
+        "size": log_files.size_of(action.path),
+        "newSize": action.new_size,
+        "keep": [list(stretch) for stretch in action.keep],
+        "reason": action.reason,
+    }
+
+
+def _outcome_lines(
+    args: argparse.Namespace,
+    path: str,
+    result: str,
+    plans: Sequence[Plan],
+    aside: list[str],
+    left: list[str],
+    applied: bool,
+) -> Iterator[str]:
+    losses = [loss for plan in plans for loss in plan.losses]
+    actions = sum(len(plan.actions) for plan in plans)
+    beyond = sum(len(plan.beyond_repair) for plan in plans)
+    if args.json:
+        yield json_line(
+            {
+                "type": "summary",
+                "problems": sum(len(plan.problems) for plan in plans),
+                "losses": len(losses),
+                "lostBytes": sum(loss.size for loss in losses),
+                "lostRecords": sum(loss.records for loss in losses),
+                "actions": actions,
+                "beyondRepair": beyond,
+                "applied": applied,
+                "result": result if applied else None,
+                "keptAside": aside,
+                "problemsLeft": left,
+            }
+        )
+        return
+    if not actions:
+        yield f"{path}: nothing can be mended" if beyond else f"{path}: nothing to mend"
+        return
+    if args.salvage == "keep-after" and losses:
+        yield _KEEP_AFTER
+    cost = f"{actions} files change; {bytes_of(sum(loss.size for loss in losses))} of records go"
+    if not applied:
+        where = f"makes a mended copy, {result}" if result != path else "does it in place"
+        yield f"{cost}.  Nothing was changed: --apply {where}."
+        return
+    yield f"{cost}.  The mended directory is {result}."
+    yield from (f"kept aside: {name}" for name in aside)
+    yield from (f"still wrong: {problem}" for problem in left)

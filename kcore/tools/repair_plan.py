@@ -1,0 +1,488 @@
+"""What `kcore repair` would do to a directory: which batches stay, which offsets go, which files change, and how.
+
+A plan is made by reading only.  Its actions are what is printed and what is done: there is no other code that changes
+a file.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from kcore.errors import KafkaError
+from kcore.log.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    EpochEntry,
+    OffsetCheckpointFile,
+)
+from kcore.log.log_file_names import (
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+)
+from kcore.log.transaction_index import decode_entries, encode_entries
+from kcore.tools import log_files
+from kcore.tools.batch_reader import without_path
+from kcore.tools.command_line import Progress
+from kcore.tools.parallel import scan_all
+from kcore.tools.partition_checks import (
+    PartitionFiles,
+    Problem,
+    check_batches,
+    check_end,
+    check_index,
+    check_small_file,
+    end_limit,
+    epochs_of,
+)
+from kcore.tools.producer_checks import (
+    AbortedTransactions,
+    check_snapshots,
+    check_txn_index,
+    open_at_start,
+    read_snapshots,
+)
+from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes
+from kcore.tools.segment_scan import ScannedSegment
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: truncate: the log ends before the first bad batch, as Kafka's recovery does it.  keep-after: only what is bad goes.
+Salvage = Literal["truncate", "keep-after"]
+#: cut: a .log loses its end; drop: bytes inside it; rewrite and create: another content; remove: the file goes.
+What = Literal["cut", "drop", "rewrite", "create", "remove"]
+
+
+class Loss(NamedTuple):
+    """A stretch of a .log that would go.  Offsets: what it holds or may have held; last None: nobody knows."""
+
+    path: str
+    position: int
+    size: int
+    first_offset: int
+    last_offset: int | None
+    #: Batches and records in it that can still be read.
+    batches: int
+    records: int
+    reason: str
+
+
+@dataclass
+class Action:
+    """One file that would change.  keep: the stretches of a .log that stay.  content: that of another file; None for
+    an index, which is made from the .log as it then is, and for a file that goes."""
+
+    what: What
+    path: str
+    reason: str
+    size: int = 0
+    keep: list[tuple[int, int]] = field(default_factory=list)
+    content: bytes | None = None
+
+    @property
+    def new_size(self) -> int | None:
+        if self.what in ("cut", "drop"):
+            return sum(end - start for start, end in self.keep)
+        return None if self.content is None else len(self.content)
+
+    def write_to(self, target: str) -> None:
+        """Make the new file at `target`, which is not there or is to be replaced.  Raises OSError."""
+        if self.what == "remove":
+            return
+        temporary = f"{target}.tmp"
+        with open(temporary, "wb") as file:
+            if self.keep or self.what in ("cut", "drop"):
+                with open(self.path, "rb") as source:
+                    for start, end in self.keep:
+                        _copy_range(source.fileno(), file.fileno(), start, end)
+            else:
+                file.write(self._index_of(target) if self.content is None else self.content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+
+    def _index_of(self, target: str) -> bytes:
+        """Of the .log that lies beside the target by now."""
+        base = log_files.base_offset_of(target)
+        assert base is not None
+        stem, suffix = os.path.splitext(target)
+        return rebuilt_indexes(stem + LOG_SUFFIX, base, DEFAULT_INDEX_INTERVAL_BYTES)[suffix]
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    os.lseek(target, 0, os.SEEK_END)
+    while start < end:
+        data = os.pread(source, min(end - start, 1 << 20), start)
+        if not data:
+            raise OSError(f"the file ended at {start} while it was copied")
+        view = memoryview(data)
+        while view:
+            view = view[os.write(target, view) :]
+        start += len(data)
+
+
+@dataclass
+class Plan:
+    """Of one partition, or of the files of a data directory itself."""
+
+    directory: str
+    problems: list[Problem] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    actions: list[Action] = field(default_factory=list)
+    #: What stays wrong, for nobody can know how it was.
+    beyond_repair: list[Problem] = field(default_factory=list)
+    #: Offsets of the log as it will be; None for a data directory.
+    end_offset: int | None = None
+
+
+@dataclass
+class _Kept:
+    """A segment as it is and as it will be."""
+
+    base: int
+    segment: ScannedSegment
+    #: One for each batch of the segment: whether it stays.
+    mask: np.ndarray
+    after: ScannedSegment
+    #: The stretches that stay.
+    ranges: list[tuple[int, int]]
+    removed: bool = False
+
+    @property
+    def changed(self) -> bool:
+        return self.removed or self.ranges != ([(0, self.segment.size)] if self.segment.size else [])
+
+    @property
+    def loses_end(self) -> bool:
+        return (self.ranges[-1][1] if self.ranges else 0) < self.segment.size
+
+
+def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progress) -> Plan:
+    """Raises OSError."""
+    partition = PartitionFiles.of(directory)
+    plan = Plan(directory)
+    segments = scan_all(partition, jobs, progress, records=True)
+    for base, segment in zip(partition.bases, segments, strict=True):
+        plan.problems += check_batches(partition, base, segment)
+    kept = _what_stays(partition, segments, salvage)
+    if any(part.changed for part in kept) and any(n.endswith(SWAP_SUFFIX) for n in os.listdir(directory)):
+        text = "a cleaning was interrupted (.swap files): start a broker on it, or open the log once, and then repair"
+        plan.beyond_repair.append(Problem(directory, text))
+        plan.problems.append(plan.beyond_repair[-1])
+        return plan
+    _plan_logs(plan, kept, salvage)
+    remaining = [part for part in kept if not part.removed]
+    plan.end_offset = next(
+        (part.after.end_offset for part in reversed(remaining) if part.after.end_offset is not None),
+        remaining[0].base if remaining else None,
+    )
+    if remaining and plan.end_offset is not None:
+        plan.end_offset = max(plan.end_offset, remaining[-1].base)
+    _plan_indexes(plan, partition, kept)
+    _plan_producers(plan, partition, kept)
+    _plan_epochs(plan, partition, kept)
+    metadata = os.path.join(directory, PARTITION_METADATA_FILE)
+    if os.path.lexists(metadata):
+        _remove_if_unreadable(plan, metadata, "a broker writes it anew")
+    return plan
+
+
+def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], salvage: Salvage) -> list[_Kept]:
+    """Which batches stay: sound ones that are where they should be; with "truncate" those before the first gap."""
+    import numpy as np
+
+    masks = []
+    for base, segment in zip(partition.bases, segments, strict=True):
+        rows = segment.batches
+        bad = [damage.position for damage in segment.bad_records]
+        mask = ~np.isin(rows["position"], bad) & (rows["base_offset"] >= base)
+        masks.append(mask & (rows["last_offset"] < end_limit(partition, base)) & (rows["leader_epoch"] >= -1))
+    # Offsets and epochs, which no CRC covers, ascend through the whole log: the fewest batches that break this go.
+    flat = np.concatenate([np.empty(0, bool), *masks])
+    if len(flat):
+        rows = np.concatenate([segment.batches for segment in segments])
+        at = np.flatnonzero(flat)
+        at = at[_longest_ascending(rows["base_offset"][at], rows["last_offset"][at])]
+        with_epoch = rows["leader_epoch"][at] >= 0
+        fits = np.ones(len(at), bool)
+        epochs = rows["leader_epoch"][at][with_epoch]
+        fits[with_epoch] = _longest_ascending(epochs, epochs, strictly=False)
+        flat = np.zeros(len(rows), bool)
+        flat[at[fits]] = True
+    kept = []
+    start, gone = 0, False
+    for base, segment in zip(partition.bases, segments, strict=True):
+        mask = flat[start : start + len(segment.batches)]
+        start += len(segment.batches)
+        if salvage == "truncate":
+            mask, gone, removed = *_until_gap(segment, mask, gone), gone
+        else:
+            removed = False
+        after = segment.only(mask)
+        kept.append(_Kept(base, segment, mask, after, _ranges(after), removed))
+    return kept
+
+
+def _until_gap(segment: ScannedSegment, mask: np.ndarray, gone: bool) -> tuple[np.ndarray, bool]:
+    """The batches that stay before the first byte that does not, and whether there was one."""
+    import numpy as np
+
+    if gone:
+        return np.zeros(len(mask), bool), True
+    rows = segment.batches
+    ends = rows["position"] + rows["size"]
+    expected = np.concatenate([[0], ends[:-1]]) if len(rows) else np.empty(0, np.int64)
+    breaks = np.flatnonzero(~mask | (rows["position"] != expected))
+    first = int(breaks[0]) if len(breaks) else len(rows)
+    covered = int(ends[first - 1]) if first else 0
+    return np.arange(len(rows)) < first, covered < segment.size
+
+
+def _longest_ascending(first: np.ndarray, last: np.ndarray, *, strictly: bool = True) -> np.ndarray:
+    """Which elements form a longest run with first above the last (not strictly: or equal to it) before it."""
+    import numpy as np
+
+    if len(first) < 2 or ((first[1:] > last[:-1]) if strictly else (first[1:] >= last[:-1])).all():
+        return np.ones(len(first), bool)
+    # Patience sorting: tails[n] ends the run of n + 1 elements with the lowest end found so far.
+    tails: list[int] = []
+    ends: list[int] = []
+    before = [-1] * len(first)
+    for n, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        length = bisect.bisect_left(ends, begin) if strictly else bisect.bisect_right(ends, begin)
+        before[n] = tails[length - 1] if length else -1
+        if length == len(tails):
+            tails.append(n)
+            ends.append(end)
+        elif end < ends[length]:
+            tails[length], ends[length] = n, end
+    found = np.zeros(len(first), bool)
+    n = tails[-1]
+    while n >= 0:
+        found[n] = True
+        n = before[n]
+    return found
+
+
+def _ranges(segment: ScannedSegment) -> list[tuple[int, int]]:
+    """The bytes of its batches, neighbours joined."""
+    import numpy as np
+
+    rows = segment.batches
+    if not len(rows):
+        return []
+    starts, ends = rows["position"], rows["position"] + rows["size"]
+    breaks = np.flatnonzero(starts[1:] != ends[:-1])
+    firsts, lasts = np.concatenate([[0], breaks + 1]), np.concatenate([breaks, [len(rows) - 1]])
+    return [(int(starts[a]), int(ends[b])) for a, b in zip(firsts, lasts, strict=True)]
+
+
+def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
+    end_offset = kept[0].base if kept else 0
+    for n, part in enumerate(kept):
+        end_offset = max(end_offset, part.base)
+        plan.losses += _losses(plan, part, end_offset, kept[n + 1].base if n + 1 < len(kept) else None)
+        if part.after.end_offset is not None:
+            end_offset = max(end_offset, part.after.end_offset)
+        path, size = part.segment.path, part.segment.size
+        if part.removed:
+            plan.actions.append(Action("remove", path, "it lies behind the cut", size))
+        elif part.changed:
+            tail_only = part.ranges in ([], [(0, end) for _, end in part.ranges[:1]])
+            what: What = "cut" if tail_only else "drop"
+            reason = "the log ends before the first bad batch" if salvage == "truncate" else "bad batches go"
+            plan.actions.append(Action(what, path, reason, size, part.ranges))
+
+
+def _losses(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> Iterator[Loss]:
+    """The stretches between those that stay.  end_offset: of the log before this segment; next_base: of the segment
+    behind it."""
+    rows, after = part.segment.batches, part.after.batches
+    bounds = [*(edge for stretch in part.ranges for edge in stretch), part.segment.size]
+    starts = [0, *bounds[1::2]]
+    for start, end in zip(starts, bounds[0::2], strict=True):
+        if start == end:
+            continue
+        behind = after[after["position"] >= end]
+        before = after[after["position"] < start]
+        first = max(int(before["last_offset"][-1]) + 1, end_offset) if len(before) else end_offset
+        readable = rows[(rows["position"] >= start) & (rows["position"] < end)]
+        next_offset = int(behind["base_offset"][0]) if len(behind) else next_base
+        last = None if next_offset is None else next_offset - 1
+        if last is None and len(readable) and readable["position"][-1] + readable["size"][-1] == end:
+            last = max(int(readable["last_offset"].max()), first)
+        reasons = [p for p in plan.problems if p.path == part.segment.path and p.position is not None]
+        said = next((p.text for p in reasons if p.position is not None and start <= p.position < end), None)
+        yield Loss(
+            part.segment.path,
+            start,
+            end - start,
+            first,
+            last,
+            len(readable),
+            int(readable["count"].clip(0).sum()),
+            said or "behind the cut",
+        )
+
+
+def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
+    for part in kept:
+        for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+            path = partition.file(part.base, suffix)
+            there = os.path.lexists(path)
+            if part.removed:
+                if there:
+                    plan.actions.append(Action("remove", path, "its .log goes"))
+            elif not there:
+                plan.actions.append(Action("create", path, "it is missing"))
+            elif part.changed:
+                # Its own problems may come from the batches that go; they no longer matter.
+                plan.actions.append(Action("rewrite", path, "its .log changes"))
+            else:
+                try:
+                    problems = list(check_index(partition, part.base, path, part.segment))
+                except OSError as error:
+                    problems = [Problem(path, f"cannot be read: {error.strerror or error}")]
+                plan.problems += problems
+                if problems:
+                    plan.actions.append(Action("rewrite", path, problems[0].text))
+    for path in log_files.known_files(partition.directory):
+        if path.endswith(INDEX_SUFFIXES) and log_files.base_offset_of(path) not in partition.bases:
+            plan.problems.append(Problem(path, "no .log beside this index", warning=True))
+            plan.actions.append(Action("remove", path, "no .log beside it"))
+
+
+def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
+    snapshots = read_snapshots(partition)
+    aborted = AbortedTransactions(open_at_start(partition, snapshots))
+    end_offset = plan.end_offset or 0
+    for part in kept:
+        path = partition.file(part.base, TXN_INDEX_SUFFIX)
+        there = os.path.lexists(path)
+        if part.removed:
+            if there:
+                plan.actions.append(Action("remove", path, "its .log goes"))
+            continue
+        expected = aborted.of_segment(part.after)
+        checks = check_txn_index(path, part.base, expected, aborted.markers, part.after)
+        problems = list(chain(check_small_file(path), checks) if there else checks)
+        plan.problems += [] if part.changed else problems
+        content = encode_entries(expected)
+        if not problems and there:
+            # What it says of transactions that cleaning took is right too, up to where the log will end.
+            with open(path, "rb") as file:
+                found = file.read()
+            content = encode_entries(e for e in decode_entries(found, path, part.base) if e.last_offset < end_offset)
+            if content == found:
+                continue
+        elif not problems:
+            continue
+        reason = problems[0].text if problems else "the log ends earlier"
+        if content:
+            plan.actions.append(Action("rewrite" if there else "create", path, reason, content=content))
+        elif there:
+            plan.actions.append(Action("remove", path, reason))
+    after = [part.after for part in kept if not part.removed]
+    for path in log_files.known_files(partition.directory):
+        if not path.endswith(SNAPSHOT_SUFFIX):
+            continue
+        offset = log_files.base_offset_of(path)
+        if offset not in snapshots:
+            _remove_if_unreadable(plan, path, "the state is made anew from the log")
+        elif offset is not None and offset > end_offset:
+            plan.actions.append(Action("remove", path, f"the log ends at {end_offset}"))
+        elif problem := next(check_snapshots(partition, {offset: snapshots[offset]}, after), None) if after else None:
+            plan.problems.append(problem)
+            plan.actions.append(Action("remove", path, problem.text))
+
+
+def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
+    path = os.path.join(partition.directory, LEADER_EPOCH_CHECKPOINT)
+    parts = [part for part in kept if not part.removed]
+    problems = list(check_small_file(path)) if os.path.lexists(path) else []
+    plan.problems += problems
+    end_offset = plan.end_offset or 0
+    entries: list[EpochEntry] | None = None
+    reason = ""
+    if not problems:
+        contradictions = [
+            problem
+            for part in parts
+            for problem in check_batches(partition, part.base, part.after)
+            if LEADER_EPOCH_CHECKPOINT in problem.text
+        ]
+        cut = any(part.removed for part in kept) or bool(parts and parts[-1].loses_end)
+        old = partition.epochs or []
+        entries = [e for e in old if e.start_offset < end_offset or (e.start_offset == end_offset and not cut)]
+        reason = f"the log ends at {end_offset}"
+        problems = [problem for problem in contradictions if not problem.warning]
+    if problems:
+        entries, reason = epochs_of(part.after.batches for part in parts), problems[0].text
+    if entries is not None and entries != partition.epochs and (entries or partition.epochs or problems):
+        content = _checkpoint([f"{entry.epoch} {entry.start_offset}" for entry in entries])
+        plan.actions.append(Action("rewrite", path, reason, content=content))
+
+
+def _checkpoint(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in ("0", len(lines), *lines)).encode()
+
+
+def _remove_if_unreadable(plan: Plan, path: str, then: str) -> None:
+    try:
+        problem = next(check_small_file(path), None)
+    except OSError as error:
+        problem = Problem(path, f"cannot be read: {error.strerror or error}")
+    if problem is not None and not problem.warning:
+        plan.problems.append(problem)
+        plan.actions.append(Action("remove", path, f"{problem.text}; {then}"))
+
+
+def plan_data_dir(data_dir: str, plans: Sequence[Plan]) -> Plan:
+    """The files of the data directory itself, once its partitions are as planned.  Raises OSError."""
+    plan = Plan(data_dir)
+    for path in log_files.known_files(data_dir):
+        kind = log_files.kind_of(path)
+        if kind is None or kind.kind != log_files.OFFSET_CHECKPOINT:
+            for problem in check_small_file(path):
+                plan.problems.append(problem)
+                plan.beyond_repair.append(problem)
+            continue
+        try:
+            offsets = OffsetCheckpointFile(path).read()
+        except (KafkaError, OSError) as error:
+            plan.problems.append(Problem(path, without_path(error, path)))
+            plan.actions.append(Action("remove", path, f"{without_path(error, path)}; it is written anew"))
+            continue
+        changed = dict(offsets)
+        for partition in plans:
+            files = PartitionFiles.of(partition.directory)
+            tp, end = files.topic_partition, partition.end_offset
+            if tp in offsets and end is not None:
+                at_end = os.path.basename(path) == RECOVERY_POINT_CHECKPOINT and files.clean
+                changed[tp] = end if at_end else min(offsets[tp], end)
+                if changed[tp] != offsets[tp] and not partition.losses:
+                    plan.problems += (p for p in check_end(files, path, end) if os.path.basename(path) in p.text)
+        if changed != offsets:
+            content = _checkpoint([f"{tp.topic} {tp.partition} {offset}" for tp, offset in changed.items()])
+            plan.actions.append(Action("rewrite", path, "logs end elsewhere", content=content))
+    return plan
+
+
+def copy_entry(source: str, target: str) -> None:
+    """A file, a link's target or a whole directory.  Raises OSError."""
+    if os.path.isdir(source):
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns(".lock"))
+    elif os.path.exists(source):
+        shutil.copy2(source, target)

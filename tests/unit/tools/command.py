@@ -1,0 +1,23 @@
+"""Running a command of `kcore` and reading what it printed."""
+
+import json
+from pathlib import Path
+
+from kcore.tools.main import main
+
+
+def run_json(capsys, command: str, *arguments) -> tuple[int, list[dict]]:
+    """Exit status, and the objects it printed as JSON lines; nothing may go to stderr."""
+    status = main([command, "--json", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    assert not err
+    return status, [json.loads(line) for line in out.splitlines()]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file below a directory by its relative path, but for the lock file."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.name != ".lock"
+    }
