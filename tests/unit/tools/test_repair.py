@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.checkpoints import OffsetCheckpointFile
-from kcore.log.directory_lock import DirectoryLock
+from kcore.log.directory_lock import DirectoryLock, is_held
 from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
 from kcore.tools.main import main
@@ -201,7 +201,7 @@ def test_an_interrupted_cleaning_is_finished_before_a_repair(data, capsys):
     shutil.copy(data / "g-none-0" / f"{49:020}.log", data / "g-none-0" / f"{49:020}.log.swap")
     status, events = run_json(capsys, "repair", data / "g-none-0", "--apply")
     assert status == 1
-    assert ".swap" in events[0]["problem"]
+    assert any(".swap" in event["problem"] for event in by_type(events, "damage"))
     assert not by_type(events, "action")
 
 
@@ -235,8 +235,6 @@ def test_a_directory_that_a_process_holds_is_refused(data, capsys):
 
 
 def test_looking_whether_a_directory_is_held_does_not_let_go_of_it(tmp_path):
-    from kcore.log.directory_lock import is_held
-
     assert not is_held(str(tmp_path))
     lock = DirectoryLock(str(tmp_path))
     code = "import sys; from kcore.log.directory_lock import is_held; print(is_held(sys.argv[1]))"
@@ -288,7 +286,7 @@ def pristine(tmp_path_factory) -> Path:
     return data
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), salvage=st.sampled_from(SALVAGES), in_place=st.booleans())
 def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
     seed, salvage, in_place, pristine, tmp_path_factory, capsys
@@ -299,6 +297,9 @@ def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
     if rng.random() < 0.5:
         (data / ".kafka_cleanshutdown").unlink()
     offsets = offsets_in(data / "t-0")
+    boundaries = {
+        log.name: {b.position for b in model.decode_batches(log.read_bytes())} for log in (data / "t-0").glob("*.log")
+    }
     files = sorted(path for path in data.rglob("*") if path.is_file() and path.stat().st_size)
     files = [path for path in files if path.name not in (".lock", "partition.metadata", "meta.properties")]
     for _ in range(rng.randint(1, 4)):
@@ -311,7 +312,8 @@ def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
             case 0:
                 content[at] ^= 1 << rng.randrange(8)
             case 1:
-                del content[at:]
+                # (Where a batch ends nobody sees that there was more.)
+                del content[at + (at in boundaries.get(path.name, ())) :]
             case 2:
                 content[at : at + rng.randint(1, 300)] = rng.randbytes(rng.randint(0, 300))
             case 3:
