@@ -1,5 +1,6 @@
 #include "log_validator.h"
 
+#include "legacy_record.h"
 #include "record.h"
 
 static void add_fault(kc_validation *result, kc_record_fault *faults, int64_t capacity, int32_t index,
@@ -11,7 +12,27 @@ static void add_fault(kc_validation *result, kc_record_fault *faults, int64_t ca
         fault->timestamp = timestamp;
     }
     result->fault_count++;
-    if (reason != KC_FAULT_NO_KEY) result->has_timestamp_fault = 1;
+    if (reason == KC_FAULT_TIMESTAMP_TOO_EARLY || reason == KC_FAULT_TIMESTAMP_TOO_LATE ||
+        reason == KC_FAULT_LOG_APPEND_TIME)
+        result->has_timestamp_fault = 1;
+}
+
+/* One fault a record, the key's first, as Kafka reports them. */
+static inline void check_record(const kc_record_rules *rules, int32_t key_size, int64_t timestamp, int log_append_time,
+                                kc_validation *result, kc_record_fault *faults, int64_t capacity, int32_t index) {
+    if (rules->need_key && key_size < 0)
+        add_fault(result, faults, capacity, index, KC_FAULT_NO_KEY, timestamp);
+    else if (log_append_time)
+        add_fault(result, faults, capacity, index, KC_FAULT_LOG_APPEND_TIME, timestamp);
+    else if (timestamp < rules->min_timestamp && timestamp != -1)
+        add_fault(result, faults, capacity, index, KC_FAULT_TIMESTAMP_TOO_EARLY, timestamp);
+    else if (timestamp > rules->max_timestamp)
+        add_fault(result, faults, capacity, index, KC_FAULT_TIMESTAMP_TOO_LATE, timestamp);
+}
+
+static kc_status outcome(const kc_validation *found) {
+    if (found->fault_count == 0) return KC_OK;
+    return found->has_timestamp_fault ? KC_INVALID_TIMESTAMP : KC_INVALID_RECORD;
 }
 
 kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int64_t size,
@@ -31,17 +52,78 @@ kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int
             found.max_timestamp = timestamp;
             found.max_timestamp_delta = record.offset_delta;
         }
-        /* One fault a record, the key's first, as Kafka reports them. */
-        if (rules->need_key && record.key_size < 0)
-            add_fault(&found, faults, capacity, index, KC_FAULT_NO_KEY, timestamp);
-        else if (log_append_time)
-            add_fault(&found, faults, capacity, index, KC_FAULT_LOG_APPEND_TIME, timestamp);
-        else if (timestamp < rules->min_timestamp && timestamp != -1)
-            add_fault(&found, faults, capacity, index, KC_FAULT_TIMESTAMP_TOO_EARLY, timestamp);
-        else if (timestamp > rules->max_timestamp)
-            add_fault(&found, faults, capacity, index, KC_FAULT_TIMESTAMP_TOO_LATE, timestamp);
+        check_record(rules, record.key_size, timestamp, log_append_time, &found, faults, capacity, index);
     }
     *result = found;
-    if (found.fault_count == 0) return KC_OK;
-    return found.has_timestamp_fault ? KC_INVALID_TIMESTAMP : KC_INVALID_RECORD;
+    return outcome(&found);
+}
+
+kc_status kc_validate_messages(const kc_messages *messages, const kc_record_rules *rules, kc_record_fault *faults,
+                               int64_t capacity, uint8_t *out, kc_conversion *result, kc_error *err) {
+    const uint8_t *payload = messages->payload;
+    int64_t position = 0, last_offset = -1;
+    uint8_t *p = out;
+    kc_conversion found = {{-1, 0, 0, 0}, -1, 0, 0, 1};
+    while (position < messages->size) {
+        kc_legacy_message message;
+        if (kc_legacy_parse(payload, messages->size, position, &message, err)) return err->status = KC_INVALID_RECORD;
+        if (found.count == INT32_MAX)
+            return kc_fail(err, KC_INVALID_RECORD, "message count", position, INT32_MAX, found.count);
+        int32_t index = found.count++;
+        uint8_t attributes = message.attributes;
+        if (messages->is_inner) {
+            uint32_t crc = kc_legacy_crc(payload + position, message.size);
+            if (crc != message.crc)
+                return kc_fail(err, KC_CORRUPT, "CRC-32 of a message in a wrapper", position, message.crc, crc);
+            found.offsets_ascend_by_one &= message.offset == index;
+            attributes = messages->attributes;
+        } else if (message.magic != messages->magic) {
+            return kc_fail(err, KC_INVALID_RECORD, "magic of a message behind others", position, messages->magic,
+                           message.magic);
+        }
+        last_offset = message.offset;
+        position += message.size;
+        if (message.timestamp > found.found.max_timestamp) {
+            found.found.max_timestamp = message.timestamp;
+            found.found.max_timestamp_delta = index;
+        }
+        if (message.magic != messages->magic)
+            add_fault(&found.found, faults, capacity, index, KC_FAULT_MAGIC, message.magic);
+        else if (messages->is_inner && (message.attributes & KC_ATTR_CODEC_MASK))
+            add_fault(&found.found, faults, capacity, index, KC_FAULT_CODEC, message.attributes & KC_ATTR_CODEC_MASK);
+        else
+            check_record(rules, message.key_size, message.timestamp,
+                         message.magic && (attributes & KC_ATTR_LOG_APPEND_TIME), &found.found, faults, capacity, index);
+        if (!out || found.found.fault_count) continue;
+        if (index == 0) found.base_timestamp = message.timestamp;
+        int64_t delta = message.timestamp - found.base_timestamp;
+        int64_t body = kc_record_body_size(delta, index, message.key_size, message.value_size, 0, 0);
+        p = kc_record_write(p, body, delta, index, message.key, message.key_size, message.value, message.value_size, 0);
+    }
+    if (found.count == 0) return kc_fail(err, KC_INVALID_RECORD, "messages in a wrapper", 0, 1, 0);
+    if (found.found.max_timestamp < 0) found.found.max_timestamp_delta = found.count - 1;
+    found.offsets_ascend_by_one &= messages->last_offset == last_offset || messages->last_offset == 0;
+    found.size = p - out;
+    *result = found;
+    return outcome(&found.found);
+}
+
+int64_t kc_renumber_records(const uint8_t *payload, int64_t size, int32_t count, uint8_t *out, kc_error *err) {
+    int64_t position = 0;
+    uint8_t *p = out;
+    for (int32_t index = 0; index < count; index++) {
+        kc_record record;
+        if (kc_record_parse(payload, size, position, &record, err)) return err->status = KC_INVALID_RECORD;
+        position += record.size;
+        int64_t headers_size = payload + position - record.headers;
+        int64_t body = kc_record_body_size(record.timestamp_delta, index, record.key_size, record.value_size,
+                                           record.header_count, headers_size);
+        p = kc_record_write(p, body, record.timestamp_delta, index, record.key, record.key_size, record.value,
+                            record.value_size, record.header_count);
+        memcpy(p, record.headers, (size_t)headers_size);
+        p += headers_size;
+    }
+    if (position != size)
+        return kc_fail(err, KC_INVALID_RECORD, "bytes behind the last record", position, 0, size - position);
+    return p - out;
 }

@@ -162,14 +162,26 @@ void kc_batch_write_header(uint8_t *p, kc_batch *batch) {
 
 void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch) {
     uint8_t *p = buf + batch->position;
-    kc_store_i64(p, base_offset);
-    kc_store_i32(p + 12, leader_epoch);
     batch->last_offset = base_offset + (batch->last_offset - batch->base_offset);
     batch->base_offset = base_offset;
+    if (batch->magic < 2) {
+        kc_store_i64(p, batch->last_offset);
+        return;
+    }
+    kc_store_i64(p, base_offset);
+    kc_store_i32(p + 12, leader_epoch);
     batch->leader_epoch = leader_epoch;
 }
 
 static void write_timestamps(uint8_t *p, kc_batch *batch) {
+    if (batch->magic == 0) return; /* has none */
+    if (batch->magic == 1) {
+        p[KC_LEGACY_ATTRIBUTES_OFFSET] = (uint8_t)batch->attributes;
+        kc_store_i64(p + KC_LEGACY_TIMESTAMP_OFFSET, batch->max_timestamp);
+        batch->crc = kc_legacy_crc(p, batch->size);
+        kc_store_i32(p + KC_LEGACY_CRC_OFFSET, (int32_t)batch->crc);
+        return;
+    }
     kc_store_i16(p + KC_ATTRIBUTES_OFFSET, batch->attributes);
     kc_store_i64(p + KC_MAX_TIMESTAMP_OFFSET, batch->max_timestamp);
     batch->crc = computed_crc(p, batch->size);
@@ -177,6 +189,7 @@ static void write_timestamps(uint8_t *p, kc_batch *batch) {
 }
 
 void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp) {
+    if (batch->magic == 0) return;
     batch->attributes |= KC_ATTR_LOG_APPEND_TIME;
     batch->max_timestamp = timestamp;
     write_timestamps(buf + batch->position, batch);
@@ -184,5 +197,6 @@ void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timesta
 
 void kc_batch_sync_max_timestamp(uint8_t *buf, kc_batch *batch) {
     uint8_t *p = buf + batch->position;
-    if (kc_load_i64(p + KC_MAX_TIMESTAMP_OFFSET) != batch->max_timestamp) write_timestamps(p, batch);
+    int32_t at = batch->magic == 2 ? KC_MAX_TIMESTAMP_OFFSET : KC_LEGACY_TIMESTAMP_OFFSET;
+    if (batch->magic && kc_load_i64(p + at) != batch->max_timestamp) write_timestamps(p, batch);
 }

@@ -79,14 +79,15 @@ int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int fl
  * the CRC, into the batch too.  batch->position and magic are not looked at. */
 void kc_batch_write_header(uint8_t *p, kc_batch *batch);
 
-/* Give a checked batch of magic 2 its final place in the log: base offset and leader epoch, neither of which
- * the CRC covers. */
+/* Give a checked batch its final place in the log: base offset and leader epoch, neither of which the CRC covers.
+ * Magic 0 and 1 have no epoch, and of the offsets just the last; the caller has set batch->base_offset below it by
+ * the number of messages in a wrapper, less one. */
 void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch);
 
-/* Set the type bit and the max timestamp (LogAppendTime topics) of a batch of magic 2; the CRC is recomputed. */
+/* Set the type bit and the max timestamp (LogAppendTime topics); the CRC is recomputed.  Magic 0 has neither. */
 void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp);
 
-/* Bring the max timestamp in the bytes of a batch of magic 2 to batch->max_timestamp; the CRC is recomputed if they differed. */
+/* Bring the max timestamp in the bytes to batch->max_timestamp; the CRC is recomputed if they differed. */
 void kc_batch_sync_max_timestamp(uint8_t *buf, kc_batch *batch);
 
 #endif

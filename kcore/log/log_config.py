@@ -20,6 +20,9 @@ _BOOLEAN, _STRING, _LIST = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.LIS
 MAX_LONG = 2**63 - 1
 DAY_MS = 86_400_000
 
+#: Below this the lz4 library takes its fast compressor.
+_LZ4_HIGH_LEVEL_MIN = 3
+
 _REPLICA = re.compile(r"\d+:\d+")
 
 
@@ -227,6 +230,18 @@ class LogConfig:
     @property
     def delete(self) -> bool:
         return "delete" in self.cleanup_policy
+
+    @property
+    def compression_level(self) -> int | None:
+        """For compression_type on the codec library's own scale, None for its default."""
+        if self.compression_type == "gzip":
+            return None if self.compression_gzip_level == -1 else self.compression_gzip_level
+        if self.compression_type == "zstd":
+            return self.compression_zstd_level
+        # Kafka takes its default, 9, for the fast compressor, and any other number for a level of the high one.
+        if self.compression_type == "lz4" and self.compression_lz4_level != 9:
+            return max(self.compression_lz4_level, _LZ4_HIGH_LEVEL_MIN)
+        return None
 
     @classmethod
     def from_kafka(cls, properties: Mapping[str, Any], defaults: LogConfig | None = None) -> LogConfig:

@@ -275,9 +275,10 @@ cdef class LogHotPath:
     def append_as_leader(self, records, leader_epoch=None, origin=CLIENT):
         """Check a producer's batches, give them the next offsets, write them.
 
-        records: v2 batches.  A writable buffer has offsets and epoch assigned in place, a read-only one is copied
-        first.  leader_epoch None: the log's latest, 0 if there is none.  What comes back says which offsets they
-        got; for a repeated batch of an idempotent producer, which they got the first time.
+        records: one batch, or plain messages of magic 0 or 1, which become one batch of magic 2 (VAL-02..06).  A
+        writable buffer has offsets and epoch assigned in place unless the batch is built anew; a read-only one is
+        copied first.  leader_epoch None: the log's latest, 0 if there is none.  What comes back says which offsets
+        they got; for a repeated batch of an idempotent producer, which they got the first time.
 
         Raises, with nothing written: CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge,
         RecordListTooLarge, OutOfOrderSequenceNumber, InvalidProducerEpoch, TransactionCoordinatorFenced,
@@ -469,7 +470,13 @@ cdef class LogHotPath:
             before_max_ms=self.before_max_ms,
             after_max_ms=self.after_max_ms,
             source=self._source,
+            compression_type=self.settings.compression_type,
+            compression_level=self.settings.compression_level,
         )
+        if checked.records is not None:
+            batches = checked.records
+            self.note_batches(append, batches)
+            self.check_leader_batches(append, from_client)  # LOG-06: the sizes have changed
         append.max_timestamp = checked.max_timestamp
         append.offset_of_max = checked.offset_of_max_timestamp
         append.record_count = checked.record_count
@@ -489,7 +496,7 @@ cdef class LogHotPath:
                 raise MessageTooLarge(
                     f"{self._source}: batch of {row.size} bytes, max.message.bytes is {self.max_message_bytes}"
                 )
-            if from_client and row.base_offset != 0:
+            if from_client and row.base_offset != 0 and row.magic == 2:
                 raise InvalidRecord(f"{self._source}: base offset {row.base_offset} in a produced batch, expected 0")
         return 0
 

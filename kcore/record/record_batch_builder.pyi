@@ -1,20 +1,23 @@
-"""Build one magic-2 batch."""
+"""Build one batch, or messages of magic 0 or 1."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from kcore.record.record_batch import CompressionType, Header, TimestampType
+from kcore.record.record_batch import CompressionType, Header, Record, TimestampType
 
 class RecordBatchBuilder:
     """Collects records and builds one batch.  Not thread-safe.
 
-    compression: "none", "gzip", "snappy", "lz4" or "zstd"; level: the codec's own scale, None = its default.
-    Offsets are base_offset, base_offset + 1, ... unless append() is given one (a compacted batch).
+    magic: 2, or 0 or 1 for a message a record, all in one wrapper if compressed (MRB-01).
+    compression: "none", "gzip", "snappy", "lz4" or, in magic 2, "zstd"; level: the codec's own scale, None = its
+    default.  Offsets are base_offset, base_offset + 1, ... unless append() is given one (a compacted batch).
+    log_append_time: ms, with timestamp type LogAppendTime.  initial_size: bytes reserved at once (MRB-02).
     Raises ValueError for MRB-03..07.
     """
 
     def __init__(
         self,
         *,
+        magic: int = ...,
         base_offset: int = ...,
         compression: CompressionType = ...,
         level: int | None = ...,
@@ -26,6 +29,8 @@ class RecordBatchBuilder:
         is_transactional: bool = ...,
         is_control: bool = ...,
         delete_horizon_ms: int | None = ...,
+        log_append_time: int | None = ...,
+        initial_size: int = ...,
     ) -> None: ...
     def append(
         self,
@@ -38,5 +43,13 @@ class RecordBatchBuilder:
     ) -> int: ...  # the record's offset; timestamp -1 = none
     def build(self) -> bytearray: ...  # a writable batch; b"" when nothing was appended
     @property
+    def info(self) -> tuple[int, int]: ...  # max timestamp and the offset that goes with it (MRB-10)
+    @property
     def size_in_bytes(self) -> int: ...  # estimate of the batch so far, uncompressed
     def __len__(self) -> int: ...
+
+def estimate_size_in_bytes(
+    records: Iterable[Record], *, magic: int = ..., compression: CompressionType = ..., base_offset: int = ...
+) -> int:
+    """How many bytes a batch of these Records will take: exact if uncompressed, else half of that, but at least 1 KiB
+    and at most 64 KiB (MRB-02)."""

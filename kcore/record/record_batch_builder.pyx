@@ -1,5 +1,5 @@
 # cython: freethreading_compatible = True
-"""Build one magic-2 batch.
+"""Build one batch, or messages of magic 0 or 1.
 
 Records are written as they will lie in the batch, behind room for the header; build() compresses them if
 asked to and writes the header last, when its fields are known (MRB-11).
@@ -19,6 +19,8 @@ from kcore.record.record_batch cimport (
     KC_BATCH_HEADER_SIZE,
     kc_batch,
     kc_batch_write_header,
+    kc_legacy_size,
+    kc_legacy_write,
     kc_record_body_size,
     kc_record_write,
     kc_varlong_size,
@@ -48,9 +50,12 @@ cdef inline const uint8_t *_pointer(data):
 cdef class RecordBatchBuilder:
     """Collects records and builds one batch.  Not thread-safe.
 
-    compression: "none", "gzip", "snappy", "lz4" or "zstd"; level: the codec's own scale, None = its default.
-    Offsets are base_offset, base_offset + 1, ... unless append() is given one (a compacted batch).
+    magic: 2, or 0 or 1 for a message a record, all in one wrapper if compressed (MRB-01).
+    compression: "none", "gzip", "snappy", "lz4" or, in magic 2, "zstd"; level: the codec's own scale, None = its
+    default.  Offsets are base_offset, base_offset + 1, ... unless append() is given one (a compacted batch).
+    log_append_time: ms, with timestamp type LogAppendTime; plain messages of magic 1 get it as their own timestamp.
     With delete_horizon_ms that is the base timestamp, else the first record's timestamp is (MRB-08).
+    initial_size: bytes reserved at once, see estimate_size_in_bytes; the buffer grows as needed (MRB-02).
     Source: MemoryRecordsBuilder.
     """
 
@@ -60,11 +65,17 @@ cdef class RecordBatchBuilder:
     cdef kc_batch row
     cdef int codec
     cdef object level
+    cdef bint is_set_up
     cdef bint built
+    cdef int magic
+    cdef int header_size
+    cdef int64_t log_append_time
+    cdef int64_t offset_of_max_timestamp
 
     def __init__(
         self,
         *,
+        int magic=2,
         int64_t base_offset=0,
         compression="none",
         level=None,
@@ -76,18 +87,38 @@ cdef class RecordBatchBuilder:
         bint is_transactional=False,
         bint is_control=False,
         delete_horizon_ms=None,
+        log_append_time=None,
+        int64_t initial_size=0,
     ):
-        if self.size:
+        if self.is_set_up:
             raise TypeError("a RecordBatchBuilder is set up once")
+        self.is_set_up = True
         if compression not in CODECS:
             raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
-        if timestamp_type not in ("CreateTime", "LogAppendTime"):
+        if not 0 <= magic <= 2:
+            raise ValueError(f"magic {magic} is none of 0, 1, 2")
+        if timestamp_type not in ("CreateTime", "LogAppendTime") and (magic or timestamp_type != "NoTimestampType"):
             raise ValueError(f"timestamp type {timestamp_type!r} is neither CreateTime nor LogAppendTime")
+        if log_append_time is not None and timestamp_type != "LogAppendTime":
+            raise ValueError(f"a log append time with timestamp type {timestamp_type}")
+        if magic < 2 and (
+            compression == "zstd" or is_transactional or is_control or producer_id >= 0 or delete_horizon_ms is not None
+        ):
+            raise ValueError(f"magic {magic} has no zstd, producers, transactions, control records or delete horizon")
         if base_offset < 0:
             raise ValueError(f"base offset {base_offset} is negative")
         self.codec = CODECS.index(compression)
         self.level = level
-        self.size = KC_BATCH_HEADER_SIZE
+        self.magic = magic
+        if magic == 2:
+            self.header_size = KC_BATCH_HEADER_SIZE
+        else:
+            self.header_size = kc_legacy_size(magic, 0, 0) if self.codec else 0
+        self.log_append_time = -1 if log_append_time is None else log_append_time
+        self.offset_of_max_timestamp = base_offset
+        self.size = self.header_size
+        if initial_size:
+            self._reserve(initial_size - self.size)
         self.row.base_offset = base_offset
         self.row.last_offset = base_offset - 1
         self.row.leader_epoch = leader_epoch
@@ -96,7 +127,7 @@ cdef class RecordBatchBuilder:
         self.row.base_sequence = base_sequence
         self.row.max_timestamp = -1
         self.row.attributes = self.codec
-        if timestamp_type == "LogAppendTime":
+        if timestamp_type == "LogAppendTime" and magic:
             self.row.attributes |= KC_ATTR_LOG_APPEND_TIME
         if is_transactional:
             self.row.attributes |= KC_ATTR_TRANSACTIONAL
@@ -111,8 +142,9 @@ cdef class RecordBatchBuilder:
 
     def append(self, value, key=None, *, int64_t timestamp=-1, headers=(), offset=None):
         """Add a record; its offset.  timestamp: ms since the epoch, -1 for none.  Raises ValueError for an offset
-        not above the last one (MRB-03), a timestamp below -1 (MRB-04), a control batch's key that is not one
-        (MRB-06), and a batch that cannot hold more (MRB-07, MRB-12); nothing was added then."""
+        not above the last one (MRB-03), a timestamp below -1 (MRB-04), headers before magic 2 (MRB-05), a control
+        batch's key that is not one (MRB-06), and a batch that cannot hold more (MRB-07, MRB-12); nothing was added
+        then."""
         # The references keep the pointers alive until the record is written.  Headers may come from a generator, so
         # whatever may run the caller's code runs before we look at ourselves.
         key_bytes = None if key is None else _as_bytes(key, "key")
@@ -130,6 +162,11 @@ cdef class RecordBatchBuilder:
             raise ValueError(f"offset {at} is too far above the base offset {self.row.base_offset}")
         if timestamp < -1:
             raise ValueError(f"timestamp {timestamp} is negative")
+        if self.magic < 2:
+            if parts:
+                raise ValueError(f"magic {self.magic} has no headers")
+            self._append_message(at, timestamp, key_bytes, value_bytes)
+            return at
         cdef int64_t base_timestamp = self._base_timestamp(timestamp)
         # Only a base of -1 or a delete horizon below 0 can be so far away.
         if base_timestamp < 0 and timestamp > INT64_MAX + base_timestamp:
@@ -154,10 +191,36 @@ cdef class RecordBatchBuilder:
             p = kc_write_bytes(p, _pointer(part), -1 if part is None else <int32_t>PyBytes_GET_SIZE(part))
         self.size = p - self.data
         self.row.base_timestamp = base_timestamp
-        self.row.max_timestamp = max(self.row.max_timestamp, timestamp)
-        self.row.last_offset = at
-        self.row.count += 1
+        self._note(at, timestamp)
         return at
+
+    cdef int _note(self, int64_t offset, int64_t timestamp) except -1:
+        if timestamp > self.row.max_timestamp:
+            self.row.max_timestamp = timestamp
+            self.offset_of_max_timestamp = offset
+        self.row.last_offset = offset
+        self.row.count += 1
+        return 0
+
+    cdef int _append_message(self, int64_t offset, int64_t timestamp, bytes key, bytes value) except -1:
+        """A record in the form of magic 0 and 1."""
+        cdef int64_t key_size = -1 if key is None else PyBytes_GET_SIZE(key)
+        cdef int64_t value_size = -1 if value is None else PyBytes_GET_SIZE(value)
+        # Inner offsets of magic 1 count from the wrapper's first.
+        cdef int64_t written_offset = offset - self.row.base_offset if self.codec and self.magic == 1 else offset
+        if self.magic == 0:
+            timestamp = -1
+        elif self.log_append_time >= 0 and not self.codec:
+            timestamp = self.log_append_time
+        self._reserve(kc_legacy_size(self.magic, key_size, value_size))
+        cdef uint8_t *p = kc_legacy_write(
+            self.data + self.size, self.magic, written_offset, timestamp,
+            self.row.attributes & KC_ATTR_LOG_APPEND_TIME,
+            _pointer(key), <int32_t>key_size, _pointer(value), <int32_t>value_size,
+        )
+        self.size = p - self.data
+        self._note(offset, timestamp)
+        return 0
 
     cdef int64_t _base_timestamp(self, int64_t timestamp):
         if self.row.count or self.row.attributes & KC_ATTR_DELETE_HORIZON:
@@ -200,27 +263,48 @@ cdef class RecordBatchBuilder:
         self.built = True
         if self.row.count == 0:
             return bytearray()
+        if self.log_append_time >= 0:
+            self.row.max_timestamp = self.log_append_time
         cdef bytearray batch
-        cdef bytes packed
-        if self.codec == 0:
-            batch = PyByteArray_FromStringAndSize(<char *>self.data, self.size)
-        else:
+        cdef bytes packed = None
+        cdef int64_t size = self.size
+        if self.codec:
             packed = compress(
-                self.codec, <const uint8_t[: self.size - KC_BATCH_HEADER_SIZE]>(self.data + KC_BATCH_HEADER_SIZE),
-                self.level,
+                self.codec, <const uint8_t[: self.size - self.header_size]>(self.data + self.header_size),
+                self.level, magic=self.magic,
             )
-            batch = PyByteArray_FromStringAndSize(NULL, KC_BATCH_HEADER_SIZE + len(packed))
-            memcpy(
-                PyByteArray_AS_STRING(batch) + KC_BATCH_HEADER_SIZE, PyBytes_AS_STRING(packed), len(packed)
+            size = self.header_size + len(packed)
+        if size > INT32_MAX:
+            raise ValueError(f"the batch takes {size} bytes, it can take {INT32_MAX}")
+        if packed is None:
+            batch = PyByteArray_FromStringAndSize(<char *>self.data, size)
+        else:
+            batch = PyByteArray_FromStringAndSize(NULL, size)
+        cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(batch)
+        self.row.size = <int32_t>size
+        if self.magic == 2:
+            if packed is not None:
+                memcpy(p + self.header_size, PyBytes_AS_STRING(packed), len(packed))
+            kc_batch_write_header(p, &self.row)
+        elif packed is not None:
+            kc_legacy_write(
+                p, self.magic, self.row.last_offset, self.row.max_timestamp, self.row.attributes, NULL, -1,
+                _pointer(packed), <int32_t>len(packed),
             )
-        if len(batch) > INT32_MAX:
-            raise ValueError(f"the batch takes {len(batch)} bytes, it can take {INT32_MAX}")
-        self.row.size = <int32_t>len(batch)
-        kc_batch_write_header(<uint8_t *>PyByteArray_AS_STRING(batch), &self.row)
         free(self.data)
         self.data = NULL
         self.capacity = 0
         return batch
+
+    @property
+    def info(self):
+        """(max timestamp, offset that goes with it) of the records so far, as an index entry names them (MRB-10)."""
+        cdef bint last = self.magic == 2 or self.codec != 0
+        if self.log_append_time >= 0:
+            return self.log_append_time, self.row.last_offset if last else self.row.base_offset
+        if self.row.max_timestamp < 0 or last:
+            return self.row.max_timestamp, self.row.last_offset
+        return self.row.max_timestamp, self.offset_of_max_timestamp
 
     @property
     def size_in_bytes(self):
@@ -229,3 +313,35 @@ cdef class RecordBatchBuilder:
 
     def __len__(self):
         return self.row.count
+
+
+def estimate_size_in_bytes(records, *, int magic=2, compression="none", int64_t base_offset=0):
+    """How many bytes a batch of these Records will take: exact if uncompressed, else half of that, but at least 1 KiB
+    and at most 64 KiB (MRB-02).  Source: AbstractRecords.estimateSizeInBytes."""
+    cdef int64_t size = KC_BATCH_HEADER_SIZE if magic == 2 else 0
+    cdef int64_t body, headers_size, key_size, value_size
+    cdef int64_t base_timestamp = -1
+    cdef bint first = True
+    for record in records:
+        if first:
+            base_timestamp = record.timestamp
+            first = False
+        key_size = -1 if record.key is None else len(record.key)
+        value_size = -1 if record.value is None else len(record.value)
+        if magic < 2:
+            size += kc_legacy_size(magic, key_size, value_size)
+            continue
+        headers_size = 0
+        for name, value in record.headers:
+            body = len(name.encode("utf-8", "surrogateescape"))
+            headers_size += kc_varlong_size(body) + body
+            body = -1 if value is None else len(value)
+            headers_size += kc_varlong_size(body) + max(body, 0)
+        body = kc_record_body_size(
+            record.timestamp - base_timestamp, <int32_t>(record.offset - base_offset), key_size, value_size,
+            <int32_t>len(record.headers), headers_size,
+        )
+        size += kc_varlong_size(body) + body
+    if compression == "none":
+        return size
+    return min(max(size // 2, 1024), 65536)

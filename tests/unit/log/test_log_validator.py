@@ -59,7 +59,7 @@ def test_VAL_22_on_a_log_append_time_topic_the_max_timestamp_is_now(codec):
 
 
 def test_VAL_07_no_batch_is_refused():
-    with pytest.raises(InvalidRecord, match="has 0"):
+    with pytest.raises(InvalidRecord, match="no batch"):
         validate(b"")
 
 
@@ -145,17 +145,19 @@ def test_VAL_19_of_very_many_faults_the_first_256_are_listed():
     assert [index for index, _ in e.value.record_errors] == list(range(256))
 
 
-@pytest.mark.parametrize("codec", ["none", "lz4"])
+_DAMAGE = {
+    "a byte short": lambda payload: payload[:-1],
+    "a byte too many": lambda payload: payload + b"\0",
+    "first half twice": lambda payload: payload[: len(payload) // 2] * 2,
+    "all ones": lambda payload: b"\xff" * len(payload),
+    "nothing": lambda payload: b"",
+}
+
+
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda payload: payload[:-1],
-        lambda payload: payload + b"\0",
-        lambda payload: payload[: len(payload) // 2] * 2,
-        lambda payload: b"\xff" * len(payload),
-        lambda payload: b"",
-    ],
-    ids=["a byte short", "a byte too many", "first half twice", "all ones", "nothing"],
+    ("codec", "change"),
+    # Records twice in a compressed batch only have their offsets wrong: they are numbered anew (VAL-05).
+    [(codec, _DAMAGE[d]) for codec in ("none", "lz4") for d in _DAMAGE if (codec, d) != ("lz4", "first half twice")],
 )
 def test_bytes_that_are_not_the_counted_records_are_refused(codec, change):
     batch = model.make_batch([model.Record(i, 5, b"k", b"v") for i in range(4)], codec=codec)
@@ -188,7 +190,8 @@ def test_what_is_accepted_is_what_the_model_reads(seed):
             got = validate(broken)
         except (CorruptMessage, InvalidRecord, InvalidTimestamp):
             continue
-        records = model.decode_batch(broken).records
+        # A compressed batch with wrong offsets is built anew.
+        records = model.decode_batch(broken if got.records is None else bytes(got.records.buffer)).records
         assert [record.offset for record in records] == list(range(got.record_count)), f"seed={seed}"
         assert got.max_timestamp == max([-1, *(record.timestamp for record in records)]), f"seed={seed}"
 
