@@ -148,6 +148,21 @@ kc_status kc_segment_check_offsets(const kc_batch *rows, int64_t count, int64_t 
     return KC_OK;
 }
 
+/* No CRC covers a base offset.  Whether row's is the wrong one where it overlaps the batch behind: that one begins
+ * between the batch before row and row, or just where row would end if it followed the batch before. */
+static int jumps_ahead(const kc_segment_scan *scan, const uint8_t *log, int64_t end, const kc_batch *row) {
+    int64_t position = scan->position + row->size;
+    int64_t before = scan->last_offset < scan->base_offset ? scan->base_offset - 1 : scan->last_offset;
+    if (end - position < 8) return 0;
+    int64_t following = kc_load_i64(log + position);
+    if (following > row->last_offset || following <= before) return 0;
+    if (following >= row->base_offset && following - before != row->last_offset - row->base_offset + 2) return 0;
+    kc_batch next;
+    kc_error ignored;
+    return kc_batch_parse(log, end, position, &next, &ignored) == KC_OK &&
+           kc_batch_check_crc(log, &next, &ignored) == KC_OK;
+}
+
 static kc_status next_valid(const kc_segment_scan *scan, const uint8_t *log, int64_t end, kc_batch *row,
                             kc_error *err) {
     kc_status status = kc_batch_parse(log, end, scan->position, row, err);
@@ -155,6 +170,9 @@ static kc_status next_valid(const kc_segment_scan *scan, const uint8_t *log, int
     if (status) return status;
     if (row->base_offset <= scan->last_offset)
         return kc_fail(err, KC_INVALID_OFFSET, "base offset", scan->position, scan->last_offset + 1, row->base_offset);
+    if (jumps_ahead(scan, log, end, row))
+        return kc_fail(err, KC_INVALID_OFFSET, "last offset (expected: below the next batch)", scan->position,
+                       kc_load_i64(log + scan->position + row->size) - 1, row->last_offset);
     return kc_segment_check_offsets(row, 1, scan->base_offset, err);
 }
 

@@ -80,7 +80,7 @@ enum {
 };
 
 /* A scan from some position to the end or to the first batch that is not valid: does not parse, CRC
- * differs, offsets outside the segment's range or not ascending. */
+ * differs, offsets outside the segment's range, not ascending, or past those of the valid batch behind. */
 typedef struct kc_segment_scan {
     int64_t base_offset;
     int flags;

@@ -652,6 +652,31 @@ def test_SEG_11_offsets_that_go_back_or_leave_the_segments_range_end_what_is_val
         assert result.last_offset == 4
 
 
+def test_SEG_11_a_base_offset_that_is_too_high_ends_what_is_valid_before_its_batch(tmp_path):
+    whole = [batch(3, 5), batch(8, 5), batch(13, 5), batch(18, 5)]
+    start, size = len(whole[0]), sum(map(len, whole))
+    for n, flipped in enumerate(8 ^ 1 << bit for bit in range(30)):
+        directory = tmp_path / str(n)
+        directory.mkdir()
+        lying = flipped.to_bytes(8, "big") + whole[1][8:]
+        (directory / f"{3:020d}.log").write_bytes(whole[0] + lying + whole[2] + whole[3])
+        segment = LogSegment(str(directory), 3)
+        for result in (segment.scan(None), segment.recover()):
+            assert result[:2] == (start, size - start), f"base offset {flipped}"
+            assert result.last_offset == 7 and f"position {start}" in result.reason
+        segment.close()
+
+
+def test_SEG_11_a_torn_batch_behind_an_offset_that_jumps_ahead_accuses_nobody(tmp_path):
+    whole = batch(3, 5) + batch(100, 5)
+    for n, tail in enumerate([bytes(200), batch(8, 5)[:-1], (8).to_bytes(8, "big") + b"garbage" * 20]):
+        directory = tmp_path / str(n)
+        directory.mkdir()
+        (directory / f"{3:020d}.log").write_bytes(whole + tail)
+        result = LogSegment(str(directory), 3).recover()
+        assert result[:2] == (len(whole), len(tail)) and result.last_offset == 104, f"case {n}"
+
+
 def test_SEG_11_recovery_hands_over_the_batches_and_leaves_out_what_it_cuts(tmp_path):
     segment = filled(tmp_path, [batch(n, epoch=n // 10) for n in range(30)])
     segment.close()
