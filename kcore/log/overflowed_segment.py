@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import os
 
+from kcore.common.file import sync_path
 from kcore.errors import CorruptMessage
-from kcore.log.checkpoints import fsync_directory
 from kcore.log.log_file_names import CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX, segment_file
 from kcore.log.log_segment import LogSegment
 from kcore.record.record_batch import RecordBatch
@@ -67,7 +67,7 @@ def split(directory: str, segment: LogSegment) -> bool:
             segment_file(directory, base_offset, ".log" + CLEANED_SUFFIX),
             segment_file(directory, base_offset, ".log" + SWAP_SUFFIX),
         )
-    fsync_directory(directory)
+    sync_path(directory)
     return True
 
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from kcore.common.file import unlink, write_atomically
 from kcore.errors import CorruptFile, KafkaError
-from kcore.log.checkpoints import write_atomically
 from kcore.log.log_file_names import (
     INDEX_SUFFIXES,
     OFFSET_INDEX_SUFFIX,
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
 def write_index(file: IndexFile) -> None:
     """Replace the file as a whole, or remove it.  Raises OSError."""
     if file.content is None:
-        os.unlink(file.path)
+        unlink(file.path)
     else:
         write_atomically(file.path, file.content)
 

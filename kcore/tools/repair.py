@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 
-from kcore.log.checkpoints import fsync_directory, write_atomically
+from kcore.common.file import rename, sync_path, truncate_file, write_atomically
 from kcore.log.clean_shutdown import remove_clean_shutdown
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE
 from kcore.tools import log_files
@@ -115,7 +115,7 @@ def apply_to_copy(path: str, plans: Sequence[Plan], output: str) -> list[str]:
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-    fsync_directory(os.path.dirname(output) or ".")
+    sync_path(os.path.dirname(output) or ".")
     return []
 
 
@@ -130,7 +130,7 @@ def _copy_directory(source: str, plans: dict[str, Plan], target: str) -> None:
             copy_entry(entry, os.path.join(target, name))
     for action in plans[source].actions:
         action.write_to(os.path.join(target, os.path.basename(action.path)))
-    fsync_directory(target)
+    sync_path(target)
 
 
 def apply_in_place(path: str, plans: Sequence[Plan]) -> list[str]:
@@ -148,7 +148,7 @@ def apply_in_place(path: str, plans: Sequence[Plan]) -> list[str]:
         for action in plan.actions:
             aside.extend(_change(action))
         if plan.actions:
-            fsync_directory(plan.directory)
+            sync_path(plan.directory)
     if said is not None:
         write_atomically(marker, said)
     return aside
@@ -159,7 +159,7 @@ def _change(action: Action) -> Iterator[str]:
     path = action.path
     if action.what == "remove":
         kept = _free_name(path)
-        os.replace(path, kept)
+        rename(path, kept)
         yield kept
         return
     if action.what in ("cut", "drop"):
@@ -169,12 +169,8 @@ def _change(action: Action) -> Iterator[str]:
         shutil.copy2(path, kept)
         yield kept
     if action.what == "cut":
-        os.truncate(path, action.new_size or 0)
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        truncate_file(path, action.new_size or 0)
+        sync_path(path)
     else:
         action.write_to(path)
 
