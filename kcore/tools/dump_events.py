@@ -96,12 +96,12 @@ def _log_events(path: str, wanted: Wanted) -> Iterator[Event]:
             if batch.position + batch.size > end:
                 return
             if wanted.overlaps(batch.base_offset, batch.last_offset):
-                yield _batch_event(batch)
+                yield batch_event(batch)
                 if wanted.records:
                     yield from _record_events(batch, wanted)
 
 
-def _batch_event(batch: RecordBatch) -> Event:
+def batch_event(batch: RecordBatch) -> Event:
     return {
         "type": "batch",
         "baseOffset": batch.base_offset,

@@ -16,6 +16,7 @@ COMMANDS = {
     "serve": ("kcore.tools.serve", "run a broker on a data directory"),
     "dump": ("kcore.tools.dump_log_segments", "show what log files hold: text, JSON lines or Arrow"),
     "verify": ("kcore.tools.verify", "check log files for damage"),
+    "diff": ("kcore.tools.diff", "say where two replicas part, and why"),
     "repair": ("kcore.tools.repair", "say what is wrong and what mending it costs; with --apply, mend it"),
     "reindex": ("kcore.tools.reindex", "make the indexes of a closed log anew"),
     "version": ("kcore.tools.version", "print the version"),

@@ -1,0 +1,186 @@
+"""`kcore diff`: where two replicas part, and why."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from kcore.errors import CorruptFile
+from kcore.log.checkpoints import EpochEntry
+from kcore.tools import log_files
+from kcore.tools.command_line import DAMAGE, OK, Progress, UsageError, add_json, add_reading, bytes_text, json_line
+from kcore.tools.replica_diff import PartitionDiff, Side, Tail, Truncation, compare
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help="a partition directory, or a data directory")
+    parser.add_argument("b", metavar="B", help="what to hold against it: of the same kind")
+    add_json(parser, "one JSON object a line for each partition, the summary last")
+    add_reading(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 when the replicas hold the same, 1 when they do not.  Raises OSError, KafkaError, UsageError."""
+    pairs = list(_pairs(args.a, args.b))
+    directories = [directory for pair in pairs for directory in pair if directory is not None]
+    total = sum(log_files.size_of(file) for path in directories for file in log_files.known_files(path))
+    progress = Progress("diff", total, quiet=args.quiet or args.json)
+    different = 0
+    for a, b in pairs:
+        if a is None or b is None:
+            different += 1
+            lines = [_one_sided(a, b, args.json)]
+        else:
+            found = compare(a, b, args.jobs, progress)
+            different += not found.equal
+            lines = [json_line(_event(found))] if args.json else [*_text(found)]
+        progress.clear()
+        for line in lines:
+            print(line)
+    if args.json:
+        print(json_line({"type": "summary", "partitions": len(pairs), "different": different}))
+    elif len(pairs) > 1:
+        print(f"{len(pairs)} partitions, {different} different")
+    return DAMAGE if different else OK
+
+
+def _pairs(a: str, b: str) -> Iterator[tuple[str | None, str | None]]:
+    """The partition directories to hold against each other; None where a side lacks one.  Raises OSError, CorruptFile,
+    UsageError."""
+    kinds = [log_files.is_partition_dir(path) for path in (a, b)]
+    if all(kinds):
+        yield a, b
+        return
+    if any(kinds):
+        raise UsageError(f"{a} and {b}: one is a partition directory, the other is not")
+    names = [{os.path.basename(path): path for path in log_files.partition_dirs(side)} for side in (a, b)]
+    for path, found in zip((a, b), names, strict=True):
+        if not found:
+            raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
+    for name in sorted(names[0].keys() | names[1].keys()):
+        yield names[0].get(name), names[1].get(name)
+
+
+def _one_sided(a: str | None, b: str | None, as_json: bool) -> str:
+    if as_json:
+        return json_line({"type": "partition", "a": a, "b": b, "equal": False})
+    return f"{a or b}: only {'A' if a else 'B'} has this partition"
+
+
+def _event(diff: PartitionDiff) -> dict[str, Any]:
+    """Stable keys; docs/tools.md explains them."""
+
+    def tail(found: Tail | None) -> dict[str, int] | None:
+        return found and {"firstOffset": found[0], "lastOffset": found[1], "records": found[2]}
+
+    def truncation(found: Truncation | None) -> dict[str, Any] | None:
+        return found and {
+            "truncateTo": found.offset,
+            "recordsLost": found.records_lost,
+            "differenceStays": found.difference_stays,
+            "steps": found.steps,
+        }
+
+    def epochs(entries: list[EpochEntry]) -> list[dict[str, int]]:
+        return [{"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in entries]
+
+    def side(found: Side) -> dict[str, Any]:
+        shown = asdict(found)
+        return {"leaderEpoch": shown.pop("leader_epoch"), **shown}
+
+    found = diff.divergence
+    return {
+        "type": "partition",
+        "a": diff.a,
+        "b": diff.b,
+        "equal": diff.equal,
+        "start": diff.start,
+        "commonEnd": diff.common_end,
+        "commonBytes": {"a": diff.common_bytes[0], "b": diff.common_bytes[1]},
+        "firstDifference": None
+        if found is None
+        else {
+            "offset": found.offset,
+            "batchFields": found.batch_fields,
+            "recordFields": found.record_fields,
+            "a": side(found.a),
+            "b": side(found.b),
+        },
+        "onlyA": tail(diff.only_a),
+        "onlyB": tail(diff.only_b),
+        "beforeA": tail(diff.before_a),
+        "beforeB": tail(diff.before_b),
+        "gaps": [
+            {"missingIn": g.missing_in, "firstOffset": g[1], "lastOffset": g[2], "records": g[3]} for g in diff.gaps
+        ],
+        "rewritten": diff.rewritten,
+        "epochs": {"a": epochs(diff.epochs_a), "b": epochs(diff.epochs_b)},
+        "newerLeader": diff.newer,
+        "ifAFollowsB": truncation(diff.a_follows_b),
+        "ifBFollowsA": truncation(diff.b_follows_a),
+        "damage": diff.damages,
+    }
+
+
+def _text(diff: PartitionDiff) -> Iterator[str]:
+    yield f"A {diff.a}"
+    yield f"B {diff.b}"
+    yield from (f"  DAMAGE {text}" for text in diff.damages)
+    a, b = diff.common_bytes
+    size = f"{a} bytes" if a == b else f"{a} bytes in A, {b} in B"
+    yield f"  the same: offsets {diff.start} to below {diff.common_end}, {size}"
+    if diff.divergence is not None:
+        yield from _divergence_text(diff)
+    for name, found in (("A", diff.only_a), ("B", diff.only_b)):
+        if found is not None:
+            yield f"  only {name} has offsets {found.first_offset} to {found.last_offset}, {found.records} records"
+    if not diff.equal:
+        yield from _epochs_text(diff)
+    for name, found in (("A", diff.before_a), ("B", diff.before_b)):
+        if found is not None:
+            yield f"  note: {name} starts earlier, it has offsets {found.first_offset} to {found.last_offset}"
+    for gap in diff.gaps[:10]:
+        yield (
+            f"  note: {gap.missing_in.upper()} lacks offsets {gap.first_offset} to {gap.last_offset}, as after cleaning"
+        )
+    if len(diff.gaps) > 10:
+        yield f"  note: and {len(diff.gaps) - 10} more such gaps"
+    if diff.rewritten:
+        yield f"  note: {diff.rewritten} batches of A hold the same records in other bytes, as after cleaning"
+    yield "  no difference" if diff.equal else "  different"
+
+
+def _divergence_text(diff: PartitionDiff) -> Iterator[str]:
+    found = diff.divergence
+    assert found is not None
+    yield f"  first difference: offset {found.offset}"
+    for name, side in (("A", found.a), ("B", found.b)):
+        yield f"    {name}: {side.file} position {side.position}, leader epoch {side.leader_epoch}"
+    for what, names in (("batch", found.batch_fields), ("record", found.record_fields)):
+        for field in names:
+            values = [getattr(side, what).get(field) for side in (found.a, found.b)]
+            shown = [bytes_text(value) if isinstance(value, bytes) else str(value) for value in values]
+            yield f"    {what} {field}: A {shown[0]}, B {shown[1]}"
+
+
+def _epochs_text(diff: PartitionDiff) -> Iterator[str]:
+    for name, entries in (("A", diff.epochs_a), ("B", diff.epochs_b)):
+        shown = ", ".join(f"{entry.epoch} from {entry.start_offset}" for entry in entries)
+        yield f"  leader epochs of {name}: {shown or 'none'}"
+    if diff.newer is not None:
+        where = "there" if diff.divergence is not None else "last"
+        older = "B" if diff.newer == "a" else "A"
+        yield f"  {diff.newer.upper()} was written by the later leader {where}: {older} would have to follow it"
+    elif diff.divergence is not None:
+        yield "  both were written in the same leader epoch there: no election explains the difference"
+    for follower, leader, cut in (("A", "B", diff.a_follows_b), ("B", "A", diff.b_follows_a)):
+        if cut is None:
+            yield f"  if {follower} followed {leader}: {follower} knows no epochs, it would cut to its high watermark"
+            continue
+        yield f"  if {follower} followed {leader}: cut to {cut.offset}, {cut.records_lost} records of {follower} go"
+        yield from (f"    {step}" for step in cut.steps)
+        if cut.difference_stays:
+            yield "    the difference below that would stay: the epochs do not show it"

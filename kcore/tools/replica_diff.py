@@ -1,0 +1,371 @@
+"""Two replicas of one partition held against each other: where they part, and what their leader epochs say about it.
+
+What may differ between sound replicas is not a difference: where segments begin, how dense indexes are, where the log
+starts, and which records cleaning has taken (those gaps are listed).  Offsets, leader epochs and every byte of a batch
+may not; batches that cleaning wrote anew are compared record by record.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.log.checkpoints import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
+from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch import Record, RecordBatch
+from kcore.replica.offset_truncation import offset_truncation_state
+from kcore.tools.command_line import Progress
+from kcore.tools.dump_events import batch_event, record_event
+from kcore.tools.parallel import scan_all
+from kcore.tools.partition_checks import PartitionFiles, epochs_of
+from kcore.tools.segment_scan import ScannedSegment
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: What two equal batches have in common besides their bytes, which the CRC stands for until they are compared.
+_SAME = ("last_offset", "size", "leader_epoch", "crc", "magic")
+#: Of a batch's and a record's fields those that say nothing about the record's place in the log.
+_PLACE = ("type", "position", "file")
+
+
+class Gap(NamedTuple):
+    """Offsets that one side has and the other does not, between offsets that both have."""
+
+    missing_in: str
+    first_offset: int
+    last_offset: int
+    records: int
+
+
+class Tail(NamedTuple):
+    """What one side has behind the other's end, or before its start."""
+
+    first_offset: int
+    last_offset: int
+    records: int
+
+
+@dataclass
+class Side:
+    """Where one side has the offset at which the two part; everything None where it has nothing there."""
+
+    file: str | None = None
+    position: int | None = None
+    #: The batch and the record as `kcore dump` shows them.
+    batch: dict[str, Any] | None = None
+    record: dict[str, Any] | None = None
+    leader_epoch: int | None = None
+
+
+@dataclass
+class Divergence:
+    offset: int
+    a: Side
+    b: Side
+    #: Names of the fields that differ, of the batch's header and of the record.
+    batch_fields: list[str] = field(default_factory=list)
+    record_fields: list[str] = field(default_factory=list)
+
+
+class Truncation(NamedTuple):
+    """What a side would cut if it followed the other one (EPOCH-06..10)."""
+
+    offset: int
+    records_lost: int
+    #: Whether the two would still differ below that.
+    difference_stays: bool
+    steps: list[str]
+
+
+@dataclass
+class PartitionDiff:
+    a: str
+    b: str
+    #: Offsets that both may have: from the higher start to the lower end.
+    start: int = 0
+    end: int = 0
+    #: Up to where they are the same, in offsets, and how many bytes that is on each side.
+    common_end: int = 0
+    common_bytes: tuple[int, int] = (0, 0)
+    divergence: Divergence | None = None
+    only_a: Tail | None = None
+    only_b: Tail | None = None
+    before_a: Tail | None = None
+    before_b: Tail | None = None
+    gaps: list[Gap] = field(default_factory=list)
+    #: Batches that hold the same records in other bytes.
+    rewritten: int = 0
+    damages: list[str] = field(default_factory=list)
+    epochs_a: list[EpochEntry] = field(default_factory=list)
+    epochs_b: list[EpochEntry] = field(default_factory=list)
+    #: "a" or "b": whose leader was elected later, where they part; None where the epochs do not tell.
+    newer: str | None = None
+    a_follows_b: Truncation | None = None
+    b_follows_a: Truncation | None = None
+
+    @property
+    def equal(self) -> bool:
+        return not (self.divergence or self.only_a or self.only_b or self.damages)
+
+
+class _Replica:
+    """All batches of one side, and the files they lie in."""
+
+    def __init__(self, directory: str, jobs: int, progress: Progress) -> None:
+        import numpy as np
+
+        self.partition = PartitionFiles.of(directory)
+        self.segments = scan_all(self.partition, jobs, progress)
+        self.rows = np.concatenate([s.batches for s in self.segments]) if self.segments else ScannedSegment("").batches
+        self.segment_of = np.repeat(np.arange(len(self.segments)), [len(s.batches) for s in self.segments])
+        # Bytes before the log's start, and offsets that do not ascend, are for `kcore verify`.
+        self.start = int(self.rows["base_offset"][0]) if len(self.rows) else next(iter(self.partition.bases), 0)
+        self.end = int(self.rows["last_offset"].max()) + 1 if len(self.rows) else self.start
+        # An epoch that a broker was elected in and wrote nothing is in the checkpoint alone.
+        self.epochs = self.partition.epochs or epochs_of(s.batches for s in self.segments)
+
+    def damages(self) -> Iterator[str]:
+        for segment in self.segments:
+            for damage in segment.damages:
+                yield f"{segment.path}: position {damage.position}: {damage.problem}"
+            if segment.tail is not None:
+                yield f"{segment.path}: position {segment.tail.position}: {segment.tail.size} bytes of a batch"
+
+    def path(self, n: int) -> str:
+        return self.segments[self.segment_of[n]].path
+
+    def batch(self, n: int) -> RecordBatch:
+        """Raises OSError, and what MemoryRecords raises."""
+        row = self.rows[n]
+        with open(self.path(n), "rb") as file:
+            data = os.pread(file.fileno(), int(row["size"]), int(row["position"]))
+        return MemoryRecords(data, source=self.path(n), base_position=int(row["position"])).batches[0]
+
+    def tail(self, first: int, end: int) -> Tail | None:
+        """What it has of the offsets from first to below end."""
+        inside = (self.rows["last_offset"] >= first) & (self.rows["base_offset"] < end)
+        if not inside.any():
+            return None
+        rows = self.rows[inside]
+        records = int(rows["count"].clip(0).sum())
+        return Tail(max(int(rows["base_offset"][0]), first), min(int(rows["last_offset"].max()), end - 1), records)
+
+    def bytes_below(self, start: int, end: int) -> int:
+        rows = self.rows
+        return int(rows["size"][(rows["last_offset"] >= start) & (rows["last_offset"] < end)].sum(dtype="i8"))
+
+
+def compare(a: str, b: str, jobs: int, progress: Progress) -> PartitionDiff:
+    """Two directories of one partition.  Raises OSError, KafkaError for records that cannot be read."""
+    left, right = _Replica(a, jobs, progress), _Replica(b, jobs, progress)
+    diff = PartitionDiff(a, b, max(left.start, right.start), min(left.end, right.end))
+    diff.damages = [*left.damages(), *right.damages()]
+    diff.epochs_a, diff.epochs_b = left.epochs, right.epochs
+    diff.before_a, diff.before_b = left.tail(0, right.start), right.tail(0, left.start)
+    _find_divergence(diff, left, right)
+    part_at = diff.end if diff.divergence is None else diff.divergence.offset
+    diff.common_end = max(part_at, diff.start)
+    diff.common_bytes = (left.bytes_below(diff.start, part_at), right.bytes_below(diff.start, part_at))
+    diff.only_a = left.tail(max(right.end, diff.start), left.end)
+    diff.only_b = right.tail(max(left.end, diff.start), right.end)
+    if diff.divergence or diff.only_a or diff.only_b:
+        diff.newer = _newer(diff)
+        diff.a_follows_b = _truncation(left, right, diff)
+        diff.b_follows_a = _truncation(right, left, diff)
+    return diff
+
+
+def _find_divergence(diff: PartitionDiff, left: _Replica, right: _Replica) -> None:
+    """The first offset that both may have and that is not the same; gaps before it."""
+    import numpy as np
+
+    sides = (left, right)
+    inside = [(s.rows["last_offset"] >= diff.start) & (s.rows["base_offset"] < diff.end) for s in sides]
+    _, at_left, at_right = np.intersect1d(left.rows["base_offset"], right.rows["base_offset"], return_indices=True)
+    same = np.ones(len(at_left), bool)
+    for name in _SAME:
+        same &= left.rows[name][at_left] == right.rows[name][at_right]
+    for n, m in _runs_with_other_bytes(left, right, at_left[same], at_right[same]):
+        same &= ~((at_left == n) & (at_right == m))
+    unequal = []
+    for side_inside, at in zip(inside, (at_left, at_right), strict=True):
+        mask = side_inside.copy()
+        mask[at[same]] = False
+        unequal.append(np.flatnonzero(mask))
+    # Offsets that an equal batch holds are compared; what is left comes in windows that overlap on both sides.
+    for window in _windows(left, right, unequal[0], unequal[1]):
+        if _compare_window(diff, left, right, *window):
+            return
+
+
+def _runs_with_other_bytes(
+    left: _Replica, right: _Replica, at_left: np.ndarray, at_right: np.ndarray
+) -> Iterator[tuple[int, int]]:
+    """Of batches with equal headers those whose bytes differ all the same: neighbours are read as one."""
+    import numpy as np
+
+    if not len(at_left):
+        return
+    breaks = np.zeros(len(at_left), bool)
+    breaks[0] = True
+    for side, at in ((left, at_left), (right, at_right)):
+        ends = side.rows["position"][at] + side.rows["size"][at]
+        breaks[1:] |= (side.rows["position"][at[1:]] != ends[:-1]) | (np.diff(side.segment_of[at]) != 0)
+    starts = np.flatnonzero(breaks).tolist()
+    for first, last in zip(starts, [*(start - 1 for start in starts[1:]), len(at_left) - 1], strict=True):
+        if not _equal_bytes(left, right, at_left[first], at_right[first], at_left[last]):
+            for n in range(first, last + 1):
+                if not _equal_bytes(left, right, at_left[n], at_right[n], at_left[n]):
+                    yield int(at_left[n]), int(at_right[n])
+
+
+def _equal_bytes(left: _Replica, right: _Replica, n: int, m: int, last: int) -> bool:
+    """Whether the bytes from batch n on the left to the end of batch `last` are those from m on on the right."""
+    start = int(left.rows["position"][n])
+    size = int(left.rows["position"][last] + left.rows["size"][last]) - start
+    other = int(right.rows["position"][m])
+    with open(left.path(n), "rb") as a, open(right.path(m), "rb") as b:
+        for at in range(0, size, 1 << 20):
+            length = min(1 << 20, size - at)
+            if os.pread(a.fileno(), length, start + at) != os.pread(b.fileno(), length, other + at):
+                return False
+    return True
+
+
+def _windows(
+    left: _Replica, right: _Replica, ours: np.ndarray, theirs: np.ndarray
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Batches that overlap in offsets, directly or through one of the other side, in order of offsets."""
+    tagged = [(int(left.rows["base_offset"][n]), int(left.rows["last_offset"][n]), 0, int(n)) for n in ours]
+    tagged += [(int(right.rows["base_offset"][n]), int(right.rows["last_offset"][n]), 1, int(n)) for n in theirs]
+    window: tuple[list[int], list[int]] = ([], [])
+    end = -1
+    for first, last, side, n in sorted(tagged):
+        if first > end and (window[0] or window[1]):
+            yield window
+            window = ([], [])
+        end = max(end, last)
+        window[side].append(n)
+    if window[0] or window[1]:
+        yield window
+
+
+class _Found(NamedTuple):
+    record: Record
+    batch: RecordBatch
+    row: int
+
+
+def _records(side: _Replica, rows: list[int]) -> dict[int, _Found]:
+    found = {}
+    for n in rows:
+        batch = side.batch(n)
+        for record in batch.records():
+            found[record.offset] = _Found(record, batch, n)
+    return found
+
+
+def _compare_window(diff: PartitionDiff, left: _Replica, right: _Replica, ours: list[int], theirs: list[int]) -> bool:
+    """Whether the two part in this window; else its gaps are noted."""
+    a, b = _records(left, ours), _records(right, theirs)
+    offsets = sorted(offset for offset in a.keys() | b.keys() if diff.start <= offset < diff.end)
+    for offset in offsets:
+        if offset in a and offset in b and _differs(a[offset], b[offset]):
+            diff.divergence = _divergence(offset, a[offset], b[offset], left, right)
+            # What looked like a gap just before may be the same quarrel; it is told as it is.
+            _note_gaps(diff, [o for o in offsets if o < offset], a, b)
+            return True
+    _note_gaps(diff, offsets, a, b)
+    diff.rewritten += sum(1 for n in ours if any(f.row == n for f in a.values()) and a.keys() & b.keys())
+    return False
+
+
+def _differs(a: _Found, b: _Found) -> bool:
+    return (
+        a.record != b.record
+        or a.batch.leader_epoch != b.batch.leader_epoch
+        or a.batch.producer_id != b.batch.producer_id
+        or a.batch.producer_epoch != b.batch.producer_epoch
+        or a.batch.is_control != b.batch.is_control
+        or a.batch.is_transactional != b.batch.is_transactional
+    )
+
+
+def _note_gaps(diff: PartitionDiff, offsets: list[int], a: dict[int, _Found], b: dict[int, _Found]) -> None:
+    for offset in offsets:
+        missing = "a" if offset not in a else "b" if offset not in b else None
+        if missing is None:
+            continue
+        last = diff.gaps[-1] if diff.gaps else None
+        if last is not None and last.missing_in == missing and last.last_offset == offset - 1:
+            diff.gaps[-1] = last._replace(last_offset=offset, records=last.records + 1)
+        else:
+            diff.gaps.append(Gap(missing, offset, offset, 1))
+
+
+def _divergence(offset: int, a: _Found, b: _Found, left: _Replica, right: _Replica) -> Divergence:
+    ours, theirs = (
+        Side(
+            side.path(found.row),
+            found.batch.position,
+            batch_event(found.batch),
+            record_event(found.batch, found.record),
+            found.batch.leader_epoch,
+        )
+        for side, found in ((left, a), (right, b))
+    )
+    batch_fields, record_fields = _other_fields(ours.batch, theirs.batch), _other_fields(ours.record, theirs.record)
+    return Divergence(offset, ours, theirs, batch_fields, record_fields)
+
+
+def _other_fields(a: dict[str, Any] | None, b: dict[str, Any] | None) -> list[str]:
+    a, b = a or {}, b or {}
+    return [name for name in {**a, **b} if name not in _PLACE and a.get(name) != b.get(name)]
+
+
+def _newer(diff: PartitionDiff) -> str | None:
+    """The side of the leader that was elected later, where the two part."""
+    if diff.divergence is not None:
+        a, b = diff.divergence.a.leader_epoch, diff.divergence.b.leader_epoch
+    else:
+        a = diff.epochs_a[-1].epoch if diff.epochs_a else None
+        b = diff.epochs_b[-1].epoch if diff.epochs_b else None
+    if a is None or b is None or a == b or min(a, b) < 0:
+        return None
+    return "a" if a > b else "b"
+
+
+def _truncation(follower: _Replica, leader: _Replica, diff: PartitionDiff) -> Truncation | None:
+    """What the follower cuts before it fetches from the leader; None where it knows no epochs and keeps to its high
+    watermark."""
+    own = LeaderEpochFileCache("follower", None, list(follower.epochs))
+    theirs = LeaderEpochFileCache("leader", None, list(leader.epochs))
+    if own.latest_entry is None:
+        return None
+    high_watermark = follower.partition.checkpoints.get(REPLICATION_OFFSET_CHECKPOINT, follower.start)
+    end, steps = follower.end, []
+    # Each step that is not the last leaves a smaller epoch to ask about, so there are not more than epochs.
+    for _ in range(len(follower.epochs) + 1):
+        epoch = own.latest_epoch
+        if epoch < 0:
+            break
+        answer = theirs.end_offset_for(epoch, leader.end)
+        log_end = end
+        state = offset_truncation_state(
+            *answer,
+            initial_offset=min(high_watermark, end),
+            log_end_offset=end,
+            end_offset_for_epoch=lambda e, log_end=log_end: own.end_offset_for(e, log_end),  # type: ignore[misc]
+        )
+        steps.append(f"epoch {epoch}? the leader says (epoch {answer[0]}, ends at {answer[1]}): cut to {state.offset}")
+        end = min(end, state.offset)
+        own.truncate_from_end(end)
+        if state.completed:
+            break
+    gone = follower.rows[follower.rows["last_offset"] >= end]
+    stays = diff.divergence is not None and diff.divergence.offset < end
+    return Truncation(end, int(gone["count"].clip(0).sum()), stays, steps)

@@ -1,0 +1,237 @@
+"""kcore diff: where two replicas part is found, named and explained by their leader epochs."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kcore.log.checkpoints import LeaderEpochCheckpointFile
+from kcore.log.log_config import LogConfig
+from kcore.log.open_log import open_log
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.tools.main import main
+from tests import golden_data
+from tests.reference import record_batch as model
+from tests.unit.tools.command import run_json
+
+LOG = f"{0:020}.log"
+#: offset, leader epoch, values
+Batch = tuple[int, int, list[bytes]]
+
+
+def encoded(offset: int, epoch: int, values: list[bytes], codec: str = "none") -> bytearray:
+    builder = RecordBatchBuilder(base_offset=offset, leader_epoch=epoch, compression=codec)
+    for value in values:
+        builder.append(value, b"key", timestamp=1_700_000_000_000 + offset)
+    return builder.build()
+
+
+def replica(directory: Path, batches: list[Batch], *, segment_bytes: int = 2_000, skip=()) -> Path:
+    """A directory with (offset, epoch, values) batches, as a follower appends them; `skip`: offsets left out."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=300, segment_index_bytes=4_096)
+    with open_log(directory, "a", config=config) as log:
+        for offset, epoch, values in batches:
+            if offset not in skip:
+                log.append_as_follower(MemoryRecords(encoded(offset, epoch, values)))
+    return directory
+
+
+def plain(first: int, end: int, epoch: int, word: str = "v") -> list[Batch]:
+    """Batches of two records each."""
+    return [(n, epoch, [f"{word} {n}".encode(), f"{word} {n + 1}".encode()]) for n in range(first, end, 2)]
+
+
+def compared(capsys, a, b) -> tuple[int, dict]:
+    status, events = run_json(capsys, "diff", a, b)
+    assert [event["type"] for event in events] == ["partition", "summary"]
+    return status, events[0]
+
+
+@pytest.mark.parametrize("partition", golden_data.partitions())
+def test_a_copy_does_not_differ(partition, tmp_path, capsys):
+    directory = golden_data.partition_dir(partition)
+    status, found = compared(capsys, directory, shutil.copytree(directory, tmp_path / partition))
+    assert (status, found["equal"], found["gaps"], found["rewritten"]) == (0, True, [], 0)
+    assert found["firstDifference"] is found["onlyA"] is found["onlyB"] is None
+
+
+def test_segments_indexes_and_the_log_start_may_differ(tmp_path, capsys):
+    batches = plain(0, 200, 1)
+    a = replica(tmp_path / "a" / "t-0", batches, segment_bytes=1_000)
+    b = replica(tmp_path / "b" / "t-0", batches, segment_bytes=5_000)
+    first = min(a.glob("*.log"))
+    for path in list(a.glob(f"{first.stem}.*")):
+        path.unlink()
+    status, found = compared(capsys, a, b)
+    start = int(min(a.glob("*.log")).stem)
+    assert (status, found["equal"], found["start"], found["commonEnd"]) == (0, True, start, 200)
+    assert found["beforeB"] == {"firstOffset": 0, "lastOffset": start - 1, "records": start}
+    assert found["commonBytes"]["a"] == found["commonBytes"]["b"] > 0
+
+
+def test_a_replica_that_is_behind_lacks_the_end(tmp_path, capsys):
+    a = replica(tmp_path / "a" / "t-0", plain(0, 100, 1))
+    b = replica(tmp_path / "b" / "t-0", plain(0, 60, 1))
+    status, found = compared(capsys, a, b)
+    assert (status, found["commonEnd"], found["firstDifference"]) == (1, 60, None)
+    assert found["onlyA"] == {"firstOffset": 60, "lastOffset": 99, "records": 40}
+    assert found["onlyB"] is None
+    # The one behind cuts nothing when it follows, the one ahead what the other does not have.
+    assert (found["ifBFollowsA"]["truncateTo"], found["ifBFollowsA"]["recordsLost"]) == (60, 0)
+    assert (found["ifAFollowsB"]["truncateTo"], found["ifAFollowsB"]["recordsLost"]) == (60, 40)
+
+
+def test_EPOCH_08_two_tails_are_explained_by_the_epochs_that_wrote_them(tmp_path, capsys):
+    a = replica(tmp_path / "a" / "t-0", [*plain(0, 40, 1), *plain(40, 60, 2, "first")])
+    b = replica(tmp_path / "b" / "t-0", [*plain(0, 40, 1), *plain(40, 50, 3, "second")])
+    status, found = compared(capsys, a, b)
+    assert (status, found["commonEnd"]) == (1, 40)
+    first = found["firstDifference"]
+    assert first["offset"] == 40
+    assert (first["a"]["leaderEpoch"], first["b"]["leaderEpoch"]) == (2, 3)
+    assert (first["a"]["record"]["value"], first["b"]["record"]["value"]) == ("first 40", "second 40")
+    assert first["batchFields"] == ["partitionLeaderEpoch", "size", "crc"]
+    assert first["recordFields"] == ["valueSize", "value"]
+    assert found["newerLeader"] == "b"
+    assert found["onlyA"] == {"firstOffset": 50, "lastOffset": 59, "records": 10}
+    assert (found["ifAFollowsB"]["truncateTo"], found["ifAFollowsB"]["recordsLost"]) == (40, 20)
+    assert not found["ifAFollowsB"]["differenceStays"]
+    for side in (first["a"], first["b"]):
+        data = Path(side["file"]).read_bytes()[side["position"] :]
+        assert model.decode_batches(data)[0].base_offset == 40
+
+
+def test_EPOCH_09_several_elections_take_several_questions(tmp_path, capsys):
+    a = replica(tmp_path / "a" / "t-0", [*plain(0, 20, 1), *plain(20, 30, 3, "x"), *plain(30, 40, 5, "x")])
+    b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 26, 2, "y"), *plain(26, 36, 6, "y")])
+    _, found = compared(capsys, a, b)
+    assert found["firstDifference"]["offset"] == 20
+    truncation = found["ifAFollowsB"]
+    assert truncation["truncateTo"] == 20
+    assert len(truncation["steps"]) > 1
+    assert main(["diff", str(a), str(b)]) == 1
+    text = capsys.readouterr().out
+    assert "first difference: offset 20" in text
+    assert 'record value: A "x 20", B "y 20"'
+    assert "leader epochs of A: 1 from 0, 3 from 20, 5 from 30" in text
+    assert "if A followed B: cut to 20" in text
+
+
+def test_one_epoch_with_two_contents_is_said_to_be_beyond_elections(tmp_path, capsys):
+    a = replica(tmp_path / "a" / "t-0", plain(0, 40, 1))
+    b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 40, 1, "w")])
+    status, found = compared(capsys, a, b)
+    assert (status, found["firstDifference"]["offset"], found["newerLeader"]) == (1, 20, None)
+    assert found["ifAFollowsB"]["differenceStays"]
+    assert main(["diff", str(a), str(b)]) == 1
+    assert "no election explains" in capsys.readouterr().out
+
+
+def test_a_leader_epoch_alone_is_a_difference_though_no_crc_covers_it(tmp_path, capsys):
+    a = replica(tmp_path / "a" / "t-0", plain(0, 40, 1))
+    b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 40, 2)])
+    status, found = compared(capsys, a, b)
+    assert (status, found["firstDifference"]["offset"]) == (1, 20)
+    assert found["firstDifference"]["batchFields"] == ["partitionLeaderEpoch"]
+    assert found["firstDifference"]["recordFields"] == []
+
+
+def test_gaps_as_cleaning_leaves_them_are_noted_and_no_difference(tmp_path, capsys):
+    batches = plain(0, 100, 1)
+    a = replica(tmp_path / "a" / "t-0", batches)
+    b = replica(tmp_path / "b" / "t-0", batches, skip=(10, 12, 40))
+    status, found = compared(capsys, a, b)
+    assert (status, found["equal"]) == (0, True)
+    assert found["gaps"] == [
+        {"missingIn": "b", "firstOffset": 10, "lastOffset": 13, "records": 4},
+        {"missingIn": "b", "firstOffset": 40, "lastOffset": 41, "records": 2},
+    ]
+
+
+def test_batches_that_cleaning_wrote_anew_are_compared_by_their_records(tmp_path, capsys):
+    batches = plain(0, 20, 1)
+    a = replica(tmp_path / "a" / "t-0", batches)
+    b = tmp_path / "b" / "t-0"
+    b.mkdir(parents=True)
+    data = b"".join(bytes(encoded(offset, epoch, values, "gzip")) for offset, epoch, values in batches)
+    (b / LOG).write_bytes(data)
+    status, found = compared(capsys, a, b)
+    assert (status, found["equal"], found["rewritten"], found["gaps"]) == (0, True, 10, [])
+
+
+def test_a_cleaned_and_an_uncleaned_log_of_kafka_hold_the_same(capsys, tmp_path):
+    """Kafka's own compacted log against itself cleaned once more: nothing but a gap."""
+    directory = golden_data.partition_dir("g-compact-0")
+    other = Path(shutil.copytree(directory, tmp_path / "g-compact-0"))
+    victim = next(log for log in sorted(other.glob("*.log")) if len(model.decode_batches(log.read_bytes())) > 2)
+    batches = model.decode_batches(victim.read_bytes())
+    content = victim.read_bytes()
+    victim.write_bytes(content[: batches[1].position] + content[batches[2].position :])
+    status, found = compared(capsys, directory, other)
+    assert (status, found["equal"]) == (0, True)
+    assert [gap["missingIn"] for gap in found["gaps"]] == ["b"] * len(found["gaps"])
+    assert sum(gap["records"] for gap in found["gaps"]) == len(batches[1].records) > 0
+
+
+def test_damage_is_a_difference_and_named(tmp_path, capsys):
+    a = golden_data.partition_dir("g-none-0")
+    b = Path(shutil.copytree(a, tmp_path / "g-none-0"))
+    content = bytearray((b / LOG).read_bytes())
+    content[3700] ^= 1
+    (b / LOG).write_bytes(content)
+    status, found = compared(capsys, a, b)
+    assert status == 1
+    assert len(found["damage"]) == 1 and "position 3541" in found["damage"][0]
+
+
+def test_two_data_directories_are_compared_partition_by_partition(tmp_path, capsys):
+    a = golden_data.data_dir()
+    b = Path(shutil.copytree(a, tmp_path / "data"))
+    assert main(["diff", str(a), str(b)]) == 0
+    assert "0 different" in capsys.readouterr().out
+    shutil.rmtree(b / "g-zstd-0")
+    shutil.rmtree(b / "g-lz4-0")
+    shutil.copytree(a / "g-idempotent-0", b / "g-lz4-0")
+    status, events = run_json(capsys, "diff", a, b)
+    assert status == 1
+    assert {Path(e["a"]).name for e in events[:-1] if not e["equal"]} == {"g-zstd-0", "g-lz4-0"}
+    assert events[-1] == {"type": "summary", "partitions": len(events) - 1, "different": 2}
+
+
+def test_things_that_cannot_be_compared_are_bad_usage(tmp_path, capsys):
+    partition = golden_data.partition_dir("g-none-0")
+    assert main(["diff", str(partition), str(golden_data.data_dir())]) == 2
+    assert main(["diff", str(golden_data.data_dir()), str(tmp_path)]) == 2
+    assert main(["diff", str(partition)]) == 2
+    assert capsys.readouterr().err.count("kcore") >= 3
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_elections_part_where_the_model_says_and_the_truncation_heals_them(seed, tmp_path, capsys):
+    rng = random.Random(seed)
+    common = plain(0, 2 * rng.randint(1, 20), 1)
+    end = common[-1][0] + 2
+    tails = []
+    for side, epochs in enumerate(rng.sample([(2, 4), (3, 5)], 2)):
+        at, tail = end, []
+        for epoch in epochs:
+            stop = at + 2 * rng.randint(1, 6)
+            tail += plain(at, stop, epoch, f"side {side}")
+            at = stop
+        tails.append(tail)
+    a = replica(tmp_path / "a" / "t-0", common + tails[0])
+    b = replica(tmp_path / "b" / "t-0", common + tails[1])
+    _, found = compared(capsys, a, b)
+    assert found["firstDifference"]["offset"] == end, f"seed={seed}"
+    follower, leader, key = (a, b, "ifAFollowsB") if found["newerLeader"] == "b" else (b, a, "ifBFollowsA")
+    with open_log(follower, "a") as log:
+        log.truncate_to(found[key]["truncateTo"])
+    assert not found[key]["differenceStays"]
+    _, found = compared(capsys, follower, leader)
+    assert found["firstDifference"] is None, f"seed={seed}"
+    assert found["onlyA"] is None
+    entries = LeaderEpochCheckpointFile(str(follower / "leader-epoch-checkpoint")).read()
+    assert all(entry.epoch == 1 for entry in entries)
