@@ -72,7 +72,7 @@ def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, t
     lock = DirectoryLock(parent)
     try:
         was_clean = clean_shutdown.remove_clean_shutdown(parent)
-        others = [name for name in os.listdir(parent) if name != os.path.basename(directory)]
+        others = [name for name in list_directory(parent) if name != os.path.basename(directory)]
         alone = not any(parse_partition_directory(name) for name in others)
         make_directory(directory)
         scheduler = Scheduler(f"kcore-log-{tp}", time)
