@@ -26,15 +26,13 @@ def is_held(directory: str) -> bool:
         if os.path.realpath(directory) in _held:
             return True
         try:
-            fd = os.open(os.path.join(directory, LOCK_FILE), os.O_RDONLY)
+            file = File(os.path.join(directory, LOCK_FILE))
         except FileNotFoundError:
             return False
         try:
-            fcntl.lockf(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.lockf(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             return True
-        finally:
-            os.close(fd)
         return False
 
 

@@ -8,9 +8,8 @@ Source: LocalLog.splitOverflowedSegment, LogLoader.retryOnOffsetOverflow.
 from __future__ import annotations
 
 import logging
-import os
 
-from kcore.common.file import sync_path
+from kcore.common.file import rename, sync_path, unlink_if_there
 from kcore.errors import CorruptMessage
 from kcore.log.log_file_names import CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX, segment_file
 from kcore.log.log_segment import LogSegment
@@ -63,7 +62,7 @@ def split(directory: str, segment: LogSegment) -> bool:
         )
         _write_part(directory, segment, base_offset, position, end)
     for base_offset, _ in reversed(parts):
-        os.rename(
+        rename(
             segment_file(directory, base_offset, ".log" + CLEANED_SUFFIX),
             segment_file(directory, base_offset, ".log" + SWAP_SUFFIX),
         )
@@ -98,5 +97,4 @@ def _write_part(directory: str, segment: LogSegment, base_offset: int, position:
     # Without indexes the part is recovered, which makes all three of them.
     for suffix in INDEX_SUFFIXES:
         path = segment_file(directory, base_offset, suffix + CLEANED_SUFFIX)
-        if os.path.exists(path):
-            os.unlink(path)
+        unlink_if_there(path)

@@ -1,11 +1,12 @@
 """Segments that Kafka wrote before KAFKA-6264, with offsets that no index can name."""
 
+import errno
 import os
 import shutil
 
 import pytest
 
-from kcore.log import overflowed_segment
+from kcore.common import file
 from kcore.log.log_offset_metadata import FetchIsolation
 from tests.unit.log.logs import Logs, batch, idempotent, marker, offsets, old_message, old_wrapper
 
@@ -98,38 +99,20 @@ def test_garbage_behind_a_segment_is_no_overflow(tmp_path, clean):
     assert offsets(log) == [0, 1, 2]
 
 
-class Crash(Exception):
-    pass
-
-
-def test_a_split_that_a_crash_interrupts_anywhere_begins_anew_or_is_completed(tmp_path, monkeypatch):
-    """Before each call that changes a name or makes a part."""
+def test_a_split_that_a_crash_interrupts_anywhere_begins_anew_or_is_completed(tmp_path):
+    """From each call that changes something on the disk on, none does any more."""
     step = 0
     while True:
         home = tmp_path / str(step)
         home.mkdir()
         logs = directory_with(home, {0: THREE})
-        left = step
-
-        def counted(real):
-            def call(*args, **options):
-                nonlocal left
-                if left == 0:
-                    raise Crash
-                left -= 1
-                return real(*args, **options)
-
-            return call
-
-        with monkeypatch.context() as patch:
-            for name in ("rename", "replace", "unlink"):
-                patch.setattr(os, name, counted(getattr(os, name)))
-            patch.setattr(overflowed_segment, "_write_part", counted(overflowed_segment._write_part))
-            try:
-                logs.open(clean=False)
-                crashed = False
-            except Crash:
-                crashed = True
+        file.fail_next(file.CHANGES, errno.EIO, skip=step, times=-1)
+        try:
+            logs.open(clean=False)
+            crashed = False
+        except OSError:
+            crashed = True
+        file.clear_faults()
         again = logs.open(clean=False)
         assert offsets(again) == [0, FAR, FAR + 9, 2 * FAR, 2 * FAR + 1], f"step {step}"
         assert [s.base_offset for s in again.segments] == [0, FAR, 2 * FAR], f"step {step}"
