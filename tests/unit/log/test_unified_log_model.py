@@ -1,35 +1,73 @@
-"""Random operations on a log and on a list of batches: the same records, offsets and epochs after each."""
+"""Random operations on a log and on a list of batches: the same records, epochs and transactions after each."""
 
 import os
 import pathlib
 import shutil
 import tempfile
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kcore.errors import OutOfOrderSequenceNumber, UnexpectedAppendOffset
+from kcore.errors import InvalidTxnState, OffsetOutOfRange, OutOfOrderSequenceNumber, UnexpectedAppendOffset
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.log.open_log import open_log
+from kcore.record.control_record import ControlRecordType, EndTransactionMarker
+from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.reference.log import ReferenceLog
 from tests.unit.log.logs import Logs
 
 VALUES = st.lists(st.binary(max_size=40), min_size=1, max_size=4)
+#: Of the idempotent producers 5 and 6, of the transactional ones 7 and 8.
 PRODUCERS = st.sampled_from([-1, 5, 6])
+TRANSACTIONAL = st.sampled_from([7, 8, 9])
+TIMES = st.integers(0, 200)
+BEGINNING = 1_700_000_000_000
+COORDINATOR_EPOCH = 3
 
 
-def build(values, **options):
+def build(values, timestamps, **options):
     builder = RecordBatchBuilder(**options)
-    for i, value in enumerate(values):
-        builder.append(value, timestamp=1_700_000_000_000 + i)
+    for value, timestamp in zip(values, timestamps, strict=True):
+        builder.append(value, timestamp=timestamp)
     return builder.build()
 
 
+def build_marker(end, producer, epoch, timestamp, **options):
+    builder = RecordBatchBuilder(
+        producer_id=producer, producer_epoch=epoch, is_transactional=True, is_control=True, **options
+    )
+    builder.append(end.value(), end.key(), timestamp=timestamp)
+    return builder.build()
+
+
+def seen_by_a_committed_consumer(data, aborted):
+    """Offsets of the records that a client makes of a fetch: Kafka's own rule."""
+    waiting = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+    dropped, offsets = set(), []
+    for batch in MemoryRecords(data).batches:
+        while waiting and waiting[-1].first_offset <= batch.last_offset:
+            dropped.add(waiting.pop().producer_id)
+        if batch.is_control:
+            (record,) = batch.records()
+            if record.key == EndTransactionMarker(ControlRecordType.ABORT, 0).key():
+                dropped.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in dropped):
+            offsets += [record.offset for record in batch.records()]
+    return offsets
+
+
 class LogMachine(RuleBasedStateMachine):
-    @initialize(segment_bytes=st.sampled_from([300, 700, 100_000]), interval=st.sampled_from([0, 200, 4096]))
-    def open(self, segment_bytes, interval):
+    @initialize(
+        segment_bytes=st.sampled_from([300, 700, 100_000]),
+        interval=st.sampled_from([0, 200, 4096]),
+        sole=st.booleans(),
+        older_rule=st.booleans(),
+    )
+    def open(self, segment_bytes, interval, sole, older_rule):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="kcore-model-"))
         self.logs = Logs(
             self.folder / "orders-0",
@@ -38,26 +76,34 @@ class LogMachine(RuleBasedStateMachine):
             segment_index_bytes=240,
             segment_ms=10**15,
             retention_ms=-1,
+            per_append_index=older_rule,
         )
-        self.log = self.logs.open()
+        self.sole = sole
+        self.log = self.logs.open(sole_replica=sole)
         self.model = ReferenceLog()
         self.epoch = 0
+        # Below it the log may have forgotten which transactions there were: its state was read anew since.
+        self.remembered_from = 0
 
     def teardown(self):
         if hasattr(self, "log"):
             self.log.close()
             shutil.rmtree(self.folder)
 
-    @rule(values=VALUES, producer=PRODUCERS, rise=st.integers(0, 1))
-    def append_as_leader(self, values, producer, rise):
+    # -- appends --------------------------------------------------------------------------------------------------
+
+    @rule(values=VALUES, producer=PRODUCERS, rise=st.integers(0, 1), time=TIMES)
+    def append_as_leader(self, values, producer, rise, time):
         self.epoch += rise
         options = {}
         sequence = -1
         if producer >= 0:
             sequence = self.model.last_sequence(producer) + 1
             options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": sequence}
-        info = self.log.append_as_leader(build(values, **options), self.epoch)
-        assert info.first_offset == self.model.append_as_leader(values, self.epoch, producer, sequence)
+        times = [BEGINNING + time + i for i in range(len(values))]
+        info = self.log.append_as_leader(build(values, times, **options), self.epoch)
+        wanted = self.model.append_as_leader(values, self.epoch, producer, sequence, timestamps=times)
+        assert info.first_offset == wanted
         assert not info.is_duplicate
 
     @rule(producer=st.sampled_from([5, 6]))
@@ -65,8 +111,8 @@ class LogMachine(RuleBasedStateMachine):
         mine = [batch for batch in self.model.batches if batch.producer_id == producer]
         if mine and mine[-1].last_offset >= self.model.start:
             last = mine[-1]
-            again = build(last.values, producer_id=producer, producer_epoch=0, base_sequence=last.base_sequence)
-            info = self.log.append_as_leader(again, self.epoch)
+            options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": last.base_sequence}
+            info = self.log.append_as_leader(build(last.values, last.timestamps, **options), self.epoch)
             assert info.is_duplicate
             assert (info.first_offset, info.last_offset) == (last.base_offset, last.last_offset)
 
@@ -74,23 +120,97 @@ class LogMachine(RuleBasedStateMachine):
     def leave_a_gap_in_the_sequence(self, producer):
         last = self.model.last_sequence(producer, self.model.start)
         if last >= 0:
+            options = {"producer_id": producer, "producer_epoch": 0, "base_sequence": last + 2}
             with pytest.raises(OutOfOrderSequenceNumber):
-                self.log.append_as_leader(
-                    build([b"x"], producer_id=producer, producer_epoch=0, base_sequence=last + 2), self.epoch
-                )
+                self.log.append_as_leader(build([b"x"], [BEGINNING], **options), self.epoch)
 
-    @rule(values=VALUES, gap=st.integers(0, 5), rise=st.integers(0, 1))
-    def append_as_follower(self, values, gap, rise):
+    @rule(values=VALUES, gap=st.integers(0, 5), rise=st.integers(0, 1), time=TIMES)
+    def append_as_follower(self, values, gap, rise, time):
         self.epoch += rise
         base_offset = self.model.end + gap
-        self.log.append_as_follower(build(values, base_offset=base_offset, leader_epoch=self.epoch))
-        self.model.append_as_follower(base_offset, values, self.epoch)
+        times = [BEGINNING + time] * len(values)
+        self.log.append_as_follower(build(values, times, base_offset=base_offset, leader_epoch=self.epoch))
+        self.model.append_as_follower(base_offset, values, self.epoch, timestamps=times)
 
     @rule(below=st.integers(1, 5))
     def append_as_follower_below_the_end(self, below):
         if self.model.end >= below:
             with pytest.raises(UnexpectedAppendOffset):
-                self.log.append_as_follower(build([b"x"], base_offset=self.model.end - below))
+                self.log.append_as_follower(build([b"x"], [BEGINNING], base_offset=self.model.end - below))
+
+    # -- transactions ---------------------------------------------------------------------------------------------
+
+    def next_of(self, producer):
+        """(epoch, sequence) that the log expects next."""
+        entry = self.log.producer_state_manager.producers.get(producer)
+        return (entry.producer_epoch, entry.last_sequence + 1) if entry is not None else (0, 0)
+
+    def transactional(self, producer, values, time, epoch, sequence):
+        """Options of a batch, and the fields of the model's."""
+        times = [BEGINNING + time] * len(values)
+        builder = {
+            "producer_id": producer,
+            "producer_epoch": epoch,
+            "base_sequence": sequence,
+            "is_transactional": True,
+        }
+        return times, builder, {"timestamps": times, "is_transactional": True, "producer_epoch": epoch}
+
+    @rule(values=VALUES, producer=TRANSACTIONAL, time=TIMES)
+    def append_in_a_transaction(self, values, producer, time):
+        epoch, sequence = self.next_of(producer)
+        times, builder, fields = self.transactional(producer, values, time, epoch, sequence)
+        info = self.log.append_as_leader(build(values, times, **builder), self.epoch)
+        assert info.first_offset == self.model.append_as_leader(values, self.epoch, producer, sequence, **fields)
+        with pytest.raises(InvalidTxnState):
+            builder |= {"is_transactional": False, "base_sequence": sequence + len(values)}
+            self.log.append_as_leader(build(values, times, **builder), self.epoch)
+
+    @rule(producer=TRANSACTIONAL, commit=st.booleans(), bump=st.integers(0, 1), time=TIMES)
+    def end_a_transaction(self, producer, commit, bump, time):
+        epoch = self.next_of(producer)[0] + bump
+        end = EndTransactionMarker(ControlRecordType.COMMIT if commit else ControlRecordType.ABORT, COORDINATOR_EPOCH)
+        timestamp = BEGINNING + time
+        self.log.append_as_leader(build_marker(end, producer, epoch, timestamp), self.epoch, AppendOrigin.COORDINATOR)
+        self.model.append_as_leader(
+            [end.value()],
+            self.epoch,
+            producer,
+            timestamps=[timestamp],
+            is_transactional=True,
+            marker=end.type.name,
+            producer_epoch=epoch,
+        )
+
+    @rule(
+        steps=st.lists(st.tuples(TRANSACTIONAL, st.sampled_from(["data", "COMMIT", "ABORT"])), min_size=1, max_size=7)
+    )
+    def replicate_transactions_in_one_append(self, steps):
+        data = b""
+        sequences = {}
+        for producer, what in steps:
+            offset = self.model.end
+            epoch, sequence = sequences.get(producer) or self.next_of(producer)
+            common = {"base_offset": offset, "leader_epoch": self.epoch}
+            if what == "data":
+                times, builder, fields = self.transactional(producer, [b"r"], 7, epoch, sequence)
+                data += build([b"r"], times, **builder, **common)
+                self.model.append_as_follower(offset, [b"r"], self.epoch, producer, sequence, **fields)
+                sequence += 1
+            else:
+                end = EndTransactionMarker(ControlRecordType[what], COORDINATOR_EPOCH)
+                data += build_marker(end, producer, epoch, BEGINNING, **common)
+                fields = {"timestamps": [BEGINNING], "is_transactional": True, "producer_epoch": epoch}
+                self.model.append_as_follower(offset, [end.value()], self.epoch, producer, marker=what, **fields)
+            sequences[producer] = epoch, sequence
+        self.log.append_as_follower(data)
+
+    @rule(share=st.floats(0, 1))
+    def replicate_up_to(self, share):
+        if not self.sole:
+            self.log.update_high_watermark(int(share * self.model.end))
+
+    # -- the rest -------------------------------------------------------------------------------------------------
 
     @rule()
     def roll(self):
@@ -109,6 +229,8 @@ class LogMachine(RuleBasedStateMachine):
     @rule(back=st.integers(-2, 12))
     def truncate(self, back):
         target = max(self.model.end - back, 0)
+        if target < self.model.end:
+            self.remembered_from = self.model.start
         assert self.log.truncate_to(target) == (target < self.model.end)
         self.model.truncate_to(target)
 
@@ -120,30 +242,113 @@ class LogMachine(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def raise_the_start(self, share):
         offset = self.model.start + int(share * (self.model.end - self.model.start))
+        if offset > self.log.high_watermark:
+            with pytest.raises(OffsetOutOfRange):
+                self.log.maybe_increment_log_start_offset(offset)
+            return
         self.log.maybe_increment_log_start_offset(offset)
         self.model.increment_start(offset)
         self.log.delete_old_segments()
 
+    @rule(retention_bytes=st.integers(0, 2000))
+    def retain_by_size(self, retention_bytes):
+        before = [(segment.base_offset, segment.size) for segment in self.log.segments]
+        end, high_watermark = self.log.log_end_offset, self.log.high_watermark
+        self.log.update_config(replace(self.logs.config, retention_bytes=retention_bytes))
+        self.log.delete_old_segments()
+        self.log.update_config(self.logs.config)
+        excess, start = sum(size for _, size in before) - retention_bytes, self.model.start
+        for (_, size), following in zip(before, [*before[1:], (end, 0)], strict=True):
+            is_last = following == (end, 0)
+            below = not is_last and following[0] <= self.model.start
+            if following[0] > high_watermark or (is_last and size == 0) or not (excess >= size or below):
+                break
+            excess -= size
+            start = max(start, following[0])
+        assert self.log.log_start_offset == start
+        self.model.increment_start(start)
+
+    @rule(time=st.integers(-1, 210))
+    def look_for_a_time(self, time):
+        assert self.log.fetch_offset_by_timestamp(BEGINNING + time) == self.model.first_at_or_after(BEGINNING + time)
+
+    @rule(
+        share=st.floats(0, 1),
+        size=st.sampled_from([0, 100, 300, 100_000]),
+        isolation=st.sampled_from(FetchIsolation),
+        at_least_one=st.booleans(),
+    )
+    def read(self, share, size, isolation, at_least_one):
+        start = self.model.start + int(share * (self.model.end - self.model.start))
+        info = self.log.read(start, size, isolation, at_least_one)
+        limit = {
+            FetchIsolation.LOG_END: self.model.end,
+            FetchIsolation.HIGH_WATERMARK: self.log.high_watermark,
+            FetchIsolation.TXN_COMMITTED: self.log.last_stable_offset,
+        }[isolation]
+        data = info.records.read() if info.records.size_in_bytes else b""
+        found = [batch.base_offset for batch in MemoryRecords(data).batches]
+        visible = [b.base_offset for b in self.model.batches if b.last_offset >= start and b.last_offset < limit]
+        assert found == visible[: len(found)]
+        if visible and (at_least_one or size == 100_000):
+            assert found
+        assert (info.aborted_transactions is None) == (isolation is not FetchIsolation.TXN_COMMITTED)
+        if info.aborted_transactions is not None:
+            last = MemoryRecords(data).last_offset if found else -1
+            wanted = [o for o in self.model.committed(limit) if start <= o <= last]
+            assert [o for o in seen_by_a_committed_consumer(data, info.aborted_transactions) if o >= start] == wanted
+
+    # -- restarts -------------------------------------------------------------------------------------------------
+
+    def producers(self):
+        """What a restart keeps: of five batches it may be one, with the timestamp of a marker that came later."""
+        return {
+            pid: (
+                e.producer_epoch,
+                [b[:3] for b in e.batches[-1:]],
+                e.last_timestamp,
+                e.coordinator_epoch,
+                e.current_txn_first_offset,
+            )
+            for pid, e in self.log.producer_state_manager.producers.items()
+        }
+
     @rule()
     def stop_cleanly_and_reopen(self):
+        before = self.producers()
+        high_watermark = self.log.high_watermark
         self.log.close()
-        self.log = self.logs.open(log_start_offset=self.model.start)
-        self.forget_a_gap_at_the_end()
+        self.log = self.logs.open(
+            log_start_offset=self.model.start, high_watermark=high_watermark, sole_replica=self.sole
+        )
+        self.after_a_restart(before)
         assert self.log.recovery_point == self.model.end
 
     @rule()
     def crash_and_reopen(self):
         """Nothing is closed; what the page cache has is what the next process finds."""
-        crashed = self.log
-        self.log = self.logs.open(clean=False, recovery_point=crashed.recovery_point, log_start_offset=self.model.start)
+        crashed, before = self.log, self.producers()
+        self.log = self.logs.open(
+            clean=False,
+            recovery_point=crashed.recovery_point,
+            log_start_offset=self.model.start,
+            high_watermark=crashed.high_watermark,
+            sole_replica=self.sole,
+        )
         for segment in crashed.segments:
             segment.close(trim=False)
-        self.forget_a_gap_at_the_end()
+        self.after_a_restart(before)
         if not self.model.epochs and self.model.batches and not self.model.records():
             # Rebuilt from records below the log start, which the cache had forgotten.
             rebuilt = list(self.log.leader_epoch_cache.entries)
             assert rebuilt in ([], [(self.model.batches[-1].epoch, self.model.start)])
             self.model.epochs = rebuilt
+
+    def after_a_restart(self, producers):
+        self.remembered_from = self.model.start
+        if self.model.start == 0:
+            assert self.producers() == producers
+        self.forget_a_gap_at_the_end()
 
     def forget_a_gap_at_the_end(self):
         """No file says that a log ends behind its last record, except the name of an empty segment."""
@@ -153,7 +358,13 @@ class LogMachine(RuleBasedStateMachine):
             assert found in (last, self.log.active_segment.base_offset, self.model.start)
             assert last <= found < self.model.end
             self.model.end = found
-            self.model.epochs = [e for e in self.model.epochs if e[1] <= found]
+            if self.sole:
+                self.model.epochs = [e for e in self.model.epochs if e[1] <= found]
+        if not self.sole:
+            # Among replicas an epoch without a record may contradict the leader's.
+            self.model.epochs = [e for e in self.model.epochs if e[1] < found]
+
+    # -- what holds after each ------------------------------------------------------------------------------------
 
     @invariant()
     def log_and_model_agree(self):
@@ -167,6 +378,8 @@ class LogMachine(RuleBasedStateMachine):
         ]
         assert found == self.model.records()
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.model.start, self.model.end)
+        assert self.log.log_start_offset <= self.log.high_watermark <= self.log.log_end_offset
+        assert not self.sole or self.log.high_watermark == self.log.log_end_offset
         assert list(self.log.leader_epoch_cache.entries) == self.model.epochs
         for producer in (5, 6):
             entry = self.log.producer_state_manager.producers.get(producer)
@@ -179,10 +392,35 @@ class LogMachine(RuleBasedStateMachine):
             entries = [index.entry(n) for n in range(index.entries)]
             assert entries == sorted(set(entries))
             assert all(position < segment.size for _, position in entries)
-        with open_log(self.logs.directory) as reader:
-            assert [(r.offset, r.value) for r in reader.records() if r.offset >= self.model.start] == [
-                (offset, value) for offset, value, _ in self.model.records()
+
+    @invariant()
+    def transactions_agree(self):
+        if not hasattr(self, "log"):
+            return
+        log, model = self.log, self.model
+        lowest = model.last_stable_offset(log.high_watermark)
+        known = {txn.first_offset for txn in model.transactions(self.remembered_from) if txn.marker_offset is None}
+        if model.start == 0 and self.sole:
+            assert log.last_stable_offset == lowest
+        else:
+            # Which transactions ended above the high watermark, or began below the log start, no snapshot says.
+            highest = min([max(first, model.start) for first in known] + [log.high_watermark])
+            assert lowest <= log.last_stable_offset <= highest
+        committed = model.committed(log.last_stable_offset)
+        assert [record.offset for record in log.records(isolation="read_committed")] == committed
+        if model.start == 0:
+            noted = [txn for s in log.segments if (i := log.local._txn_indexes.get(s.base_offset)) for txn in i.entries]
+            wanted = [txn for txn in model.transactions() if txn.is_aborted]
+            wanted.sort(key=lambda txn: txn.marker_offset)
+            assert noted == [
+                (txn.producer_id, txn.first_offset, txn.marker_offset, txn.last_stable_offset) for txn in wanted
             ]
+        with open_log(self.logs.directory) as reader:
+            assert [(r.offset, r.value) for b in reader.batches() for r in b.records() if r.offset >= model.start] == [
+                (offset, value) for offset, value, _ in model.records()
+            ]
+            below = [o for o in model.committed(reader.last_stable_offset) if o >= reader.log_start_offset]
+            assert [r.offset for r in reader.records(isolation="read_committed") if r.offset >= model.start] == below
 
 
 LogMachine.TestCase.settings = settings(
