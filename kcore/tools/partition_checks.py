@@ -38,7 +38,7 @@ from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from kcore.log.transaction_index import decode_entries
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Tail, without_path
-from kcore.tools.segment_scan import ScannedSegment
+from kcore.tools.segment_scan import Rows, ScannedSegment
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,13 +125,15 @@ def _check_offsets(partition: PartitionFiles, base: int, found: ScannedSegment) 
     def at(n: int, text: str) -> Problem:
         return Problem(found.path, text, int(first[n]), int(position[n]))
 
+    limit = end_limit(partition, base)
+    if first[0] >= base and last[-1] < limit and (first[1:] > last[:-1]).all():
+        return
     # Against the highest offset so far: one batch with an offset far too high is then met by its successor.
     highest = np.maximum.accumulate(last)
     for n in np.flatnonzero(first[1:] <= highest[:-1]):
         yield at(int(n) + 1, f"base offset {first[n + 1]} is not above {highest[n]}, the last offset before it")
     for n in np.flatnonzero(first < base):
         yield at(int(n), f"base offset {first[n]} is below {base}, the segment's name")
-    limit = end_limit(partition, base)
     for n in np.flatnonzero(last >= limit):
         yield at(int(n), f"last offset {last[n]} is not below {limit}, where the segment must end")
 
@@ -147,8 +149,8 @@ def _check_epochs(partition: PartitionFiles, found: ScannedSegment) -> Iterator[
     import numpy as np
 
     table = found.batches
-    epochs = table["leader_epoch"].astype(np.int64)
-    if not len(epochs):
+    epochs = table["leader_epoch"]
+    if not len(epochs) or _one_known_epoch(partition, table):
         return
 
     def at(n: int, text: str) -> Problem:
@@ -173,6 +175,22 @@ def _check_epochs(partition: PartitionFiles, found: ScannedSegment) -> Iterator[
         yield at(int(n), f"leader epoch {epochs[n]}, {LEADER_EPOCH_CHECKPOINT} has {known[slot[n]]}")._replace(
             warning=bool(may_be_new[n])
         )
+
+
+def _one_known_epoch(partition: PartitionFiles, table: Rows) -> bool:
+    """Whether all batches are of one epoch and lie where leader-epoch-checkpoint has it: then there is no more to see
+    to, and most segments are so.  (Offsets are checked before epochs; that they ascend is not taken for granted.)"""
+    epochs, first = table["leader_epoch"], table["base_offset"]
+    epoch = int(epochs[0])
+    if epoch < 0 or not (epochs == epoch).all():
+        return False
+    entries = partition.epochs or []
+    if not entries:
+        return True
+    n = next((n for n, entry in enumerate(entries) if entry.epoch == epoch), None)
+    if n is None or int(first.min()) < entries[n].start_offset:
+        return False
+    return n + 1 == len(entries) or int(first.max()) < entries[n + 1].start_offset
 
 
 def _judge_tail(partition: PartitionFiles, base: int, path: str, tail: Tail) -> Problem:
@@ -211,7 +229,7 @@ def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator
             )
 
 
-def epochs_of(tables: Iterable[np.ndarray]) -> list[EpochEntry]:
+def epochs_of(tables: Iterable[Rows]) -> list[EpochEntry]:
     """What leader-epoch-checkpoint should say by the batches alone."""
     import numpy as np
 

@@ -54,7 +54,7 @@ from kcore.tools.producer_checks import (
     read_snapshots,
 )
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes
-from kcore.tools.segment_scan import ScannedSegment
+from kcore.tools.segment_scan import Rows, ScannedSegment
 
 if TYPE_CHECKING:
     import numpy as np
@@ -212,7 +212,7 @@ def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], s
     # Offsets and epochs, which no CRC covers, ascend through the whole log: the fewest batches that break this go.
     flat = np.concatenate([np.empty(0, bool), *masks])
     if len(flat):
-        rows = np.concatenate([segment.batches for segment in segments])
+        rows = Rows.of([segment.batches for segment in segments])
         at = np.flatnonzero(flat)
         at = at[_longest_ascending(rows["base_offset"][at], rows["last_offset"][at])]
         with_epoch = rows["leader_epoch"][at] >= 0

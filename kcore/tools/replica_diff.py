@@ -21,7 +21,7 @@ from kcore.tools.command_line import Progress
 from kcore.tools.dump_events import batch_event, record_event
 from kcore.tools.parallel import scan_all
 from kcore.tools.partition_checks import PartitionFiles, epochs_of
-from kcore.tools.segment_scan import ScannedSegment
+from kcore.tools.segment_scan import Rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,7 +120,7 @@ class _Replica:
 
         self.partition = PartitionFiles.of(directory)
         self.segments = scan_all(self.partition, jobs, progress)
-        self.rows = np.concatenate([s.batches for s in self.segments]) if self.segments else ScannedSegment("").batches
+        self.rows = Rows.of([segment.batches for segment in self.segments])
         self.segment_of = np.repeat(np.arange(len(self.segments)), [len(s.batches) for s in self.segments])
         # Bytes before the log's start, and offsets that do not ascend, are for `kcore verify`.
         self.start = int(self.rows["base_offset"][0]) if len(self.rows) else next(iter(self.partition.bases), 0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kcore.errors import KafkaError
 from kcore.log.log_file_names import LOG_SUFFIX
@@ -44,13 +45,33 @@ _PRODUCER_COLUMNS = [
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 
-def _selected(rows: np.ndarray, columns: list[tuple[str, str]]) -> np.ndarray:
-    import numpy as np
+class Rows:
+    """Batch headers, a contiguous array for each column: rows["position"].  A mask, a slice or an array of indices
+    selects rows, a number gives one as a dict."""
 
-    kept = np.empty(len(rows), columns)
-    for name, _ in columns:
-        kept[name] = rows[name]
-    return kept
+    def __init__(self, columns: dict[str, np.ndarray]) -> None:
+        self._columns = columns
+
+    @classmethod
+    def of(cls, parts: Sequence[Rows]) -> Rows:
+        """All parts, one behind the other."""
+        import numpy as np
+
+        if len(parts) == 1:
+            return parts[0]
+        return cls({name: np.concatenate([np.empty(0, t), *(p[name] for p in parts)]) for name, t in _COLUMNS})
+
+    def __len__(self) -> int:
+        return len(self._columns["position"])
+
+    def __getitem__(self, wanted: Any) -> Any:
+        if isinstance(wanted, str):
+            return self._columns[wanted]
+        selected = {name: column[wanted] for name, column in self._columns.items()}
+        return selected if isinstance(wanted, int) else Rows(selected)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[n] for n in range(len(self)))
 
 
 @dataclass
@@ -65,23 +86,26 @@ class ScannedSegment:
     #: Batches whose CRC is right and whose records are not, by position.
     bad_records: list[Damage] = field(default_factory=list)
     records: int = 0
-    _rows: list[np.ndarray] = field(default_factory=list)
+    _rows: list[Rows] = field(default_factory=list)
     _producer_rows: list[np.ndarray] = field(default_factory=list)
 
     def add(self, table: BatchTable) -> None:
+        import numpy as np
+
         rows = table.to_numpy()
-        self._rows.append(_selected(rows, _COLUMNS))
+        self._rows.append(Rows({name: rows[name].copy() for name, _ in _COLUMNS}))
         with_producer = rows["producer_id"] >= 0
         if with_producer.any():
-            self._producer_rows.append(_selected(rows[with_producer], _PRODUCER_COLUMNS))
+            kept = np.empty(int(with_producer.sum()), _PRODUCER_COLUMNS)
+            for name, _ in _PRODUCER_COLUMNS:
+                kept[name] = rows[name][with_producer]
+            self._producer_rows.append(kept)
         self.records += int(rows["count"].clip(0).sum())
 
     @property
-    def batches(self) -> np.ndarray:
-        import numpy as np
-
+    def batches(self) -> Rows:
         if len(self._rows) != 1:
-            self._rows = [np.concatenate([np.empty(0, _COLUMNS), *self._rows])]
+            self._rows = [Rows.of(self._rows)]
         return self._rows[0]
 
     @property
