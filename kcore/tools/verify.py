@@ -187,9 +187,10 @@ class _Verifier:
             return
         result.counts.files += 1
         try:
-            entries, _, _ = read_index_entries(path)
-            # The room that an index in use was created with is no data.
-            result.counts.bytes += entries.nbytes
+            if os.path.getsize(path) <= log_files.MAX_INDEX_SIZE:
+                entries, _, _ = read_index_entries(path)
+                # The room that an index in use was created with is no data.
+                result.counts.bytes += entries.nbytes
             result.problems += check_index(partition, base, path, found)
             self.progress.advance(os.path.getsize(path))
         except OSError as error:
