@@ -158,12 +158,10 @@ _FLEXIBLE_FROM: dict[ApiKey, int | None] = {
     ApiKey.END_QUORUM_EPOCH: 1,
 }
 
-#: What a broker announces: stable versions that 4.x serves, widened down to 3.9's where no v0 or v1 batch is involved.
-#: Produce is announced from 0 because librdkafka takes a higher minimum for a broker without idempotence or compression
-#: (4.x does the same), and served from SERVED_FROM on.
+#: What a broker announces and serves: the union of what 3.9 and 4.x do, as far as their stable versions go.
 SUPPORTED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.PRODUCE: (0, 13),
-    ApiKey.FETCH: (4, 18),
+    ApiKey.FETCH: (0, 18),
     ApiKey.LIST_OFFSETS: (0, 11),
     ApiKey.METADATA: (0, 13),
     ApiKey.OFFSET_COMMIT: (0, 10),
@@ -188,16 +186,13 @@ SUPPORTED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_CLUSTER: (0, 2),
 }
 
-#: The lowest version that is answered, where that is above the announced one.
-SERVED_FROM: dict[ApiKey, int] = {ApiKey.PRODUCE: 3}
-
 
 def is_served(api_key: ApiKey, version: int) -> bool:
     """Whether a broker answers this version; otherwise Kafka closes the connection, except for ApiVersions."""
     if api_key not in SUPPORTED:
         return False
     first, last = SUPPORTED[api_key]
-    return SERVED_FROM.get(api_key, first) <= version <= last
+    return first <= version <= last
 
 
 def is_flexible(api_key: ApiKey, version: int) -> bool:

@@ -34,6 +34,7 @@ class RecordBatch:
     message, base_offset is that of its last record, and count is -1, unknown (len() raises TypeError).
     """
 
+    source: str  # where it came from, for messages
     @property
     def position(self) -> int: ...  # of the first byte in the buffer or file it came from
     @property

@@ -55,7 +55,10 @@ class FetchPartitionData:
 
 @dataclass(slots=True)
 class FetchPartitionResult:
-    """The answer of one partition; offsets are -1 and records EMPTY where there is an error (RD-21)."""
+    """The answer of one partition; offsets are -1 and records EMPTY where there is an error (RD-21).
+
+    converted: what goes to a client that cannot read the records as they are.
+    """
 
     error: ApiError | None = None
     high_watermark: int = -1
@@ -64,3 +67,4 @@ class FetchPartitionResult:
     records: FileRecords | MemoryRecords = EMPTY
     aborted_transactions: list[AbortedTxn] | None = None
     preferred_read_replica: int = -1
+    converted: bytearray | None = None

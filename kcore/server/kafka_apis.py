@@ -6,9 +6,9 @@ import logging
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kcore.errors import InvalidRequest, UnknownServerError, UnsupportedVersion
+from kcore.errors import InvalidRequest, UnknownServerError
 from kcore.network.connection import Request
-from kcore.protocol.api_keys import SERVED_FROM, SUPPORTED, ApiKey
+from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.headers import decode_request_header
 from kcore.protocol.messages import request_class
 from kcore.protocol.schema import Message
@@ -43,7 +43,7 @@ class KafkaApis:
     """Decodes requests and hands them to their handlers.  Thread-safe; handlers load with their first request.
 
     A request that cannot be parsed, and one of an API or version that is not served, ends its connection, as in
-    Kafka; only ApiVersions of an unknown version, and Produce below 3, are answered with UNSUPPORTED_VERSION.
+    Kafka; only ApiVersions of an unknown version is answered with UNSUPPORTED_VERSION.
     """
 
     def __init__(self, services: Services) -> None:
@@ -56,7 +56,7 @@ class KafkaApis:
             entry = self._entries.get(header.api_key) or self._load(header.api_key)
             context = RequestContext(request, header)
             if not entry.min_version <= header.api_version <= entry.max_version:
-                self._refuse(context, entry)
+                self._refuse(context)
                 return
             body = context.decode(entry.request_class)
         except InvalidRequest as error:
@@ -73,18 +73,15 @@ class KafkaApis:
             raise InvalidRequest(f"{api_key.name} requests are not served")
         module = import_module(f"kcore.server.handlers.{api_key.name.lower()}")
         first, last = SUPPORTED[api_key]
-        entry = _Entry(request_class(api_key), module.Handler(self._services), SERVED_FROM.get(api_key, first), last)
+        entry = _Entry(request_class(api_key), module.Handler(self._services), first, last)
         return self._entries.setdefault(api_key, entry)
 
-    def _refuse(self, context: RequestContext, entry: _Entry) -> None:
+    def _refuse(self, context: RequestContext) -> None:
         header = context.header
         if header.api_key is ApiKey.API_VERSIONS:
             from kcore.protocol.messages.api_versions import unsupported_version_response
 
             context.respond(unsupported_version_response(), 0)
-        elif SUPPORTED[header.api_key][0] <= header.api_version < entry.min_version:
-            # Announced for the sake of old librdkafka (KAFKA-18659), refused when it is really used.
-            self._answer_error(context, entry, context.decode(entry.request_class), UnsupportedVersion.code)
         else:
             raise InvalidRequest(f"{header.api_key.name} version {header.api_version} is not served")
 

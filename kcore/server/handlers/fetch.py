@@ -5,10 +5,12 @@ from __future__ import annotations
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
+    ApiError,
     FetchSessionIdNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
+    UnsupportedVersion,
 )
 from kcore.protocol.messages.fetch import (
     AbortedTransaction,
@@ -18,6 +20,7 @@ from kcore.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from kcore.record.down_conversion import down_convert
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
@@ -73,6 +76,8 @@ class Handler:
         topics = body.topics
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
+            if version < 4:
+                self._convert_down(0 if version < 2 else 1, infos, results)
             context.respond(FetchResponse(responses=_responses(topics, results, refused)))
 
         if not infos:
@@ -84,8 +89,28 @@ class Handler:
             min_bytes=min(body.min_bytes, max_bytes),
             max_bytes=max_bytes,
             isolation=FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
+            hard_max_bytes=version <= 2,
         )
         self._replica_manager.fetch_messages(params, infos, respond)
+
+    def _convert_down(
+        self,
+        magic: int,
+        infos: list[tuple[TopicPartition, FetchPartitionData]],
+        results: list[tuple[TopicPartition, FetchPartitionResult]],
+    ) -> None:
+        """Put in place of each partition's records what a client of that magic can read, or why it cannot."""
+        for (topic_partition, asked), (_, result) in zip(infos, results, strict=True):
+            records = result.records
+            if not records.size_in_bytes:
+                continue
+            partition = self._replica_manager.get_partition(topic_partition)
+            try:
+                if partition is not None and not partition.log.config.message_downconversion_enable:
+                    raise UnsupportedVersion(f"{topic_partition}: message.downconversion.enable is false")
+                result.converted = down_convert(records, magic, asked.fetch_offset)
+            except ApiError as error:
+                result.error = error
 
     def _is_stored_in_zstd(self, topic_partition: TopicPartition) -> bool:
         partition = self._replica_manager.get_partition(topic_partition)
@@ -126,7 +151,7 @@ def _responses(
                     if aborted is None
                     else [AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted],
                     preferred_read_replica=result.preferred_read_replica,
-                    records=result.records if result.records.size_in_bytes else b"",
+                    records=result.converted or (result.records if result.records.size_in_bytes else b""),
                 )
             )
         responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))

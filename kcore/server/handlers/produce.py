@@ -48,6 +48,8 @@ class Handler:
         cache = self._cache
         by_id = context.api_version >= 13
         no_zstd = context.api_version < 7
+        # The first versions take any magic and number of batches: the log converts what it can (VAL-02).
+        any_magic = context.api_version < 3
         entries: dict[TopicPartition, memoryview] = {}
         refused: dict[TopicPartition, ProducePartitionStatus] = {}
         for topic in body.topic_data:
@@ -66,6 +68,9 @@ class Handler:
                     error = UnknownTopicId(f"no topic has the id {topic.topic_id}")
                 elif not cache.contains(topic_partition):
                     error = UnknownTopicOrPartition(f"{topic_partition}: no such partition")
+                elif any_magic and records is not None and (len(records) <= _ATTRIBUTES or records[_MAGIC] != 2):
+                    entries[topic_partition] = records
+                    continue
                 elif (
                     records is None
                     or len(records) <= _ATTRIBUTES
@@ -80,7 +85,7 @@ class Handler:
                     if attributes & _TRANSACTIONAL:
                         # Without a coordinator nothing would ever end the transaction, and readers would wait for it.
                         error = InvalidTxnState(f"{topic_partition}: this broker has no transaction coordinator")
-                    elif no_zstd and attributes & _CODEC == _ZSTD:
+                    elif no_zstd and not any_magic and attributes & _CODEC == _ZSTD:
                         error = UnsupportedCompressionType("zstd needs Produce version 7 or later")
                     else:
                         entries[topic_partition] = records

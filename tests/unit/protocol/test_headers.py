@@ -98,9 +98,9 @@ def test_api_versions_lists_every_key_with_its_range():
     assert {k.api_key: (k.min_version, k.max_version) for k in answer.api_keys} == SUPPORTED
 
 
-def test_produce_is_announced_from_0_but_served_from_3():
-    assert SUPPORTED[ApiKey.PRODUCE][0] == 0
-    assert [version for version in range(-1, 15) if is_served(ApiKey.PRODUCE, version)] == list(range(3, 14))
+def test_every_version_that_is_announced_is_served():
+    assert [version for version in range(-1, 15) if is_served(ApiKey.PRODUCE, version)] == list(range(14))
+    assert [version for version in range(-1, 20) if is_served(ApiKey.FETCH, version)] == list(range(19))
     assert not is_served(ApiKey.VOTE, 0)
 
 
