@@ -45,8 +45,6 @@ logger = logging.getLogger(__name__)
 #: KRaft's own log: it lies in the data directory, but no broker serves it as a topic.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
-_PRODUCER_EXPIRY_CHECK_MS = 600_000
-
 
 class _LogDir:
     """One data directory: its lock, its checkpoints, whether it still works."""
@@ -82,6 +80,7 @@ class LogManager:
         start_offset_checkpoint_ms: float = 60_000,
         retention_check_ms: float = 300_000,
         producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+        producer_expiry_check_ms: int = 600_000,
         on_log_dir_failure: Callable[[str, OSError], None] | None = None,
     ) -> None:
         self.log_dirs = [os.path.abspath(os.fspath(path)) for path in log_dirs]
@@ -97,6 +96,7 @@ class LogManager:
         self._start_offset_checkpoint_ms = start_offset_checkpoint_ms
         self._retention_check_ms = retention_check_ms
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._producer_expiry_check_ms = producer_expiry_check_ms
         self._on_log_dir_failure = on_log_dir_failure
         self._lock = threading.Lock()
         self._dirs: dict[str, _LogDir] = {}
@@ -227,8 +227,8 @@ class LogManager:
             (
                 "kafka-producer-expiry",
                 self.remove_expired_producers,
-                _PRODUCER_EXPIRY_CHECK_MS,
-                _PRODUCER_EXPIRY_CHECK_MS,
+                self._producer_expiry_check_ms,
+                self._producer_expiry_check_ms,
             ),
         ):
             self._tasks.append(self._scheduler.schedule(name, task, max(delay_ms, 0), period_ms))

@@ -135,6 +135,7 @@ class Broker:
             start_offset_checkpoint_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
             retention_check_ms=config["log.retention.check.interval.ms"],
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
+            producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
         )
         timer = Timer(time)
         self.replica_manager = ReplicaManager(

@@ -54,6 +54,9 @@ _BROKER_KEYS = [
     # -- fetching
     ConfigKey("fetch.max.bytes", _INT, 55 << 20, at_least(1024), "Largest fetch response."),
     ConfigKey("producer.id.expiration.ms", _INT, 86_400_000, at_least(1), "An idle producer's state is dropped after."),
+    ConfigKey(
+        "producer.id.expiration.check.interval.ms", _INT, 600_000, at_least(1), "How often idle producers are dropped."
+    ),
     # -- log management
     ConfigKey("num.recovery.threads.per.data.dir", _INT, 1, at_least(1), "Threads that recover logs at start."),
     ConfigKey("log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "How often old segments are looked for."),

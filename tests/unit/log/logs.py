@@ -9,6 +9,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_config import LogConfig
 from kcore.log.log_loader import load_log
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
+from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 
 TP = TopicPartition("orders", 0)
@@ -81,3 +82,19 @@ def old_wrapper(first_offset, count, *, magic=1):
     return old_message(
         first_offset + count - 1, packer.compress(b"".join(inner)) + packer.flush(), magic=magic, codec=1
     )
+
+
+def seen_by_a_committed_consumer(data, aborted):
+    """Offsets of the records that a client makes of a fetch: Kafka's own rule."""
+    waiting = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+    dropped, offsets = set(), []
+    for batch in MemoryRecords(data).batches:
+        while waiting and waiting[-1].first_offset <= batch.last_offset:
+            dropped.add(waiting.pop().producer_id)
+        if batch.is_control:
+            (record,) = batch.records()
+            if record.key == EndTransactionMarker(ControlRecordType.ABORT, 0).key():
+                dropped.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in dropped):
+            offsets += [record.offset for record in batch.records()]
+    return offsets

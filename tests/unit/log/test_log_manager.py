@@ -10,7 +10,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import DirectoryInUse, InconsistentTopicId, KafkaStorageError
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
-from tests.unit.log.logs import batch, offsets
+from tests.unit.log.logs import batch, idempotent, offsets
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
 
@@ -210,3 +210,15 @@ def test_a_damaged_checkpoint_costs_a_longer_recovery_and_nothing_else(managers,
     assert offsets(again.get_log(A)) == [0, 1, 2]
     assert "going on without a checkpoint" in caplog.text
     again.shutdown()
+
+
+def test_idle_producers_are_forgotten_at_the_check_interval(managers):
+    managers.options = {"producer_id_expiration_ms": 1000, "producer_expiry_check_ms": 5000}
+    manager = managers.start()
+    log = manager.get_or_create_log(A)
+    log.append_as_leader(idempotent(9, 0, timestamp=managers.time.milliseconds()), 0)
+    managers.pass_time(4999)
+    assert set(log.producer_state_manager.producers) == {9}
+    managers.pass_time(1)
+    assert log.producer_state_manager.producers == {}
+    manager.shutdown()

@@ -18,7 +18,7 @@ from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.reference.log import ReferenceLog
-from tests.unit.log.logs import Logs
+from tests.unit.log.logs import Logs, seen_by_a_committed_consumer
 
 VALUES = st.lists(st.binary(max_size=40), min_size=1, max_size=4)
 #: Of the idempotent producers 5 and 6, of the transactional ones 7 and 8.
@@ -42,22 +42,6 @@ def build_marker(end, producer, epoch, timestamp, **options):
     )
     builder.append(end.value(), end.key(), timestamp=timestamp)
     return builder.build()
-
-
-def seen_by_a_committed_consumer(data, aborted):
-    """Offsets of the records that a client makes of a fetch: Kafka's own rule."""
-    waiting = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
-    dropped, offsets = set(), []
-    for batch in MemoryRecords(data).batches:
-        while waiting and waiting[-1].first_offset <= batch.last_offset:
-            dropped.add(waiting.pop().producer_id)
-        if batch.is_control:
-            (record,) = batch.records()
-            if record.key == EndTransactionMarker(ControlRecordType.ABORT, 0).key():
-                dropped.discard(batch.producer_id)
-        elif not (batch.is_transactional and batch.producer_id in dropped):
-            offsets += [record.offset for record in batch.records()]
-    return offsets
 
 
 class LogMachine(RuleBasedStateMachine):
