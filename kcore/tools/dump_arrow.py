@@ -1,6 +1,7 @@
-"""`kcore dump --format arrow`: a table for each kind of file, columns named like the keys of the JSON lines.
+"""`kcore dump --format arrow`: a table for each kind of file.
 
-Every table begins with the column "file".  Damage is no row: it goes to stderr.
+Columns are named like the keys of the JSON lines, those of records as in docs/dataframes.md.  Every table begins with
+the column "file".  Damage is no row: it goes to stderr.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
+from kcore.errors import KafkaError
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from kcore.log.log_file_names import (
     CLEAN_SHUTDOWN_FILE,
@@ -26,9 +28,14 @@ from kcore.log.log_file_names import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
+from kcore.record import arrow
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch import RecordBatch
+from kcore.record.record_columns import columns_of
 from kcore.tools import log_files
+from kcore.tools.batch_reader import without_path
 from kcore.tools.command_line import UsageError, places
-from kcore.tools.dump_events import Event, Wanted, events_of
+from kcore.tools.dump_events import Decoder, Event, Wanted, damage_event, events_of, log_items
 
 _ROWS = 8192
 _STREAM_SUFFIX = ".arrows"
@@ -60,18 +67,22 @@ _BATCHES = _schema(
     ("compresscodec", _WORD),
     ("crc", pa.uint32()),
 )
-_RECORDS = _schema(
-    ("offset", pa.int64()),
-    ("timestamp", pa.int64()),
-    ("timestampType", _WORD),
-    ("sequence", pa.int32()),
-    ("key", pa.large_binary()),
-    ("value", pa.large_binary()),
-    ("headers", pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))),
-    ("endTxnMarker", _WORD),
-    ("coordinatorEpoch", pa.int32()),
-    ("controlType", _WORD),
+#: Of records: what kcore.record.arrow calls its columns, and how it types them.
+_RECORD_COLUMNS = (
+    "offset",
+    "timestamp",
+    "timestampType",
+    "leaderEpoch",
+    "producerId",
+    "producerEpoch",
+    "sequence",
+    "isTransactional",
+    "isControl",
+    "key",
+    "value",
+    "headers",
 )
+_RECORDS = pa.schema([_FILE, *arrow.schema(_RECORD_COLUMNS)])
 _SCHEMAS = {
     "batches": _BATCHES,
     "records": _RECORDS,
@@ -129,7 +140,8 @@ def write_tables(files: list[str], wanted: Wanted, output: str | None) -> bool:
             for n, file in enumerate(inside):
                 # An IPC file may have one dictionary only: that of all files, from the start.
                 column = pa.DictionaryArray.from_arrays(pa.array([n], pa.int32()), inside)
-                damaged |= _write_file(writer, schema, column, events_of(file, wanted), name == "records")
+                found = _record_tables(file, wanted) if name == "records" else _tables(file, wanted, schema)
+                damaged |= _write_file(writer, schema, column, found)
     return damaged
 
 
@@ -148,41 +160,82 @@ def _writer(stack: ExitStack, path: str, schema: pa.Schema) -> Any:
     return pa.ipc.new_file(sink, schema)
 
 
-def _write_file(
-    writer: Any, schema: pa.Schema, file: pa.DictionaryArray, events: Iterator[Event], records: bool
-) -> bool:
+def _write_file(writer: Any, schema: pa.Schema, file: pa.DictionaryArray, batches: Iterator[pa.Table | Event]) -> bool:
     """Whether there was damage."""
     damaged = False
-    rows = []
-    for is_damage, group in groupby(events, lambda event: event["type"] == "damage"):
-        if is_damage:
+    for item in batches:
+        if isinstance(item, dict):
             damaged = True
-            for event in group:
-                where = places(event["offset"], event["position"])
-                print(f"{event['file']}: {where}{event['problem']}", file=sys.stderr)
-            continue
-        shown = (event for event in group if event["type"] not in ("file", "batch" if records else "record"))
-        while chunk := list(islice(shown, _ROWS)):
-            rows += [_row(event) for event in chunk]
-            if len(rows) >= _ROWS:
-                writer.write_batch(_record_batch(rows, schema, file))
-                rows = []
-    if rows:
-        writer.write_batch(_record_batch(rows, schema, file))
+            where = places(item["offset"], item["position"])
+            print(f"{file[0]}: {where}{item['problem']}", file=sys.stderr)
+        elif item.num_rows:
+            column = file.take(pa.array([0] * item.num_rows, pa.int32()))
+            writer.write_table(pa.table([column, *item.columns], schema=schema))
     return damaged
 
 
-def _row(event: Event) -> Event:
-    for name in ("key", "value"):
-        if isinstance(event.get(name), dict):  # in the words of a decoder
-            event[name] = json.dumps(event[name]).encode()
-    if event.get("headers"):
-        event["headers"] = [
-            {"key": key.encode() if isinstance(key, str) else key, "value": value} for key, value in event["headers"]
-        ]
-    return event
+def _tables(path: str, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.Table | Event]:
+    """What is in a file, without the column "file", and damage where it lies."""
+    without_file = pa.schema(list(schema)[1:])
+    for is_damage, group in groupby(events_of(path, wanted), lambda event: event["type"] == "damage"):
+        if is_damage:
+            yield from group
+            continue
+        rows = (event for event in group if event["type"] != "file")
+        while chunk := list(islice(rows, _ROWS)):
+            yield pa.Table.from_pylist(chunk, schema=without_file)
 
 
-def _record_batch(rows: list[Event], schema: pa.Schema, file: pa.DictionaryArray) -> pa.RecordBatch:
-    columns = pa.RecordBatch.from_pylist(rows, schema=pa.schema(list(schema)[1:])).columns
-    return pa.RecordBatch.from_arrays([file.take(pa.array([0] * len(rows), pa.int32())), *columns], schema=schema)
+def _record_tables(path: str, wanted: Wanted) -> Iterator[pa.Table | Event]:
+    """The records of a .log, decoded in native passes over a megabyte at a time."""
+    try:
+        for item in log_items(path, wanted):
+            if isinstance(item, dict):
+                yield item
+                continue
+            try:
+                yield _record_table(item, path, wanted)
+            except KafkaError:
+                for batch in item.batches:  # one of them hides only itself
+                    yield _one_batch(batch, path, wanted)
+    except OSError as error:
+        yield damage_event(f"cannot be read: {error.strerror or error}")
+
+
+def _one_batch(batch: RecordBatch, path: str, wanted: Wanted) -> pa.Table | Event:
+    try:
+        return _record_table(batch.buffer, path, wanted)
+    except KafkaError as error:
+        return damage_event(without_path(error, path), batch.position, batch.base_offset)
+
+
+def _record_table(records: MemoryRecords | memoryview, path: str, wanted: Wanted) -> pa.Table:
+    columns = columns_of(
+        records,
+        columns=_RECORD_COLUMNS,
+        start_offset=wanted.first_offset,
+        end_offset=min(wanted.end_offset, (1 << 63) - 1),
+        keep_control=True,
+        check_crc=False,
+        source=path,
+    )
+    table = columns.to_arrow(_RECORD_COLUMNS)
+    return table if wanted.decoder is None else _in_words(table, wanted.decoder)
+
+
+def _in_words(table: pa.Table, decoder: Decoder) -> pa.Table:
+    """Keys and values as JSON texts; as they are where they cannot be read, or are no data."""
+    decoded: list[list[bytes | None]] = [[], []]
+    for control, *pair in zip(*(table[name].to_pylist() for name in ("isControl", "key", "value")), strict=True):
+        shown = pair
+        if not control:
+            try:
+                shown = [word and json.dumps(word).encode() for word in decoder(*pair)]
+            except KafkaError:
+                pass
+        for words, word in zip(decoded, shown, strict=True):
+            words.append(word)
+    for name, words in zip(("key", "value"), decoded, strict=True):
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), pa.array(words, pa.binary()))
+    return table

@@ -21,9 +21,10 @@ from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from kcore.log.transaction_index import decode_entries
 from kcore.record.control_record import ControlRecordType, control_record_type, parse_end_transaction_marker
+from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 from kcore.tools import log_files
-from kcore.tools.batch_reader import Damage, Tail, read_batches, without_path
+from kcore.tools.batch_reader import Damage, read_batches, without_path
 
 Event = dict[str, Any]
 #: What a record of an internal topic says: (key, value) -> the two in words.  Raises CorruptMessage.
@@ -66,7 +67,7 @@ def events_of(path: str, wanted: Wanted = EVERYTHING) -> Iterator[Event]:
         for event in _things_in(path, first["kind"], wanted):
             yield {"type": event.pop("type", "entry"), "file": path, **event}
     except OSError as error:
-        yield {"type": "damage", "file": path, **_damage(f"cannot be read: {error.strerror or error}")}
+        yield {"type": "damage", "file": path, **damage_event(f"cannot be read: {error.strerror or error}")}
 
 
 def _things_in(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
@@ -77,24 +78,37 @@ def _things_in(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
     return _small_file_events(path, _SMALL_FILES[kind])
 
 
-def _damage(problem: str, position: int | None = None, offset: int | None = None) -> Event:
+def damage_event(problem: str, position: int | None = None, offset: int | None = None) -> Event:
     return {"type": "damage", "offset": offset, "position": position, "problem": problem}
 
 
-def _log_events(path: str, wanted: Wanted) -> Iterator[Event]:
+def log_items(path: str, wanted: Wanted) -> Iterator[MemoryRecords | Event]:
+    """The sound batches of a .log, some at a time, and "damage" events between them.  What is yielded is valid until
+    the next is asked for.  Raises OSError."""
     end = wanted.max_bytes if wanted.max_bytes is not None else 1 << 63
     for item in read_batches(path):
-        if isinstance(item, Damage | Tail):
-            if item.position >= end:
-                return
-            problem = (
-                item.problem if isinstance(item, Damage) else f"the file ends inside a batch: {item.size} bytes of it"
-            )
-            yield _damage(problem, item.position, item.offset)
+        if isinstance(item, MemoryRecords):
+            last = item.batches[-1]
+            if last.position + last.size <= end:
+                yield item
+                continue
+            start = item.batches[0].position
+            whole = [b.position + b.size - start for b in item.batches if b.position + b.size <= end]
+            if whole:
+                yield MemoryRecords(item.buffer[: whole[-1]], check_crc=False, source=path, base_position=start)
+            return
+        if item.position >= end:
+            return
+        problem = item.problem if isinstance(item, Damage) else f"the file ends inside a batch: {item.size} bytes of it"
+        yield damage_event(problem, item.position, item.offset)
+
+
+def _log_events(path: str, wanted: Wanted) -> Iterator[Event]:
+    for item in log_items(path, wanted):
+        if not isinstance(item, MemoryRecords):
+            yield item
             continue
         for batch in item.batches:
-            if batch.position + batch.size > end:
-                return
             if wanted.overlaps(batch.base_offset, batch.last_offset):
                 yield batch_event(batch)
                 if wanted.records:
@@ -130,7 +144,7 @@ def _record_events(batch: RecordBatch, wanted: Wanted) -> Iterator[Event]:
     try:
         records = batch.records()
     except KafkaError as error:
-        yield _damage(str(error), batch.position, batch.base_offset)
+        yield damage_event(str(error), batch.position, batch.base_offset)
         return
     for record in records:
         if record.offset in wanted:
@@ -140,7 +154,7 @@ def _record_events(batch: RecordBatch, wanted: Wanted) -> Iterator[Event]:
                     event["key"], event["value"] = wanted.decoder(record.key, record.value)
                 except KafkaError as error:
                     yield event
-                    yield _damage(str(error), batch.position, record.offset)
+                    yield damage_event(str(error), batch.position, record.offset)
                     continue
             yield event
 
@@ -188,7 +202,7 @@ def _index_entries(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
     entry = _INDEX_ENTRY[kind]
     size = os.path.getsize(path)
     if size > log_files.MAX_INDEX_SIZE:
-        yield _damage(f"{size} bytes are more than an index can have, {log_files.MAX_INDEX_SIZE}")
+        yield damage_event(f"{size} bytes are more than an index can have, {log_files.MAX_INDEX_SIZE}")
         return
     with open(path, "rb") as file:
         data = file.read()
@@ -198,7 +212,7 @@ def _index_entries(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
     last: tuple[int, int] | None = None
     for n, fields in enumerate(entry.iter_unpack(data[:end])):
         if last is not None and fields <= last:
-            yield _damage("the entry is not above the one before it", n * entry.size)
+            yield damage_event("the entry is not above the one before it", n * entry.size)
         last = fields
         if kind == ".index":
             event = {"offset": base + fields[0], "position": fields[1]}
@@ -207,7 +221,7 @@ def _index_entries(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
         if event["offset"] in wanted or event["offset"] < 0:
             yield event
     if rest := len(data) % entry.size:
-        yield _damage(f"{rest} bytes behind the last whole entry", len(data) - rest)
+        yield damage_event(f"{rest} bytes behind the last whole entry", len(data) - rest)
 
 
 def _txn_index_entries(path: str) -> Iterator[Event]:
@@ -217,7 +231,7 @@ def _txn_index_entries(path: str) -> Iterator[Event]:
         try:
             (txn,) = decode_entries(data[position : position + TXN_ENTRY_SIZE], path)
         except KafkaError as error:
-            yield _damage(without_path(error, path), position)
+            yield damage_event(without_path(error, path), position)
             continue
         yield {
             "version": 0,
@@ -301,4 +315,4 @@ def _small_file_events(path: str, entries: Callable[[str], Iterator[Event]]) -> 
     try:
         yield from entries(path)
     except KafkaError as error:
-        yield _damage(without_path(error, path))
+        yield damage_event(without_path(error, path))

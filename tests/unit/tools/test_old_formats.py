@@ -1,0 +1,105 @@
+"""The tools on messages of magic 0 and 1, as Kafka 0.8 to 0.10 left them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+from kcore.tools.main import main
+from tests import golden_data
+from tests.unit.tools.command import run_json
+
+EXPECTED = json.loads(golden_data.golden_file("old-formats/expected.json").read_text())["files"]
+LOG = f"{0:020}.log"
+
+
+@pytest.fixture(params=sorted(EXPECTED))
+def old(request, tmp_path) -> tuple[Path, list[dict]]:
+    """A partition directory with one of the files, and what Kafka found in it."""
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    shutil.copy(golden_data.golden_file(f"old-formats/{request.param}"), directory / LOG)
+    return directory, EXPECTED[request.param]["batches"]
+
+
+def as_hex(shown) -> str | None:
+    return shown["hex"] if isinstance(shown, dict) else shown if shown is None else shown.encode().hex()
+
+
+def test_dump_shows_what_kafka_found(old, capsys):
+    directory, known = old
+    status, events = run_json(capsys, "dump", directory)
+    assert status == 0
+    batches = [event for event in events if event["type"] == "batch"]
+    names = {"compresscodec": "codec"}
+    for event, batch in zip(batches, known, strict=True):
+        wanted = ("position", "lastOffset", "magic", "size", "compresscodec", "timestampType", "maxTimestamp", "crc")
+        assert {name: event[name] for name in wanted} == {name: batch[names.get(name, name)] for name in wanted}
+    records = [event for event in events if event["type"] == "record"]
+    shown = [[r["offset"], r["timestamp"], as_hex(r["key"]), as_hex(r["value"])] for r in records]
+    assert shown == [record[:4] for batch in known for record in batch["records"]]
+
+
+def test_arrow_has_the_same_records(old, tmp_path, capsys):
+    directory, known = old
+    assert main(["dump", str(directory / LOG), "--format", "arrow", "-o", str(tmp_path / "r.arrow")]) == 0
+    table = pa.ipc.open_file(tmp_path / "r.arrow").read_all()
+    rows = zip(*(table[name].to_pylist() for name in ("offset", "key", "value")), strict=True)
+    shown = [[offset, *(None if data is None else data.hex() for data in pair)] for offset, *pair in rows]
+    assert shown == [[r[0], r[2], r[3]] for batch in known for r in batch["records"]]
+
+
+@pytest.mark.parametrize("options", [[], ["--no-records"]])
+def test_verify_finds_no_damage_and_every_flipped_byte_under_a_crc(options, old, capsys):
+    directory, known = old
+    assert run_json(capsys, "verify", directory, *options)[0] == 0
+    original = (directory / LOG).read_bytes()
+    for batch in known[:: max(len(known) // 6, 1)]:
+        for at in range(batch["position"] + 8, batch["position"] + batch["size"], 7):
+            if batch["magic"] == 2 and at - batch["position"] < 16:
+                continue  # its leader epoch is under no CRC
+            content = bytearray(original)
+            content[at] ^= 0x20
+            (directory / LOG).write_bytes(content)
+            status, problems = run_json(capsys, "verify", directory, *options)
+            assert status == 1, f"byte {at}"
+            assert batch["position"] in [p.get("position") for p in problems], f"byte {at}: {problems}"
+
+
+@pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
+def test_repair_keeps_what_is_sound(salvage, old, tmp_path, capsys):
+    directory, known = old
+    victim = known[len(known) // 2]
+    content = bytearray((directory / LOG).read_bytes())
+    content[victim["position"] + victim["size"] - 1] ^= 1
+    (directory / LOG).write_bytes(content)
+    out = tmp_path / "out" / "t-0"
+    out.parent.mkdir()
+    status, _ = run_json(capsys, "repair", directory, "--apply", "--salvage", salvage, "--output", out)
+    assert status == 0
+    _, events = run_json(capsys, "dump", out)
+    left = [event["offset"] for event in events if event["type"] == "record"]
+    kept = known[: len(known) // 2] + (known[len(known) // 2 + 1 :] if salvage == "keep-after" else [])
+    assert left == [record[0] for batch in kept for record in batch["records"]]
+
+
+def test_a_replica_of_it_does_not_differ_and_one_without_a_message_has_a_gap(old, tmp_path, capsys):
+    directory, known = old
+    other = Path(shutil.copytree(directory, tmp_path / "other" / "t-0"))
+    assert run_json(capsys, "diff", directory, other)[0] == 0
+    first, second = known[0], known[1]
+    content = (other / LOG).read_bytes()
+    if len(known) > 2:
+        (other / LOG).write_bytes(content[: first["size"]] + content[second["position"] + second["size"] :])
+        status, events = run_json(capsys, "diff", directory, other)
+        assert (status, sum(gap["records"] for gap in events[0]["gaps"])) == (0, len(second["records"]))
+
+
+def test_indexes_come_back(old, capsys):
+    directory, _ = old
+    assert run_json(capsys, "reindex", directory)[0] == 0
+    assert run_json(capsys, "reindex", "--check", directory)[0] == 0
+    assert main(["verify", str(directory)]) == 0
