@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from kcore.common.file import rename, sync_path, truncate_file, write_atomically
 from kcore.log.clean_shutdown import remove_clean_shutdown
-from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE
+from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, parse_partition_directory
 from kcore.tools import log_files
 from kcore.tools.closed_directory import closed_directory, data_dir_of, partitions_under
 from kcore.tools.command_line import (
@@ -185,6 +185,12 @@ def _keep_aside(action: Action) -> Iterator[str]:
             yield kept
 
 
+def _is_in_the_way(path: str, result: str) -> bool:
+    """Whether the copy of a partition would lie among partitions under a name that none can have."""
+    among = os.path.dirname(os.path.abspath(result)) == os.path.abspath(data_dir_of(path))
+    return among and parse_partition_directory(os.path.basename(result)) is None
+
+
 def _free_name(path: str) -> str:
     name, n = f"{path}{ASIDE_SUFFIX}", 1
     while os.path.lexists(name):
@@ -292,6 +298,8 @@ def _outcome_lines(
     if not applied:
         where = f"makes a mended copy, {result}" if result != path else "does it in place"
         yield f"{cost}.  Nothing was changed: --apply {where}."
+        if result != path and _is_in_the_way(path, result):
+            yield f"A broker refuses to start while {result} lies in its data directory: choose another --output."
         return
     yield f"{cost}.  The mended directory is {result}."
     yield from (f"kept aside: {name}" for name in aside)

@@ -1,5 +1,6 @@
 """The kcore command: exit statuses, and what it loads."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,16 @@ def test_bad_usage_and_paths_that_are_no_log_exit_2_and_say_so_on_stderr(argumen
 def test_a_wrong_word_is_answered_with_the_nearest_right_one(arguments, said, capsys):
     assert main(arguments) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["dump", "verify", "repair", "diff", "reindex"])
+def test_the_documentation_names_every_option(command, capsys):
+    assert main([command, "--help"]) == 0
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help", "--output"}
+    documented = set(re.findall(r"--[a-z][a-z-]+", (ROOT / "docs" / "tools.md").read_text()))
+    # What is on unless it is switched off is named by the switch.
+    missing = {o for o in options if o not in documented and f"--no-{o[2:]}" not in documented and "--no-" not in o}
+    assert not missing
 
 
 def test_help_loads_neither_numpy_nor_any_native_module():

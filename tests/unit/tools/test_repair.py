@@ -177,6 +177,15 @@ def test_a_wrong_base_offset_costs_its_own_batch_not_the_next(data, capsys):
     assert by_type(events, "loss")[0]["position"] == batches[2]["position"]
 
 
+def test_a_copy_that_would_stop_a_broker_is_warned_of(data, capsys):
+    flip(data / "g-none-0" / LOG, 3700)
+    assert main(["repair", str(data / "g-none-0")]) == 1
+    assert "A broker refuses to start" in capsys.readouterr().out
+    assert main(["repair", str(data / "g-none-0"), "--output", str(data.parent / "g-none-0")]) == 1
+    assert main(["repair", str(data)]) == 1
+    assert "refuses to start" not in capsys.readouterr().out
+
+
 def test_a_torn_end_is_cut_and_all_before_it_stays(data, capsys):
     log = data / "g-none-0" / f"{49:020}.log"
     content = log.read_bytes()
