@@ -28,9 +28,11 @@ def rebuilt(batch):
         log_append_time=batch.max_timestamp if stamped else None,
         leader_epoch=batch.leader_epoch,
     )
-    for record in records:
-        # What stands in a wrapper or batch of LogAppendTime is the records' own time, 77 ms before.
-        timestamp = record.timestamp - 77 if stamped else record.timestamp
+    timestamps = [record.timestamp for record in records]
+    if stamped and batch.compression != "none":
+        # Inside a wrapper of LogAppendTime are the times that the producer gave.
+        timestamps = [message.max_timestamp for message in MemoryRecords(unpacked(batch)).batches]
+    for record, timestamp in zip(records, timestamps, strict=True):
         builder.append(record.value, record.key, timestamp=timestamp, headers=record.headers, offset=record.offset)
     return builder.build()
 
