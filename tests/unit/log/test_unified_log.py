@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from kcore.common import file
 from kcore.errors import (
     CorruptMessage,
     InvalidOffset,
@@ -775,6 +776,46 @@ def test_LOG_29_a_failed_system_call_takes_the_log_offline_and_leaves_memory_who
         with pytest.raises(KafkaStorageError):
             call()
     log.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "operation"),
+    [
+        ("pwrite", lambda log: log.append_as_leader(batch(2), 1)),
+        ("pwrite", lambda log: log.append_as_follower(batch(2, base_offset=6, leader_epoch=1))),
+        ("ftruncate", lambda log: log.truncate_to(2)),
+        ("ftruncate", lambda log: log.roll()),
+        ("fsync", lambda log: log.flush()),
+    ],
+)
+def test_LOG_29_after_a_failed_append_truncation_roll_or_flush_nobody_sees_half_of_it(logs, log, call, operation):
+    log.append_as_leader(batch(3), 1)
+    log.append_as_leader(idempotent(7, 0, 3), 1)
+    before = (
+        log.log_end_offset,
+        log.high_watermark,
+        log.leader_epoch_cache.entries,
+        log.producer_state_manager.producers,
+    )
+    file.fail_next(call, errno.EIO)
+    try:
+        with pytest.raises(KafkaStorageError):
+            operation(log)
+    finally:
+        file.clear_faults()
+    assert log.is_offline and [error.errno for error in logs.failures] == [errno.EIO]
+    with pytest.raises(KafkaStorageError):
+        log.read(0, 100)
+    after = (
+        log.log_end_offset,
+        log.high_watermark,
+        log.leader_epoch_cache.entries,
+        log.producer_state_manager.producers,
+    )
+    assert after == before
+    again = logs.open(clean=False)
+    assert offsets(again) == list(range(6))
+    assert again.append_as_leader(idempotent(7, 3)).first_offset == 6
 
 
 def test_LOG_29_a_full_disk_fails_the_append_and_not_the_log(logs, log, monkeypatch, caplog):
