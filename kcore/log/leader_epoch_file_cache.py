@@ -47,11 +47,6 @@ class LeaderEpochFileCache:
         entries = self._entries
         return entries[-1] if entries else None
 
-    @property
-    def earliest_entry(self) -> EpochEntry | None:
-        entries = self._entries
-        return entries[0] if entries else None
-
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Epoch `epoch` starts at start_offset; entries that contradict it go first (EPOCH-04).
 
@@ -91,12 +86,6 @@ class LeaderEpochFileCache:
         """The epoch a record at this offset was written in; -1 when that is not known."""
         entries = self._entries
         at = bisect.bisect_right(entries, offset, key=lambda e: e.start_offset)
-        return entries[at - 1].epoch if at > 0 else UNDEFINED_EPOCH
-
-    def previous_epoch(self, epoch: int) -> int:
-        """The largest epoch below this one (EPOCH-09); -1 if there is none."""
-        entries = self._entries
-        at = bisect.bisect_left(entries, epoch, key=lambda e: e.epoch)
         return entries[at - 1].epoch if at > 0 else UNDEFINED_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:

@@ -46,11 +46,6 @@ class LogOffsetMetadata(NamedTuple):
     def on_older_segment(self, other: LogOffsetMetadata) -> bool:
         return 0 <= self.segment_base_offset < other.segment_base_offset
 
-    def position_diff(self, other: LogOffsetMetadata) -> int:
-        """Bytes from other to self; both must lie in one segment."""
-        assert self.on_same_segment(other), f"{self} and {other} lie in different segments"
-        return self.relative_position_in_segment - other.relative_position_in_segment
-
 
 class AbortedTxn(NamedTuple):
     """An aborted transaction: first_offset of its first record, last_offset of its ABORT marker."""

@@ -888,10 +888,6 @@ cdef class LogSegment:
             offset_index.flush()
             time_index.flush()
 
-    def has_overflow(self):
-        """Whether the last offset does not fit in 31 bits from base_offset; a writer older than KAFKA-6264 did that."""
-        return self.read_next_offset() - 1 - self.base_offset > INT32_MAX
-
     def change_file_suffixes(self, str old, str new):
         """Rename the segment's files, .txnindex included, from one suffix to another ("" for none).  ValueError if
         they have another one, OSError."""

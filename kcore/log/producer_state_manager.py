@@ -355,10 +355,6 @@ class ProducerStateManager:
             candidates.append(self._unreplicated[min(self._unreplicated)].first_offset)
         return min(candidates) if candidates else None
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.producers and not self._ongoing and not self._unreplicated
-
     # -- expiry ---------------------------------------------------------------------------------------------------
 
     def remove_expired_producers(self, now_ms: int) -> None:

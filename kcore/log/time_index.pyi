@@ -8,8 +8,6 @@ class TimeIndex(AbstractIndex):
     """12-byte big-endian entries {int64 timestamp, int32 relative offset}.  One writer; lookups need no lock."""
 
     @property
-    def last_entry(self) -> tuple[int, int]: ...  # (timestamp, offset); (-1, base_offset) when empty
-    @property
     def is_full(self) -> bool: ...
     def lookup(self, timestamp: int) -> tuple[int, int]: ...  # (timestamp, offset); (-1, base_offset) for none
     def entry(self, n: int) -> tuple[int, int]: ...

@@ -28,13 +28,6 @@ cdef class TimeIndex(AbstractIndex):
         return 0
 
     @property
-    def last_entry(self):
-        """(timestamp, offset) of the last entry; (-1, base_offset) when there is none."""
-        cdef int64_t timestamp, offset
-        self.get_last(&timestamp, &offset)
-        return (timestamp, offset)
-
-    @property
     def is_full(self):
         """No slot is left but the one kept for the final entry of a segment that becomes inactive (IDX-05)."""
         return self.count >= self.limit - 1

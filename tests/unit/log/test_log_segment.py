@@ -459,19 +459,10 @@ def test_SEG_14_the_next_offset_is_that_behind_the_last_whole_batch(tmp_path):
     assert segment.read_next_offset() == 5
     segment.append(records(batch(5, 3), batch(10, 2)))
     assert segment.read_next_offset() == 12
-    assert not segment.has_overflow()
     segment.close()
     with open(segment.log_path, "ab") as out:
         out.write(batch(12)[:-1])
     assert LogSegment(str(tmp_path), 5, writable=False).read_next_offset() == 12
-
-
-def test_offsets_that_an_old_writer_let_overflow_are_noticed(tmp_path):
-    segment = filled(tmp_path, [batch(0)])
-    segment.close()
-    with open(segment.log_path, "ab") as out:
-        out.write(batch(2**31))
-    assert LogSegment(str(tmp_path), 0, writable=False).has_overflow()
 
 
 def test_IDX_15_reads_need_no_lock_while_another_thread_appends(tmp_path):
@@ -752,7 +743,6 @@ def test_garbage_in_a_log_never_crashes_a_reader(tmp_path, seed):
         *(lambda t=t: segment.find_offset_by_timestamp(t) for t in range(0, 5000, 500)),
         segment.read_next_offset,
         segment.find_offset_of_max_timestamp,
-        segment.has_overflow,
         lambda: segment.scan(None),
         segment.sanity_check,
     ):

@@ -345,7 +345,7 @@ def test_LOG_22_a_roll_trims_the_indexes_takes_a_snapshot_and_flushes_in_the_bac
     old = log.segments[0]
     assert os.path.getsize(logs.directory / f"{0:020d}.index") == old.offset_index.size_in_bytes
     assert os.path.getsize(logs.directory / f"{0:020d}.timeindex") == old.time_index.size_in_bytes
-    assert old.time_index.last_entry == (1002, 2)
+    assert old.time_index.entry(len(old.time_index) - 1) == (1002, 2)
     assert file_names(logs, ".snapshot") == [f"{3:020d}.snapshot"]
     assert log.recovery_point == 0
     logs.scheduler.tick()
@@ -658,7 +658,8 @@ def test_TRUNC_07_full_truncation_leaves_one_empty_segment(tmp_path):
     assert [(s.base_offset, s.size) for s in log.segments] == [(20, 0)]
     assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (20, 20, 20)
     assert log.leader_epoch_cache.entries == ()
-    assert log.producer_state_manager.is_empty
+    assert log.producer_state_manager.producers == {}
+    assert log.producer_state_manager.first_unstable_offset is None
     assert file_names(logs, ".snapshot") == []
     assert log.append_as_leader(idempotent(5, 77)).first_offset == 20
 
