@@ -966,3 +966,7 @@ class ReadOnlyLog(LogError):
 
 class LogClosed(LogError):
     """A call on a log or segment after close()."""
+
+
+class LogCleaningAborted(LogError):
+    """The cleaner gave up a log that somebody else needs."""

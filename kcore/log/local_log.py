@@ -17,7 +17,14 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.errors import LogClosed
 from kcore.log.log_config import LogConfig
-from kcore.log.log_file_names import DELETED_SUFFIX, SEGMENT_SUFFIXES, TXN_INDEX_SUFFIX, segment_file
+from kcore.log.log_file_names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    SEGMENT_SUFFIXES,
+    SWAP_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    segment_file,
+)
 from kcore.log.log_offset_metadata import AbortedTxn, LogOffsetMetadata
 from kcore.log.log_segment import LogSegment, SegmentRead
 from kcore.log.log_segments import LogSegments
@@ -151,11 +158,12 @@ class LocalLog:
 
     # -- segments come --------------------------------------------------------------------------------------------
 
-    def new_segment(self, base_offset: int) -> LogSegment:
+    def new_segment(self, base_offset: int, *, file_suffix: str = "") -> LogSegment:
         config = self.config
         return LogSegment(
             self.directory,
             base_offset,
+            file_suffix=file_suffix,
             index_interval_bytes=config.index_interval_bytes,
             max_index_size=config.segment_index_bytes,
             max_segment_bytes=config.segment_bytes,
@@ -182,6 +190,57 @@ class LocalLog:
         if unlink_if_there(path):
             logger.warning("%s: removed %s, a leftover in the way of a new segment", self._name, path)
 
+    def new_cleaned_segment(self, base_offset: int) -> LogSegment:
+        """An empty segment for replace_segments(); what an interrupted cleaning left at its place goes."""
+        for suffix in SEGMENT_SUFFIXES:
+            self._remove_leftover(segment_file(self.directory, base_offset, suffix + CLEANED_SUFFIX))
+        return self.new_segment(base_offset, file_suffix=CLEANED_SUFFIX)
+
+    def txn_index_of(self, cleaned: LogSegment) -> TransactionIndex:
+        """An empty one beside a segment of new_cleaned_segment()."""
+        path = segment_file(self.directory, cleaned.base_offset, TXN_INDEX_SUFFIX + CLEANED_SUFFIX)
+        return TransactionIndex(path, cleaned.base_offset)
+
+    def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
+        """Put new segments, complete and on the disk as .cleaned, in the place of those they were made from.
+
+        1. each new one .cleaned -> .swap, the last one first; a crash before the end of that changes nothing: the next
+        start removes .cleaned files, and .swap files at or above one of them;
+        2. from here on a crash is finished by the next start: .swap stands for what it covers;
+        3. old ones -> .deleted, removed after file.delete.delay.ms; 4. .swap -> final names.
+        Readers see the old segments or the new ones.  Source: LocalLog.replaceSegments.
+        """
+        new = sorted(new, key=lambda segment: segment.base_offset)
+        for segment in reversed(new):
+            segment.change_file_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)
+        # The old names may only go once the new ones are on the disk.
+        sync_path(self.directory)
+        for segment in new:
+            self._adopt_txn_index(segment)
+        self.segments.replace(old, new)
+        kept = {segment.base_offset for segment in new}
+        for segment in old:
+            if segment.base_offset not in kept:
+                self._txn_indexes.pop(segment.base_offset, None)
+            segment.change_file_suffixes("", DELETED_SUFFIX)
+        for segment in new:
+            segment.change_file_suffixes(SWAP_SUFFIX, "")
+        sync_path(self.directory)
+        self._delete_later(old)
+
+    def _adopt_txn_index(self, segment: LogSegment) -> None:
+        """That of a .swap segment, under the name it is about to get."""
+        base_offset = segment.base_offset
+        path = segment_file(self.directory, base_offset, TXN_INDEX_SUFFIX)
+        written = TransactionIndex(path + SWAP_SUFFIX, base_offset, writable=False)
+        written.load()
+        if written.entries:
+            index = TransactionIndex(path, base_offset)
+            index.entries = written.entries
+            self._txn_indexes[base_offset] = index
+        else:
+            self._txn_indexes.pop(base_offset, None)
+
     # -- and go ---------------------------------------------------------------------------------------------------
 
     def truncate_active_to(self, offset: int) -> None:
@@ -202,7 +261,9 @@ class LocalLog:
             self._txn_indexes.pop(segment.base_offset, None)
         added = [] if new_active_at is None else [self.new_segment(new_active_at)]
         self.segments.replace(segments, added)
+        self._delete_later(segments)
 
+    def _delete_later(self, segments: list[LogSegment]) -> None:
         def delete_files() -> None:
             for segment in segments:
                 segment.delete()

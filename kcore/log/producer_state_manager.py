@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import list_directory, read_file, sync_path, unlink_if_there, write_atomically
@@ -134,7 +134,10 @@ class ProducerAppendInfo:
                 return self._end_txn(batch, marker.coordinator_epoch, is_aborted, record.offset, record.timestamp)
             # A batch of another type (of KRaft, or of the future) says nothing about transactions.
             return None
-        return None  # emptied by the cleaner
+        # Emptied by the cleaner: its transaction is gone from the log, but its epoch still fences older producers.
+        if batch.producer_epoch > self.entry.producer_epoch:
+            self.entry = replace(self.entry, producer_epoch=batch.producer_epoch, batches=())
+        return None
 
     def _append_data(self, batch: RecordBatch, first_offset: LogOffsetMetadata) -> None:
         self._check_producer_epoch(batch.producer_epoch, batch.base_offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -149,6 +150,11 @@ class UnifiedLog(LogHotPath):
     @property
     def directory(self) -> str:
         return self.local.directory
+
+    @property
+    def parent_dir(self) -> str:
+        """The data directory."""
+        return os.path.dirname(self.directory)
 
     @property
     def active_segment(self) -> LogSegment:
@@ -576,7 +582,7 @@ class UnifiedLog(LogHotPath):
             if end > self.high_watermark or (following is None and segment.size == 0):
                 break
             below_start = following is not None and following.base_offset <= self.log_start_offset
-            too_old = by_age and now_ms - self._largest_timestamp(segment) > config.retention_ms
+            too_old = by_age and now_ms - self.largest_timestamp(segment) > config.retention_ms
             too_much = excess >= segment.size
             if not (below_start or too_old or too_much):
                 break
@@ -596,8 +602,8 @@ class UnifiedLog(LogHotPath):
             self.producer_state_manager.delete_snapshot(segment.base_offset)
         return len(going)
 
-    def _largest_timestamp(self, segment: LogSegment) -> int:
-        """Of its records; of its file when they have none."""
+    def largest_timestamp(self, segment: LogSegment) -> int:
+        """Of a segment's records; of its file when they have none."""
         if segment.max_timestamp_so_far >= 0:
             return segment.max_timestamp_so_far
         return modified_ms(segment.log_path)
@@ -609,6 +615,36 @@ class UnifiedLog(LogHotPath):
     def update_config(self, config: LogConfig) -> None:
         """Settings of the topic have changed; the next operation follows them."""
         self.config = self.local.config = config
+
+    # -- compaction -------------------------------------------------------------------------------------------------
+
+    def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
+        """Put cleaned or split segments, flushed and still named .cleaned, in the place of those they were made from,
+        in one step for readers.  Raises KafkaStorageError.  Source: UnifiedLog.replaceSegments."""
+        with self.lock:
+            self._check_writable()
+            try:
+                self.local.replace_segments(new, old)
+                kept = {segment.base_offset for segment in new}
+                for segment in old:
+                    if segment.base_offset not in kept:
+                        self.producer_state_manager.delete_snapshot(segment.base_offset)
+            except OSError as error:
+                # A full disk too: half a swap is finished or undone by the next start, not by going on.
+                fatal = OSError(errno.EIO, f"in the middle of a swap: {error}")
+                raise self._storage_failed("replace segments of", fatal) from error
+
+    def cleaning_failed(self, error: OSError) -> None:
+        """The cleaner could not read or write a file of this log; what that means is for us to say."""
+        self._storage_failed("clean", error)
+
+    def last_records_of_active_producers(self) -> dict[int, tuple[int | None, int]]:
+        """producer id -> (offset of its last data record, None if only markers are known; its epoch)."""
+        with self.lock:
+            return {
+                producer_id: (entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
+                for producer_id, entry in self.producer_state_manager.producers.items()
+            }
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
