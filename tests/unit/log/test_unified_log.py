@@ -20,6 +20,7 @@ from kcore.errors import (
 )
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
 from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.unit.log.logs import Logs, batch, idempotent, marker, offsets, old_message, old_wrapper
 
 SIZE = len(batch())
@@ -137,6 +138,23 @@ def test_LOG_07_a_leader_checks_records_and_a_follower_does_not(tmp_path):
         log.append_as_leader(batch(key=None))
     log.append_as_follower(batch(key=None))
     assert log.log_end_offset == 1
+
+
+def test_VAL_01_only_a_leaders_append_is_validated_and_changed(tmp_path):
+    config = {"compression_type": "gzip", "message_timestamp_type": "LogAppendTime", "max_message_bytes": 100}
+    followers = Logs(tmp_path / "a-0", **config)
+    follower = followers.open()
+    # Gaps, an old timestamp, another codec, no key, too large: what a leader of such a topic would refuse or change.
+    made = RecordBatchBuilder(leader_epoch=9, base_offset=4)
+    made.append(bytes(200), timestamp=5, offset=6)
+    made.append(b"x", timestamp=3, offset=9)
+    as_sent = bytes(made.build())
+    follower.append_as_follower(as_sent)
+    assert (followers.directory / f"{0:020d}.log").read_bytes() == as_sent
+    leader = Logs(tmp_path / "b-0", **config | {"max_message_bytes": 1000}).open()
+    leader.append_as_leader(batch(2), 9)
+    (stored,) = leader.batches()
+    assert (stored.compression, stored.timestamp_type, stored.leader_epoch) == ("gzip", "LogAppendTime", 9)
 
 
 def test_LOG_08_a_followers_offsets_ascend_and_start_at_the_log_end(log):
