@@ -13,10 +13,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future, wait
 from typing import Any
 from uuid import UUID
 
-from kcore.common.file import list_directory, rename, unlink
+from kcore.common.file import list_directory, make_directory, rename, sync_path, unlink
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -30,14 +31,16 @@ from kcore.log.log_file_names import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
+    STRAY_DIR_SUFFIX,
     SWAP_SUFFIX,
     TXN_INDEX_SUFFIX,
     SegmentFileName,
+    marked_directory,
     parse_segment_file,
     segment_file,
 )
 from kcore.log.log_offset_metadata import AbortedTxn
-from kcore.log.log_segment import LogSegment
+from kcore.log.log_segment import LogSegment, RecoveryResult
 from kcore.log.log_segments import LogSegments
 from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET, split
 from kcore.log.partition_metadata import read_topic_id
@@ -71,15 +74,21 @@ def load_log(
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
     on_storage_error: Callable[[UnifiedLog, OSError], None] | None = None,
     on_recovery_point_lowered: Callable[[UnifiedLog], None] | None = None,
+    segment_threads: Executor | None = None,
+    on_segments_to_recover: Callable[[int], None] | None = None,
 ) -> UnifiedLog:
     """The log of an existing directory, which may be empty.
 
     The offsets are those of the data directory's checkpoints; what does not fit the files is corrected.  mode "r"
     changes nothing on disk: what needs repair is repaired in memory, and the log ends before the first bad batch.
+    segment_threads: several segments that need a scan get it side by side.  on_segments_to_recover is told how many
+    they are, and -1 for each that is done.
     Releases the GIL while it scans, so several logs can load in parallel.
     Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
     """
     loader = _LogLoader(directory, topic_partition, config, time, mode == "a", sole_replica)
+    loader.segment_threads = segment_threads
+    loader.on_segments_to_recover = on_segments_to_recover or (lambda count: None)
     try:
         parts = loader.load(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         return UnifiedLog(
@@ -114,6 +123,8 @@ class _LogLoader:
         self.txn_indexes: dict[int, TransactionIndex] = {}
         # Base offsets of the segments that mode "r" reads from their .swap files.
         self.swapped: set[int] = set()
+        self.segment_threads: Executor | None = None
+        self.on_segments_to_recover: Callable[[int], None] = lambda count: None
 
     def load(
         self, log_start_offset: int, recovery_point: int, had_clean_shutdown: bool, producer_id_expiration_ms: int
@@ -147,15 +158,19 @@ class _LogLoader:
         ):
             return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         if log_end_offset < log_start_offset:
-            logger.warning(
-                "%s: the log ends at %d, below its start offset %d: it starts anew there",
-                self.directory,
-                log_end_offset,
-                log_start_offset,
-            )
-            self._remove_all_segments()
-            log_end_offset = log_start_offset
-            state.truncate_fully_and_start_at(log_start_offset)
+            if had_clean_shutdown or not self.writable:
+                # All of the log is here, so it is the checkpoint that is wrong.
+                logger.error(
+                    "%s: the log ends at %d, the checkpoint of log starts says %d: it is not believed",
+                    self.directory,
+                    log_end_offset,
+                    log_start_offset,
+                )
+                log_start_offset = 0
+            else:
+                self._set_segments_aside(log_start_offset, log_end_offset)
+                log_end_offset = log_start_offset
+                state.truncate_fully_and_start_at(log_start_offset)
         if len(self.segments) == 0:
             if not self.writable:
                 raise FileNotFoundError(f"{self.directory}: no .log file in it")
@@ -331,9 +346,28 @@ class _LogLoader:
         )
         return result.last_offset + 1
 
-    def _remove_all_segments(self) -> None:
-        for segment in list(self.segments):
-            self._remove_segment(segment)
+    def _set_segments_aside(self, log_start_offset: int, log_end_offset: int) -> None:
+        """What ends below the log's start was deleted by somebody, or else the start is wrong: nobody can tell, so the
+        segments move to a -stray directory, and the log starts anew where nothing of it was ever given out."""
+        aside = os.path.join(os.path.dirname(self.directory), marked_directory(self.tp, STRAY_DIR_SUFFIX))
+        self.close_segments()
+        make_directory(aside)
+        for file in self._list():
+            if file.kind != SNAPSHOT_SUFFIX:
+                path = self._path(file)
+                rename(path, os.path.join(aside, os.path.basename(path)))
+        sync_path(aside)
+        sync_path(os.path.dirname(self.directory))
+        self.segments = LogSegments()
+        self.txn_indexes = {}
+        logger.error(
+            "%s: the log ends at %d, below its start offset %d: it starts anew there.  Its segments were not deleted: "
+            "they are in %s",
+            self.directory,
+            log_end_offset,
+            log_start_offset,
+            aside,
+        )
 
     def _remove_segment(self, segment: LogSegment) -> None:
         self.segments.replace([segment])
@@ -380,36 +414,64 @@ class _LogLoader:
     ) -> None:
         if not suspects:
             return
+        self.on_segments_to_recover(len(suspects))
+        left = len(suspects)
+        ahead: list[Future[RecoveryResult]] = []
+        try:
+            if self.segment_threads is not None and left > 1:
+                ahead = [self.segment_threads.submit(segment.recover) for segment in suspects]
+            for n, segment in enumerate(suspects):
+                self.on_segments_to_recover(-1)
+                left -= 1
+                if not self._recover_segment(segment, state, epochs, log_start_offset, ahead[n] if ahead else None):
+                    break
+        finally:
+            wait(ahead)  # nobody may close a segment that is being scanned
+            self.on_segments_to_recover(-left)
+
+    def _recover_segment(
+        self,
+        segment: LogSegment,
+        state: ProducerStateManager,
+        epochs: LeaderEpochFileCache,
+        log_start_offset: int,
+        ahead: Future[RecoveryResult] | None,
+    ) -> bool:
+        """Whether the log goes on behind it.  ahead: another thread checks the segment and builds its indexes; what the
+        batches say in their order is told afterwards."""
         now_ms = self.time.milliseconds()
-        for segment in suspects:
-            # The transaction index needs the transactions that were open when the segment began.
-            rebuild_producer_state(state, self.segments, log_start_offset, segment.base_offset, now_ms)
-            if segment.base_offset > log_start_offset:
-                state.take_snapshot()
-            index = self._txn_index(segment.base_offset)
-            index.reset()
-            replay = _Recovery(state, epochs, index, segment)
+        # The transaction index needs the transactions that were open when the segment began.
+        rebuild_producer_state(state, self.segments, log_start_offset, segment.base_offset, now_ms)
+        if segment.base_offset > log_start_offset:
+            state.take_snapshot()
+        index = self._txn_index(segment.base_offset)
+        index.reset()
+        replay = _Recovery(state, epochs, index, segment)
+        if ahead is None:
             result = segment.recover(replay, only_noteworthy=True)
-            state.map_end_offset = max(result.last_offset + 1, segment.base_offset)
-            if index.entries:
-                self.txn_indexes[segment.base_offset] = index
-            if result.truncated_bytes == 0:
-                continue
-            logger.warning(
-                "%s: cut %d bytes off segment %d from offset %d on, position %d: %s",
-                self.directory,
-                result.truncated_bytes,
-                segment.base_offset,
-                result.last_offset + 1,
-                result.valid_bytes,
-                result.reason,
-            )
-            for later in list(self.segments):
-                if later.base_offset > segment.base_offset:
-                    logger.warning("%s: removing segment %d behind the cut", self.directory, later.base_offset)
-                    self._remove_segment(later)
-            state.truncate_and_reload(log_start_offset, state.map_end_offset, now_ms)
-            break
+        else:
+            result = ahead.result()
+            segment.scan(replay, check_crc=False, only_noteworthy=True)
+        state.map_end_offset = max(result.last_offset + 1, segment.base_offset)
+        if index.entries:
+            self.txn_indexes[segment.base_offset] = index
+        if result.truncated_bytes == 0:
+            return True
+        logger.warning(
+            "%s: cut %d bytes off segment %d from offset %d on, position %d: %s",
+            self.directory,
+            result.truncated_bytes,
+            segment.base_offset,
+            result.last_offset + 1,
+            result.valid_bytes,
+            result.reason,
+        )
+        for later in list(self.segments):
+            if later.base_offset > segment.base_offset:
+                logger.warning("%s: removing segment %d behind the cut", self.directory, later.base_offset)
+                self._remove_segment(later)
+        state.truncate_and_reload(log_start_offset, state.map_end_offset, now_ms)
+        return False
 
     def _txn_index(self, base_offset: int) -> TransactionIndex:
         suffix = TXN_INDEX_SUFFIX + (SWAP_SUFFIX if base_offset in self.swapped else "")

@@ -7,15 +7,17 @@ Source: LogManager, Kafka 2.4-4.x.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from kcore.common.file import is_directory, list_directory, make_directory, remove_tree
+from kcore.common.file import is_directory, list_directory, make_directory, remove_tree, rename, sync_path
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -32,18 +34,37 @@ from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import (
     DELETE_DIR_SUFFIX,
+    FUTURE_DIR_SUFFIX,
+    STRAY_DIR_SUFFIX,
+    PartitionDirectoryName,
     marked_directory,
     parse_partition_directory,
     partition_directory,
 )
 from kcore.log.log_loader import load_log
 from kcore.log.producer_state_manager import DEFAULT_PRODUCER_ID_EXPIRATION_MS
-from kcore.log.unified_log import UnifiedLog
+from kcore.log.unified_log import PASSING_ERRORS, UnifiedLog
 
 logger = logging.getLogger(__name__)
 
 #: KRaft's own log: it lies in the data directory, but no broker serves it as a topic.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+_PROGRESS_INTERVAL_MS = 5_000
+_PASSING_ERROR_INTERVAL_MS = 60_000
+
+#: They say that one path is not what it should be, not that the disk under it is broken.
+_ERRORS_OF_ONE_FILE = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.ELOOP, errno.EACCES, errno.EPERM}
+)
+
+
+class RecoveryProgress(NamedTuple):
+    """How far the loading of one data directory is."""
+
+    logs: int  # to load in all
+    remaining_logs: int
+    remaining_segments: int  # of logs begun, those that are known to need a scan
 
 
 class _LogDir:
@@ -51,19 +72,40 @@ class _LogDir:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.lock = DirectoryLock(path)
+        self.lock: DirectoryLock | None = None
         self.recovery_points = OffsetCheckpointFile(os.path.join(path, RECOVERY_POINT_CHECKPOINT))
         self.log_starts = OffsetCheckpointFile(os.path.join(path, LOG_START_OFFSET_CHECKPOINT))
         self.high_watermarks = OffsetCheckpointFile(os.path.join(path, REPLICATION_OFFSET_CHECKPOINT))
         self.had_clean_shutdown = False
         self.failure: OSError | None = None
+        self.progress = RecoveryProgress(0, 0, 0)
+        self.next_progress_ms = 0.0
+        self.next_passing_error_ms: dict[str, float] = {}
+
+    def release(self) -> None:
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
+
+
+class _Checkpointed(NamedTuple):
+    """What the checkpoints of a data directory say."""
+
+    recovery_points: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
 
 
 class LogManager:
-    """Finds, makes, flushes, checkpoints and deletes logs.
+    """Finds, makes, flushes, checkpoints, moves and deletes logs.
 
-    Thread-safe.  Its lock guards the table of logs and creation; a log's own lock is never taken under it, except
-    while a log is made, when nobody else knows it.  Lifetime: startup() once, shutdown() once.
+    A partition has at most one current log, and while it moves to another data directory a future one beside it.
+    Thread-safe.  _lock is for whoever makes, moves or removes a log, and comes before a log's own lock; _table_lock
+    guards the tables of logs, nothing is called under it, so that a log may report a failing disk at any time.
+    Lifetime: startup() once, shutdown() once.
+
+    is_stray: asked at start about each log: whether its directory belongs to no partition that there is; then it gets
+    a -stray name and is left.  on_log_dir_failure: a directory has gone offline; live_log_dirs says what is left.
     """
 
     def __init__(
@@ -79,8 +121,10 @@ class LogManager:
         flush_checkpoint_ms: float = 60_000,
         start_offset_checkpoint_ms: float = 60_000,
         retention_check_ms: float = 300_000,
+        initial_task_delay_ms: float = 30_000,
         producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
         producer_expiry_check_ms: int = 600_000,
+        is_stray: Callable[[UnifiedLog], bool] | None = None,
         on_log_dir_failure: Callable[[str, OSError], None] | None = None,
     ) -> None:
         self.log_dirs = [os.path.abspath(os.fspath(path)) for path in log_dirs]
@@ -95,46 +139,63 @@ class LogManager:
         self._flush_checkpoint_ms = flush_checkpoint_ms
         self._start_offset_checkpoint_ms = start_offset_checkpoint_ms
         self._retention_check_ms = retention_check_ms
+        self._initial_task_delay_ms = initial_task_delay_ms
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producer_expiry_check_ms = producer_expiry_check_ms
+        self._is_stray = is_stray
         self._on_log_dir_failure = on_log_dir_failure
         self._lock = threading.Lock()
+        self._table_lock = threading.Lock()
         self._dirs: dict[str, _LogDir] = {}
         self._logs: dict[TopicPartition, UnifiedLog] = {}
+        self._future_logs: dict[TopicPartition, UnifiedLog] = {}
+        # Directories that are there but could not be loaded: a new, empty log must not take their place.
+        self._unloaded: dict[TopicPartition, str] = {}
         self._tasks: list[ScheduledTask] = []
 
     # -- start and stop -------------------------------------------------------------------------------------------
 
     def startup(self) -> None:
-        """Take every data directory, load its logs, start the background work.
+        """Take every data directory, load the logs of all of them side by side, start the background work.
 
         A log that cannot be loaded is named in the log and left out; a directory that fails goes offline.
         Raises DirectoryInUse, and OSError if no directory works.
         """
         try:
             for path in self.log_dirs:
-                make_directory(path)
-                self._dirs[path] = _LogDir(path)
-            for log_dir in self._dirs.values():
+                log_dir = self._dirs[path] = _LogDir(path)
                 try:
-                    self._load_logs(log_dir)
+                    make_directory(path)
+                    log_dir.lock = DirectoryLock(path)
                 except OSError as error:
                     self._fail_dir(log_dir, error)
+            live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
+            if live:
+                with ThreadPoolExecutor(len(live), "kcore-log-dir") as threads:
+                    list(threads.map(self._load_dir, live))
             failures = [log_dir.failure for log_dir in self._dirs.values()]
             if all(failures):
                 raise next(failure for failure in failures if failure is not None)
         except BaseException:
             for log_dir in self._dirs.values():
-                log_dir.lock.release()
+                log_dir.release()
             raise
         self._schedule_background_work()
 
+    def _load_dir(self, log_dir: _LogDir) -> None:
+        try:
+            self._load_logs(log_dir)
+        except OSError as error:
+            self._fail_dir(log_dir, error)
+
     def _load_logs(self, log_dir: _LogDir) -> None:
         log_dir.had_clean_shutdown = clean_shutdown.was_clean_shutdown(log_dir.path)
-        recovery_points = _read_checkpoint(log_dir.recovery_points)
-        log_starts = _read_checkpoint(log_dir.log_starts)
-        high_watermarks = _read_checkpoint(log_dir.high_watermarks)
-        to_load = []
+        checkpointed = _Checkpointed(
+            _read_checkpoint(log_dir.recovery_points),
+            _read_checkpoint(log_dir.log_starts),
+            _read_checkpoint(log_dir.high_watermarks),
+        )
+        to_load: list[tuple[PartitionDirectoryName, str]] = []
         for name in sorted(list_directory(log_dir.path)):
             path = os.path.join(log_dir.path, name)
             if not is_directory(path):
@@ -144,46 +205,127 @@ class LogManager:
                 logger.warning("%s: leaving %s alone, it is no partition's directory", log_dir.path, name)
             elif parsed.mark == DELETE_DIR_SUFFIX:
                 self._schedule_removal(path)
-            elif parsed.mark:
-                logger.warning("%s: leaving %s alone", log_dir.path, name)
+            elif parsed.mark == STRAY_DIR_SUFFIX:
+                logger.warning(
+                    "%s: nobody uses the stray directory %s; delete it when you are sure", log_dir.path, name
+                )
             elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
-                to_load.append((parsed.topic_partition, path))
+                to_load.append((parsed, path))
         # From here on files change: a crash must not look like a clean stop.
         clean_shutdown.remove_clean_shutdown(log_dir.path)
-
-        configs = {topic: self.config_of(topic) for topic in {tp.topic for tp, _ in to_load}}
-
-        def load(item: tuple[TopicPartition, str]) -> UnifiedLog | None:
-            tp, path = item
-            try:
-                return self._load(
-                    log_dir,
-                    tp,
-                    path,
-                    configs[tp.topic],
-                    recovery_points.get(tp, 0),
-                    log_starts.get(tp, 0),
-                    high_watermarks.get(tp, 0),
-                    log_dir.had_clean_shutdown,
-                )
-            except (KafkaError, FileNotFoundError) as error:
-                logger.error("%s: not served, loading it failed: %s", path, error)
-                return None
-
         if not to_load:
             return
         if not log_dir.had_clean_shutdown:
             logger.warning("%s: no clean shutdown, recovering %d logs", log_dir.path, len(to_load))
-        with ThreadPoolExecutor(min(self._num_recovery_threads, len(to_load)), "kcore-log-recovery") as threads:
-            for log in threads.map(load, to_load):
-                if log is None:
-                    continue
-                other = self._logs.get(log.topic_partition)
-                if other is not None:
-                    logger.error("%s: not served, %s holds the same partition", log.directory, other.directory)
-                    log.close()
-                    continue
-                self._logs[log.topic_partition] = log
+        log_dir.progress = RecoveryProgress(len(to_load), len(to_load), 0)
+        log_dir.next_progress_ms = self._time.milliseconds() + _PROGRESS_INTERVAL_MS
+        configs = {topic: self.config_of(topic) for topic in {parsed.topic_partition.topic for parsed, _ in to_load}}
+        count = self._num_recovery_threads
+        # Two pools: a log waits for the scans of its segments, which must not wait for a log to end.
+        with (
+            ThreadPoolExecutor(min(count, len(to_load)), "kcore-log-recovery") as log_threads,
+            ThreadPoolExecutor(count, "kcore-segment-recovery") as segment_threads,
+        ):
+
+            def load(item: tuple[PartitionDirectoryName, str]) -> None:
+                parsed, path = item
+                self._load_one(log_dir, parsed, path, configs, checkpointed, segment_threads if count > 1 else None)
+
+            for _ in log_threads.map(load, to_load):
+                pass
+
+    def _load_one(
+        self,
+        log_dir: _LogDir,
+        parsed: PartitionDirectoryName,
+        path: str,
+        configs: Mapping[str, LogConfig],
+        checkpointed: _Checkpointed,
+        segment_threads: Executor | None,
+    ) -> None:
+        tp = parsed.topic_partition
+        try:
+            log = self._load(
+                log_dir,
+                tp,
+                path,
+                configs[tp.topic],
+                checkpointed.recovery_points.get(tp, 0),
+                checkpointed.log_starts.get(tp, 0),
+                checkpointed.high_watermarks.get(tp, 0),
+                log_dir.had_clean_shutdown,
+                segment_threads,
+            )
+        except OSError as error:
+            if error.errno not in _ERRORS_OF_ONE_FILE:
+                raise
+            self._not_loaded(parsed, path, error)
+        except Exception as error:  # whatever is in one directory, the others are served
+            self._not_loaded(parsed, path, error)
+        else:
+            if self._is_stray is not None and not parsed.mark and self._is_stray(log):
+                self._set_aside(log, "its partition is another one now")
+            else:
+                self._add_loaded(log, is_future=parsed.mark == FUTURE_DIR_SUFFIX)
+        self._note_progress(log_dir, logs_done=1)
+
+    def _not_loaded(self, parsed: PartitionDirectoryName, path: str, error: Exception) -> None:
+        if not parsed.mark:
+            with self._table_lock:
+                self._unloaded[parsed.topic_partition] = f"{path}: {error}"
+        unexpected = None if isinstance(error, (KafkaError, OSError)) else error
+        logger.error("%s: not served, loading it failed: %s", path, error, exc_info=unexpected)
+
+    def _add_loaded(self, log: UnifiedLog, is_future: bool) -> None:
+        tp = log.topic_partition
+        log_dir = self._dirs[os.path.dirname(log.directory)]
+        with self._table_lock:
+            table = self._future_logs if is_future else self._logs
+            other = table.get(tp)
+            # A crash while one log took the place of another leaves both.  The longer one has all that there is.
+            kept, spare = log, other
+            if other is not None and other.log_end_offset >= log.log_end_offset:
+                kept, spare = other, log
+            table[tp] = kept
+        if log_dir.failure is not None and kept is log:
+            log.mark_offline(log_dir.failure)
+        if spare is not None:
+            self._set_aside(spare, f"{kept.directory} holds the same partition up to {kept.log_end_offset}")
+
+    def _set_aside(self, log: UnifiedLog, why: str) -> None:
+        """Give the directory a -stray name; the data stay until somebody deletes them."""
+        before = log.directory
+        log.rename_dir(marked_directory(log.topic_partition, STRAY_DIR_SUFFIX))
+        logger.error(
+            "%s: not served, %s.  Nothing was deleted: it is %s now, with the offsets [%d, %d)",
+            before,
+            why,
+            log.directory,
+            log.log_start_offset,
+            log.log_end_offset,
+        )
+
+    def _note_progress(self, log_dir: _LogDir, *, logs_done: int = 0, segments: int = 0) -> None:
+        now_ms = self._time.milliseconds()
+        with self._table_lock:
+            logs, remaining, remaining_segments = log_dir.progress
+            log_dir.progress = RecoveryProgress(logs, remaining - logs_done, remaining_segments + segments)
+            due = now_ms >= log_dir.next_progress_ms
+            if due:
+                log_dir.next_progress_ms = now_ms + _PROGRESS_INTERVAL_MS
+        if due:
+            logger.info(
+                "%s: %d of %d logs are loaded, %d segments of the others are still to be scanned",
+                log_dir.path,
+                logs - log_dir.progress.remaining_logs,
+                logs,
+                log_dir.progress.remaining_segments,
+            )
+
+    def recovery_progress(self) -> dict[str, RecoveryProgress]:
+        """How far the loading of each data directory is.  For another thread while startup() runs."""
+        with self._table_lock:
+            return {path: log_dir.progress for path, log_dir in self._dirs.items()}
 
     def _load(
         self,
@@ -195,6 +337,7 @@ class LogManager:
         log_start_offset: int,
         high_watermark: int,
         had_clean_shutdown: bool,
+        segment_threads: Executor | None = None,
     ) -> UnifiedLog:
         return load_log(
             path,
@@ -209,19 +352,26 @@ class LogManager:
             producer_id_expiration_ms=self._producer_id_expiration_ms,
             on_storage_error=lambda log, error: self._fail_dir(log_dir, error),
             on_recovery_point_lowered=lambda log: self._checkpoint_recovery_points(log_dir),
+            segment_threads=segment_threads,
+            on_segments_to_recover=lambda segments: self._note_progress(log_dir, segments=segments),
         )
 
     def _schedule_background_work(self) -> None:
         if self._scheduler is None:
             return
         for name, task, delay_ms, period_ms in (
-            ("kafka-log-retention", self.cleanup_logs, 30_000, self._retention_check_ms),
-            ("kafka-log-flusher", self.flush_dirty_logs, 30_000, self._flush_check_ms),
-            ("kafka-recovery-point-checkpoint", self.checkpoint_recovery_offsets, 30_000, self._flush_checkpoint_ms),
+            ("kafka-log-retention", self.cleanup_logs, self._initial_task_delay_ms, self._retention_check_ms),
+            ("kafka-log-flusher", self.flush_dirty_logs, self._initial_task_delay_ms, self._flush_check_ms),
+            (
+                "kafka-recovery-point-checkpoint",
+                self.checkpoint_recovery_offsets,
+                self._initial_task_delay_ms,
+                self._flush_checkpoint_ms,
+            ),
             (
                 "kafka-log-start-offset-checkpoint",
                 self.checkpoint_log_start_offsets,
-                30_000,
+                self._initial_task_delay_ms,
                 self._start_offset_checkpoint_ms,
             ),
             (
@@ -241,20 +391,21 @@ class LogManager:
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
-        with self._lock:
+        with self._lock, self._table_lock:
             dirs, self._dirs = self._dirs, {}
-            logs, self._logs = dict(self._logs), {}
+            logs = [*self._logs.values(), *self._future_logs.values()]
+            self._logs, self._future_logs = {}, {}
         for log_dir in dirs.values():
-            own = {tp: log for tp, log in logs.items() if os.path.dirname(log.directory) == log_dir.path}
+            own = [log for log in logs if os.path.dirname(log.directory) == log_dir.path]
             try:
-                if self._close_all(own.values()) and log_dir.failure is None:
-                    log_dir.recovery_points.write({tp: log.recovery_point for tp, log in own.items()})
+                if self._close_all(own) and log_dir.failure is None:
+                    log_dir.recovery_points.write({log.topic_partition: log.recovery_point for log in own})
                     log_dir.log_starts.write(_log_starts_worth_keeping(own))
                     clean_shutdown.write_clean_shutdown(log_dir.path, broker_epoch)
             except OSError:
                 logger.exception("%s: it will be recovered at the next start", log_dir.path)
             finally:
-                log_dir.lock.release()
+                log_dir.release()
 
     def _close_all(self, logs: Collection[UnifiedLog]) -> bool:
         """Close logs, several at a time: fsync is what takes the time, and it waits without the GIL."""
@@ -268,12 +419,17 @@ class LogManager:
 
     # -- logs -----------------------------------------------------------------------------------------------------
 
-    def get_log(self, topic_partition: TopicPartition) -> UnifiedLog | None:
-        return self._logs.get(topic_partition)
+    def get_log(self, topic_partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
+        return (self._future_logs if is_future else self._logs).get(topic_partition)
 
     def all_logs(self) -> list[UnifiedLog]:
-        with self._lock:
+        """The current logs, not the future ones."""
+        with self._table_lock:
             return list(self._logs.values())
+
+    def _every_log(self) -> list[UnifiedLog]:
+        with self._table_lock:
+            return [*self._logs.values(), *self._future_logs.values()]
 
     def config_of(self, topic: str) -> LogConfig:
         """The topic's settings on top of the defaults."""
@@ -286,16 +442,23 @@ class LogManager:
         topic_id: UUID | None = None,
         config: LogConfig | None = None,
         is_new: bool = False,
+        is_future: bool = False,
+        log_dir: str | None = None,
     ) -> UnifiedLog:
-        """The partition's log; a new one goes to the directory with the fewest.
+        """The partition's log; a new one goes to the live directory with the fewest, or to log_dir.
 
         is_new: the caller knows that the topic was just made, so a directory may be offline without holding it.
-        Raises InconsistentTopicId if the directory belongs to another topic of this name, KafkaStorageError.
+        is_future: the log that is to take the current one's place; it lies in another directory.
+        Raises InconsistentTopicId if the directory belongs to another topic of this name, KafkaStorageError (also
+        where a directory of this partition is there but could not be loaded), ValueError for a log_dir that is none
+        of ours or that has the current log.
         """
         with self._lock:
-            log = self._logs.get(topic_partition)
+            log = self.get_log(topic_partition, is_future=is_future)
             if log is None:
-                log = self._create(topic_partition, config or self.config_of(topic_partition.topic), is_new)
+                config = config or self.config_of(topic_partition.topic)
+                candidates = self._dirs_for(topic_partition, is_new, is_future, log_dir)
+                log = self._create(topic_partition, config, candidates, is_future)
         if topic_id is not None and topic_id.int != 0 and log.topic_id != topic_id:
             if log.topic_id is not None:
                 raise InconsistentTopicId(
@@ -304,44 +467,120 @@ class LogManager:
             log.assign_topic_id(topic_id)
         return log
 
-    def _create(self, tp: TopicPartition, config: LogConfig, is_new: bool) -> UnifiedLog:
+    def _dirs_for(self, tp: TopicPartition, is_new: bool, is_future: bool, wanted: str | None) -> list[_LogDir]:
+        """Where a new log may go, the best place first."""
         live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
+        if wanted is not None:
+            wanted = os.path.abspath(wanted)
+            if wanted not in self._dirs:
+                raise ValueError(f"{wanted} is none of the log directories {self.log_dirs}")
+            live = [log_dir for log_dir in live if log_dir.path == wanted]
+        current = self._logs.get(tp)
+        if is_future and current is not None:
+            occupied = os.path.dirname(current.directory)
+            if wanted == occupied:
+                raise ValueError(f"{tp}: its current log lies in {wanted} already")
+            live = [log_dir for log_dir in live if log_dir.path != occupied]
         if not live:
             raise KafkaStorageError(f"{tp}: no log directory is left to make it in")
-        if not is_new and len(live) < len(self._dirs):
+        if not is_new and not is_future and self.offline_log_dirs:
             raise KafkaStorageError(f"{tp}: it may lie in a log directory that is offline")
-        counts = {log_dir.path: 0 for log_dir in live}
-        for log in self._logs.values():
-            parent = os.path.dirname(log.directory)
-            if parent in counts:
-                counts[parent] += 1
-        log_dir = min(live, key=lambda candidate: counts[candidate.path])
-        path = os.path.join(log_dir.path, partition_directory(tp))
-        try:
-            make_directory(path)
-            log = self._load(log_dir, tp, path, config, 0, 0, 0, False)
-        except OSError as error:
-            self._fail_dir(log_dir, error)
-            raise KafkaStorageError(f"{tp}: making its log in {path} failed: {error}") from error
-        self._logs[tp] = log
-        logger.debug("created the log of %s in %s", tp, path)
-        return log
+        counts = Counter(os.path.dirname(log.directory) for log in self._every_log())
+        return sorted(live, key=lambda candidate: counts[candidate.path])
 
-    def async_delete(self, topic_partition: TopicPartition) -> None:
+    def _create(
+        self, tp: TopicPartition, config: LogConfig, candidates: Iterable[_LogDir], is_future: bool
+    ) -> UnifiedLog:
+        if not is_future and tp in self._unloaded:
+            raise KafkaStorageError(f"{tp}: its log is there but could not be loaded: {self._unloaded[tp]}")
+        name = marked_directory(tp, FUTURE_DIR_SUFFIX) if is_future else partition_directory(tp)
+        failure: OSError | None = None
+        for log_dir in candidates:
+            path = os.path.join(log_dir.path, name)
+            try:
+                made = not is_directory(path)
+                make_directory(path)
+                try:
+                    log = self._load(log_dir, tp, path, config, 0, 0, 0, False)
+                except OSError:
+                    if made:
+                        _remove_quietly(path)
+                    raise
+            except OSError as error:
+                failure = error
+                if error.errno not in PASSING_ERRORS:
+                    self._fail_dir(log_dir, error)
+                continue
+            with self._table_lock:
+                (self._future_logs if is_future else self._logs)[tp] = log
+            logger.debug("created the log of %s in %s", tp, path)
+            return log
+        raise KafkaStorageError(f"{tp}: making its log failed: {failure}") from failure
+
+    def async_delete(self, topic_partition: TopicPartition, *, is_future: bool = False, is_stray: bool = False) -> None:
         """Take a log out of service now and off the disk after file.delete.delay.ms.
 
-        Its directory gets another name first, so a log of the same name can be made at once.
-        Raises KafkaStorageError; an unknown partition is no error.
+        Its directory gets another name first, so a log of the same name can be made at once.  is_stray: nobody knows
+        the partition, but that may be a mistake: the directory gets a -stray name and stays.  A future log's going
+        ends its move.  Raises KafkaStorageError; an unknown partition is no error.
         """
         with self._lock:
-            log = self._logs.pop(topic_partition, None)
+            with self._table_lock:
+                log = (self._future_logs if is_future else self._logs).pop(topic_partition, None)
             if log is None:
                 return
             log_dir = self._dirs.get(os.path.dirname(log.directory))
-        log.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX))
+        if is_stray:
+            self._set_aside(log, "the partition is not this broker's")
+        else:
+            log.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX))
         if log_dir is not None:
             self._drop_checkpoints(log_dir, topic_partition)
-        self._schedule_removal(log.directory, log.config.file_delete_delay_ms)
+        if not is_stray:
+            self._schedule_removal(log.directory, log.config.file_delete_delay_ms)
+
+    def replace_current_with_future_log(self, topic_partition: TopicPartition) -> UnifiedLog:
+        """The future log becomes the current one, which is deleted later; nobody may append to either meanwhile.
+
+        The new current log, with the high watermark and the log start of the old one.  A crash in between leaves two
+        logs of the partition, of which the next start takes the longer and sets the other aside.
+        Raises KafkaStorageError, ValueError if there is no current or no future log.  Source: DIR-06.
+        """
+        with self._lock:
+            current, future = self._logs.get(topic_partition), self._future_logs.get(topic_partition)
+            if current is None or future is None:
+                raise ValueError(f"{topic_partition}: no {'current' if current is None else 'future'} log to replace")
+            log_dir = self._dirs[os.path.dirname(future.directory)]
+            path = os.path.join(log_dir.path, partition_directory(topic_partition))
+            future.close()
+            try:
+                rename(future.directory, path)
+                sync_path(log_dir.path)
+                log = self._load(
+                    log_dir,
+                    topic_partition,
+                    path,
+                    current.config,
+                    future.recovery_point,
+                    current.log_start_offset,
+                    current.high_watermark,
+                    True,
+                )
+            except OSError as error:
+                self._fail_dir(log_dir, error)
+                raise KafkaStorageError(f"{topic_partition}: moving its log to {path} failed: {error}") from error
+            with self._table_lock:
+                del self._future_logs[topic_partition]
+                self._logs[topic_partition] = log
+        old_dir = self._dirs.get(os.path.dirname(current.directory))
+        current.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX))
+        if old_dir is not None:
+            self._drop_checkpoints(old_dir, topic_partition)
+        self._checkpoint_recovery_points(log_dir)
+        self.checkpoint_log_start_offsets()
+        self._schedule_removal(current.directory, current.config.file_delete_delay_ms)
+        logger.info("%s: its log lies in %s now", topic_partition, log.directory)
+        return log
 
     def _drop_checkpoints(self, log_dir: _LogDir, tp: TopicPartition) -> None:
         """So that a new log of the same name does not inherit offsets."""
@@ -355,7 +594,7 @@ class LogManager:
             except OSError as error:
                 self._fail_dir(log_dir, error)
 
-    def _schedule_removal(self, path: str, delay_ms: float = 60_000) -> None:
+    def _schedule_removal(self, path: str, delay_ms: float | None = None) -> None:
         def remove() -> None:
             try:
                 remove_tree(path)
@@ -366,6 +605,8 @@ class LogManager:
         if self._scheduler is None:
             remove()
         else:
+            if delay_ms is None:
+                delay_ms = self.default_config.file_delete_delay_ms
             self._scheduler.schedule("kafka-delete-logs", remove, delay_ms)
 
     def update_topic_config(self, topic: str, config: Mapping[str, Any] | LogConfig) -> None:
@@ -375,12 +616,26 @@ class LogManager:
             if log.topic_partition.topic == topic:
                 log.update_config(new)
 
-    def truncate_to(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Truncate several logs (TRUNC-03); recovery points that came down are on disk when this returns (TRUNC-10)."""
+    def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
+        """Truncate several logs (TRUNC-03); recovery points that came down are on disk when this returns (TRUNC-10).
+
+        Raises KafkaStorageError.
+        """
         for tp, offset in offsets.items():
-            log = self._logs.get(tp)
+            log = self.get_log(tp, is_future=is_future)
             if log is not None:
                 log.truncate_to(offset)
+
+    def truncate_fully_and_start_at(
+        self, topic_partition: TopicPartition, new_offset: int, *, is_future: bool = False
+    ) -> None:
+        """Empty a log (TRUNC-07); its recovery point is on disk when this returns.  Raises KafkaStorageError."""
+        log = self.get_log(topic_partition, is_future=is_future)
+        if log is not None:
+            log.truncate_fully_and_start_at(new_offset)
+            log_dir = self._dirs.get(os.path.dirname(log.directory))
+            if log_dir is not None:
+                self._checkpoint_recovery_points(log_dir)
 
     # -- background work --------------------------------------------------------------------------------------------
 
@@ -392,7 +647,7 @@ class LogManager:
     def flush_dirty_logs(self) -> None:
         """flush.ms: fsync the logs whose last one is too long ago."""
         now_ms = self._time.milliseconds()
-        for log in self.all_logs():
+        for log in self._every_log():
             if now_ms - log.last_flush_ms >= log.config.flush_ms:
                 self._quietly(log, UnifiedLog.flush)
 
@@ -415,8 +670,8 @@ class LogManager:
             self._checkpoint_recovery_points(log_dir)
 
     def _checkpoint_recovery_points(self, log_dir: _LogDir) -> None:
-        logs = self._logs_in(log_dir)
-        self._write_checkpoint(log_dir, log_dir.recovery_points, {tp: log.recovery_point for tp, log in logs.items()})
+        points = {log.topic_partition: log.recovery_point for log in self._logs_in(log_dir)}
+        self._write_checkpoint(log_dir, log_dir.recovery_points, points)
 
     def checkpoint_log_start_offsets(self) -> None:
         for log_dir in list(self._dirs.values()):
@@ -426,13 +681,13 @@ class LogManager:
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write replication-offset-checkpoint in each data directory, for the partitions whose logs lie there."""
         for log_dir in list(self._dirs.values()):
-            own = self._logs_in(log_dir)
-            marks = {tp: offset for tp, offset in high_watermarks.items() if tp in own}
+            own = [log.topic_partition for log in self._logs_in(log_dir, with_future=False)]
+            marks = {tp: high_watermarks[tp] for tp in own if tp in high_watermarks}
             self._write_checkpoint(log_dir, log_dir.high_watermarks, marks)
 
-    def _logs_in(self, log_dir: _LogDir) -> dict[TopicPartition, UnifiedLog]:
-        with self._lock:
-            return {tp: log for tp, log in self._logs.items() if os.path.dirname(log.directory) == log_dir.path}
+    def _logs_in(self, log_dir: _LogDir, *, with_future: bool = True) -> list[UnifiedLog]:
+        logs = self._every_log() if with_future else self.all_logs()
+        return [log for log in logs if os.path.dirname(log.directory) == log_dir.path]
 
     def _write_checkpoint(
         self, log_dir: _LogDir, checkpoint: OffsetCheckpointFile, offsets: dict[TopicPartition, int]
@@ -442,7 +697,14 @@ class LogManager:
         try:
             checkpoint.write(offsets)
         except OSError as error:
-            self._fail_dir(log_dir, error)
+            if error.errno not in PASSING_ERRORS:
+                self._fail_dir(log_dir, error)
+                return
+            # A full disk is emptied again; what it refuses every minute is told of now and then.
+            now_ms = self._time.milliseconds()
+            if now_ms >= log_dir.next_passing_error_ms.get(checkpoint.path, 0):
+                log_dir.next_passing_error_ms[checkpoint.path] = now_ms + _PASSING_ERROR_INTERVAL_MS
+                logger.error("%s: could not be written: %s", checkpoint.path, error)
 
     # -- failures ---------------------------------------------------------------------------------------------------
 
@@ -450,15 +712,26 @@ class LogManager:
     def offline_log_dirs(self) -> list[str]:
         return [log_dir.path for log_dir in self._dirs.values() if log_dir.failure is not None]
 
+    @property
+    def live_log_dirs(self) -> list[str]:
+        return [log_dir.path for log_dir in self._dirs.values() if log_dir.failure is None]
+
+    def is_log_dir_online(self, path: str) -> bool:
+        """Raises ValueError for a directory that is none of ours."""
+        log_dir = self._dirs.get(os.path.abspath(path))
+        if log_dir is None:
+            raise ValueError(f"{path} is none of the log directories {self.log_dirs}")
+        return log_dir.failure is None
+
     def _fail_dir(self, log_dir: _LogDir, error: OSError) -> None:
         """The directory goes offline, with all its logs; the broker and the other directories go on."""
-        if log_dir.failure is not None:
-            return
-        log_dir.failure = error
+        with self._table_lock:
+            if log_dir.failure is not None:
+                return
+            log_dir.failure = error
         logger.error("%s: the log directory goes offline: %s", log_dir.path, error)
-        for log in list(self._logs.values()):
-            if os.path.dirname(log.directory) == log_dir.path:
-                log.mark_offline(error)
+        for log in self._logs_in(log_dir):
+            log.mark_offline(error)
         if self._on_log_dir_failure is not None:
             self._on_log_dir_failure(log_dir.path, error)
 
@@ -480,11 +753,19 @@ def _read_checkpoint(checkpoint: OffsetCheckpointFile) -> dict[TopicPartition, i
         return {}
 
 
-def _log_starts_worth_keeping(logs: Mapping[TopicPartition, UnifiedLog]) -> dict[TopicPartition, int]:
+def _remove_quietly(path: str) -> None:
+    """What is left of a log that could not be made; a disk that is full may refuse even that."""
+    try:
+        remove_tree(path)
+    except OSError as error:
+        logger.warning("%s: an empty directory is left: %s", path, error)
+
+
+def _log_starts_worth_keeping(logs: Iterable[UnifiedLog]) -> dict[TopicPartition, int]:
     """Only those that the first segment's name does not tell."""
     result = {}
-    for tp, log in logs.items():
+    for log in logs:
         first = log.segments.first
         if first is not None and log.log_start_offset > first.base_offset:
-            result[tp] = log.log_start_offset
+            result[log.topic_partition] = log.log_start_offset
     return result

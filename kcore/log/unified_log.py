@@ -60,7 +60,7 @@ EARLIEST_LOCAL_TIMESTAMP = -4
 Mode = Literal["r", "a"]
 
 #: Full disks are emptied again; the failed append was cut back, so the log may go on.
-_PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
+PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: How often a log says that such an error has not passed: clients try again many times a second.
 _PASSING_ERROR_LOG_INTERVAL_MS = 60_000
 
@@ -742,14 +742,14 @@ class UnifiedLog(LogHotPath):
 
     def _storage_failed(self, what: str, error: OSError) -> KafkaStorageError:
         """Take the log offline (LOG-29), unless the error passes by itself; the exception to raise."""
-        if error.errno not in _PASSING_ERRORS and self._offline is None:
+        if error.errno not in PASSING_ERRORS and self._offline is None:
             logger.error(
                 "%s: could not %s the log in %s, it goes offline: %s", self._source, what, self.directory, error
             )
             self.mark_offline(error)
             if self._on_storage_error is not None:
                 self._on_storage_error(self, error)
-        elif error.errno in _PASSING_ERRORS:
+        elif error.errno in PASSING_ERRORS:
             now_ms = self._time.milliseconds()
             if now_ms >= self._next_passing_error_log_ms:
                 self._next_passing_error_log_ms = now_ms + _PASSING_ERROR_LOG_INTERVAL_MS

@@ -1,9 +1,11 @@
 import errno
 import os
+import shutil
 from uuid import UUID
 
 import pytest
 
+from kcore.common import file
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
@@ -24,8 +26,8 @@ class Managers:
         self.failed = []
         self.options = options
 
-    def start(self):
-        manager = LogManager(
+    def build(self):
+        return LogManager(
             self.dirs,
             LogConfig(segment_bytes=1000),
             topic_configs=lambda topic: self.topic_configs.get(topic, {}),
@@ -34,6 +36,9 @@ class Managers:
             on_log_dir_failure=lambda path, error: self.failed.append(path),
             **self.options,
         )
+
+    def start(self):
+        manager = self.build()
         manager.startup()
         return manager
 
@@ -94,8 +99,7 @@ def test_without_the_marker_logs_are_recovered_from_the_recovery_points(managers
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n2\na 0 3\nb 7 0\n"
     with open(tmp_path / "b-7" / f"{0:020d}.log", "ab") as file:
         file.write(b"torn")
-    for log_dir in manager._dirs.values():  # as if killed: the locks go, nothing else happens
-        log_dir.lock.release()
+    crashed(manager)
     again = managers.start()
     assert "no clean shutdown, recovering 2 logs" in caplog.text
     assert "cut 4 bytes off segment 0 from offset 3 on" in caplog.text
@@ -119,9 +123,10 @@ def test_a_deleted_log_goes_at_once_and_its_files_later(managers, tmp_path):
     manager.shutdown()
 
 
-def test_a_directory_to_be_deleted_is_removed_after_a_restart_and_foreign_ones_stay(managers, tmp_path):
+def test_a_directory_to_be_deleted_is_removed_after_a_restart_and_foreign_ones_stay(managers, tmp_path, caplog):
     (tmp_path / f"a-0.{'0' * 32}-delete").mkdir()
     (tmp_path / f"a-1.{'0' * 32}-future").mkdir()
+    (tmp_path / f"a-2.{'0' * 32}-stray").mkdir()
     (tmp_path / "__cluster_metadata-0").mkdir()
     (tmp_path / "lost+found").mkdir()
     (tmp_path / "file").touch()
@@ -129,7 +134,9 @@ def test_a_directory_to_be_deleted_is_removed_after_a_restart_and_foreign_ones_s
     assert manager.all_logs() == []
     managers.pass_time(60_000)
     left = {p.name for p in tmp_path.iterdir() if p.is_dir()}
-    assert left == {f"a-1.{'0' * 32}-future", "__cluster_metadata-0", "lost+found"}
+    assert left == {f"a-1.{'0' * 32}-future", f"a-2.{'0' * 32}-stray", "__cluster_metadata-0", "lost+found"}
+    assert "nobody uses" in caplog.text
+    assert manager.get_log(TopicPartition("a", 1), is_future=True).log_end_offset == 0
     manager.shutdown()
 
 
@@ -152,21 +159,26 @@ def test_new_logs_go_to_the_emptiest_directory(tmp_path):
     manager.shutdown()
 
 
-def test_LOG_29_a_failing_directory_goes_offline_alone(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("calls", "error"),
+    [(file.CHANGES, errno.EROFS), (file.CHANGES, errno.EIO), ("ftruncate", errno.EIO), ("rename", errno.EIO)],
+)
+def test_LOG_29_a_failing_directory_goes_offline_alone(tmp_path, calls, error):
     managers = Managers(tmp_path / "x", tmp_path / "y")
     manager = written(managers.start(), A, B)
     log_a, log_b = manager.get_log(A), manager.get_log(B)
-
-    def fail(*args, **kwargs):
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("kcore.log.local_log.LogSegment", fail)
-        with pytest.raises(KafkaStorageError):
-            log_a.roll()
     lost = os.path.dirname(log_a.directory)
+    file.fail_next(calls, error, under=lost, times=-1)
+    with pytest.raises(KafkaStorageError):
+        log_a.roll()
     assert managers.failed == manager.offline_log_dirs == [lost]
+    assert manager.live_log_dirs == [os.path.dirname(log_b.directory)]
+    assert not manager.is_log_dir_online(lost) and manager.is_log_dir_online(manager.live_log_dirs[0])
     assert log_a.is_offline and not log_b.is_offline
+    for call in (lambda: log_a.append_as_leader(batch(), 0), lambda: log_a.read(0, 100)):
+        with pytest.raises(KafkaStorageError):
+            call()
+    assert log_b.append_as_leader(batch(), 0).first_offset == 3
     with pytest.raises(KafkaStorageError):
         manager.get_or_create_log(TopicPartition("maybe-there", 0))
     created = manager.get_or_create_log(TopicPartition("new", 0), is_new=True)
@@ -221,4 +233,227 @@ def test_idle_producers_are_forgotten_at_the_check_interval(managers):
     assert set(log.producer_state_manager.producers) == {9}
     managers.pass_time(1)
     assert log.producer_state_manager.producers == {}
+    manager.shutdown()
+
+
+def crashed(manager):
+    """As if killed: the locks go, nothing else happens."""
+    for log_dir in manager._dirs.values():
+        log_dir.release()
+
+
+@pytest.fixture
+def two_dirs(tmp_path):
+    return Managers(tmp_path / "x", tmp_path / "y")
+
+
+def other_dir(managers, log):
+    (other,) = {str(path) for path in managers.dirs} - {os.path.dirname(log.directory)}
+    return other
+
+
+def test_DIR_01_a_future_log_lies_beside_the_current_one_in_another_directory_and_survives_a_restart(two_dirs):
+    manager = written(two_dirs.start(), A)
+    current = manager.get_log(A)
+    future = manager.get_or_create_log(A, is_future=True)
+    assert os.path.dirname(future.directory) == other_dir(two_dirs, current)
+    assert manager.get_or_create_log(A, is_future=True) is future is manager.get_log(A, is_future=True)
+    manager.async_delete(A, is_future=True)
+    with pytest.raises(ValueError, match="already"):
+        manager.get_or_create_log(A, is_future=True, log_dir=os.path.dirname(current.directory))
+    future = manager.get_or_create_log(A, is_future=True, log_dir=other_dir(two_dirs, current))
+    future.append_as_leader(batch(2), 0)
+    manager.shutdown()
+    again = two_dirs.start()
+    assert again.get_log(A, is_future=True).log_end_offset == 2
+    assert [log.directory for log in again.all_logs()] == [current.directory]
+    again.truncate_to({A: 1}, is_future=True)
+    again.truncate_fully_and_start_at(A, 3, is_future=True)
+    assert again.get_log(A, is_future=True).log_start_offset == 3 and again.get_log(A).log_end_offset == 3
+    again.shutdown()
+
+
+def test_DIR_06_a_future_log_takes_the_place_of_the_current_one_which_goes_later(two_dirs, tmp_path):
+    manager = two_dirs.start()
+    log = manager.get_or_create_log(A, topic_id=UUID(int=7))
+    future = manager.get_or_create_log(A, topic_id=UUID(int=7), is_future=True)
+    for each in (log, future):
+        each.append_as_leader(batch(5), 0)
+    log.update_high_watermark(4)
+    log.maybe_increment_log_start_offset(2)
+    moved = manager.replace_current_with_future_log(A)
+    assert manager.get_log(A) is moved and manager.get_log(A, is_future=True) is None
+    assert moved.directory == os.path.join(other_dir(two_dirs, log), "a-0")
+    assert (moved.log_start_offset, moved.high_watermark, moved.log_end_offset) == (2, 4, 5)
+    assert moved.topic_id == UUID(int=7)
+    assert moved.append_as_leader(batch(), 0).first_offset == 5
+    assert log.directory.endswith("-delete") and os.path.exists(log.directory)
+    two_dirs.pass_time(60_000)
+    assert not os.path.exists(log.directory)
+    with pytest.raises(ValueError, match="no future log"):
+        manager.replace_current_with_future_log(A)
+    manager.shutdown()
+    again = two_dirs.start()
+    assert offsets(again.get_log(A)) == [2, 3, 4, 5]
+    again.shutdown()
+
+
+def test_a_move_that_a_crash_interrupts_anywhere_keeps_every_record(tmp_path):
+    step = 0
+    while True:
+        managers = Managers(tmp_path / f"{step}x", tmp_path / f"{step}y")
+        manager = managers.start()
+        for is_future in (False, True):
+            manager.get_or_create_log(A, is_future=is_future).append_as_leader(batch(5), 0)
+        manager.get_log(A).update_high_watermark(5)
+        file.fail_next(file.CHANGES, errno.EIO, skip=step, times=-1)
+        try:
+            manager.replace_current_with_future_log(A)
+            done = not manager.offline_log_dirs
+        except KafkaStorageError:
+            done = False
+        file.clear_faults()
+        crashed(manager)
+        again = managers.start()
+        assert offsets(again.get_log(A)) == [0, 1, 2, 3, 4], f"step {step}"
+        again.shutdown()
+        if done:
+            assert step > 3
+            return
+        step += 1
+
+
+def test_of_two_directories_of_a_partition_the_longer_log_is_served_and_the_other_set_aside(two_dirs, tmp_path, caplog):
+    manager = written(two_dirs.start(), A)
+    longer = manager.get_log(A)
+    shutil.copytree(longer.directory, os.path.join(other_dir(two_dirs, longer), "a-0"))
+    longer.append_as_leader(batch(), 0)
+    manager.shutdown()
+    again = two_dirs.start()
+    assert again.get_log(A).directory == longer.directory and offsets(again.get_log(A)) == [0, 1, 2, 3]
+    (aside,) = [name for name in os.listdir(other_dir(two_dirs, longer)) if name.startswith("a-0")]
+    assert aside.endswith("-stray") and "Nothing was deleted" in caplog.text
+    again.shutdown()
+
+
+def test_a_stray_directory_is_set_aside_told_of_and_never_deleted(managers, tmp_path, caplog):
+    written(managers.start(), A, B).shutdown()
+    managers.options["is_stray"] = lambda log: log.topic_partition == A
+    manager = managers.start()
+    assert [log.topic_partition for log in manager.all_logs()] == [B]
+    manager.async_delete(B, is_stray=True)
+    managers.pass_time(300_000)
+    assert sorted(p.name.split(".")[0] for p in tmp_path.iterdir() if p.name.endswith("-stray")) == ["a-0", "b-7"]
+    assert "with the offsets [0, 3)" in caplog.text
+    assert manager.get_or_create_log(A).log_end_offset == 0
+    manager.shutdown()
+
+
+def test_a_directory_that_could_not_be_loaded_is_not_replaced_by_an_empty_log(managers, tmp_path, caplog):
+    written(managers.start(), A, B).shutdown()
+    log_file = tmp_path / "a-0" / f"{0:020d}.log"
+    data = log_file.read_bytes()
+    log_file.unlink()
+    os.mkfifo(log_file)
+    manager = managers.start()
+    assert [log.topic_partition for log in manager.all_logs()] == [B] and manager.offline_log_dirs == []
+    with pytest.raises(KafkaStorageError, match="no regular file"):
+        manager.get_or_create_log(A)
+    manager.shutdown()
+    log_file.unlink()
+    log_file.write_bytes(data)
+    again = managers.start()
+    assert offsets(again.get_log(A)) == [0, 1, 2]
+    again.shutdown()
+
+
+@pytest.mark.parametrize("calls", [("open_write", "open", "mkdir"), "opendir"])
+def test_a_directory_that_fails_at_the_start_is_offline_and_the_other_serves(two_dirs, calls):
+    manager = written(two_dirs.start(), A, B)
+    bad, good = (os.path.dirname(manager.get_log(tp).directory) for tp in (A, B))
+    manager.shutdown()
+    file.fail_next(calls, errno.EIO, under=bad, times=-1)
+    manager = two_dirs.start()
+    assert two_dirs.failed == manager.offline_log_dirs == [bad] and manager.live_log_dirs == [good]
+    assert [log.topic_partition for log in manager.all_logs()] == [B]
+    manager.shutdown()
+    file.fail_next(calls, errno.EIO, under=good, times=-1)
+    with pytest.raises(OSError, match="Input/output"):
+        two_dirs.start()
+    file.clear_faults()
+    two_dirs.start().shutdown()
+
+
+def test_a_full_disk_costs_the_creation_not_the_directory(two_dirs, caplog):
+    manager = two_dirs.start()
+    first, second = (str(path) for path in two_dirs.dirs)
+    file.fail_next("mkdir", errno.ENOSPC, under=first, times=-1)
+    assert os.path.dirname(manager.get_or_create_log(A).directory) == second
+    file.fail_next("pwrite", errno.ENOSPC, times=-1)
+    file.fail_next("open_write", errno.ENOSPC, times=-1)
+    with pytest.raises(KafkaStorageError, match="No space left"):
+        manager.get_or_create_log(B)
+    manager.checkpoint_recovery_offsets()
+    assert "recovery-point-offset-checkpoint: could not be written" in caplog.text
+    assert manager.offline_log_dirs == []
+    file.clear_faults()
+    assert manager.get_or_create_log(B).log_end_offset == 0
+    manager.shutdown()
+
+
+def noted_progress(manager):
+    told = []
+    note = manager._note_progress
+    manager._note_progress = lambda log_dir, **counts: (note(log_dir, **counts), told.append(log_dir.progress))
+    return told
+
+
+def test_segments_of_one_log_recover_in_parallel_to_the_same_log_with_progress(tmp_path, caplog):
+    caplog.set_level("INFO")
+    found = []
+    for threads in (1, 4):
+        managers = Managers(tmp_path / str(threads), num_recovery_threads=threads)
+        manager = managers.start()
+        log = manager.get_or_create_log(A)
+        for sequence in range(40):
+            log.append_as_leader(idempotent(5, sequence, size=60), sequence // 10)
+        assert len(log.segments) > 4
+        crashed(manager)
+        again = managers.build()
+        told = noted_progress(again)
+        again.startup()
+        assert again.recovery_progress() == {str(tmp_path / str(threads)): (1, 0, 0)}
+        assert told[0] == (1, 1, len(log.segments)) and [p.remaining_segments for p in told][-2:] == [0, 0]
+        log = again.get_log(A)
+        found.append(
+            (
+                offsets(log),
+                log.leader_epoch_cache.entries,
+                log.producer_state_manager.producers,
+                [(segment.base_offset, segment.size) for segment in log.segments],
+            )
+        )
+        again.shutdown()
+    assert found[0] == found[1] and found[0][0] == list(range(40))
+
+
+def test_a_log_start_beyond_a_cleanly_closed_log_is_not_believed(managers, tmp_path, caplog):
+    written(managers.start(), A).shutdown()
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\na 0 7000\n")
+    manager = managers.start()
+    assert offsets(manager.get_log(A)) == [0, 1, 2]
+    assert "the checkpoint of log starts says 7000: it is not believed" in caplog.text
+    manager.shutdown()
+
+
+def test_a_log_that_lost_its_end_below_its_start_starts_anew_and_its_segments_are_kept(managers, tmp_path, caplog):
+    crashed(written(managers.start(), A))
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\na 0 7000\n")
+    manager = managers.start()
+    log = manager.get_log(A)
+    assert (log.log_start_offset, log.log_end_offset) == (7000, 7000)
+    assert log.append_as_leader(batch(), 0).first_offset == 7000
+    (aside,) = tmp_path.glob("a-0.*-stray")
+    assert str(aside) in caplog.text
+    assert (aside / f"{0:020d}.log").stat().st_size > 0
     manager.shutdown()
