@@ -35,6 +35,37 @@ static kc_status outcome(const kc_validation *found) {
     return found->has_timestamp_fault ? KC_INVALID_TIMESTAMP : KC_INVALID_RECORD;
 }
 
+/* Walks over usual records that break no rule, with all it needs in registers; stops before the first other one, and
+ * before the last. */
+static void skip_good_records(kc_record_cursor *cursor, const kc_record_rules *rules, kc_validation *found) {
+    const uint8_t *p = cursor->payload + cursor->position, *payload_end = cursor->payload + cursor->size;
+    int64_t base_timestamp = cursor->base_timestamp;
+    int64_t previous = cursor->previous_offset_delta, last = cursor->last_offset_delta;
+    int64_t max_timestamp = found->max_timestamp, max_delta = found->max_timestamp_delta;
+    int64_t earliest = rules->min_timestamp, latest = rules->max_timestamp;
+    int32_t index = cursor->index, end = cursor->count - 1, smallest_key = rules->need_key ? 0 : -1;
+    for (; index < end; index++) {
+        kc_record record;
+        int64_t timestamp;
+        if (!kc_record_parse_usual(p, payload_end - p, &record) || record.offset_delta <= previous ||
+            record.offset_delta > last || record.key_size < smallest_key ||
+            __builtin_add_overflow(base_timestamp, record.timestamp_delta, &timestamp) || timestamp < earliest ||
+            timestamp > latest)
+            break;
+        if (timestamp > max_timestamp) {
+            max_timestamp = timestamp;
+            max_delta = record.offset_delta;
+        }
+        previous = record.offset_delta;
+        p = record.headers; /* where it ends: it has none */
+    }
+    cursor->index = index;
+    cursor->position = p - cursor->payload;
+    cursor->previous_offset_delta = previous;
+    found->max_timestamp = max_timestamp;
+    found->max_timestamp_delta = max_delta;
+}
+
 kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int64_t size,
                               const kc_record_rules *rules, kc_record_fault *faults, int64_t capacity,
                               kc_validation *result, kc_error *err) {
@@ -46,6 +77,7 @@ kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int
     while (cursor.index < batch->count) {
         kc_record record;
         int64_t timestamp;
+        if (!log_append_time) skip_good_records(&cursor, rules, &found);
         int32_t index = cursor.index;
         if (kc_record_next(&cursor, &record, &timestamp, err)) return err->status = KC_INVALID_RECORD;
         if (timestamp > found.max_timestamp) {

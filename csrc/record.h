@@ -51,41 +51,54 @@ static inline const uint8_t *kc_header_parse(const uint8_t *p, const uint8_t *en
     return p ? kc_read_bytes(p, end, 1, &header->value, &header->value_size) : NULL;
 }
 
+/* A number of one or two bytes, which the caller knows to be there; a longer one gives *u >= 1 << 14. */
+static inline const uint8_t *kc_read_short(const uint8_t *p, uint32_t *u) {
+    uint32_t value = p[0];
+    *u = value;
+    if (value < 0x80) return p + 1;
+    *u = (value & 0x7f) | (uint32_t)p[1] << 7;
+    return p + 2;
+}
+
+/* kc_record_parse for the usual record: numbers below 1 << 13, a value, no headers, not at the very end of the buffer.
+ * One check of the bounds for several numbers is what makes it fast.  0: it may be another one or a bad one. */
+static inline int kc_record_parse_usual(const uint8_t *start, int64_t available, kc_record *record) {
+    const uint8_t *p = start, *limit;
+    uint32_t length, timestamp_delta, offset_delta, key_size, value_size;
+    if (available < 16) return 0; /* more than all that stands before the key */
+    p = kc_read_short(p, &length);
+    limit = p + (length >> 1);
+    p = kc_read_short(p + 1, &timestamp_delta);
+    p = kc_read_short(p, &offset_delta);
+    p = kc_read_short(p, &key_size);
+    if ((length | timestamp_delta | offset_delta | key_size) >> 14 || (length & 1) || limit - start > available)
+        return 0;
+    record->key = p;
+    record->key_size = kc_unzigzag32(key_size);
+    if (record->key_size > 0) p += record->key_size;
+    if (record->key_size < -1 || limit - p < 3) return 0;
+    p = kc_read_short(p, &value_size);
+    record->value = p;
+    /* Not negative, and right up to the one byte that counts no headers. */
+    if ((value_size & 1) || (int64_t)(value_size >> 1) != limit - p - 1 || limit[-1] != 0) return 0;
+    record->value_size = (int32_t)(value_size >> 1);
+    record->size = (int32_t)(limit - start);
+    record->timestamp_delta = kc_unzigzag32(timestamp_delta);
+    record->offset_delta = kc_unzigzag32(offset_delta);
+    record->header_count = 0;
+    record->headers = limit;
+    return 1;
+}
+
 /* Parse the record at buf[position]; buf holds `end` bytes.  KC_CORRUPT unless all its fields, headers
- * too, fill exactly the length it states.  Inline: this is the inner loop of validation. */
+ * too, fill exactly the length it states. */
+kc_status kc_record_parse_any(const uint8_t *buf, int64_t end, int64_t position, kc_record *record, kc_error *err);
+
+/* The same; inline for the usual record, because this is the inner loop of validation. */
 static inline kc_status kc_record_parse(const uint8_t *buf, int64_t end, int64_t position, kc_record *record,
                                         kc_error *err) {
-    const uint8_t *start = buf + position, *limit = buf + end;
-    int32_t length;
-    const uint8_t *p = kc_read_varint(start, limit, &length);
-    if (!p) return kc_fail(err, KC_CORRUPT, "record length", position, end, position);
-    if (length < 0 || length > limit - p)
-        return kc_fail(err, KC_CORRUPT, "record length", position, limit - p, length);
-    limit = p + length;
-    record->size = (int32_t)(limit - start);
-    if (length == 0) return kc_fail(err, KC_CORRUPT, "record attributes", position, 1, 0);
-    p++; /* attributes */
-    const char *what = "record timestamp delta";
-    if (!(p = kc_read_varlong(p, limit, &record->timestamp_delta))) goto bad;
-    what = "record offset delta";
-    if (!(p = kc_read_varint(p, limit, &record->offset_delta))) goto bad;
-    what = "record key";
-    if (!(p = kc_read_bytes(p, limit, 1, &record->key, &record->key_size))) goto bad;
-    what = "record value";
-    if (!(p = kc_read_bytes(p, limit, 1, &record->value, &record->value_size))) goto bad;
-    what = "record header count";
-    if (!(p = kc_read_varint(p, limit, &record->header_count))) goto bad;
-    record->headers = p;
-    if (record->header_count < 0 || record->header_count > limit - p) goto bad;
-    what = "record header";
-    for (int32_t i = 0; i < record->header_count; i++) {
-        kc_header header;
-        if (!(p = kc_header_parse(p, limit, &header))) goto bad;
-    }
-    if (p != limit) return kc_fail(err, KC_CORRUPT, "record length", position, p - start, limit - start);
-    return KC_OK;
-bad: /* the field runs over the record's end: expected is where that is, counted from the record */
-    return kc_fail(err, KC_CORRUPT, what, position, limit - start, -1);
+    if (__builtin_expect(kc_record_parse_usual(buf + position, end - position, record), 1)) return KC_OK;
+    return kc_record_parse_any(buf, end, position, record, err);
 }
 
 /* A walk over all records of a payload, checked against what the batch's header says of them. */
@@ -112,14 +125,14 @@ static inline kc_record_cursor kc_record_cursor_at_start(const uint8_t *payload,
 static inline kc_status kc_record_next(kc_record_cursor *cursor, kc_record *record, int64_t *timestamp,
                                        kc_error *err) {
     int64_t position = cursor->position;
-    if (position == cursor->size)
+    if (__builtin_expect(position == cursor->size, 0))
         return kc_fail(err, KC_CORRUPT, "record count", position, cursor->count, cursor->index);
     kc_status status = kc_record_parse(cursor->payload, cursor->size, position, record, err);
-    if (status) return status;
-    if (record->offset_delta <= cursor->previous_offset_delta)
+    if (__builtin_expect(status != KC_OK, 0)) return status;
+    if (__builtin_expect(record->offset_delta <= cursor->previous_offset_delta, 0))
         return kc_fail(err, KC_CORRUPT, "record offset delta", position, cursor->previous_offset_delta + 1,
                        record->offset_delta);
-    if (record->offset_delta > cursor->last_offset_delta)
+    if (__builtin_expect(record->offset_delta > cursor->last_offset_delta, 0))
         return kc_fail(err, KC_CORRUPT, "record offset delta", position, cursor->last_offset_delta,
                        record->offset_delta);
     if (__builtin_add_overflow(cursor->base_timestamp, record->timestamp_delta, timestamp))

@@ -1,5 +1,7 @@
 from libc.stdint cimport int64_t, uint8_t
 
+from kcore.common.status cimport kc_error, kc_status
+
 
 cdef class Mapping:
     cdef uint8_t *data
@@ -21,7 +23,7 @@ cdef class File:
     cdef Mapping new_mapping(self, int64_t size, bint writable)
     cdef Mapping map(self, int64_t size)
     cdef int64_t read_into(self, uint8_t *buf, int64_t size, int64_t position) except -1
-    cdef int append(self, const uint8_t *buf, int64_t size, int64_t position, int *cut) except -1
+    cdef kc_status append(self, const uint8_t *buf, int64_t size, int64_t position, int *cut, kc_error *err) noexcept
     cdef int write(self, const uint8_t *buf, int64_t size, int64_t position) except -1
     cdef int64_t send(self, int socket, Mapping mapping, int64_t position, int64_t size) except -1
     cdef int truncate(self, int64_t size) except -1

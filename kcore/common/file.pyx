@@ -170,17 +170,15 @@ cdef class File:
             raise_status(&err, self.path)
         return n
 
-    cdef int append(self, const uint8_t *buf, int64_t size, int64_t position, int *cut) except -1:
-        """Write all of buf at the end of the file, with one pwrite; on failure the file is cut back, and *cut says
-        whether that worked.  Releases the GIL from 64 KiB on."""
-        cdef kc_error err
+    cdef kc_status append(self, const uint8_t *buf, int64_t size, int64_t position, int *cut, kc_error *err) noexcept:
+        """Write all of buf at the end of the file, with one pwrite; on failure the file is cut back, *cut says
+        whether that worked, and *err what happened.  Releases the GIL from 64 KiB on."""
         cdef kc_status status
         if size < NOGIL_BYTES:
-            status = kc_file_append(self.fd, buf, size, position, cut, &err)
-        else:
-            with nogil:
-                status = kc_file_append(self.fd, buf, size, position, cut, &err)
-        return raise_status(&err, self.path) if status != KC_OK else 0
+            return kc_file_append(self.fd, buf, size, position, cut, err)
+        with nogil:
+            status = kc_file_append(self.fd, buf, size, position, cut, err)
+        return status
 
     cdef int write(self, const uint8_t *buf, int64_t size, int64_t position) except -1:
         cdef kc_error err

@@ -11,6 +11,7 @@ import logging
 import threading
 
 from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile
+from kcore.log.log_hot_path import LatestEpoch
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +19,7 @@ UNDEFINED_EPOCH = -1
 UNDEFINED_EPOCH_OFFSET = -1
 
 
-class LeaderEpochFileCache:
+class LeaderEpochFileCache(LatestEpoch):
     """Thread-safe: changes under a lock of its own (taken after the log's), reads see one moment's entries.
 
     checkpoint None keeps everything in memory (a log opened for reading).  The file is replaced at each change, and
@@ -34,8 +35,6 @@ class LeaderEpochFileCache:
         self._unsynced = False
         for entry in entries:
             self._entries = self._with(entry)
-        #: The epoch of the last entry, -1 without one: an attribute, because every append looks at it.
-        self.latest_epoch = UNDEFINED_EPOCH
         self._set(self._entries)
 
     @property

@@ -51,6 +51,10 @@ class LogAppendInfo:
     @property
     def is_duplicate(self) -> bool: ...
 
+class LatestEpoch:
+    #: The epoch of the last entry, -1 without one.
+    latest_epoch: int
+
 class LogHotPath:
     @property
     def lock(self) -> ReentrantLock: ...

@@ -29,6 +29,7 @@ from kcore.errors import (
 )
 from kcore.log.log_offset_metadata import AppendOrigin, FetchDataInfo, FetchIsolation, LogOffsetMetadata
 from kcore.log.log_segment cimport LogSegment
+from kcore.log.log_segments cimport LogSegments
 from kcore.log.log_validator import assign_offsets, validate_records
 from kcore.record.memory_records import EMPTY
 from kcore.record.memory_records cimport MemoryRecords
@@ -61,6 +62,9 @@ cdef extern from "log_validator.h" nogil:
                                   kc_validation *result, kc_error *err)
 
 
+# The clock was not read: nothing asks for it.
+cdef int64_t UNREAD = INT64_MIN
+
 # 256 KiB take some 20 us to check: below that the hand-off of the GIL costs more than it gives.
 cdef int64_t NOGIL_BYTES = 256 * 1024
 
@@ -85,7 +89,7 @@ cdef struct Append:
     int64_t size
     bint checked               # the CRC was found right
     bint by_producers          # some batch has a producer id
-    int64_t now_ms
+    int64_t now_ms             # UNREAD, where no rule of the topic asks for it
     int64_t first_offset
     int64_t last_offset
     int64_t max_timestamp
@@ -138,12 +142,18 @@ cdef class LogAppendInfo:
         )
 
 
+cdef class LatestEpoch:
+    """The base of LeaderEpochFileCache: the epoch of its last entry, -1 without one, which every append looks at."""
+
+    cdef public int32_t latest_epoch
+
+
 cdef class LogHotPath:
     """The base of UnifiedLog, which documents threads, locks and lifetime."""
 
     cdef readonly ReentrantLock lock
-    cdef public object segments
-    cdef public object leader_epoch_cache
+    cdef public LogSegments segments
+    cdef public LatestEpoch leader_epoch_cache
     cdef public object producer_state_manager
     cdef public int64_t log_start_offset
     cdef public int64_t recovery_point
@@ -171,6 +181,7 @@ cdef class LogHotPath:
     cdef bint need_key
     cdef bint stamps            # message.timestamp.type is LogAppendTime
     cdef bint keeps_plain       # uncompressed batches stay so
+    cdef bint needs_clock       # some rule for timestamps does
 
     def __cinit__(self, *args, **kwargs):
         self.lock = ReentrantLock()
@@ -192,6 +203,7 @@ cdef class LogHotPath:
         self.need_key = config.compact
         self.stamps = config.message_timestamp_type == "LogAppendTime"
         self.keeps_plain = config.compression_type in ("producer", "uncompressed")
+        self.needs_clock = self.stamps or self.before_max_ms < INT64_MAX or self.after_max_ms < INT64_MAX
 
     @property
     def _time(self):
@@ -291,7 +303,7 @@ cdef class LogHotPath:
         cdef MemoryRecords batches = None
         if not self._may_write:
             self._check_writable()
-        append.now_ms = self.now()
+        append.now_ms = self.now() if self.needs_clock else UNREAD
         append.log_append_time = append.now_ms if self.stamps else -1
         append.checked = False
         memset(&view, 0, sizeof(view))  # which makes the release one of nothing
@@ -332,7 +344,7 @@ cdef class LogHotPath:
         cdef MemoryRecords batches = None
         if not self._may_write:
             self._check_writable()
-        append.now_ms = self.now()
+        append.now_ms = UNREAD
         append.log_append_time = -1
         append.checked = False
         memset(&view, 0, sizeof(view))  # which makes the release one of nothing
@@ -366,6 +378,8 @@ cdef class LogHotPath:
         try:
             segment = self.segments.active
             assert segment is not None, f"{self._source}: a log without a segment"
+            if append.now_ms == UNREAD and not segment.rolls_by_timestamps():
+                append.now_ms = self.now()
             if segment.needs_roll(append.size, append.last_offset, append.max_timestamp, append.now_ms,
                                   self.segment_bytes, self.segment_ms - self._roll_jitter_ms):
                 # What an old wrapper begins with is known only inside of it.
@@ -374,7 +388,7 @@ cdef class LogHotPath:
                 )
             if append.by_producers:
                 producers, completed = self._analyze_producers(batches, segment, origin)
-            if append.count > 1 or append.leader_epoch != <int32_t>self.leader_epoch_cache.latest_epoch:
+            if append.count > 1 or append.leader_epoch != self.leader_epoch_cache.latest_epoch:
                 self.assign_epochs(append)
             position = segment.append_rows(append.data, append.size, append.rows, append.count)
             # LOG-13: first the end offset, so that a failure further on cannot give an offset out twice.
@@ -428,7 +442,7 @@ cdef class LogHotPath:
         ):
             return False
         rules.need_key = self.need_key
-        if append.log_append_time >= 0:
+        if append.log_append_time >= 0 or append.now_ms == UNREAD:
             rules.min_timestamp, rules.max_timestamp = INT64_MIN, INT64_MAX
         else:
             rules.min_timestamp = append.now_ms - self.before_max_ms
@@ -461,6 +475,8 @@ cdef class LogHotPath:
         if append.count == 0:
             return batches
         self.check_leader_batches(append, from_client)
+        if append.now_ms == UNREAD:
+            append.now_ms = self.now()
         checked = validate_records(
             batches,
             from_client=from_client,
@@ -569,12 +585,12 @@ cdef class LogHotPath:
         """EPOCH-02, LOG-11: before the write, so that no record is there whose epoch the cache does not know."""
         cdef const kc_batch *row
         cdef int64_t i
-        cache = self.leader_epoch_cache
+        cdef LatestEpoch cache = self.leader_epoch_cache
         for i in range(append.count):
             row = append.rows + i
             if row.magic < 2:
                 cache.clear_and_flush()  # EPOCH-03
-            elif row.leader_epoch >= 0 and row.leader_epoch != <int32_t>cache.latest_epoch:
+            elif row.leader_epoch >= 0 and row.leader_epoch != cache.latest_epoch:
                 cache.assign(row.leader_epoch, row.base_offset)
         return 0
 
@@ -608,7 +624,7 @@ cdef class LogHotPath:
             at = limit if start_offset == limit.message_offset else self._with_position(start_offset)
             return FetchDataInfo(at, EMPTY, False, aborted)
         try:
-            segment = self.segments.floor(start_offset)
+            segment = self.segments.find_floor(start_offset)
             while segment is not None and segment.base_offset <= limit.segment_base_offset:
                 is_last = segment.base_offset == limit.segment_base_offset
                 max_position = limit.relative_position_in_segment if is_last else segment.size

@@ -86,6 +86,7 @@ cdef class LogSegment:
     cdef int64_t append_rows(self, const uint8_t *data, int64_t size, const kc_batch *rows, int64_t count) except -1
     cdef bint needs_roll(self, int64_t append_size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms,
                          int64_t segment_bytes, int64_t segment_ms) except -1
+    cdef bint rolls_by_timestamps(self) except -1
     cdef int _load_max_timestamp(self) except -1
     cdef int _load_first_timestamp(self) except -1
     cdef int _lend_slots(self, OffsetIndex offset_index, TimeIndex time_index) except -1

@@ -340,11 +340,9 @@ cdef class LogSegment:
         entries = 1 if count == 1 else min(count, size // (self._indexer.interval_bytes + 1) + 1)
         self._offset_index.reserve(entries)
         self._time_index.reserve(entries)
-        try:
-            self._file.append(data, size, position, &cut)
-        except OSError:
+        if self._file.append(data, size, position, &cut, &err) != KC_OK:
             self._cut_pending = not cut
-            raise
+            raise_status(&err, self.log_path)
         if position == 0:
             self._first_timestamp = rows[0].max_timestamp
             self._first_timestamp_known = True
@@ -390,14 +388,18 @@ cdef class LogSegment:
             return True
         if self._size == 0:
             return False
-        if not self._first_timestamp_known:
-            self._load_first_timestamp()
-        if self._first_timestamp_known and self._first_timestamp >= 0:
+        if self.rolls_by_timestamps():
             # Compared first: the difference of two timestamps that somebody else wrote may not fit.
             waited_ms = max_timestamp - self._first_timestamp if max_timestamp > self._first_timestamp else 0
         else:
             waited_ms = now_ms - self.created_ms
         return waited_ms > segment_ms
+
+    cdef bint rolls_by_timestamps(self) except -1:
+        """Whether needs_roll() goes by the batches' timestamps alone and does not look at now_ms."""
+        if not self._first_timestamp_known:
+            self._load_first_timestamp()
+        return self._first_timestamp_known and self._first_timestamp >= 0
 
     cdef int64_t _end(self) except -1:
         """How far the mapping may be read now.  Of a file that is not ours somebody else may cut a part."""
