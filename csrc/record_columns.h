@@ -11,11 +11,12 @@
 
 #include "record_batch.h"
 #include "status.h"
+#include "varint.h"
 
 /* The fewest bytes that a record takes: seven fields of one byte. */
 enum { KC_RECORD_SIZE_MIN = 7 };
-/* kc_gather may write this much behind the last string. */
-enum { KC_GATHER_SLACK = 32 };
+/* Strings are copied in blocks, so kc_gather and kc_batch_write_records may write this much behind the last byte. */
+enum { KC_COPY_BLOCK = 32, KC_COPY_SLACK = KC_COPY_BLOCK + KC_VARINT_MAX };
 
 typedef struct kc_extents {
     const uint8_t *data;
@@ -73,7 +74,7 @@ kc_status kc_columns_add(kc_columns *columns, const kc_batch *batch, const uint8
 /* Bytes of all strings together; *nulls: how many are null. */
 int64_t kc_extents_bytes(const int32_t *size, int64_t count, int64_t *nulls);
 
-/* Copy the strings side by side to `bytes` (room: kc_extents_bytes + KC_GATHER_SLACK), write where each begins and the
+/* Copy the strings side by side to `bytes` (room: kc_extents_bytes + KC_COPY_SLACK), write where each begins and the
  * last one ends to offsets[0..count], and the validity bits, unless NULL, to valid (zeroed by the caller). */
 void kc_gather(const kc_extents *from, int64_t count, int32_t *offsets, uint8_t *bytes, uint8_t *valid);
 
@@ -105,7 +106,8 @@ typedef struct kc_batch_limits {
 kc_status kc_batch_plan(const kc_columns *columns, int64_t first, int64_t next_offset, const kc_batch_limits *limits,
                         kc_batch *batch, kc_error *err);
 
-/* Write the records of a planned batch to p, which has room for batch->size - KC_BATCH_HEADER_SIZE bytes. */
+/* Write the records of a planned batch to p, which has room for batch->size - KC_BATCH_HEADER_SIZE + KC_COPY_SLACK
+ * bytes. */
 void kc_batch_write_records(const kc_columns *columns, int64_t first, const kc_batch *batch, uint8_t *p);
 
 #endif

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kcore.record.record_columns import BinaryColumn, RecordColumns
+from kcore.record.record_columns import BinaryColumn, RecordColumns, binary_column, make_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,11 +126,11 @@ def _record_batch(
         if field.name == "topic":
             if topic is None:
                 raise ValueError("the column topic needs the topic's name")
-            arrays.append(pa.DictionaryArray.from_arrays(_zeros(end - start), pa.array([topic])))
+            arrays.append(pa.DictionaryArray.from_arrays(_numpy().zeros(end - start, "i4"), pa.array([topic])))
         elif field.name == "partition":
             if partition is None:
                 raise ValueError("the column partition needs the partition's number")
-            arrays.append(pa.array(_zeros(end - start) + partition))
+            arrays.append(pa.array(_numpy().full(end - start, partition, "i4")))
         elif field.name == "headers":
             arrays.append(_headers(records, field.type, start, end))
         else:
@@ -142,18 +142,22 @@ def _record_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
-def _zeros(count: int) -> Any:
-    import numpy as np
+def _numpy() -> Any:
+    import numpy
 
-    return np.zeros(count, np.int32)
+    return numpy
 
 
 def _numbers(values: Any, type_: pa.DataType) -> pa.Array:
     pa = pyarrow()
-    if not pa.types.is_timestamp(type_):
-        return pa.array(values, type_)
-    missing = values == -1
-    return pa.array(values.view("M8[ms]"), type_, mask=missing if missing.any() else None)
+    if pa.types.is_boolean(type_):
+        return pa.array(values)
+    valid, nulls = None, 0
+    if pa.types.is_timestamp(type_):
+        nulls = len(values) - int(_numpy().count_nonzero(values != -1))
+        if nulls:
+            valid = pa.py_buffer(_numpy().packbits(values != -1, bitorder="little"))
+    return pa.Array.from_buffers(type_, len(values), [valid, pa.py_buffer(values)], null_count=nulls)
 
 
 def _binary(column: BinaryColumn, type_: pa.DataType, start: int, stop: int) -> pa.Array:
@@ -184,8 +188,7 @@ def _text(array: pa.Array) -> pa.Array:
 
 def _fitting(records: RecordColumns, columns: Sequence[str], start: int) -> int:
     """How far from start on no column has more bytes than one array can hold."""
-    import numpy as np
-
+    np = _numpy()
     stop = len(records)
     for name in ("key", "value", "headers"):
         column = getattr(records, name)
@@ -193,3 +196,69 @@ def _fitting(records: RecordColumns, columns: Sequence[str], start: int) -> int:
             ends = np.cumsum(np.maximum(column.size[start:stop], 0), dtype=np.int64)
             stop = start + max(1, int(np.searchsorted(ends, _MAX_BYTES, side="right")))
     return min(stop, len(records))
+
+
+def columns_from_arrow(records: Any, *, with_offsets: bool = False) -> RecordColumns:
+    """What batches_of() takes, from a pyarrow Table or RecordBatch, or from what pyarrow.table() takes (a mapping of
+    arrays, a DataFrame with __arrow_c_stream__).
+
+    Columns: key and value (strings or bytes), timestamp (of any unit, cut to ms; or integers in ms; null: none),
+    headers (lists of structs with key and value), and with_offsets offset; others are passed over, missing ones are
+    null.  Strings are not copied unless their type or several chunks ask for it.  Raises ValueError, and what pyarrow
+    raises for a type that does not fit.
+    """
+    pa = pyarrow()
+    table = pa.Table.from_batches([records]) if isinstance(records, pa.RecordBatch) else records
+    if not isinstance(table, pa.Table):
+        table = pa.table(records)
+    arrays = {
+        name: table[name].chunk(0) if table[name].num_chunks == 1 else table[name].combine_chunks()
+        for name in ("key", "value", "timestamp", "headers", "offset")
+        if name in table.column_names and (name != "offset" or with_offsets)
+    }
+    if not arrays.keys() & {"key", "value"}:
+        raise ValueError(f"neither key nor value among the columns {', '.join(table.column_names)}")
+    return make_columns(
+        table.num_rows,
+        offset=_int64s(arrays["offset"], None) if "offset" in arrays else None,
+        timestamp=_milliseconds(arrays["timestamp"]) if "timestamp" in arrays else None,
+        key=_strings(arrays["key"]) if "key" in arrays else None,
+        value=_strings(arrays["value"]) if "value" in arrays else None,
+        headers=_header_columns(arrays["headers"]) if "headers" in arrays else None,
+    )
+
+
+def _int64s(array: pa.Array, missing: int | None) -> Any:
+    pa = pyarrow()
+    numbers = array.cast(pa.int64())
+    if numbers.null_count:
+        if missing is None:
+            raise ValueError("an offset is null")
+        numbers = numbers.fill_null(missing)
+    return numbers.to_numpy(zero_copy_only=False)
+
+
+def _milliseconds(array: pa.Array) -> Any:
+    pa = pyarrow()
+    if pa.types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms", tz=array.type.tz), safe=False)
+    return _int64s(array, -1)
+
+
+def _strings(array: pa.Array) -> BinaryColumn:
+    pa = pyarrow()
+    if not (pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
+        array = array.cast(pa.binary())
+    valid, offsets, data = array.buffers()
+    return binary_column(offsets, data, valid if array.null_count else None, array.offset, len(array))
+
+
+def _header_columns(array: pa.Array) -> tuple[Any, BinaryColumn, BinaryColumn] | None:
+    pairs = array.flatten()  # without those of null lists
+    if len(pairs) == 0:
+        return None
+    offsets = _numpy().zeros(len(array) + 1, "i8")
+    _numpy().cumsum(array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), out=offsets[1:])
+    names = [pairs.type.field(i).name for i in range(pairs.type.num_fields)]
+    columns = dict(zip(names, pairs.flatten(), strict=True))
+    return offsets, _strings(columns["key"]), _strings(columns["value"])

@@ -6,7 +6,7 @@ from kcore.record.record_batch cimport kc_batch
 
 
 cdef extern from "record_columns.h" nogil:
-    int KC_GATHER_SLACK
+    int KC_COPY_SLACK
 
     ctypedef struct kc_extents:
         const uint8_t *data

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from kcore.record.memory_records import Buffer, MemoryRecords
+from kcore.record.record_batch import CompressionType, TimestampType
 
 COLUMNS: tuple[str, ...]  # every name that RecordColumns know
 
@@ -93,3 +94,35 @@ def columns_of(
 ) -> RecordColumns:
     """RecordColumns of a buffer of batches.  Without compression keys and values stay where they are.
     Raises CorruptMessage (source, position, offset) and what MemoryRecords raises.  GIL released."""
+
+def binary_column(offsets: Any, data: Any, valid: Any, start: int, count: int) -> BinaryColumn:
+    """Strings start to start + count of Arrow's layout, not copied; data and valid may be None.  ValueError."""
+
+def make_columns(
+    count: int,
+    *,
+    offset: np.ndarray | None = ...,
+    timestamp: np.ndarray | None = ...,
+    key: BinaryColumn | None = ...,
+    value: BinaryColumn | None = ...,
+    headers: tuple[np.ndarray, BinaryColumn, BinaryColumn] | None = ...,
+) -> RecordColumns:
+    """RecordColumns for batches_of().  headers: what RecordColumns.header_columns() gives.  ValueError."""
+
+def batches_of(
+    columns: Any,  # RecordColumns, or what kcore.record.arrow.columns_from_arrow takes
+    *,
+    base_offset: int | None = ...,  # None: offsets are those of the column offset
+    max_bytes: int = ...,
+    max_records: int = ...,
+    compression: CompressionType = ...,
+    level: int | None = ...,
+    timestamp_type: TimestampType = ...,
+    leader_epoch: int = ...,
+    producer_id: int = ...,
+    producer_epoch: int = ...,
+    base_sequence: int = ...,
+    is_transactional: bool = ...,
+) -> bytearray:
+    """The records as finished batches of magic 2, cut at max_bytes before compression; the bytes RecordBatchBuilder
+    would write.  GIL released.  ValueError for offsets that do not ascend, timestamps below -1, a record too large."""

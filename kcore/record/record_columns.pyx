@@ -5,10 +5,9 @@ batches.
 The kernels are in csrc/record_columns.h.  NumPy is imported at first use, by whoever asks for columns.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -25,6 +24,7 @@ from kcore.record.record_batch cimport (
     Record,
     RecordBatch,
     kc_batch_walk,
+    kc_batch_write_header,
     kc_record_body_size,
     kc_record_write,
     kc_varlong_size,
@@ -48,19 +48,19 @@ COLUMNS = (*_READ, *BATCH_COLUMNS, "sequence")
 
 
 cdef int64_t *_int64s(array) except? NULL:
-    """The first of them, valid as long as the array."""
-    cdef int64_t[::1] view = array
-    return &view[0] if view.shape[0] else NULL
+    """The first of them, valid as long as the array.  To be written to only in arrays made here."""
+    cdef const int64_t[::1] view = array
+    return <int64_t *>&view[0] if view.shape[0] else NULL
 
 
 cdef int32_t *_int32s(array) except? NULL:
-    cdef int32_t[::1] view = array
-    return &view[0] if view.shape[0] else NULL
+    cdef const int32_t[::1] view = array
+    return <int32_t *>&view[0] if view.shape[0] else NULL
 
 
 cdef uint8_t *_uint8s(array) except? NULL:
-    cdef uint8_t[::1] view = array
-    return &view[0] if view.shape[0] else NULL
+    cdef const uint8_t[::1] view = array
+    return <uint8_t *>&view[0] if view.shape[0] else NULL
 
 
 cdef class BinaryColumn:
@@ -121,7 +121,7 @@ cdef class BinaryColumn:
         if total > INT32_MAX:
             raise OverflowError(f"{total} bytes are more than one Arrow array can hold")
         offset_array = np.empty(count + 1, np.int32)
-        byte_array = np.empty(total + KC_GATHER_SLACK, np.uint8)
+        byte_array = np.empty(total + KC_COPY_SLACK, np.uint8)
         valid_array = np.zeros((count + 7) // 8, np.uint8) if nulls else None
         offsets = _int32s(offset_array)
         out = _uint8s(byte_array)
@@ -181,7 +181,7 @@ cdef class RecordColumns:
     def keys(self):
         """The names of all columns that are there."""
         read = {name: getattr(self, name) for name in _READ}
-        return [name for name in COLUMNS if name not in _READ or read[name] is not None]
+        return [name for name in COLUMNS if read.get(name, self.batches) is not None]
 
     def __contains__(self, name):
         return name in self.keys()
@@ -236,7 +236,9 @@ cdef class RecordColumns:
         cdef kc_status status
         cdef kc_extents raw = self.headers.extents
         offsets = np.zeros(count + 1, np.int32)
-        np.cumsum(self.header_count[start:end], out=offsets[1:])
+        header_count = self.header_count[start:end]
+        if header_count.any():
+            np.cumsum(header_count, dtype=np.int32, out=offsets[1:])
         total = int(offsets[count])
         cdef BinaryColumn key = _column(
             raw.data, raw.data_size, self.headers.owner, np.empty(total, np.int64), np.empty(total, np.int32)
@@ -248,7 +250,7 @@ cdef class RecordColumns:
         if total:
             raw.position += start
             raw.size += start
-            counts = _int32s(self.header_count[start:end])
+            counts = _int32s(header_count)
             with nogil:
                 status = kc_headers_expand(&raw, counts, count, &key.extents, &value.extents, &err)
             if status != KC_OK:
@@ -528,8 +530,8 @@ cdef bytes _as_magic_2(RecordBatch batch, kc_batch *row):
         body = _body_size(record, row.base_offset, &key_size, &value_size)
         p = kc_record_write(
             p, body, record.timestamp, <int32_t>(record.offset - row.base_offset),
-            NULL if key_size < 0 else <const uint8_t *>PyBytes_AS_STRING(record.key), <int32_t>key_size,
-            NULL if value_size < 0 else <const uint8_t *>PyBytes_AS_STRING(record.value), <int32_t>value_size,
+            NULL if key_size < 0 else <uint8_t *>PyBytes_AS_STRING(record.key), <int32_t>key_size,
+            NULL if value_size < 0 else <uint8_t *>PyBytes_AS_STRING(record.value), <int32_t>value_size,
             0,
         )
     return payload
@@ -583,3 +585,250 @@ def columns_of(
         source=checked.source,
     )
     return reader.of_rows(checked.batches, INT64_MAX)
+
+
+def binary_column(offsets, data, valid, Py_ssize_t start, Py_ssize_t count):
+    """A BinaryColumn of strings start to start + count of Arrow's layout, without copying them.  offsets, data, valid:
+    buffers of int32 offsets, of bytes, of validity bits; data and valid may be None.  ValueError for offsets that do not
+    ascend within data."""
+    import numpy as np
+
+    cdef BinaryColumn column
+    cdef kc_error err
+    cdef kc_status status
+    cdef const uint8_t[::1] bits
+    cdef const uint8_t *valid_bits = NULL
+    cdef const uint8_t[::1] strings = np.frombuffer(b"" if data is None else data, np.uint8)
+    cdef const int32_t[::1] places
+    column = _column(
+        &strings[0] if strings.shape[0] else NULL, strings.shape[0], b"" if data is None else data,
+        np.empty(count, np.int64), np.empty(count, np.int32),
+    )
+    if count == 0:
+        return column
+    places = np.frombuffer(offsets, np.int32)
+    if start < 0 or count < 0 or places.shape[0] < start + count + 1:
+        raise ValueError(f"{places.shape[0]} offsets, strings {start} to {start + count} are asked for")
+    if valid is not None:
+        bits = np.frombuffer(valid, np.uint8)
+        if bits.shape[0] < (start + count + 7) // 8:
+            raise ValueError(f"{8 * bits.shape[0]} validity bits, strings {start} to {start + count} are asked for")
+        valid_bits = &bits[0]
+    with nogil:
+        status = kc_extents_of_offsets(&places[start], valid_bits, start, count, &column.extents, &err)
+    if status != KC_OK:
+        raise_status(&err, "")
+    return column
+
+
+def make_columns(
+    Py_ssize_t count, *, offset=None, timestamp=None, BinaryColumn key=None, BinaryColumn value=None, headers=None
+):
+    """RecordColumns of arrays, as batches_of() takes them.  offset, timestamp: int64 arrays; headers: what
+    RecordColumns.header_columns() gives.  ValueError for columns of different lengths."""
+    import numpy as np
+
+    cdef RecordColumns columns = RecordColumns.__new__(RecordColumns)
+    columns.count = count
+    columns.offset = None if offset is None else np.ascontiguousarray(offset, np.int64)
+    columns.timestamp = None if timestamp is None else np.ascontiguousarray(timestamp, np.int64)
+    columns.key = key
+    columns.value = value
+    if headers is not None:
+        columns.headers, columns.header_count = _encoded_headers(*headers)
+    for name in _READ:
+        column = getattr(columns, name)
+        if column is not None and len(column) != count:
+            raise ValueError(f"column {name} has {len(column)} values, expected {count}")
+    return columns
+
+
+def _encoded_headers(offsets, BinaryColumn key not None, BinaryColumn value not None):
+    import numpy as np
+
+    lists = np.ascontiguousarray(offsets, np.int32)
+    cdef int64_t count = len(lists) - 1
+    total = len(key)
+    if count < 0 or lists[0] < 0 or lists[count] > total or len(value) != total or (np.diff(lists) < 0).any():
+        raise ValueError(f"offsets of headers do not ascend within {total}")
+    if (key.size < 0).any():
+        raise ValueError("a header's key is null")
+    cdef BinaryColumn made = _column(NULL, 0, None, np.empty(count, np.int64), np.empty(count, np.int32))
+    counts = np.empty(count, np.int32)
+    cdef const int32_t *list_offsets = _int32s(lists)
+    cdef int32_t *header_count = _int32s(counts)
+    cdef int64_t size
+    cdef uint8_t *data
+    with nogil:
+        size = kc_headers_encode(
+            list_offsets, count, &key.extents, &value.extents, &made.extents, header_count, NULL
+        )
+    encoded = np.empty(size, np.uint8)
+    data = _uint8s(encoded)
+    if size:
+        with nogil:
+            kc_headers_encode(list_offsets, count, &key.extents, &value.extents, &made.extents, header_count, data)
+    made.owner = encoded
+    made.extents.data = data
+    made.extents.data_size = size
+    return made, counts
+
+
+def batches_of(
+    columns,
+    *,
+    base_offset=0,
+    int64_t max_bytes=1024 * 1024,
+    int64_t max_records=INT32_MAX,
+    compression="none",
+    level=None,
+    timestamp_type="CreateTime",
+    int32_t leader_epoch=-1,
+    int64_t producer_id=-1,
+    int16_t producer_epoch=-1,
+    int32_t base_sequence=-1,
+    bint is_transactional=False,
+):
+    """The records as finished batches of magic 2, one behind the other in a bytearray.
+
+    columns: RecordColumns, or what kcore.record.arrow.columns_from_arrow takes.  Offsets count from base_offset; None:
+    they are those of the column offset.  A batch gets as many records as fit into max_bytes before compression, its
+    header included, and no more than max_records; a larger record has a batch of its own.  compression, level and the
+    fields of the header are those of RecordBatchBuilder, which would write the same bytes; the sequence goes on from
+    batch to batch.  The GIL is released.
+    Raises ValueError for an offset that does not ascend, a timestamp below -1, a record that no batch can hold.
+    """
+    from kcore.record.compression import CODECS, compress
+
+    if not isinstance(columns, RecordColumns):
+        from kcore.record.arrow import columns_from_arrow
+
+        columns = columns_from_arrow(columns, with_offsets=base_offset is None)
+    if compression not in CODECS:
+        raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
+    if timestamp_type not in ("CreateTime", "LogAppendTime"):
+        raise ValueError(f"timestamp type {timestamp_type!r} is neither CreateTime nor LogAppendTime")
+    if base_offset is not None and base_offset < 0:
+        raise ValueError(f"base offset {base_offset} is negative")
+    if base_offset is None and columns.offset is None:
+        raise ValueError("without a base offset the records need the column offset")
+    cdef int codec = CODECS.index(compression)
+    cdef kc_batch template
+    cdef kc_columns source = _as_source(columns, base_offset is None)
+    memset(&template, 0, sizeof(template))
+    template.leader_epoch = leader_epoch
+    template.producer_id = producer_id
+    template.producer_epoch = producer_epoch
+    template.base_sequence = base_sequence
+    template.attributes = (
+        codec
+        | (KC_ATTR_LOG_APPEND_TIME if timestamp_type == "LogAppendTime" else 0)
+        | (KC_ATTR_TRANSACTIONAL if is_transactional else 0)
+    )
+    cdef kc_batch_limits limits
+    limits.max_bytes, limits.max_records = min(max_bytes, INT32_MAX), min(max_records, INT32_MAX)
+    if max_bytes < 1 or max_records < 1:
+        raise ValueError(f"batches of {max_bytes} bytes and {max_records} records")
+    cdef BatchTable plan = _planned(&source, 0 if base_offset is None else base_offset, &limits, &template)
+    return _written(&source, plan) if codec == 0 else _packed(&source, plan, codec, level, compress)
+
+
+cdef kc_columns _as_source(RecordColumns columns, bint with_offsets):
+    cdef kc_columns source
+    memset(&source, 0, sizeof(source))
+    source.count = columns.count
+    if with_offsets:
+        source.offset = _int64s(columns.offset)
+    if columns.timestamp is not None:
+        source.timestamp = _int64s(columns.timestamp)
+    if columns.key is not None:
+        source.key = columns.key.extents
+    if columns.value is not None:
+        source.value = columns.value.extents
+    if columns.headers is not None:
+        source.headers = columns.headers.extents
+        source.header_count = _int32s(columns.header_count)
+    return source
+
+
+cdef BatchTable _planned(kc_columns *source, int64_t base_offset, const kc_batch_limits *limits,
+                         const kc_batch *template):
+    """A row for each batch to write, all but its CRC; sizes are those before compression."""
+    cdef BatchTable plan = BatchTable.__new__(BatchTable)
+    cdef int64_t first = 0
+    cdef int64_t next_offset = base_offset
+    cdef int64_t first_offset = source.offset[0] if source.offset != NULL else base_offset
+    cdef int64_t position = 0
+    cdef kc_error err
+    cdef kc_status status = KC_OK
+    cdef kc_batch *row
+    while first < source.count:
+        # As many rows as the batches so far make likely, and some more.
+        plan.reserve(plan.count + 16 + (0 if first == 0 else (source.count - first) * plan.count // first))
+        with nogil:
+            while first < source.count and plan.count < plan.capacity:
+                row = plan.rows + plan.count
+                row[0] = template[0]
+                row.magic = 2
+                row.position = position
+                status = kc_batch_plan(source, first, next_offset, limits, row, &err)
+                if status != KC_OK:
+                    break
+                if row.base_sequence >= 0:
+                    row.base_sequence = <int32_t>((row.base_sequence + (row.base_offset - first_offset)) & INT32_MAX)
+                first += row.count
+                next_offset = row.last_offset + 1
+                position += row.size
+                plan.count += 1
+        if status != KC_OK:
+            raise_status(&err, "records")
+    return plan
+
+
+cdef bytearray _written(const kc_columns *source, BatchTable plan):
+    cdef kc_batch *row = plan.rows + plan.count - 1
+    cdef int64_t size = row.position + row.size if plan.count else 0
+    cdef bytearray batches = PyByteArray_FromStringAndSize(NULL, size + KC_COPY_SLACK)
+    cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(batches)
+    cdef int64_t first = 0
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(plan.count):
+            row = plan.rows + i
+            kc_batch_write_records(source, first, row, p + row.position + KC_BATCH_HEADER_SIZE)
+            kc_batch_write_header(p + row.position, row)
+            first += row.count
+    PyByteArray_Resize(batches, size)
+    return batches
+
+
+cdef bytearray _packed(const kc_columns *source, BatchTable plan, int codec, level, compress):
+    cdef bytearray batches = bytearray()
+    cdef bytearray payload
+    cdef bytes packed
+    cdef kc_batch *row
+    cdef uint8_t *p
+    cdef int64_t first = 0
+    cdef int64_t size
+    cdef Py_ssize_t i
+    for i in range(plan.count):
+        row = plan.rows + i
+        size = row.size - KC_BATCH_HEADER_SIZE
+        payload = PyByteArray_FromStringAndSize(NULL, size + KC_COPY_SLACK)
+        p = <uint8_t *>PyByteArray_AS_STRING(payload)
+        with nogil:
+            kc_batch_write_records(source, first, row, p)
+        PyByteArray_Resize(payload, size)
+        packed = compress(codec, payload, level)
+        size = KC_BATCH_HEADER_SIZE + len(packed)
+        if size > INT32_MAX:
+            raise ValueError(f"the batch takes {size} bytes, it can take {INT32_MAX}")
+        row.size = <int32_t>size
+        row.position = len(batches)
+        PyByteArray_Resize(batches, row.position + size)
+        p = <uint8_t *>PyByteArray_AS_STRING(batches) + row.position
+        memcpy(p + KC_BATCH_HEADER_SIZE, PyBytes_AS_STRING(packed), size - KC_BATCH_HEADER_SIZE)
+        with nogil:
+            kc_batch_write_header(p, row)
+        first += row.count
+    return batches

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -233,3 +234,32 @@ def test_a_segment_without_records_has_empty_columns(tmp_path):
         builder.append(end.value(), end.key())
         log.append_as_leader(builder.build(), origin="coordinator")
         assert len(log.active_segment.columns()) == 0 and log.to_arrow().num_rows == 0
+
+
+def test_a_log_that_is_cut_while_it_is_read_gives_a_part_of_it_and_never_anything_else(tmp_path):
+    logs = Logs(tmp_path / "orders-0", segment_bytes=200_000)
+    with logs.open() as log:
+        data = bytes(batch(50, size=200))
+        failures, done = [], threading.Event()
+
+        def read():
+            while not done.is_set():
+                try:
+                    offsets = log.to_arrow(0, columns=["offset", "value"])["offset"].to_pylist()
+                    if offsets != list(range(len(offsets))):
+                        failures.append(offsets)
+                except Exception as error:
+                    failures.append(error)
+
+        readers = [threading.Thread(target=read) for _ in range(2)]
+        for reader in readers:
+            reader.start()
+        rng = random.Random(3)
+        for _ in range(30):
+            for _ in range(40):
+                log.append_as_leader(bytearray(data))
+            log.truncate_to(rng.randrange(0, log.log_end_offset, 50))  # between batches: no gap
+        done.set()
+        for reader in readers:
+            reader.join()
+        assert failures == []

@@ -1,5 +1,6 @@
 """Tables hold what the records hold, under the names of Spark's Kafka source."""
 
+import datetime
 import sys
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcore.record.memory_records import MemoryRecords
-from kcore.record.record_columns import columns_of
+from kcore.record.record_columns import batches_of, columns_of
 from tests.unit.record.test_record_columns import random_log
 
 pa = pytest.importorskip("pyarrow")
@@ -112,3 +113,51 @@ def test_without_pyarrow_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ImportError, match=r"kcore\[arrow\]"):
         columns_of(b"").to_arrow()
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_table_becomes_the_batches_it_came_from(seed):
+    columns = columns_of(random_log(seed))
+    table = columns.to_arrow()
+    # As arrays come from elsewhere: sliced, in several chunks.
+    pieces = pa.concat_tables([table.slice(0, 5), table.slice(5, 4), table.slice(9)])
+    data = batches_of(pieces, base_offset=None)
+    assert as_rows(columns_of(data).to_arrow()) == [{**row, "timestampType": 0} for row in as_rows(table)]
+
+
+def test_columns_of_other_types_are_taken():
+    moment = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456, tzinfo=datetime.UTC)
+    records = {
+        "key": pa.array(["a", "b", None]).dictionary_encode(),
+        "value": pa.array([b"1", None, b"3"], pa.large_binary()),
+        "timestamp": pa.array([moment, None, moment], pa.timestamp("us", tz="UTC")),
+        "headers": pa.array(
+            [[{"value": b"1", "key": "h"}], None, []],
+            pa.list_(pa.struct([("value", pa.binary()), ("key", pa.string())])),
+        ),
+        "more": [1, 2, 3],
+    }
+    found = [tuple(record)[1:] for record in MemoryRecords(batches_of(records)).records()]
+    assert found == [
+        (1_700_000_000_123, "CreateTime", b"a", b"1", [("h", b"1")]),
+        (-1, "CreateTime", b"b", None, ()),
+        (1_700_000_000_123, "CreateTime", None, b"3", ()),
+    ]
+    assert batches_of({"value": ["x"], "timestamp": [7]}) == batches_of(
+        pa.record_batch({"value": [b"x"], "timestamp": pa.array([7], pa.int32())})
+    )
+
+
+def test_a_list_that_is_null_may_hide_headers():
+    pairs = pa.array([{"key": "a", "value": b"1"}, {"key": "b", "value": b"2"}])
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2]), pairs, mask=pa.array([True, False]))
+    found = MemoryRecords(batches_of({"value": ["x", "y"], "headers": lists})).records()
+    assert [list(record.headers) for record in found] == [[], [("b", b"2")]]
+
+
+def test_a_table_without_key_and_value_is_refused():
+    with pytest.raises(ValueError, match="neither key nor value among the columns valu"):
+        batches_of({"valu": [b"x"]})
+    with pytest.raises(ValueError, match="offset is null"):
+        batches_of({"value": [b"x"], "offset": pa.array([None], pa.int64())}, base_offset=None)
