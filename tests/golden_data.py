@@ -62,6 +62,66 @@ def files(suffix: str, name: str = "kafka-log") -> list[tuple[str, str]]:
     return found
 
 
+def as_hex(data: bytes | None) -> str | None:
+    return None if data is None else data.hex()
+
+
+def described_header(batch: Any, compression: str, is_valid: bool) -> dict[str, Any]:
+    """A batch's header under the names that DumpLogSegments gives it: what "batches" has but for the records.
+    batch: ours or the model's, which name all fields alike but for the codec."""
+    return {
+        "baseOffset": batch.base_offset,
+        "lastOffset": batch.last_offset,
+        "count": batch.count,
+        "baseSequence": batch.base_sequence,
+        "lastSequence": batch.last_sequence,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "partitionLeaderEpoch": batch.leader_epoch,
+        "isTransactional": batch.is_transactional,
+        "isControl": batch.is_control,
+        "deleteHorizonMs": batch.delete_horizon_ms,
+        "position": batch.position,
+        batch.timestamp_type: batch.max_timestamp,
+        "size": batch.size,
+        "magic": batch.magic,
+        "compresscodec": compression,
+        "crc": batch.crc,
+        "isvalid": is_valid,
+    }
+
+
+def expected_header(batch: dict[str, Any]) -> dict[str, Any]:
+    """What DumpLogSegments printed of a batch, without its records."""
+    return {name: value for name, value in batch.items() if name != "records"}
+
+
+def record_extent(record: Any) -> tuple[int, int, int, int]:
+    """Offset, timestamp, and the sizes of key and value, -1 for null."""
+    sizes = (-1 if data is None else len(data) for data in (record.key, record.value))
+    return (record.offset, record.timestamp, *sizes)  # type: ignore[return-value]
+
+
+def expected_extents(batch: dict[str, Any], timestamp_type: str) -> list[tuple[int, int, int, int]]:
+    """record_extent() of each record that DumpLogSegments printed of a batch."""
+    return [(r["offset"], r[timestamp_type], r["keySize"], r["valueSize"]) for r in batch["records"]]
+
+
+def consumed(record: Any, timestamp_type: str, leader_epoch: int) -> list[Any]:
+    """A record as "consumer" lists what Kafka's own consumer read."""
+    names = [name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name for name, _ in record.headers]
+    values = [value for _, value in record.headers]
+    return [
+        record.offset,
+        record.timestamp,
+        timestamp_type,
+        as_hex(record.key),
+        as_hex(record.value),
+        [[as_hex(name), as_hex(value)] for name, value in zip(names, values, strict=True)],
+        leader_epoch,
+    ]
+
+
 def expected_file(partition: str, file: str, name: str = "kafka-log") -> dict[str, Any]:
     """What DumpLogSegments printed for one file."""
     return expected(name)["partitions"][partition]["files"][file]

@@ -74,6 +74,11 @@ def kind_of(path: str) -> FileKind | None:
     return None
 
 
+def is_kraft_snapshot(path: str) -> bool:
+    """Whether it is a file of batches that belongs to no log: KRaft's snapshots of its metadata."""
+    return _KRAFT_SNAPSHOT.fullmatch(os.path.basename(path)) is not None
+
+
 def kind_of_named(path: str) -> FileKind | None:
     """kind_of() for a file that somebody named on the command line: there a suffix is enough."""
     stem, mark = path, ""

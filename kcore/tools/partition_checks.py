@@ -201,6 +201,14 @@ def _judge_tail(partition: PartitionFiles, base: int, path: str, tail: Tail) -> 
     return Problem(path, f"the file ends inside a batch: {tail.size} bytes of it", tail.offset, tail.position)
 
 
+def lone_log_problems(found: ScannedSegment) -> Iterator[Problem]:
+    """Of a file of batches with nothing around it to hold it against."""
+    for damage in found.damages + found.bad_records:
+        yield Problem(found.path, damage.problem, damage.offset, damage.position)
+    if (tail := found.tail) is not None:
+        yield Problem(found.path, f"the file ends inside a batch: {tail.size} bytes of it", tail.offset, tail.position)
+
+
 def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator[Problem]:
     """The end of the log against what the checkpoints say: what was flushed must be there, and after a clean stop
     that is all of it."""

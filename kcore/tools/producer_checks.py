@@ -164,7 +164,7 @@ def check_snapshots(
 ) -> Iterator[Problem]:
     import numpy as np
 
-    rows = np.concatenate([segment.producer_batches for segment in segments])
+    rows = np.concatenate([ScannedSegment("").producer_batches, *(segment.producer_batches for segment in segments)])
     rows = rows[~is_control(rows)]
     incomplete = any(segment.incomplete for segment in segments)
     for offset, entries in sorted(snapshots.items()):

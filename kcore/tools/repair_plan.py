@@ -45,6 +45,7 @@ from kcore.tools.partition_checks import (
     check_small_file,
     end_limit,
     epochs_of,
+    lone_log_problems,
 )
 from kcore.tools.producer_checks import (
     AbortedTransactions,
@@ -54,7 +55,7 @@ from kcore.tools.producer_checks import (
     read_snapshots,
 )
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes
-from kcore.tools.segment_scan import Rows, ScannedSegment
+from kcore.tools.segment_scan import Rows, ScannedSegment, scan_segment
 
 if TYPE_CHECKING:
     import numpy as np
@@ -193,6 +194,11 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     _plan_indexes(plan, partition, kept)
     _plan_producers(plan, partition, kept)
     _plan_epochs(plan, partition, kept)
+    for path in log_files.known_files(directory):
+        if log_files.is_kraft_snapshot(path):
+            problems = list(check_lone_log(path))
+            plan.problems += problems
+            plan.beyond_repair += problems
     metadata = os.path.join(directory, PARTITION_METADATA_FILE)
     if os.path.lexists(metadata):
         _remove_if_unreadable(plan, metadata, "a broker writes it anew")
@@ -455,9 +461,9 @@ def plan_data_dir(data_dir: str, plans: Sequence[Plan]) -> Plan:
     for path in log_files.known_files(data_dir):
         kind = log_files.kind_of(path)
         if kind is None or kind.kind != log_files.OFFSET_CHECKPOINT:
-            for problem in check_small_file(path):
-                plan.problems.append(problem)
-                plan.beyond_repair.append(problem)
+            problems = list(check_lone_log(path) if kind and kind.kind == LOG_SUFFIX else check_small_file(path))
+            plan.problems += problems
+            plan.beyond_repair += problems
             continue
         try:
             offsets = OffsetCheckpointFile(path).read()
@@ -478,6 +484,11 @@ def plan_data_dir(data_dir: str, plans: Sequence[Plan]) -> Plan:
             content = _checkpoint([f"{tp.topic} {tp.partition} {offset}" for tp, offset in changed.items()])
             plan.actions.append(Action("rewrite", path, "logs end elsewhere", content=content))
     return plan
+
+
+def check_lone_log(path: str) -> Iterator[Problem]:
+    """A file of batches with nothing around it to hold it against.  Raises OSError."""
+    return lone_log_problems(scan_segment(path))
 
 
 def copy_entry(source: str, target: str) -> None:

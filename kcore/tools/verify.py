@@ -41,6 +41,7 @@ from kcore.tools.partition_checks import (
     check_end,
     check_index,
     check_small_file,
+    lone_log_problems,
     read_index_entries,
 )
 from kcore.tools.producer_checks import check_producers
@@ -243,11 +244,7 @@ class _Verifier:
         """A file of batches with nothing around it to hold it against."""
         found = scan_segment(path, records=self.records, progress=self.progress)
         _count(result.counts, found)
-        for damage in found.damages + found.bad_records:
-            result.problems.append(Problem(path, damage.problem, damage.offset, damage.position))
-        if (tail := found.tail) is not None:
-            text = f"the file ends inside a batch: {tail.size} bytes of it"
-            result.problems.append(Problem(path, text, tail.offset, tail.position))
+        result.problems += lone_log_problems(found)
 
     def _single_file(self, path: str) -> Examined:
         """One file, with what its directory tells about it."""

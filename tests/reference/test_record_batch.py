@@ -35,44 +35,22 @@ def test_the_model_reads_what_kafka_dumped(partition, file):
     assert sum(batch.size for batch in batches) == len(data) == expected["size"]
     assert len(batches) == len(expected["batches"])
     for batch, known in zip(batches, expected["batches"], strict=True):
-        assert {
-            "baseOffset": batch.base_offset,
-            "lastOffset": batch.last_offset,
-            "count": batch.count,
-            "baseSequence": batch.base_sequence,
-            "lastSequence": batch.last_sequence,
-            "producerId": batch.producer_id,
-            "producerEpoch": batch.producer_epoch,
-            "partitionLeaderEpoch": batch.leader_epoch,
-            "isTransactional": batch.is_transactional,
-            "isControl": batch.is_control,
-            "deleteHorizonMs": batch.delete_horizon_ms,
-            "position": batch.position,
-            batch.timestamp_type: batch.max_timestamp,
-            "size": batch.size,
-            "magic": batch.magic,
-            "compresscodec": batch.codec,
-            "crc": batch.crc,
-            "isvalid": True,
-        } == {key: value for key, value in known.items() if key != "records"}
-        assert [
-            (r.offset, r.timestamp, -1 if r.key is None else len(r.key), -1 if r.value is None else len(r.value))
-            for r in batch.records
-        ] == [(r["offset"], r[batch.timestamp_type], r["keySize"], r["valueSize"]) for r in known["records"]]
+        assert golden_data.described_header(batch, batch.codec, True) == golden_data.expected_header(known)
+        extents = [golden_data.record_extent(record) for record in batch.records]
+        assert extents == golden_data.expected_extents(known, batch.timestamp_type)
 
 
 @pytest.mark.parametrize("partition", [name for name in golden_data.partitions() if name.startswith("g-")])
 def test_the_model_reads_what_kafkas_consumer_got(partition):
     consumer = golden_data.expected()["partitions"][partition]["consumer"]["read_uncommitted"]
-    seen = []
-    for path in sorted(golden_data.partition_dir(partition).glob("*.log")):
-        for batch in model.decode_batches(path.read_bytes()):
-            for r in batch.records if not batch.is_control else ():
-                headers = [[name.hex(), None if value is None else value.hex()] for name, value in r.headers]
-                key = None if r.key is None else r.key.hex()
-                value = None if r.value is None else r.value.hex()
-                seen.append([r.offset, r.timestamp, batch.timestamp_type, key, value, headers, batch.leader_epoch])
-    assert [r for r in seen if r[0] >= consumer["beginning_offset"]] == consumer["records"]
+    seen = [
+        golden_data.consumed(record, batch.timestamp_type, batch.leader_epoch)
+        for path in sorted(golden_data.partition_dir(partition).glob("*.log"))
+        for batch in model.decode_batches(path.read_bytes())
+        if not batch.is_control
+        for record in batch.records
+    ]
+    assert [row for row in seen if row[0] >= consumer["beginning_offset"]] == consumer["records"]
 
 
 @pytest.mark.parametrize("partition", ["g-none-0", "g-idempotent-0", "g-txn-0", "g-epochs-0", "g-compact-0"])

@@ -12,23 +12,12 @@ from kcore.log.open_log import open_log
 from kcore.log.producer_state_manager import decode_snapshot, encode_snapshot
 from kcore.log.transaction_index import decode_entries, encode_entries
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from tests.golden_data import data_dir, expected, expected_file, files, partition_dir, partitions
+from tests.golden_data import consumed, data_dir, expected, expected_file, files, partition_dir, partitions
 
 
 def as_expected(log, isolation="read_uncommitted"):
-    def text(raw):
-        return None if raw is None else raw.hex()
-
     return [
-        [
-            record.offset,
-            record.timestamp,
-            record.timestamp_type,
-            text(record.key),
-            text(record.value),
-            [[text(key.encode("utf-8", "surrogateescape")), text(value)] for key, value in record.headers],
-            batch.leader_epoch,
-        ]
+        consumed(record, record.timestamp_type, batch.leader_epoch)
         for batch in log.batches(isolation=isolation)
         if not batch.is_control
         for record in batch.records()

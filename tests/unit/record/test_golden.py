@@ -3,7 +3,16 @@
 import pytest
 
 from kcore.record.memory_records import MemoryRecords
-from tests.golden_data import expected, partition_dir
+from tests.golden_data import (
+    consumed,
+    described_header,
+    expected,
+    expected_extents,
+    expected_file,
+    expected_header,
+    partition_dir,
+    record_extent,
+)
 
 PARTITIONS = sorted(expected()["partitions"])
 
@@ -17,67 +26,26 @@ def test_batch_headers_are_what_dump_log_segments_printed(partition):
     for path in log_files(partition):
         records = MemoryRecords(path.read_bytes(), source=path.name)
         assert records.valid_bytes == path.stat().st_size
-        batches = expected()["partitions"][partition]["files"][path.name]["batches"]
-        assert len(records.batches) == len(batches)
-        for batch, want in zip(records.batches, batches, strict=True):
-            assert {
-                "baseOffset": batch.base_offset,
-                "lastOffset": batch.last_offset,
-                "count": batch.count,
-                "baseSequence": batch.base_sequence,
-                "lastSequence": batch.last_sequence,
-                "producerId": batch.producer_id,
-                "producerEpoch": batch.producer_epoch,
-                "partitionLeaderEpoch": batch.leader_epoch,
-                "isTransactional": batch.is_transactional,
-                "isControl": batch.is_control,
-                "deleteHorizonMs": batch.delete_horizon_ms,
-                "position": batch.position,
-                batch.timestamp_type: batch.max_timestamp,
-                "size": batch.size,
-                "magic": batch.magic,
-                "compresscodec": batch.compression,
-                "crc": batch.crc,
-                "isvalid": batch.is_valid(),
-            } == {name: value for name, value in want.items() if name != "records"}
+        known = [expected_header(batch) for batch in expected_file(partition, path.name)["batches"]]
+        assert [described_header(batch, batch.compression, batch.is_valid()) for batch in records.batches] == known
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_record_extents_are_what_dump_log_segments_printed(partition):
     for path in log_files(partition):
-        batches = expected()["partitions"][partition]["files"][path.name]["batches"]
-        for batch, want in zip(MemoryRecords(path.read_bytes()).batches, batches, strict=True):
-            got = [
-                (r.offset, r.timestamp, -1 if r.key is None else len(r.key), -1 if r.value is None else len(r.value))
-                for r in batch.records()
-            ]
-            assert got == [
-                (r["offset"], r[batch.timestamp_type], r["keySize"], r["valueSize"]) for r in want["records"]
-            ]
+        batches = expected_file(partition, path.name)["batches"]
+        for batch, known in zip(MemoryRecords(path.read_bytes()).batches, batches, strict=True):
+            assert [record_extent(r) for r in batch.records()] == expected_extents(known, batch.timestamp_type)
 
 
 @pytest.mark.parametrize("partition", [p for p in PARTITIONS if expected()["partitions"][p]["consumer"]])
 def test_records_are_what_the_java_consumer_read(partition):
-    consumed = expected()["partitions"][partition]["consumer"]["read_uncommitted"]
-    got = []
-    for path in log_files(partition):
-        for batch in MemoryRecords(path.read_bytes()).batches:
-            if not batch.is_control:
-                got += [(batch.leader_epoch, record) for record in batch.records()]
-
-    def as_hex(data):
-        return None if data is None else data.hex()
-
-    assert [
-        [
-            record.offset,
-            record.timestamp,
-            record.timestamp_type,
-            as_hex(record.key),
-            as_hex(record.value),
-            [[as_hex(name.encode("utf-8", "surrogateescape")), as_hex(value)] for name, value in record.headers],
-            epoch,
-        ]
-        for epoch, record in got
-        if record.offset >= consumed["beginning_offset"]
-    ] == consumed["records"]
+    known = expected()["partitions"][partition]["consumer"]["read_uncommitted"]
+    got = [
+        consumed(record, record.timestamp_type, batch.leader_epoch)
+        for path in log_files(partition)
+        for batch in MemoryRecords(path.read_bytes()).batches
+        if not batch.is_control
+        for record in batch.records()
+    ]
+    assert [row for row in got if row[0] >= known["beginning_offset"]] == known["records"]

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from kcore.tools.main import main
 
+#: The first segment's file.
+LOG = f"{0:020}.log"
+
 
 def run_json(capsys, command: str, *arguments) -> tuple[int, list[dict]]:
     """Exit status, and the objects it printed as JSON lines; nothing may go to stderr."""
@@ -21,3 +24,16 @@ def contents(directory: Path) -> dict[str, bytes]:
         for path in sorted(directory.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
+
+
+def as_hex(shown) -> str | None:
+    """Hex of what --json printed for a byte string: text, {"hex": ...} or null."""
+    if isinstance(shown, dict):
+        return shown["hex"]
+    return None if shown is None else shown.encode().hex()
+
+
+def flip(path: Path, position: int, mask: int = 0xFF) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= mask
+    path.write_bytes(content)

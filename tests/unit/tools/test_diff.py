@@ -14,9 +14,8 @@ from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.tools.main import main
 from tests import golden_data
 from tests.reference import record_batch as model
-from tests.unit.tools.command import run_json
+from tests.unit.tools.command import LOG, run_json
 
-LOG = f"{0:020}.log"
 #: offset, leader epoch, values
 Batch = tuple[int, int, list[bytes]]
 

@@ -11,8 +11,7 @@ import pytest
 
 from kcore.tools.main import main
 from tests import golden_data
-
-LOG = f"{0:020}.log"
+from tests.unit.tools.command import LOG
 
 
 def entries(capsys, path, *options) -> list[dict]:

@@ -13,26 +13,15 @@ import pytest
 from kcore.tools.main import main
 from tests import golden_data
 from tests.reference import record_batch as model
-
-LOG = f"{0:020}.log"
+from tests.unit.tools.command import LOG, as_hex, run_json
 
 
 def dump(capsys, *arguments: str) -> tuple[int, list[dict]]:
-    status = main(["dump", "--json", *map(str, arguments)])
-    out, err = capsys.readouterr()
-    assert not err
-    return status, [json.loads(line) for line in out.splitlines()]
+    return run_json(capsys, "dump", *arguments)
 
 
 def bare(event: dict) -> dict:
     return {key: value for key, value in event.items() if key not in ("type", "file")}
-
-
-def as_hex(shown) -> str | None:
-    """Hex of what --json printed for a byte string: text, {"hex": ...} or null."""
-    if isinstance(shown, dict):
-        return shown["hex"]
-    return None if shown is None else shown.encode().hex()
 
 
 @pytest.mark.parametrize("partition", golden_data.partitions())

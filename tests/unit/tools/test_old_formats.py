@@ -10,10 +10,9 @@ import pytest
 
 from kcore.tools.main import main
 from tests import golden_data
-from tests.unit.tools.command import run_json
+from tests.unit.tools.command import LOG, as_hex, run_json
 
 EXPECTED = json.loads(golden_data.golden_file("old-formats/expected.json").read_text())["files"]
-LOG = f"{0:020}.log"
 
 
 @pytest.fixture(params=sorted(EXPECTED))
@@ -23,10 +22,6 @@ def old(request, tmp_path) -> tuple[Path, list[dict]]:
     directory.mkdir()
     shutil.copy(golden_data.golden_file(f"old-formats/{request.param}"), directory / LOG)
     return directory, EXPECTED[request.param]["batches"]
-
-
-def as_hex(shown) -> str | None:
-    return shown["hex"] if isinstance(shown, dict) else shown if shown is None else shown.encode().hex()
 
 
 def test_dump_shows_what_kafka_found(old, capsys):

@@ -13,10 +13,8 @@ from kcore.log.open_log import open_log
 from kcore.log.producer_state_manager import decode_snapshot
 from kcore.tools.main import main
 from tests import golden_data
-from tests.unit.tools.command import contents, run_json
+from tests.unit.tools.command import LOG, contents, run_json
 from tests.unit.tools.test_verify import batch
-
-LOG = f"{0:020}.log"
 
 
 @pytest.fixture

@@ -20,10 +20,9 @@ from kcore.log.open_log import open_log
 from kcore.tools.main import main
 from tests import golden_data
 from tests.reference import record_batch as model
-from tests.unit.tools.command import contents, run_json
+from tests.unit.tools.command import LOG, contents, flip, run_json
 from tests.unit.tools.test_verify import batch
 
-LOG = f"{0:020}.log"
 SALVAGES = ("truncate", "keep-after")
 
 
@@ -31,12 +30,6 @@ SALVAGES = ("truncate", "keep-after")
 def data(tmp_path) -> Path:
     """A copy of Kafka's data directory, to be changed."""
     return Path(shutil.copytree(golden_data.data_dir(), tmp_path / "data"))
-
-
-def flip(path: Path, position: int, mask: int = 0xFF) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] ^= mask
-    path.write_bytes(content)
 
 
 def by_type(events: list[dict], kind: str) -> list[dict]:
@@ -346,3 +339,51 @@ def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
         # (A log start that damage put above the end would empty it; then there is nothing to read.)
         assert {record.offset for record in log.records()} <= left, note
     shutil.rmtree(work)
+
+
+def test_a_damaged_kraft_snapshot_is_said_and_left(data, capsys):
+    flip(data / "bootstrap.checkpoint", 70)
+    status, events = run_json(capsys, "repair", data, "--apply")
+    assert (status, events[-1]["beyondRepair"]) == (1, 1)
+    assert by_type(events, "damage")[0]["file"] == str(data / "bootstrap.checkpoint")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_mess_makes_a_command_fail_and_a_mended_copy_of_it_verifies_and_opens(seed, tmp_path, capsys):
+    """Kafka's files with bytes changed, files cut, gone, and renamed as an interrupted deletion renames them."""
+    rng = random.Random(seed)
+    data = tmp_path / "data"
+    data.mkdir()
+    for path in golden_data.data_dir().iterdir():
+        if path.is_file() and path.name not in ("meta.properties", "bootstrap.checkpoint"):
+            shutil.copy(path, data / path.name)
+    partitions = sorted(path for path in golden_data.data_dir().iterdir() if path.is_dir())
+    for partition in rng.sample(partitions, 2):
+        shutil.copytree(partition, data / partition.name)
+    for path in rng.sample(sorted(path for path in data.rglob("*") if path.is_file()), rng.randint(1, 8)):
+        content = bytearray(path.read_bytes())
+        at = rng.randrange(len(content) or 1)
+        match rng.randrange(4):
+            case 0:
+                path.unlink()
+                continue
+            case 1:
+                path.rename(path.with_name(path.name + rng.choice([".deleted", ".cleaned"])))
+                continue
+            case 2:
+                del content[at:]
+            case 3:
+                content[at : at + rng.randint(1, 40)] = rng.randbytes(rng.randint(0, 40))
+        path.write_bytes(content)
+    for command in (["dump"], ["verify"], ["verify", "--no-records"], ["reindex", "--check"]):
+        assert run_json(capsys, *command, data)[0] in (0, 1), command
+    assert run_json(capsys, "diff", golden_data.data_dir(), data)[0] == 1
+    salvage = rng.choice(SALVAGES)
+    status, events = run_json(capsys, "repair", data, "--apply", "--salvage", salvage, "--output", tmp_path / "out")
+    if not by_type(events, "action"):
+        shutil.copytree(data, tmp_path / "out")
+    assert status == 0, json.dumps(events, indent=1)
+    assert run_json(capsys, "verify", tmp_path / "out")[0] == 0
+    for partition in (path for path in (tmp_path / "out").iterdir() if path.is_dir() and list(path.glob("*.log"))):
+        with open_log(partition) as log:
+            assert sum(1 for _ in log.records()) >= 0

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import json
 import os
 import random
 import shutil
@@ -25,15 +24,11 @@ from kcore.tools.main import main
 from kcore.tools.segment_scan import scan_segment
 from tests import golden_data
 from tests.reference import record_batch as model
-
-LOG = "00000000000000000000.log"
+from tests.unit.tools.command import LOG, flip, run_json
 
 
 def verify(capsys, *arguments) -> tuple[int, list[dict], dict]:
-    status = main(["verify", "--json", *map(str, arguments)])
-    out, err = capsys.readouterr()
-    assert not err
-    *problems, summary = [json.loads(line) for line in out.splitlines()]
+    status, (*problems, summary) = run_json(capsys, "verify", *arguments)
     assert summary.pop("type") == "summary"
     return status, problems, summary
 
@@ -42,12 +37,6 @@ def verify(capsys, *arguments) -> tuple[int, list[dict], dict]:
 def data(tmp_path) -> Path:
     """A copy of Kafka's data directory, to be changed."""
     return Path(shutil.copytree(golden_data.data_dir(), tmp_path / "data"))
-
-
-def flip(path: Path, position: int, mask: int = 0xFF) -> None:
-    content = bytearray(path.read_bytes())
-    content[position] ^= mask
-    path.write_bytes(content)
 
 
 def test_kafkas_own_directory_has_no_damage_and_no_warning(capsys):
