@@ -162,8 +162,8 @@ class LogManager:
         Raises DirectoryInUse, and OSError if no directory works.
         """
         try:
-            for path in self.log_dirs:
-                log_dir = self._dirs[path] = _LogDir(path)
+            self._dirs = {path: _LogDir(path) for path in self.log_dirs}
+            for path, log_dir in self._dirs.items():
                 try:
                     make_directory(path)
                     log_dir.lock = DirectoryLock(path)

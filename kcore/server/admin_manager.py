@@ -79,6 +79,8 @@ class AdminManager:
         self._log_manager = log_manager
         self._lock = threading.RLock()
         self._configs: dict[str, dict[str, str]] = {}
+        # Topic -> partitions that could not be opened, and whether each was just made.
+        self._offline: dict[str, dict[int, bool]] = {}
         #: Told of each partition that this broker leads from now on, with its epoch (API-04).
         self.on_leadership: Callable[[TopicPartition, int], None] = lambda topic_partition, leader_epoch: None
 
@@ -87,6 +89,16 @@ class AdminManager:
     def topic_config(self, name: str) -> dict[str, str]:
         """A topic's own settings, by Kafka's names; empty if it has none."""
         return self._configs.get(name, {})
+
+    def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
+        """Whether a directory belongs to an earlier topic of the name.  One that nobody knows is adopted, and what an
+        interrupted deletion has left is deleted."""
+        stored = self._store.get(znodes.topic(topic_partition.topic))
+        known = znodes.TopicZNode.decode(stored.data).topic_id if stored is not None else None
+        if known in (None, ZERO_UUID) or topic_id in (None, ZERO_UUID, known):
+            return False
+        deletion = self._store.get(znodes.topic_deletion(topic_partition.topic))
+        return deletion is None or znodes.id_from_string(deletion.data.decode()) != topic_id
 
     def load_configs(self) -> None:
         """Read every topic's settings.  Before the logs are opened, which need them."""
@@ -212,7 +224,10 @@ class AdminManager:
                     )
                 except KafkaError as error:
                     # A partition that cannot be opened is offline; the others are served.
-                    logger.error("%s-%d is offline: %s", name, number, error)
+                    known = self._offline.setdefault(name, {})
+                    level = logging.DEBUG if number in known else logging.ERROR
+                    logger.log(level, "%s-%d is offline: %s", name, number, error)
+                    known.setdefault(number, is_new)
                     partitions[number] = PartitionInfo(NO_LEADER, epochs[number], tuple(replicas), isr)
                     continue
                 partitions[number] = PartitionInfo(self._broker_id, epochs[number], tuple(replicas), isr)
@@ -222,6 +237,25 @@ class AdminManager:
         for number, epoch in epochs.items():
             if partitions[number].leader == self._broker_id:
                 self.on_leadership(TopicPartition(name, number), epoch)
+
+    def retry_offline_partitions(self) -> None:
+        """Open the partitions that could not be opened: a full disk may have room again."""
+        if not self._offline:
+            return
+        with self._lock:
+            for name, numbers in self._offline.items():
+                info, stored = self._cache.topic(name), self._store.get(znodes.topic(name))
+                if info is None or stored is None:
+                    numbers.clear()
+                    continue
+                for number, is_new in list(numbers.items()):
+                    epochs = {number: info.partitions[number].leader_epoch}
+                    self._lead(name, znodes.TopicZNode.decode(stored.data), epochs, is_new)
+                    led = self._cache.topic(name)
+                    if led is not None and led.partitions[number].leader != NO_LEADER:
+                        del numbers[number]
+                        logger.info("%s-%d is online", name, number)
+            self._offline = {name: numbers for name, numbers in self._offline.items() if numbers}
 
     # -- create -----------------------------------------------------------------------------------------
 

@@ -9,11 +9,13 @@ import shutil
 import socket
 import tempfile
 import threading
+from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 from uuid import UUID
 
+from kcore.common.file import is_directory, list_directory, make_directory
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -44,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 #: The id of a broker that was given none.
 DEFAULT_BROKER_ID = 1
+#: How often partitions that could not be opened are tried again: a disk that was full may have room.
+_RETRY_OFFLINE_MS = 30_000
 _WILDCARDS = ("", "0.0.0.0", "::")
 
 
@@ -85,6 +89,8 @@ class Broker:
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._stopped = False
+        #: Called once no data directory is left, instead of stop(); must not wait for it.
+        self.on_fatal_error: Callable[[OSError], None] | None = None
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -108,16 +114,13 @@ class Broker:
         if self._is_temporary:
             self._data_dirs = [tempfile.mkdtemp(prefix="kcore-")]
             parts.callback(shutil.rmtree, self._data_dirs[0], ignore_errors=True)
-        for path in self._data_dirs:
-            os.makedirs(path, exist_ok=True)
-            # The log manager takes the lock for good.  Now it tells that nobody else writes what is read next.
-            DirectoryLock(path).release()
+        working = self._working_dirs()
         self.store: MetadataStore = EmbeddedStore(
             os.path.join(self._data_dirs[0], STORE_FILE_NAME), durable=not self._is_temporary
         )
         parts.callback(self.store.close)
-        self.broker_id, self.cluster_id = self._identity()
-        unclean = not all(was_clean_shutdown(path) for path in self._data_dirs)
+        self.broker_id, self.cluster_id = self._identity(working)
+        unclean = not all(was_clean_shutdown(path) for path in working)
 
         scheduler = Scheduler(f"kcore-scheduler-{self.broker_id}", time)
         scheduler.startup()
@@ -134,6 +137,9 @@ class Broker:
             flush_checkpoint_ms=config["log.flush.offset.checkpoint.interval.ms"],
             start_offset_checkpoint_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
             retention_check_ms=config["log.retention.check.interval.ms"],
+            initial_task_delay_ms=config["log.initial.task.delay.ms"],
+            is_stray=lambda log: self.admin_manager.is_stray(log.topic_partition, log.topic_id),
+            on_log_dir_failure=lambda path, error: self._log_dir_failed(log_manager, error),
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
             producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
         )
@@ -152,7 +158,7 @@ class Broker:
         )
         # What the logs are opened with comes from the store, so that comes first.
         self.admin_manager.load_configs()
-        self.admin_manager.adopt_configs(self._topics_on_disk())
+        self.admin_manager.adopt_configs(_topics_on_disk(working))
         log_manager.startup()
         parts.callback(log_manager.shutdown)
         parts.callback(self.replica_manager.shutdown)
@@ -179,7 +185,7 @@ class Broker:
         parts.callback(server.shutdown)
         self.port = server.port
         self.metadata_cache.update_broker(self._advertised())
-        self._write_identity()
+        self._write_identity(working)
 
         self.group_coordinator = GroupCoordinator(
             self.broker_id, self.replica_manager, self._group_config(), time, scheduler, timer
@@ -202,6 +208,12 @@ class Broker:
                 self.admin_manager,
                 producer_ids,
             )
+        )
+        scheduler.schedule(
+            "kcore-offline-partitions",
+            self.admin_manager.retry_offline_partitions,
+            _RETRY_OFFLINE_MS,
+            _RETRY_OFFLINE_MS,
         )
         server.start()
         # Before everything else: what is answered after this, no client sees.
@@ -284,7 +296,38 @@ class Broker:
     def _handle(self, request: Any) -> None:
         self._apis.handle(request)
 
-    def _identity(self) -> tuple[int, str]:
+    def _working_dirs(self) -> list[str]:
+        """The data directories that can be had; the log manager takes the others offline.
+
+        Raises DirectoryInUse, OSError if none works, or not the first, where the metadata are.
+        """
+        working: list[str] = []
+        for path in self._data_dirs:
+            try:
+                make_directory(path)
+                # The log manager takes the lock for good.  Now it tells that nobody else writes what is read next.
+                DirectoryLock(path).release()
+                list_directory(path)
+                meta_properties.set_aside_if_damaged(path)
+            except OSError as error:
+                if not working:
+                    raise
+                logger.error("%s: the data directory cannot be had: %s", path, error)
+            else:
+                working.append(path)
+        return working
+
+    def _log_dir_failed(self, log_manager: LogManager, error: OSError) -> None:
+        if log_manager.live_log_dirs or self._stopped:
+            return
+        logger.critical("broker %d stops: no data directory is left", self.broker_id)
+        # Whoever found out may hold locks that the stop needs.
+        if self.on_fatal_error is not None:
+            self.on_fatal_error(error)
+        else:
+            threading.Thread(target=self.stop, name="kcore-no-data-dir-left").start()
+
+    def _identity(self, data_dirs: list[str]) -> tuple[int, str]:
         """(broker id, cluster id): what the directories and the store say, else what the settings say, else new.
 
         Raises InvalidConfig or InconsistentClusterId if two of them disagree.
@@ -292,7 +335,7 @@ class Broker:
         broker_id = self.config.configured_broker_id
         node = self.store.get(znodes.CLUSTER_ID)
         cluster_id = znodes.decode_cluster_id(node.data) if node is not None else None
-        for path in self._data_dirs:
+        for path in data_dirs:
             found = meta_properties.read(path)
             if found is None:
                 continue
@@ -309,21 +352,15 @@ class Broker:
             znodes.id_to_string(znodes.random_id()) if cluster_id is None else cluster_id,
         )
 
-    def _write_identity(self) -> None:
+    def _write_identity(self, data_dirs: list[str]) -> None:
         if self.store.get(znodes.CLUSTER_ID) is None:
             self.store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(self.cluster_id))
-        for path in self._data_dirs:
-            if meta_properties.read(path) is None:
-                meta_properties.write(path, self.cluster_id, self.broker_id)
-
-    def _topics_on_disk(self) -> set[str]:
-        found = set()
-        for path in self._data_dirs:
-            for name in os.listdir(path):
-                parsed = parse_partition_directory(name)
-                if parsed is not None and not parsed.mark and os.path.isdir(os.path.join(path, name)):
-                    found.add(parsed.topic_partition.topic)
-        return found
+        for path in data_dirs:
+            try:
+                if meta_properties.read(path) is None:
+                    meta_properties.write(path, self.cluster_id, self.broker_id)
+            except OSError as error:
+                logger.error("%s: the next start will not know whose directory it is: %s", path, error)
 
     def _advertised(self) -> BrokerInfo:
         endpoint = self.config.advertised_listener
@@ -352,6 +389,16 @@ class Broker:
     def _on_leadership(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         if topic_partition.topic == topic_names.GROUP_METADATA_TOPIC:
             self.group_coordinator.on_election(topic_partition.partition, leader_epoch)
+
+
+def _topics_on_disk(data_dirs: list[str]) -> set[str]:
+    found = set()
+    for path in data_dirs:
+        for name in list_directory(path):
+            parsed = parse_partition_directory(name)
+            if parsed is not None and not parsed.mark and is_directory(os.path.join(path, name)):
+                found.add(parsed.topic_partition.topic)
+    return found
 
 
 def _as_text(value: Any) -> str:

@@ -59,6 +59,7 @@ _BROKER_KEYS = [
     ),
     # -- log management
     ConfigKey("num.recovery.threads.per.data.dir", _INT, 1, at_least(1), "Threads that recover logs at start."),
+    ConfigKey("log.initial.task.delay.ms", _LONG, 30_000, at_least(0), "Background work on logs begins after."),
     ConfigKey("log.retention.check.interval.ms", _LONG, 300_000, at_least(1), "How often old segments are looked for."),
     ConfigKey(
         "log.flush.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0), "How often recovery points are written."

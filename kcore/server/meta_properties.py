@@ -7,14 +7,18 @@ Source: MetaProperties, Kafka 3.9.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 from typing import NamedTuple
 
-from kcore.common.file import read_file, write_atomically
+from kcore.common.file import read_file, rename, write_atomically
 from kcore.errors import CorruptFile
 from kcore.server.kafka_config import parse_properties
 
 FILE_NAME = "meta.properties"
+
+logger = logging.getLogger(__name__)
 
 
 class MetaProperties(NamedTuple):
@@ -46,6 +50,23 @@ def read(directory: str) -> MetaProperties | None:
         )
     except ValueError as error:
         raise CorruptFile(f"{path}: {error}") from error
+
+
+def set_aside_if_damaged(directory: str) -> None:
+    """A file that cannot be understood gets another name, so that a new one can be made.  Raises OSError."""
+    path = os.path.join(directory, FILE_NAME)
+    try:
+        read(directory)
+        return
+    except CorruptFile as error:
+        problem: Exception = error
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.EINVAL, errno.ENXIO):  # no regular file
+            raise
+        problem = error
+    aside = f"{path}.damaged"
+    rename(path, aside)
+    logger.error("%s; it is %s now, and is made anew", problem, aside)
 
 
 def write(directory: str, cluster_id: str, broker_id: int) -> None:

@@ -37,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGINT or SIGTERM.  0 after a clean stop, 2 when the broker cannot start."""
+    """Serve until SIGINT or SIGTERM.  0 after a clean stop, 1 when the last data directory failed, 2 when the broker
+    cannot start."""
     # The main thread does nothing but wait for them; blocked before any other thread starts, none of those gets them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     logging.basicConfig(
@@ -46,7 +47,15 @@ def run(args: argparse.Namespace) -> int:
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     try:
-        broker = _broker(args).start()
+        broker = _broker(args)
+        failures: list[OSError] = []
+
+        def no_data_dir_left(error: OSError) -> None:
+            failures.append(error)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        broker.on_fatal_error = no_data_dir_left
+        broker.start()
     except (KafkaError, OSError, ValueError) as error:
         print(f"kcore serve: {error}", file=sys.stderr)
         return 2
@@ -61,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     broker.stop()
     print("kcore: stopped", flush=True)
-    return 0
+    return 1 if failures else 0
 
 
 def _broker(args: argparse.Namespace) -> Broker:

@@ -1,5 +1,6 @@
 """Broker: its life, and what becomes of its directory."""
 
+import errno
 import gc
 import os
 import shutil
@@ -11,6 +12,7 @@ import time
 import pytest
 
 import kcore
+from kcore.common import file
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     DirectoryInUse,
@@ -322,17 +324,23 @@ def test_an_identity_that_does_not_match_is_refused(tmp_path):
         assert broker.broker_id == 1
 
 
-def test_a_partition_whose_directory_belongs_to_another_topic_is_offline_and_the_others_are_served(tmp_path):
+def test_a_directory_that_belongs_to_another_topic_of_the_name_is_set_aside_and_told_of(tmp_path, caplog):
     with kcore.Broker(tmp_path) as broker:
         broker.create_topic("bad", partitions=2)
         broker.create_topic("good")
         produce(broker, "good", b"x")
+        produce(broker, "bad", b"old", partition=1)
     path = tmp_path / "bad-1" / "partition.metadata"
     path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
     with kcore.Broker(tmp_path) as broker, Client(broker) as client:
         assert values(broker, "good") == [b"x"]
         (topic,) = client.ask(m.MetadataRequest(topics=[m.MetadataRequestTopic(name="bad")]), 9).topics
-        assert [(x.partition_index, x.error_code) for x in topic.partitions] == [(0, 0), (1, 5)]
+        assert [(x.partition_index, x.error_code) for x in topic.partitions] == [(0, 0), (1, 0)]
+        assert values(broker, "bad", 1) == []
+        (aside,) = tmp_path.glob("bad-1.*-stray")
+        assert f"it is {aside} now, with the offsets [0, 1)" in caplog.text
+    with kcore.open_log(aside) as log:
+        assert [record.value for record in log.records()] == [b"old"]
 
 
 def test_the_offsets_topic_as_it_is_decides_where_groups_are(tmp_path):
@@ -414,3 +422,73 @@ def test_an_idle_broker_uses_no_cpu():
             before = time.process_time()
             time.sleep(0.5)
             assert time.process_time() - before < 0.02
+
+
+def test_a_failing_data_directory_goes_offline_alone_and_the_broker_stops_when_none_is_left(tmp_path):
+    dirs = [str(tmp_path / "x"), str(tmp_path / "y")]
+    with kcore.Broker(log_dirs=",".join(dirs)) as broker:
+        broker.create_topic("t", partitions=2)
+        here, there = (TopicPartition("t", n) for n in range(2))
+        if os.path.dirname(broker.log("t", 0).directory) == dirs[0]:
+            here, there = there, here  # the first directory has the metadata, the second fails first
+        produce(broker, "t", b"a", partition=there.partition)
+        file.fail_next(("pwrite", "ftruncate"), errno.EIO, under=dirs[1], times=-1)
+        with pytest.raises(AssertionError):
+            produce(broker, "t", b"lost", partition=here.partition)
+        assert produce(broker, "t", b"b", partition=there.partition) == 1
+        broker.create_topic("u")
+        assert broker.log("u").directory.startswith(dirs[0])
+        file.fail_next(("pwrite", "ftruncate"), errno.EIO, under=dirs[0], times=-1)
+        with pytest.raises((AssertionError, OSError)):
+            produce(broker, "t", b"lost", partition=there.partition)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and not broker._stopped:
+            time.sleep(0.01)
+        assert broker._stopped
+    file.clear_faults()
+    with kcore.Broker(log_dirs=",".join(dirs)) as broker:
+        assert values(broker, "t", there.partition) == [b"a", b"b"]
+
+
+def test_a_second_data_directory_that_cannot_be_had_does_not_keep_the_broker_from_starting(tmp_path):
+    dirs = [str(tmp_path / "x"), str(tmp_path / "y")]
+    with kcore.Broker(log_dirs=",".join(dirs)) as broker:
+        broker.create_topic("t", partitions=2)
+        kept = next(n for n in range(2) if broker.log("t", n).directory.startswith(dirs[0]))
+    file.fail_next(("open", "open_write", "opendir"), errno.EIO, under=dirs[1], times=-1)
+    with kcore.Broker(log_dirs=",".join(dirs)) as broker:
+        assert produce(broker, "t", b"a", partition=kept) == 0
+        offline = broker.metadata_cache.topic("t").partitions[1 - kept]
+        assert offline.leader == -1
+
+
+def test_a_partition_made_on_a_full_disk_comes_online_when_there_is_room(tmp_path):
+    with kcore.Broker(tmp_path) as broker:
+        file.fail_next("mkdir", errno.ENOSPC, under=str(tmp_path / "t-1"), times=-1)
+        broker.create_topic("t", partitions=2)
+        assert [broker.metadata_cache.topic("t").partitions[n].leader for n in range(2)] == [broker.broker_id, -1]
+        broker.admin_manager.retry_offline_partitions()
+        assert broker.metadata_cache.topic("t").partitions[1].leader == -1
+        file.clear_faults()
+        broker.admin_manager.retry_offline_partitions()
+        assert produce(broker, "t", b"a", partition=1) == 0
+
+
+@pytest.mark.parametrize("damage", ["junk", "fifo", "directory"])
+def test_a_damaged_meta_properties_is_set_aside_and_made_anew(tmp_path, damage, caplog):
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("t")
+        produce(broker, "t", b"a")
+        cluster_id = broker.cluster_id
+    path = tmp_path / "meta.properties"
+    path.unlink()
+    make = {
+        "junk": lambda: path.write_bytes(b"broker.id=\xff"),
+        "fifo": lambda: os.mkfifo(path),
+        "directory": path.mkdir,
+    }
+    make[damage]()
+    with kcore.Broker(tmp_path) as broker:
+        assert broker.cluster_id == cluster_id and values(broker, "t") == [b"a"]
+    assert f"cluster.id={cluster_id}" in path.read_text()
+    assert "meta.properties.damaged" in caplog.text
