@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Apache Kafka's own Java client against a kcore broker, and Kafka's own tool on the directories that kcore wrote.
-# On a machine without Maven or Java it says so and exits 0.
+# kcore's files in the hands of Apache Kafka's own classes and tools, Kafka's in kcore's, and Kafka's Java client
+# against a kcore broker.  On a machine without Maven or Java it says so and exits 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jars=$(bash ci/kafka_jars.sh) || {
@@ -10,5 +10,5 @@ jars=$(bash ci/kafka_jars.sh) || {
 }
 classes=build/interop-classes
 mkdir -p "$classes"
-javac -nowarn -proc:none -cp "$jars/*" -d "$classes" ci/interop/InteropClient.java
+javac -nowarn -proc:none -cp "$jars/*" -d "$classes" ci/interop/*.java
 PYTHONPATH=. exec "${PYTHON:-python3}" ci/interop/run.py "$jars" "$classes" "$@"

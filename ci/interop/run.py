@@ -1,16 +1,18 @@
-"""run.py JARS CLASSES [DIR]: what kcore wrote, as Apache Kafka's own programs see it.
+"""run.py JARS CLASSES [DIR]: kcore's files in Apache Kafka's hands, and Kafka's in kcore's.
 
-1. Directories written through the Python API: Kafka's DumpLogSegments must read them without one complaint, and must
-   see what `kcore dump` sees.
-2. A kcore broker: Kafka's Java client produces, looks offsets up, consumes alone and as a group (InteropClient.java);
-   the directory that the broker leaves is then held against DumpLogSegments too.
-The directories stay in DIR when it is given.
+1. Directories that kcore wrote (directories.py): Kafka's DumpLogSegments has no complaint and sees what `kcore dump`
+   sees; Kafka's storage classes (LogOracle.java) find every file sane, recover them without a cut, and load the same
+   log as kcore does, after a clean stop and after an unclean one.
+2. Directories that Kafka wrote and a crash or a disk damaged (unclean.py), and the golden ones: both load the same log.
+3. A kcore broker: Kafka's Java client produces, looks offsets up, consumes alone and as a group (InteropClient.java);
+   the directory that the broker leaves is held to what Kafka says as in 1.
+The directories stay in DIR when it is given.  Any difference ends with status 1.
 """
 
 from __future__ import annotations
 
 import json
-import random
+import logging
 import re
 import shutil
 import subprocess
@@ -20,105 +22,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import kcore
-from kcore.log.log_config import LogConfig
-from kcore.log.log_offset_metadata import AppendOrigin
-from kcore.record.control_record import ControlRecordType, EndTransactionMarker
-from kcore.record.record_batch_builder import RecordBatchBuilder
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
-HERE = Path(__file__).resolve().parent
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-NOW = 1_700_000_000_000
-SMALL = LogConfig(segment_bytes=20_000, index_interval_bytes=1_000, segment_index_bytes=4_096)
+import kcore  # noqa: E402
+from ci.interop import directories, oracle, unclean  # noqa: E402
+from ci.interop.oracle import Oracle  # noqa: E402
+from kcore.log.checkpoints import LOG_START_OFFSET_CHECKPOINT, OffsetCheckpointFile  # noqa: E402
+from kcore.log.open_log import parse_partition_directory  # noqa: E402
+
+GOLDEN = ROOT / "tests" / "golden" / "kafka-log" / "data"
 
 #: Lines that say nothing bad.  Kafka's tool starts its count of offsets at -1, so that it calls every segment that does
-#: not begin at 0 non-consecutive, its own too.
+#: not begin at 0 non-consecutive, its own too; and so it calls every gap that the cleaner leaves.
 HARMLESS = re.compile(
-    r"Dumping .*|Log starting offset: \d+|baseOffset: .* isvalid: true|\| offset: .*|offset: \d+ position: \d+|"
-    r"timestamp: -?\d+ offset: \d+|version: 0 producerId: .*|producerId: .*|.* is empty\.|.* passed sanity check\.|"
-    r"Non-consecutive offsets in .*|  -1 is followed by \d+"
+    r"Dumping .*|Log starting offset: \d+|(baseOffset|offset): .* isvalid: true|\| offset: .*|"
+    r"offset: \d+ position: \d+|timestamp: -?\d+ offset: \d+|"
+    r"version: 0 producerId: .*|producerId: .*|.* is empty\.|.* passed sanity check\.|"
+    r"Non-consecutive offsets in .*|  -?\d+ is followed by \d+"
 )
 PAIR = re.compile(r"(\w+): (\S+)")
-
-
-def batch(rng: random.Random, count: int, codec: str = "none", **options: Any) -> bytearray:
-    """A producer's batch of odd records, offsets from 0."""
-    builder = RecordBatchBuilder(compression=codec, **options)
-    for n in range(count):
-        builder.append(
-            rng.choice([None, b"", rng.randbytes(rng.randint(1, 30)), b"abcdef" * rng.randint(1, 80)]),
-            rng.choice([None, b"", f"key-{n}".encode()]),
-            timestamp=NOW + rng.randint(-3000, 3000),
-            headers=rng.choice([(), (("h", b"v"), ("h", None), ("", b""))]),
-        )
-    return builder.build()
-
-
-def marker(kind: ControlRecordType, producer_id: int, epoch: int) -> bytearray:
-    builder = RecordBatchBuilder(producer_id=producer_id, producer_epoch=epoch, is_transactional=True, is_control=True)
-    end = EndTransactionMarker(kind, 0)
-    builder.append(end.value(), end.key(), timestamp=NOW)
-    return builder.build()
-
-
-def write_logs(data: Path) -> None:
-    """One partition for each thing that ends up in files: codecs, LogAppendTime, epochs, sequences, transactions,
-    truncation, a follower's appends of several batches, a crash."""
-    rng = random.Random(20260)
-    for codec in CODECS:
-        with kcore.open_log(data / f"codec-{codec}-0", "a", config=SMALL) as log:
-            for _ in range(250):
-                log.append_as_leader(batch(rng, rng.randint(1, 12), codec))
-        with kcore.open_log(data / f"codec-{codec}-0", "a", config=SMALL) as log:
-            log.append_as_leader(batch(rng, 5, codec), leader_epoch=3)
-    append_time = SMALL.from_kafka({"message.timestamp.type": "LogAppendTime"}, SMALL)
-    with kcore.open_log(data / "append-time-0", "a", config=append_time) as log:
-        for n in range(60):
-            log.append_as_leader(batch(rng, 8, CODECS[n % 5]))
-    with kcore.open_log(data / "idempotent-0", "a", config=SMALL) as log:
-        for n in range(200):
-            log.append_as_leader(
-                batch(rng, 5, producer_id=7, producer_epoch=1, base_sequence=5 * n), leader_epoch=n // 50
-            )
-    with kcore.open_log(data / "transactions-0", "a", config=SMALL) as log:
-        sequence = [0, 0]
-        for n in range(40):
-            for p in (0, 1):
-                for _ in range(rng.randint(1, 3)):
-                    records = batch(
-                        rng, 4, "lz4", producer_id=p, producer_epoch=0, base_sequence=sequence[p], is_transactional=True
-                    )
-                    log.append_as_leader(records)
-                    sequence[p] += 4
-            log.append_as_leader(batch(rng, 3))
-            for p in rng.sample((0, 1), 2):
-                kind = ControlRecordType.ABORT if (n + p) % 3 == 0 else ControlRecordType.COMMIT
-                log.append_as_leader(marker(kind, p, 0), origin=AppendOrigin.COORDINATOR)
-    with kcore.open_log(data / "codec-zstd-0") as leader:
-        chunks = b"".join(bytes(segment.slice(0, segment.size).read()) for segment in leader.segments)
-        batches = [bytes(found.buffer) for found in kcore.MemoryRecords(chunks).batches]
-    with kcore.open_log(data / "follower-0", "a", config=SMALL) as log:
-        for start in range(0, len(batches), 7):
-            log.append_as_follower(b"".join(batches[start : start + 7]))
-        log.truncate_to(kcore.MemoryRecords(batches[len(batches) // 2]).first_offset)
-        log.append_as_leader(batch(rng, 9), leader_epoch=5)
-    # What a crash leaves: files as they are while the log is open, and half a batch at the end.
-    with kcore.open_log(data / "open-0", "a", config=SMALL) as log:
-        for _ in range(90):
-            log.append_as_leader(batch(rng, 6, "snappy"))
-        shutil.copytree(data / "open-0", data / "crashed-0")
-    last = max((data / "crashed-0").glob("*.log"))
-    last.write_bytes(last.read_bytes() + bytes(batch(rng, 6))[:-10])
-    (data / ".kafka_cleanshutdown").unlink()
-    with kcore.open_log(data / "crashed-0", "a", config=SMALL) as log:
-        log.append_as_leader(batch(rng, 6))
 
 
 class KafkaTool:
     """Kafka's own programs, from the jars."""
 
     def __init__(self, jars: str, classes: str) -> None:
-        log4j = f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"
+        log4j = f"-Dlog4j2.configurationFile={ROOT / 'ci' / 'interop' / 'log4j2.xml'}"
         self.java = ["java", "-Xmx512M", log4j, "-cp", f"{jars}/*:{classes}"]
 
     def dump(self, files: list[Path], *options: str) -> str:
@@ -142,8 +72,15 @@ def batches_of_kafka(output: str) -> Iterator[tuple[str, dict[str, str]]]:
     for line in output.splitlines():
         if line.startswith("Dumping "):
             file = line.removeprefix("Dumping ")
-        elif line.startswith(("baseOffset: ", "| offset: ")):
+        elif line.startswith("baseOffset: "):
             yield file, dict(PAIR.findall(line))
+        elif line.startswith("| offset: "):
+            fields = dict(PAIR.findall(line))
+            fields.pop("crc", None)  # of a message of magic 0 or 1
+            yield file, {"sequence": "-1"} | fields
+        elif line.startswith("offset: ") and "isvalid: " in line:  # magic 0 and 1: a message, compressed or not
+            fields = dict(PAIR.findall(line))
+            yield file, fields | {"lastOffset": fields.pop("offset")}
 
 
 def batches_of_kcore(data: Path) -> Iterator[tuple[str, dict[str, str]]]:
@@ -152,9 +89,15 @@ def batches_of_kcore(data: Path) -> Iterator[tuple[str, dict[str, str]]]:
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     for line in output.splitlines():
         event = json.loads(line)
-        if event["type"] == "batch":
+        if not event["file"].endswith(".log"):  # what waits for its deletion
+            continue
+        if event["type"] == "batch" and event["magic"] < 2:
+            known = {name: event[name] for name in ("lastOffset", "position", "size", "magic", "compresscodec", "crc")}
+            yield event["file"], known | {event["timestampType"]: event["maxTimestamp"]}
+        elif event["type"] == "batch":
             yield event["file"], event | {event["timestampType"]: event["maxTimestamp"]}
         elif event["type"] == "record":
+            event.setdefault("sequence", -1)
             yield event["file"], event | {event["timestampType"]: event["timestamp"]}
 
 
@@ -170,51 +113,113 @@ def sorted_out(found: Iterator[tuple[str, dict[str, Any]]]) -> dict[str, list[di
     return files
 
 
-def check_directory(tool: KafkaTool, data: Path, name: str) -> None:
+def check_dump(tool: KafkaTool, data: Path) -> list[str]:
     """DumpLogSegments has nothing to say against any file, and reads what we read."""
     suffixes = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     files = sorted(path for path in data.glob("*-*/*") if path.suffix in suffixes)
+    # It takes the entries that Kafka 2.4 to 3.8 made for appends of several batches for mismatches.
+    files = [path for path in files if path.parent.name != "per-append-0" or path.suffix == ".log"]
     output = tool.dump(files, "--deep-iteration")
     bad = complaints(output)
     for options in ("--index-sanity-check", "--verify-index-only"):
         bad += complaints(tool.dump([path for path in files if path.suffix in (".index", ".timeindex")], options))
-    if bad:
-        sys.exit("\n".join([f"{name}: Kafka complains:", *bad[:50]]))
     theirs, ours = sorted_out(batches_of_kafka(output)), sorted_out(batches_of_kcore(data))
-    if theirs != ours:
-        for file in sorted(theirs.keys() | ours.keys()):
-            for n, (a, b) in enumerate(zip(theirs.get(file, []), ours.get(file, []), strict=False)):
-                if a != b:
-                    sys.exit(f"{name}: {file}, line {n}:\n  Kafka {a}\n  kcore {b}")
-            if len(theirs.get(file, [])) != len(ours.get(file, [])):
-                sys.exit(
-                    f"{name}: {file}: Kafka sees {len(theirs.get(file, []))} lines, kcore {len(ours.get(file, []))}"
-                )
+    for file in sorted(theirs.keys() | ours.keys()):
+        difference = oracle.first_difference(
+            [str(sorted(fields.items())) for fields in theirs.get(file, [])],
+            [str(sorted(fields.items())) for fields in ours.get(file, [])],
+        )
+        if difference:
+            bad.append(f"{file}:\n      {difference}")
     segments = sum(path.suffix == ".log" for path in files)
     lines = sum(map(len, theirs.values()))
-    print(f"{name}: {segments} segments, {lines} batches and records, {len(files)} files: no complaint")
+    verdict = "COMPLAINTS" if bad else "no complaint"
+    print(f"  DumpLogSegments: {segments} segments, {lines} batches and records, {len(files)} files: {verdict}")
+    return bad
+
+
+def check_loading(kafka: Oracle, data: Path, work: Path, *, stopped: bool = True) -> list[str]:
+    """Both load the same log from every partition directory.  stopped: as after a clean stop, too, and Kafka's classes
+    find each file sane."""
+    bad = []
+    log_starts = OffsetCheckpointFile(str(data / LOG_START_OFFSET_CHECKPOINT)).read()
+    for directory in sorted(data.glob("*-*/")):
+        name = parse_partition_directory(directory.name)
+        if name is None:
+            continue
+        log_start_offset = log_starts.get(name.topic_partition, 0)
+        copy = work / "copy" / directory.name
+        wrong, lines = [], []
+
+        def on_a_copy(directory: Path = directory, copy: Path = copy) -> Path:
+            shutil.rmtree(copy, ignore_errors=True)
+            shutil.copytree(directory, copy)
+            return copy
+
+        if stopped:
+            lines = kafka.check(on_a_copy())
+            if not lines[-1].startswith("checked"):
+                wrong.append(f"Kafka's checks: {lines[-1]}")
+        for clean in (True, False) if stopped else (False,):
+            theirs = kafka.load(on_a_copy(), clean=clean, log_start_offset=log_start_offset)
+            lines = oracle.load(on_a_copy(), clean=clean, log_start_offset=log_start_offset)
+            difference = oracle.first_difference(theirs, lines)
+            if difference:
+                wrong.append(f"{'clean' if clean else 'unclean'} stop:\n      {difference}")
+            elif lines[-1].startswith("error"):
+                wrong.append(f"{'clean' if clean else 'unclean'} stop: {lines[-1]}")
+        kinds = [line.split()[0] for line in lines]
+        counts = ", ".join(f"{kinds.count(kind)} {kind}s" for kind in ("segment", "record", "control", "producer"))
+        print(f"  {directory.name:<22} {counts}: {'DIFFERS' if wrong else 'alike'}", flush=True)
+        bad += [f"{directory.name}: {what}" for what in wrong]
+    return bad
 
 
 def verify(data: Path) -> None:
     subprocess.run([sys.executable, "-m", "kcore.tools.main", "verify", str(data)], check=True)
 
 
+def prove(tool: KafkaTool, kafka: Oracle, work: Path) -> list[str]:
+    print("written by kcore")
+    written = work / "written"
+    written.mkdir(parents=True)
+    directories.write(written)
+    verify(written)
+    bad = check_dump(tool, written)
+    bad += check_loading(kafka, written, work)
+    print("written by kcore until SIGKILL: as it lies, and after kcore has opened it")
+    killed = work / "killed"
+    directories.write_and_kill(killed / "killed-0")
+    bad += check_loading(kafka, killed, work, stopped=False)
+    with directories.open_log(killed / "killed-0"):
+        pass
+    bad += check_loading(kafka, killed, work)
+    bad += check_dump(tool, killed)
+    print("written by Kafka, golden")
+    bad += check_loading(kafka, GOLDEN, work)
+    print("written by Kafka, not closed, then damaged")
+    bad += unclean.prove(kafka, work)
+    print("written by kcore's broker for Kafka's client")
+    served = work / "served"
+    served.mkdir()
+    with kcore.Broker(data_dir=str(served)) as broker:
+        tool.client(broker.bootstrap_servers)
+    verify(served)
+    return bad + check_dump(tool, served) + check_loading(kafka, served, work)
+
+
 def main() -> None:
     jars, classes, *rest = sys.argv[1:]
+    logging.disable(logging.WARNING)  # what recovery has to say about damage
     tool = KafkaTool(jars, classes)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(rest[0]) if rest else Path(temporary)
-        written = work / "written"
-        written.mkdir(parents=True)
-        write_logs(written)
-        verify(written)
-        check_directory(tool, written, "written through open_log")
-        served = work / "served"
-        served.mkdir()
-        with kcore.Broker(data_dir=str(served)) as broker:
-            tool.client(broker.bootstrap_servers)
-        verify(served)
-        check_directory(tool, served, "written by the broker")
+        work.mkdir(exist_ok=True)
+        with Oracle(tool.java, work / "oracle.err") as kafka:
+            bad = prove(tool, kafka, work)
+    if bad:
+        sys.exit("\n".join([f"\n{len(bad)} differences from Kafka:", *bad[:40]]))
+    print("interop: no difference")
 
 
 if __name__ == "__main__":

@@ -294,7 +294,8 @@ def check_index(partition: PartitionFiles, base: int, path: str, found: ScannedS
 def _offset_index_checks(
     entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, found: ScannedSegment
 ) -> Iterator[tuple[int, str]]:
-    """IDX-17: the batch at an entry's position is the one that holds its offset."""
+    """IDX-17: the batch at an entry's position is the one that holds its offset, or the first of the append that ended
+    with that offset: Kafka 2.4 to 3.8 made an entry an append, and a follower's append has many batches."""
     import numpy as np
 
     table = found.batches
@@ -304,7 +305,10 @@ def _offset_index_checks(
     inside = batch < len(table)
     expected = np.full(len(entries), -1, np.int64)
     expected[inside] = table["position"][batch[inside]]
-    for n in np.flatnonzero(positions != expected):
+    ends_append = np.zeros(len(entries), bool)
+    ends_append[inside] = table["last_offset"][batch[inside]] == offsets[inside]
+    ends_append &= (positions < expected) & np.isin(positions, table["position"])
+    for n in np.flatnonzero((positions != expected) & ~ends_append):
         # It may point at a batch that could not be read: then only a readable one can contradict it.
         if found.incomplete and not (inside[n] and positions[n] in table["position"]):
             continue

@@ -134,6 +134,28 @@ def test_IDX_17_every_flipped_byte_of_an_index_is_found(suffix, data, capsys):
     assert unseen < len(original) // 4
 
 
+def test_index_entries_that_kafka_2_4_to_3_8_made_for_appends_of_many_batches_are_no_damage(tmp_path, capsys):
+    config = dataclasses.replace(LogConfig(), per_append_index=True, index_interval_bytes=100)
+    (tmp_path / "data").mkdir()
+    with open_log(tmp_path / "data" / "t-0", "a", config=config) as log:
+        for first in range(0, 90, 9):
+            parts = []
+            for base_offset in range(first, first + 9, 3):
+                builder = RecordBatchBuilder(base_offset=base_offset, leader_epoch=0)
+                for _ in range(3):
+                    builder.append(b"x" * 40)
+                parts.append(builder.build())
+            log.append_as_follower(b"".join(parts))
+    index = tmp_path / "data" / "t-0" / f"{0:020}.index"
+    assert len(index.read_bytes()) == 9 * 8
+    assert verify(capsys, tmp_path / "data")[:2] == (0, [])
+    # But an entry that leads past its offset is.
+    entries = bytearray(index.read_bytes())
+    entries[0:4] = (5).to_bytes(4, "big")
+    index.write_bytes(entries)
+    assert verify(capsys, tmp_path / "data")[0] == 1
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_IDX_12_an_index_of_odd_length_is_damage(suffix, data, capsys):
     index = data / "g-none-0" / f"{0:020}{suffix}"
