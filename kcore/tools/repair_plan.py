@@ -194,8 +194,9 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     _plan_indexes(plan, partition, kept)
     _plan_producers(plan, partition, kept)
     _plan_epochs(plan, partition, kept)
-    for path in log_files.known_files(directory):
-        if log_files.is_kraft_snapshot(path):
+    for path in log_files.known_files(directory, marked=True):
+        # What is to replace other segments may be the only copy by now; whether it is, nobody can see to from here.
+        if log_files.is_kraft_snapshot(path) or path.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             problems = list(check_lone_log(path))
             plan.problems += problems
             plan.beyond_repair += problems

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kcore.errors import CorruptFile
-from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kcore.tools import log_files
 from kcore.tools.command_line import (
     DAMAGE,
@@ -220,14 +220,19 @@ class _Verifier:
             result.problems.append(_unreadable(directory, error))
         for name in log_files.passing_files(directory):
             text = "left by a cleaning or deletion that did not end"
-            result.problems.append(Problem(os.path.join(directory, name), text, warning=True))
+            path = os.path.join(directory, name)
+            result.problems.append(Problem(path, text, warning=True))
+            if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+                # When the log is opened it takes the place of other segments.
+                result.problems += self._small_file(path)().problems
         return result
 
     def _small_file(self, path: str) -> Callable[[], Examined]:
         def examine() -> Examined:
             result = Examined()
             try:
-                if path.endswith((LOG_SUFFIX, ".checkpoint")):
+                kind = log_files.kind_of(path)
+                if kind is not None and kind.kind == LOG_SUFFIX:
                     self._lone_log(path, result)
                     return result
                 result.counts.files += 1

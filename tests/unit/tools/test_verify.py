@@ -481,3 +481,15 @@ def test_checkpoints_are_held_against_the_logs(data, capsys):
     status, problems, _ = verify(capsys, data)
     assert status == 1
     assert [(p["type"], p["offset"]) for p in problems] == [("warning", 5), ("damage", 96)]
+
+
+def test_a_segment_that_is_about_to_replace_others_is_checked_too(data, capsys):
+    swap = data / "g-none-0" / f"{49:020}.log.swap"
+    shutil.copy(data / "g-none-0" / f"{49:020}.log", swap)
+    assert verify(capsys, data)[0] == 0
+    flip(swap, 100)
+    status, problems, _ = verify(capsys, data)
+    assert status == 1
+    assert [(p["type"], p["file"]) for p in problems] == [("warning", str(swap)), ("damage", str(swap))]
+    status, events = run_json(capsys, "repair", data)
+    assert (status, events[-1]["beyondRepair"]) == (1, 1)
