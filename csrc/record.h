@@ -11,6 +11,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "status.h"
 #include "varint.h"
@@ -152,17 +153,36 @@ kc_status kc_records_check(const uint8_t *payload, int64_t size, int32_t count, 
                            int64_t base_timestamp, kc_error *err);
 
 /* What a record's length field will hold: the bytes behind it.  Sizes of -1 are null; headers_size counts
- * the headers' bytes without their number. */
-int64_t kc_record_body_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size, int64_t value_size,
-                            int32_t header_count, int64_t headers_size);
+ * the headers' bytes without their number.  Inline, as the writers below: the inner loop of conversion. */
+static inline int64_t kc_record_body_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size,
+                                          int64_t value_size, int32_t header_count, int64_t headers_size) {
+    return 1 + kc_varlong_size(timestamp_delta) + kc_varlong_size(offset_delta) + kc_varlong_size(key_size) +
+           (key_size > 0 ? key_size : 0) + kc_varlong_size(value_size) + (value_size > 0 ? value_size : 0) +
+           kc_varlong_size(header_count) + headers_size;
+}
+
+/* A varint length (-1 for null) and that many bytes: keys, values and both parts of a header. */
+static inline uint8_t *kc_write_bytes(uint8_t *p, const uint8_t *bytes, int32_t size) {
+    p = kc_write_varint(p, size);
+    if (size > 0) {
+        memcpy(p, bytes, (size_t)size);
+        p += size;
+    }
+    return p;
+}
 
 /* Write a record up to and with its header count; the caller has made room and has body_size from above.
  * Returns the position for the headers. */
-uint8_t *kc_record_write(uint8_t *p, int64_t body_size, int64_t timestamp_delta, int32_t offset_delta,
-                         const uint8_t *key, int32_t key_size, const uint8_t *value, int32_t value_size,
-                         int32_t header_count);
-
-/* A varint length (-1 for null) and that many bytes: keys, values and both parts of a header. */
-uint8_t *kc_write_bytes(uint8_t *p, const uint8_t *bytes, int32_t size);
+static inline uint8_t *kc_record_write(uint8_t *p, int64_t body_size, int64_t timestamp_delta, int32_t offset_delta,
+                                       const uint8_t *key, int32_t key_size, const uint8_t *value, int32_t value_size,
+                                       int32_t header_count) {
+    p = kc_write_varlong(p, body_size);
+    *p++ = 0; /* attributes */
+    p = kc_write_varlong(p, timestamp_delta);
+    p = kc_write_varint(p, offset_delta);
+    p = kc_write_bytes(p, key, key_size);
+    p = kc_write_bytes(p, value, value_size);
+    return kc_write_varint(p, header_count);
+}
 
 #endif

@@ -69,6 +69,11 @@ static inline const uint8_t *kc_read_varlong(const uint8_t *p, const uint8_t *en
 /* The caller has KC_VARLONG_MAX bytes of room; returns the position behind the number. */
 static inline uint8_t *kc_write_varlong(uint8_t *p, int64_t value) {
     uint64_t u = kc_zigzag64(value);
+    if (u >= 0x80 && u < 0x4000) { /* the usual length, without a loop whose end is hard to foresee */
+        p[0] = (uint8_t)(u | 0x80);
+        p[1] = (uint8_t)(u >> 7);
+        return p + 2;
+    }
     while (u >= 0x80) {
         *p++ = (uint8_t)(u | 0x80);
         u >>= 7;
