@@ -7,6 +7,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.topic_partition import TopicPartition
@@ -56,6 +57,13 @@ class Problem(NamedTuple):
     warning: bool = False
 
 
+@lru_cache(maxsize=16)
+def _checkpointed(path: str, state: tuple[int, ...]) -> dict[TopicPartition, int]:
+    """A checkpoint's offsets, parsed once for all partitions: a directory of thousands has as many lines in it.
+    state: what changes with the file."""
+    return OffsetCheckpointFile(path).read()
+
+
 @dataclass
 class PartitionFiles:
     """What the files around a segment say about it."""
@@ -86,7 +94,9 @@ class PartitionFiles:
         checkpoints = {}
         for checkpoint in log_files.OFFSET_CHECKPOINTS:
             try:
-                offsets = OffsetCheckpointFile(os.path.join(parent, checkpoint)).read()
+                path = os.path.join(parent, checkpoint)
+                now = os.stat(path)
+                offsets = _checkpointed(path, (now.st_ino, now.st_size, now.st_mtime_ns))
             except (KafkaError, OSError):
                 continue
             if tp in offsets:
