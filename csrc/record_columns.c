@@ -45,25 +45,6 @@ kc_status kc_columns_check_count(const kc_batch *batch, int64_t size, kc_error *
     return KC_OK;
 }
 
-/* A varint of one or two bytes; whoever calls knows that two are there. */
-#define READ_SHORT(p, u)                                             \
-    do {                                                             \
-        u = p[0];                                                    \
-        if (u >= 0x80) {                                             \
-            if (p[1] >= 0x80) goto slow;                             \
-            u = (u & 0x7f) | (uint32_t)p[1] << 7;                    \
-            p++;                                                     \
-        }                                                            \
-        p++;                                                         \
-    } while (0)
-
-enum { PLAIN_MIN = 16 }; /* more than what lies before a key when every number is short, and the key's size */
-
-__attribute__((noinline)) static kc_status next_record(kc_record_cursor *cursor, kc_record *record, int64_t *timestamp,
-                                                       kc_error *err) {
-    return kc_record_next(cursor, record, timestamp, err);
-}
-
 /* kc_columns_add, with what is wanted as constants. */
 __attribute__((always_inline)) static inline kc_status add_records(
     kc_columns *columns, const kc_batch *batch, const uint8_t *data, int64_t position, int64_t size,
@@ -75,62 +56,12 @@ __attribute__((always_inline)) static inline kc_status add_records(
     const int is_log_append_time = batch->attributes & KC_ATTR_LOG_APPEND_TIME;
     kc_record_cursor cursor = kc_record_cursor_at_start(data + position, size, batch->count,
                                                         batch->last_offset - base_offset, batch->base_timestamp);
-    const uint8_t *const limit = cursor.payload + size;
-    const uint8_t *p = cursor.payload;
-    int32_t previous = -1, left = batch->count;
-    const int32_t last = (int32_t)cursor.last_offset_delta;
     int64_t n = to.count;
-    while (left) {
+    while (cursor.index < cursor.count) {
         kc_record record;
         int64_t timestamp;
-        uint32_t u;
-        /* Most records: short numbers, no headers, not the last.  Whatever else comes, right or wrong, is left to
-         * kc_record_next.  A third faster than that alone. */
-        if (left == 1 || limit - p < PLAIN_MIN) goto slow;
-        const uint8_t *q = p, *record_end;
-        READ_SHORT(q, u);
-        if (u & 1 || (u >>= 1) > (uint64_t)(limit - q)) goto slow;
-        record_end = q + u;
-        q++; /* attributes */
-        if (!(q = kc_read_varlong(q, record_end, &record.timestamp_delta)) || record_end - q < 5) goto slow;
-        READ_SHORT(q, u);
-        record.offset_delta = kc_unzigzag32(u);
-        READ_SHORT(q, u);
-        record.key_size = kc_unzigzag32(u);
-        record.key = q;
-        if (record.key_size < 0) {
-            if (record.key_size != -1) goto slow;
-        } else {
-            if (record.key_size > record_end - q - 2) goto slow;
-            q += record.key_size;
-        }
-        if (record_end - q < 2) goto slow;
-        READ_SHORT(q, u);
-        record.value_size = kc_unzigzag32(u);
-        record.value = q;
-        if (record.value_size < 0) {
-            if (record.value_size != -1) goto slow;
-        } else {
-            if (record.value_size >= record_end - q) goto slow;
-            q += record.value_size;
-        }
-        if (q + 1 != record_end || *q) goto slow;
-        if (record.offset_delta <= previous || record.offset_delta > last) goto slow;
-        if (__builtin_add_overflow(cursor.base_timestamp, record.timestamp_delta, &timestamp)) goto slow;
-        record.headers = record_end;
-        record.header_count = 0;
-        p = record_end;
-        goto found;
-    slow:
-        cursor.position = p - cursor.payload;
-        cursor.index = cursor.count - left;
-        cursor.previous_offset_delta = previous;
-        kc_status status = next_record(&cursor, &record, &timestamp, err);
+        kc_status status = kc_record_next(&cursor, &record, &timestamp, err);
         if (status) return status;
-        p = cursor.payload + cursor.position;
-    found:
-        previous = record.offset_delta;
-        left--;
         int64_t offset = base_offset + record.offset_delta;
         if (offsets) to.offset[n] = offset;
         if (timestamps) to.timestamp[n] = is_log_append_time ? log_append_time : timestamp;
@@ -144,7 +75,7 @@ __attribute__((always_inline)) static inline kc_status add_records(
         }
         if (headers) {
             to.headers.position[n] = record.headers - data;
-            to.headers.size[n] = (int32_t)(p - record.headers);
+            to.headers.size[n] = (int32_t)(cursor.payload + cursor.position - record.headers);
             to.header_count[n] = record.header_count;
         }
         n += offset >= start && offset < end;
