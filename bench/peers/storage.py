@@ -62,6 +62,8 @@ def rows() -> list[Row]:
         Row("log.read, random", "op", "log_read:segment_1KiB", 2),
         Row("validate with CRC, 16 KiB", "record", "validate:16KiB:none", 3),
         Row("validate with CRC, 1 MiB", "record", "validate:1MiB:none", 3),
+        Row("records to columns, 16 KiB", "record", "records_to_columns:16KiB", 2),
+        Row("columns to batches, 16 KiB", "record", "columns_to_batches:16KiB", 3),
     ]
     for codec in storage_data.CODECS:
         found.append(Row(f"validate {codec}, 16 KiB", "record", f"validate:16KiB_{codec}:{codec}", 1.3))

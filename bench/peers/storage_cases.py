@@ -25,6 +25,7 @@ from kcore.log.offset_index import OffsetIndex
 from kcore.log.unified_log import UnifiedLog
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
+from kcore.record.record_columns import batches_of, columns_of
 
 LIMIT = 256 << 20  # bytes written before a log starts anew
 PARTITION = TopicPartition("bench", 0)
@@ -281,6 +282,34 @@ class Validate(Case):
         return end
 
 
+class RecordsToColumns(Case):
+    """Offset, timestamp, and where key and value lie.  Kafka's side looks at the same of each record."""
+
+    def __init__(self, data: Path, work: Path, name: str) -> None:
+        super().__init__(data, work)
+        pool = Pool(data / name)
+        self.records = MemoryRecords(b"".join(pool.buffers))
+        self.count = pool.records
+
+    def run(self) -> int:
+        assert len(columns_of(self.records, columns=["offset", "timestamp", "key", "value"])) == self.count
+        return self.count
+
+
+class ColumnsToBatches(Case):
+    """From an Arrow table of values and timestamps, in batches of the size that Kafka's side builds."""
+
+    def __init__(self, data: Path, work: Path, name: str) -> None:
+        super().__init__(data, work)
+        pool = Pool(data / name)
+        self.count, self.per_batch = pool.records, pool.counts[0]
+        self.table = columns_of(b"".join(pool.buffers), columns=["value", "timestamp"]).to_arrow()
+
+    def run(self) -> int:
+        assert len(batches_of(self.table, max_bytes=NO_LIMIT, max_records=self.per_batch)) > 100 * self.count
+        return self.count
+
+
 CASES: dict[str, Callable[..., Case]] = {
     "segment_append": SegmentAppend,
     "leader_append": LeaderAppend,
@@ -291,6 +320,8 @@ CASES: dict[str, Callable[..., Case]] = {
     "log_read": LogRead,
     "index_lookup": IndexLookup,
     "validate": Validate,
+    "records_to_columns": RecordsToColumns,
+    "columns_to_batches": ColumnsToBatches,
 }
 
 

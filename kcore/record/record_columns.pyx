@@ -394,21 +394,16 @@ cdef class ColumnsReader:
         cdef RecordColumns columns = RecordColumns.__new__(RecordColumns)
         records = np.zeros(chosen.count, np.int32)
         cdef int32_t *batch_records = _int32s(records)
-        cdef dict arrays = {}
-        for name, bit in _READ.items():
-            if self.wanted & bit:
-                if bit > TIMESTAMP:
-                    arrays[name] = np.empty(room, np.int64), np.empty(room, np.int32)
-                else:
-                    arrays[name] = np.empty(room, np.int64)
-        to.offset = _int64s(arrays["offset"]) if self.wanted & OFFSET else NULL
-        to.timestamp = _int64s(arrays["timestamp"]) if self.wanted & TIMESTAMP else NULL
+        cdef dict arrays = _room_for(self.wanted, room)
+        if self.wanted & OFFSET:
+            to.offset = _int64s(arrays["offset"])
+        if self.wanted & TIMESTAMP:
+            to.timestamp = _int64s(arrays["timestamp"])
         if self.wanted & KEY:
             to.key.position, to.key.size = _int64s(arrays["key"][0]), _int32s(arrays["key"][1])
         if self.wanted & VALUE:
             to.value.position, to.value.size = _int64s(arrays["value"][0]), _int32s(arrays["value"][1])
         if self.wanted & HEADERS:
-            arrays["header_count"] = np.empty(room, np.int32)
             to.headers.position, to.headers.size = _int64s(arrays["headers"][0]), _int32s(arrays["headers"][1])
             to.header_count = _int32s(arrays["header_count"])
         with nogil:
@@ -497,6 +492,23 @@ cdef class ColumnsReader:
         cdef RecordColumns columns = self.of_rows(BatchTable.__new__(BatchTable), 0)
         columns.detach()
         return columns
+
+
+cdef dict _room_for(int wanted, Py_ssize_t count):
+    """Arrays of the wanted columns, extents as pairs.  One block for all of them: malloc gives and takes back several
+    large ones page by page, each time anew, which would cost as much as half the reading."""
+    import numpy as np
+
+    numbers = [name for name, bit in _READ.items() if wanted & bit]
+    strings = [name for name in numbers if _READ[name] > TIMESTAMP]
+    sizes = [*strings, "header_count"] if wanted & HEADERS else strings
+    block = np.empty(count * (2 * len(numbers) + len(sizes)), np.int32)
+    longs = block[: 2 * count * len(numbers)].view(np.int64).reshape(len(numbers), count)
+    ints = block[2 * count * len(numbers) :].reshape(len(sizes), count)
+    arrays = dict(zip(numbers, longs, strict=True))
+    for name, size in zip(sizes, ints, strict=True):
+        arrays[name] = (arrays[name], size) if name in arrays else size
+    return arrays
 
 
 cdef inline bint _is_packed(const kc_batch *row) noexcept:
