@@ -12,8 +12,9 @@ import logging
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -31,6 +32,7 @@ from kcore.log.checkpoints import (
     OffsetCheckpointFile,
 )
 from kcore.log.directory_lock import DirectoryLock
+from kcore.log.log_cleaner import CleanerConfig, LogCleaner
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import (
     DELETE_DIR_SUFFIX,
@@ -124,6 +126,7 @@ class LogManager:
         initial_task_delay_ms: float = 30_000,
         producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
         producer_expiry_check_ms: int = 600_000,
+        cleaner_config: CleanerConfig | None = None,
         is_stray: Callable[[UnifiedLog], bool] | None = None,
         on_log_dir_failure: Callable[[str, OSError], None] | None = None,
     ) -> None:
@@ -152,6 +155,10 @@ class LogManager:
         # Directories that are there but could not be loaded: a new, empty log must not take their place.
         self._unloaded: dict[TopicPartition, str] = {}
         self._tasks: list[ScheduledTask] = []
+        #: None unless compaction was asked for.
+        self.cleaner: LogCleaner | None = None
+        if cleaner_config is not None and cleaner_config.enable:
+            self.cleaner = LogCleaner(cleaner_config, self.log_dirs, self._current_logs, time)
 
     # -- start and stop -------------------------------------------------------------------------------------------
 
@@ -181,6 +188,14 @@ class LogManager:
                 log_dir.release()
             raise
         self._schedule_background_work()
+        if self.cleaner is not None:
+            for log in self._future_logs.values():
+                self.cleaner.manager.abort_and_pause_cleaning(log.topic_partition)
+            self.cleaner.startup()
+
+    def _current_logs(self) -> dict[TopicPartition, UnifiedLog]:
+        with self._table_lock:
+            return dict(self._logs)
 
     def _load_dir(self, log_dir: _LogDir) -> None:
         try:
@@ -391,6 +406,8 @@ class LogManager:
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()
+        if self.cleaner is not None:
+            self.cleaner.shutdown()
         with self._lock, self._table_lock:
             dirs, self._dirs = self._dirs, {}
             logs = [*self._logs.values(), *self._future_logs.values()]
@@ -459,6 +476,8 @@ class LogManager:
                 config = config or self.config_of(topic_partition.topic)
                 candidates = self._dirs_for(topic_partition, is_new, is_future, log_dir)
                 log = self._create(topic_partition, config, candidates, is_future)
+                if is_future and self.cleaner is not None:
+                    self.cleaner.manager.abort_and_pause_cleaning(topic_partition)
         if topic_id is not None and topic_id.int != 0 and log.topic_id != topic_id:
             if log.topic_id is not None:
                 raise InconsistentTopicId(
@@ -530,6 +549,11 @@ class LogManager:
             if log is None:
                 return
             log_dir = self._dirs.get(os.path.dirname(log.directory))
+        if is_future:
+            self._resume_cleaning(topic_partition)
+        elif self.cleaner is not None:
+            # It is out of the table, so no cleaner takes it up again.
+            self.cleaner.manager.abort_cleaning(topic_partition)
         if is_stray:
             self._set_aside(log, "the partition is not this broker's")
         else:
@@ -573,6 +597,9 @@ class LogManager:
                 del self._future_logs[topic_partition]
                 self._logs[topic_partition] = log
         old_dir = self._dirs.get(os.path.dirname(current.directory))
+        if self.cleaner is not None and old_dir is not None:
+            self.cleaner.manager.alter_checkpoint_dir(topic_partition, old_dir.path, log_dir.path)
+        self._resume_cleaning(topic_partition)
         current.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX))
         if old_dir is not None:
             self._drop_checkpoints(old_dir, topic_partition)
@@ -584,8 +611,12 @@ class LogManager:
 
     def _drop_checkpoints(self, log_dir: _LogDir, tp: TopicPartition) -> None:
         """So that a new log of the same name does not inherit offsets."""
-        cleaner = OffsetCheckpointFile(os.path.join(log_dir.path, CLEANER_OFFSET_CHECKPOINT))
-        for checkpoint in (log_dir.recovery_points, log_dir.log_starts, log_dir.high_watermarks, cleaner):
+        checkpoints = [log_dir.recovery_points, log_dir.log_starts, log_dir.high_watermarks]
+        if self.cleaner is not None:
+            self.cleaner.manager.update_checkpoints(log_dir.path, remove=tp)
+        else:
+            checkpoints.append(OffsetCheckpointFile(os.path.join(log_dir.path, CLEANER_OFFSET_CHECKPOINT)))
+        for checkpoint in checkpoints:
             try:
                 offsets = _read_checkpoint(checkpoint)
                 if tp in offsets:
@@ -614,7 +645,29 @@ class LogManager:
         new = config if isinstance(config, LogConfig) else LogConfig.from_kafka(config, self.default_config)
         for log in self.all_logs():
             if log.topic_partition.topic == topic:
+                was_compacted = log.config.compact
                 log.update_config(new)
+                if self.cleaner is not None and was_compacted and not new.compact:
+                    self.cleaner.manager.abort_cleaning(log.topic_partition)
+
+    def _resume_cleaning(self, tp: TopicPartition) -> None:
+        """A log moved, or does not move any more: until then no cleaner may change what the future log copies."""
+        if self.cleaner is not None:
+            self.cleaner.manager.resume_cleaning([tp])
+
+    @contextmanager
+    def _not_cleaned(self, log: UnifiedLog, is_future: bool) -> Iterator[None]:
+        """Around a truncation below the active segment: no cleaner works on the log, and what comes after is dirty."""
+        if self.cleaner is None or is_future:
+            yield
+            return
+        manager, tp = self.cleaner.manager, log.topic_partition
+        manager.abort_and_pause_cleaning(tp)
+        try:
+            yield
+            manager.maybe_truncate_checkpoint(log.parent_dir, tp, log.active_segment.base_offset)
+        finally:
+            manager.resume_cleaning([tp])
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
         """Truncate several logs (TRUNC-03); recovery points that came down are on disk when this returns (TRUNC-10).
@@ -623,7 +676,10 @@ class LogManager:
         """
         for tp, offset in offsets.items():
             log = self.get_log(tp, is_future=is_future)
-            if log is not None:
+            if log is not None and offset < log.active_segment.base_offset:
+                with self._not_cleaned(log, is_future):
+                    log.truncate_to(offset)
+            elif log is not None:
                 log.truncate_to(offset)
 
     def truncate_fully_and_start_at(
@@ -632,7 +688,8 @@ class LogManager:
         """Empty a log (TRUNC-07); its recovery point is on disk when this returns.  Raises KafkaStorageError."""
         log = self.get_log(topic_partition, is_future=is_future)
         if log is not None:
-            log.truncate_fully_and_start_at(new_offset)
+            with self._not_cleaned(log, is_future):
+                log.truncate_fully_and_start_at(new_offset)
             log_dir = self._dirs.get(os.path.dirname(log.directory))
             if log_dir is not None:
                 self._checkpoint_recovery_points(log_dir)
@@ -641,8 +698,17 @@ class LogManager:
 
     def cleanup_logs(self) -> None:
         """Retention: delete segments that are too old, too much, or below the log start offset."""
-        for log in self.all_logs():
-            self._quietly(log, UnifiedLog.delete_old_segments)
+        if self.cleaner is None:
+            for log in self.all_logs():
+                self._quietly(log, UnifiedLog.delete_old_segments)
+            return
+        # Those of compacted logs are the cleaner's to delete: it knows when it is inside of them.
+        logs = self.cleaner.manager.pause_cleaning_for_non_compacted_partitions()
+        try:
+            for log in logs:
+                self._quietly(log, UnifiedLog.delete_old_segments)
+        finally:
+            self.cleaner.manager.resume_cleaning([log.topic_partition for log in logs])
 
     def flush_dirty_logs(self) -> None:
         """flush.ms: fsync the logs whose last one is too long ago."""
@@ -730,6 +796,8 @@ class LogManager:
                 return
             log_dir.failure = error
         logger.error("%s: the log directory goes offline: %s", log_dir.path, error)
+        if self.cleaner is not None:
+            self.cleaner.manager.handle_log_dir_failure(log_dir.path)
         for log in self._logs_in(log_dir):
             log.mark_offline(error)
         if self._on_log_dir_failure is not None:

@@ -142,6 +142,7 @@ class Broker:
             on_log_dir_failure=lambda path, error: self._log_dir_failed(log_manager, error),
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
             producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
+            cleaner_config=config.cleaner_config,
         )
         timer = Timer(time)
         self.replica_manager = ReplicaManager(

@@ -13,17 +13,19 @@ from __future__ import annotations
 import difflib
 import logging
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least
 from kcore.errors import InvalidConfig
+from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
 
 logger = logging.getLogger(__name__)
 
 _INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
-_BOOLEAN, _STRING = ConfigType.BOOLEAN, ConfigType.STRING
+_BOOLEAN, _STRING, _DOUBLE = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.DOUBLE
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
 _BROKER_KEYS = [
@@ -70,6 +72,16 @@ _BROKER_KEYS = [
     ConfigKey(
         "replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, at_least(1), "How often watermarks are written."
     ),
+    # -- compaction
+    ConfigKey("log.cleaner.enable", _BOOLEAN, True, None, "Compact the topics that ask for it; off: they only grow."),
+    ConfigKey("log.cleaner.threads", _INT, 1, at_least(0), "Threads that compact logs."),
+    ConfigKey(
+        "log.cleaner.io.max.bytes.per.second", _DOUBLE, sys.float_info.max, None, "Bytes read and written by them."
+    ),
+    ConfigKey("log.cleaner.dedupe.buffer.size", _LONG, 128 << 20, None, "Memory for keys, shared by the threads."),
+    ConfigKey("log.cleaner.io.buffer.size", _INT, 512 << 10, at_least(0), "Memory for chunks, shared by the threads."),
+    ConfigKey("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9, None, "Share of the key memory that is filled."),
+    ConfigKey("log.cleaner.backoff.ms", _LONG, 15_000, at_least(0), "Wait when no log needs compaction."),
     # -- groups
     ConfigKey("group.min.session.timeout.ms", _INT, 6000, None, "Shortest session.timeout.ms of a member."),
     ConfigKey("group.max.session.timeout.ms", _INT, 1_800_000, None, "Longest session.timeout.ms of a member."),
@@ -154,10 +166,9 @@ _IGNORED = """
     initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
     internal.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
     leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
-    listener.security.protocol.map log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable
-    log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
-    log.cleaner.threads log.dir.failure.timeout.ms max.connection.creation.rate max.connections.per.ip.overrides
-    max.incremental.fetch.session.cache.slots metadata.log.dir metadata.log.max.record.bytes.between.snapshots
+    listener.security.protocol.map log.dir.failure.timeout.ms max.connection.creation.rate
+    max.connections.per.ip.overrides max.incremental.fetch.session.cache.slots metadata.log.dir
+    metadata.log.max.record.bytes.between.snapshots
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
     metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads
@@ -241,6 +252,9 @@ class KafkaConfig:
         self.log_config = LogConfig.from_broker(self.originals)
         if self["group.min.session.timeout.ms"] > self["group.max.session.timeout.ms"]:
             raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
+        threads = max(self["log.cleaner.threads"], 1)
+        if self["log.cleaner.enable"] and self["log.cleaner.dedupe.buffer.size"] // threads <= 1 << 20:
+            raise InvalidConfig("log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.")
         broker_id, node_id = self["broker.id"], self["node.id"]
         if broker_id != node_id and -1 not in (broker_id, node_id):
             raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
@@ -253,6 +267,18 @@ class KafkaConfig:
             return self.__dict__["_values"][name.replace("_", ".")]
         except KeyError:
             raise AttributeError(name) from None
+
+    @property
+    def cleaner_config(self) -> CleanerConfig:
+        return CleanerConfig(
+            num_threads=self["log.cleaner.threads"],
+            dedupe_buffer_size=self["log.cleaner.dedupe.buffer.size"],
+            dedupe_buffer_load_factor=self["log.cleaner.io.buffer.load.factor"],
+            io_buffer_size=self["log.cleaner.io.buffer.size"],
+            max_io_bytes_per_second=self["log.cleaner.io.max.bytes.per.second"],
+            backoff_ms=self["log.cleaner.backoff.ms"],
+            enable=self["log.cleaner.enable"],
+        )
 
     @property
     def configured_broker_id(self) -> int | None:

@@ -1,8 +1,11 @@
 """Broker settings under Kafka's names."""
 
+import sys
+
 import pytest
 
 from kcore.errors import InvalidConfig
+from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS
 from kcore.server.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig, parse_properties, read_properties
 
@@ -159,3 +162,24 @@ def test_a_properties_file_is_read_as_java_reads_it(tmp_path):
         "empty": "",
         "path": "C:\\dir",
     }
+
+
+def test_the_cleaner_is_set_under_kafkas_names():
+    assert KafkaConfig().cleaner_config == CleanerConfig(max_io_bytes_per_second=sys.float_info.max)
+    config = KafkaConfig(
+        {
+            "log.cleaner.enable": "false",
+            "log.cleaner.threads": "2",
+            "log.cleaner.io.max.bytes.per.second": "1048576",
+            "log.cleaner.dedupe.buffer.size": "4194304",
+            "log.cleaner.io.buffer.size": "65536",
+            "log.cleaner.io.buffer.load.factor": "0.5",
+            "log.cleaner.backoff.ms": "100",
+        }
+    )
+    assert config.cleaner_config == CleanerConfig(2, 4 << 20, 0.5, 64 << 10, 2.0**20, 100, False)
+
+
+def test_a_cleaner_thread_needs_a_mebibyte_for_keys():
+    with pytest.raises(InvalidConfig, match=r"log\.cleaner\.dedupe\.buffer\.size"):
+        KafkaConfig({"log.cleaner.dedupe.buffer.size": 2 << 20, "log.cleaner.threads": 2})

@@ -1,0 +1,462 @@
+import threading
+
+import pytest
+
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import LogCleaningAborted
+from kcore.log.log_cleaner import CleanerConfig
+from kcore.log.log_cleaner_manager import LogCleanerManager, find_log_to_clean
+from kcore.log.log_manager import LogManager
+from tests.unit.log.logs import Logs, batch
+
+TP = TopicPartition("orders", 0)
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def logs(tmp_path):
+    return Logs(tmp_path / "orders-0", cleanup_policy=("compact",), segment_bytes=1 << 20)
+
+
+@pytest.fixture
+def log(logs):
+    with logs.open() as log:
+        yield log
+
+
+def manager_of(logs, *open_logs):
+    by_name = {log.topic_partition: log for log in open_logs}
+    return LogCleanerManager([str(logs.directory.parent)], lambda: by_name, logs.time)
+
+
+def checkpoint_of(logs):
+    return logs.directory.parent / "cleaner-offset-checkpoint"
+
+
+def append(log, count, *, key=b"k", roll=True, timestamp=NOW):
+    for _ in range(count):
+        log.append_as_leader(batch(1, key=key, timestamp=timestamp))
+    if roll:
+        log.roll()
+
+
+# -- what can be cleaned --------------------------------------------------------------------------------------------
+
+
+def test_everything_below_the_active_segment_can_be_cleaned(logs, log):
+    append(log, 3)
+    append(log, 2)
+    append(log, 1, roll=False)
+    found, is_wrong = find_log_to_clean(log, None, NOW)
+    assert (found.first_dirty_offset, found.first_uncleanable_offset, is_wrong) == (0, 5, False)
+    assert found.clean_bytes == 0 and found.cleanable_ratio == 1.0
+    assert found.cleanable_bytes == log.size - log.active_segment.size
+    found, _ = find_log_to_clean(log, 3, NOW)
+    assert (found.clean_bytes, found.cleanable_bytes) == (log.segments[0].size, log.segments[1].size)
+    assert 0.3 < found.cleanable_ratio < 0.5
+
+
+def test_what_followers_lack_is_not_cleaned(logs):
+    with logs.open(sole_replica=False) as log:
+        append(log, 3)
+        append(log, 2)
+        log.update_high_watermark(4)
+        found, _ = find_log_to_clean(log, 0, NOW)
+        assert found.first_uncleanable_offset == 3, "whole segments only"
+        log.update_high_watermark(5)
+        assert find_log_to_clean(log, 0, NOW)[0].first_uncleanable_offset == 5
+
+
+def test_segments_with_young_records_are_left_alone(tmp_path):
+    logs = Logs(tmp_path / "orders-0", cleanup_policy=("compact",), min_compaction_lag_ms=1000)
+    with logs.open() as log:
+        append(log, 1, timestamp=NOW - 5000)
+        append(log, 1, timestamp=NOW - 999)
+        append(log, 1, timestamp=NOW - 5000)
+        assert find_log_to_clean(log, 0, NOW)[0].first_uncleanable_offset == 1
+        assert find_log_to_clean(log, 0, NOW + 1)[0].first_uncleanable_offset == 3
+
+
+@pytest.mark.parametrize("checkpointed", [0, 1])
+def test_a_checkpoint_below_the_log_start_is_moved_to_it(logs, log, checkpointed):
+    append(log, 5)
+    log.maybe_increment_log_start_offset(2)
+    found, is_wrong = find_log_to_clean(log, checkpointed, NOW)
+    assert (found.first_dirty_offset, is_wrong) == (2, True)
+
+
+def test_a_checkpoint_beyond_the_log_end_means_that_all_is_dirty(logs, log):
+    append(log, 5)
+    found, is_wrong = find_log_to_clean(log, 6, NOW)
+    assert (found.first_dirty_offset, is_wrong) == (0, True)
+    assert find_log_to_clean(log, 5, NOW)[1] is False
+
+
+def test_a_checkpoint_inside_the_active_segment_leaves_nothing_to_clean(logs, log):
+    append(log, 2)
+    append(log, 3, roll=False)
+    found, is_wrong = find_log_to_clean(log, 4, NOW)
+    assert (found.cleanable_bytes, is_wrong) == (0, False)
+    assert found.first_uncleanable_offset <= 4
+
+
+# -- which log is next ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_logs(tmp_path):
+    opened = []
+    for name in ("a", "b"):
+        logs = Logs(tmp_path / f"{name}-0", cleanup_policy=("compact",))
+        log = logs.open()
+        log.topic_partition = TopicPartition(name, 0)
+        opened.append((logs, log))
+    yield opened
+    for _, log in opened:
+        log.close()
+
+
+def test_the_log_with_the_greatest_dirty_share_comes_first(two_logs):
+    (logs, a), (_, b) = two_logs
+    for log in (a, b):
+        append(log, 10)
+    append(b, 30)
+    manager = manager_of(logs, a, b)
+    checkpoint_of(logs).write_text("0\n2\na 0 5\nb 0 10\n")
+    append(a, 9)
+    grabbed = manager.grab_filthiest_compacted_log()
+    assert grabbed.log is b and manager.state(b.topic_partition) == "cleaning"
+    assert manager.max_dirty_ratio == grabbed.cleanable_ratio == 0.75
+    following = manager.grab_filthiest_compacted_log()
+    assert following is None or following.log is a
+
+
+def test_a_log_that_is_not_dirty_enough_waits(logs, log):
+    append(log, 10)
+    append(log, 10)
+    manager = manager_of(logs, log)
+    checkpoint_of(logs).write_text("0\n1\norders 0 10\n")
+    assert manager.grab_filthiest_compacted_log() is None, "a half is not more than min.cleanable.dirty.ratio"
+    append(log, 1)
+    assert manager.grab_filthiest_compacted_log().log is log
+
+
+def test_max_compaction_lag_makes_a_log_cleanable_that_is_not_dirty_enough(tmp_path):
+    logs = Logs(tmp_path / "orders-0", cleanup_policy=("compact",), max_compaction_lag_ms=1000)
+    with logs.open() as log:
+        append(log, 10)
+        append(log, 1, timestamp=NOW)
+        manager = manager_of(logs, log)
+        checkpoint_of(logs).write_text("0\n1\norders 0 10\n")
+        logs.time.sleep(1000)
+        assert manager.grab_filthiest_compacted_log() is None
+        logs.time.sleep(1)
+        assert manager.grab_filthiest_compacted_log().compaction_delay_ms == 1
+
+
+def test_logs_that_are_not_compacted_are_not_cleaned(tmp_path):
+    logs = Logs(tmp_path / "orders-0")
+    with logs.open() as log:
+        append(log, 10)
+        assert manager_of(logs, log).grab_filthiest_compacted_log() is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "0\n0\n", "junk", "1\n0\n", "0\n2\norders 0 5\n", "0\n1\norders 0 x\n", "0\n1\norders 0 -1\n", "\xff"],
+)
+def test_a_garbled_checkpoint_means_never_cleaned(logs, log, content):
+    append(log, 3)
+    checkpoint_of(logs).write_bytes(content.encode("latin-1"))
+    manager = manager_of(logs, log)
+    assert manager.cleaner_offsets() == {}
+    grabbed = manager.grab_filthiest_compacted_log()
+    assert grabbed.first_dirty_offset == 0
+    manager.done_cleaning(log, log.parent_dir, 3)
+    assert checkpoint_of(logs).read_text() == "0\n1\norders 0 3\n"
+
+
+def test_a_wrong_checkpoint_is_corrected_on_disk(logs, log):
+    append(log, 3)
+    manager = manager_of(logs, log)
+    checkpoint_of(logs).write_text("0\n2\norders 0 99\ngone 0 5\n")
+    manager.grab_filthiest_compacted_log()
+    assert checkpoint_of(logs).read_text() == "0\n1\norders 0 0\n", "and a log that is no more is forgotten"
+
+
+# -- states ---------------------------------------------------------------------------------------------------------
+
+
+def test_pauses_are_counted(logs, log):
+    append(log, 3)
+    manager = manager_of(logs, log)
+    manager.abort_and_pause_cleaning(TP)
+    manager.abort_and_pause_cleaning(TP)
+    assert manager.state(TP) == 2
+    assert manager.grab_filthiest_compacted_log() is None
+    manager.resume_cleaning([TP])
+    assert manager.state(TP) == 1 and manager.deletable_logs() == []
+    manager.resume_cleaning([TP])
+    assert manager.state(TP) is None
+    assert manager.grab_filthiest_compacted_log() is not None
+    with pytest.raises(ValueError, match="not paused"):
+        manager.resume_cleaning([TP])
+
+
+@pytest.mark.parametrize("waiters", [1, 2])
+def test_who_aborts_a_cleaning_waits_until_the_cleaner_lets_go(logs, log, waiters):
+    append(log, 3)
+    manager = manager_of(logs, log)
+    manager.grab_filthiest_compacted_log()
+    manager.check_cleaning_aborted(TP)
+    threads = [threading.Thread(target=manager.abort_and_pause_cleaning, args=(TP,)) for _ in range(waiters)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10_000):
+        if manager.state(TP) == "aborting":
+            break
+        threading.Event().wait(0.001)
+    with pytest.raises(LogCleaningAborted):
+        manager.check_cleaning_aborted(TP)
+    assert all(thread.is_alive() for thread in threads)
+    manager.done_cleaning(log, log.parent_dir, 3)
+    for thread in threads:
+        thread.join(60)
+    assert manager.state(TP) == waiters
+    assert manager.cleaner_offsets() == {}, "an aborted cleaning is not noted"
+
+
+def test_aborting_a_log_that_nobody_cleans_changes_nothing(logs, log):
+    manager = manager_of(logs, log)
+    manager.abort_cleaning(TP)
+    assert manager.state(TP) is None
+
+
+def test_letting_go_of_a_log_that_nobody_cleans_is_a_mistake(logs, log):
+    manager = manager_of(logs, log)
+    with pytest.raises(ValueError, match="nobody cleans it"):
+        manager.done_cleaning(log, log.parent_dir, 0)
+
+
+def test_retention_pauses_the_cleaner_for_logs_that_are_not_compacted(tmp_path):
+    logs = Logs(tmp_path / "orders-0")
+    with logs.open() as log:
+        manager = manager_of(logs, log)
+        assert manager.pause_cleaning_for_non_compacted_partitions() == [log]
+        assert manager.state(TP) == 1
+        assert manager.pause_cleaning_for_non_compacted_partitions() == []
+        manager.resume_cleaning([TP])
+
+
+def test_a_truncation_lowers_the_checkpoint_and_never_raises_it(logs, log):
+    append(log, 5)
+    manager = manager_of(logs, log)
+    checkpoint_of(logs).write_text("0\n1\norders 0 4\n")
+    manager.maybe_truncate_checkpoint(log.parent_dir, TP, 5)
+    assert manager.cleaner_offsets() == {TP: 4}
+    manager.maybe_truncate_checkpoint(log.parent_dir, TP, 2)
+    assert manager.cleaner_offsets() == {TP: 2}
+
+
+def test_a_log_that_moves_takes_its_offset_along(logs, log, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    manager = LogCleanerManager([log.parent_dir, str(other)], lambda: {TP: log}, logs.time)
+    manager.update_checkpoints(log.parent_dir, update=(TP, 7))
+    manager.mark_uncleanable(log, RuntimeError("as if"))
+    manager.alter_checkpoint_dir(TP, log.parent_dir, str(other))
+    assert checkpoint_of(logs).read_text() == "0\n0\n"
+    assert (other / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 7\n"
+    assert manager.uncleanable_partitions == [TP]
+
+
+def test_logs_of_a_failed_directory_are_left_alone(logs, log):
+    append(log, 3)
+    manager = manager_of(logs, log)
+    manager.handle_log_dir_failure(log.parent_dir)
+    assert manager.grab_filthiest_compacted_log() is None
+    manager.update_checkpoints(log.parent_dir, update=(TP, 3))
+    assert not checkpoint_of(logs).exists()
+
+
+def test_an_uncleanable_log_is_told_of_and_left_alone(logs, log, caplog):
+    append(log, 3)
+    manager = manager_of(logs, log)
+    manager.mark_uncleanable(log, RuntimeError("no idea"))
+    assert "no idea" in caplog.text and str(logs.directory) in caplog.text
+    assert manager.grab_filthiest_compacted_log() is None
+    assert manager.uncleanable_partitions == [TP]
+    manager.maintain_uncleanable_partitions()
+    assert manager.uncleanable_partitions == [TP]
+    manager._logs = dict
+    manager.maintain_uncleanable_partitions()
+    assert manager.uncleanable_partitions == []
+
+
+# -- in a LogManager ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def manager(tmp_path, monkeypatch):
+    """Makes LogManagers whose cleaner threads do nothing on their own: a test calls their steps itself."""
+    made = []
+
+    def make(*dirs, policy="compact", **config):
+        time = MockTime()
+        manager = LogManager(
+            [tmp_path / name for name in dirs or ("data",)],
+            topic_configs=lambda topic: {"cleanup.policy": policy, "file.delete.delay.ms": 0} | config,
+            time=time,
+            scheduler=MockScheduler(time),
+            cleaner_config=CleanerConfig(dedupe_buffer_size=1 << 20),
+        )
+        monkeypatch.setattr(manager.cleaner, "startup", lambda: None)
+        manager.startup()
+        made.append(manager)
+        return manager
+
+    yield make
+    for manager in made:
+        manager.shutdown()
+
+
+def create(manager):
+    log = manager.get_or_create_log(TP)
+    log._sole_replica = True
+    return log
+
+
+def offsets(log):
+    return [record.offset for record in log.records()]
+
+
+def test_the_cleaner_thread_cleans_and_notes_how_far(manager, tmp_path):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    (thread,) = manager.cleaner.threads
+    assert thread.clean_filthiest_log()
+    assert offsets(log) == [4]
+    assert (tmp_path / "data" / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 5\n"
+    assert not thread.clean_filthiest_log()
+    assert thread.last_stats.records_kept == 1
+
+
+def test_a_log_that_cannot_be_cleaned_does_not_stop_the_thread(manager, caplog):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    with open(log.segments[0].log_path, "r+b") as file:
+        file.seek(70)
+        file.write(b"\xff\xff\xff")
+    (thread,) = manager.cleaner.threads
+    assert not thread.clean_filthiest_log()
+    assert manager.cleaner.manager.uncleanable_partitions == [TP]
+    assert "00000000000000000000.log" in caplog.text
+    assert manager.cleaner.manager.state(TP) is None
+
+
+def test_compact_and_delete_is_the_cleaners_to_delete(manager):
+    manager = manager(policy="compact,delete", **{"retention.ms": 1000})
+    log = create(manager)
+    append(log, 5, timestamp=NOW)
+    append(log, 1, timestamp=NOW + 2000)
+    manager._time.sleep(1001)
+    manager.cleanup_logs()
+    assert log.log_start_offset == 0, "retention leaves compacted logs to the cleaner"
+    (thread,) = manager.cleaner.threads
+    manager.cleaner.manager.abort_and_pause_cleaning(TP)
+    thread._delete_old_segments()
+    assert log.log_start_offset == 0
+    manager.cleaner.manager.resume_cleaning([TP])
+    thread._delete_old_segments()
+    assert log.log_start_offset == 5
+    assert manager.cleaner.manager.state(TP) is None
+
+
+def test_segments_below_the_log_start_of_a_compacted_log_go(manager):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    append(log, 1)
+    log.maybe_increment_log_start_offset(5)
+    (thread,) = manager.cleaner.threads
+    thread._delete_old_segments()
+    assert log.segments[0].base_offset == 5
+
+
+def test_a_truncated_log_is_dirty_from_its_new_active_segment_on(manager):
+    manager = manager()
+    log = create(manager)
+    for _ in range(3):
+        append(log, 2)
+    manager.cleaner.threads[0].clean_filthiest_log()
+    assert manager.cleaner.manager.cleaner_offsets() == {TP: 6}
+    manager.truncate_to({TP: 3})
+    assert manager.cleaner.manager.cleaner_offsets() == {TP: log.active_segment.base_offset}
+    assert manager.cleaner.manager.state(TP) is None
+
+
+def test_an_emptied_log_is_dirty_from_its_start(manager):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    manager.cleaner.threads[0].clean_filthiest_log()
+    manager.truncate_fully_and_start_at(TP, 2)
+    assert manager.cleaner.manager.cleaner_offsets() == {TP: 2}
+
+
+def test_a_deleted_log_is_forgotten(manager):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    manager.cleaner.threads[0].clean_filthiest_log()
+    manager.async_delete(TP)
+    assert manager.cleaner.manager.cleaner_offsets() == {}
+    assert manager.cleaner.manager.state(TP) is None
+
+
+def test_a_log_that_moves_is_not_cleaned_meanwhile(manager, tmp_path):
+    manager = manager("d1", "d2")
+    log = create(manager)
+    append(log, 5)
+    manager.cleaner.threads[0].clean_filthiest_log()
+    source = log.parent_dir
+    future = manager.get_or_create_log(TP, is_future=True)
+    assert manager.cleaner.manager.state(TP) == 1
+    for chunk in log.batches():
+        future.append_as_follower(bytes(chunk.buffer))
+    moved = manager.replace_current_with_future_log(TP)
+    assert manager.cleaner.manager.state(TP) is None
+    assert manager.cleaner.manager.cleaner_offsets() == {TP: 5}
+    assert moved.parent_dir != source
+    assert (tmp_path / moved.parent_dir / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 5\n"
+
+
+def test_a_topic_that_is_not_compacted_any_more_is_let_go(manager):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    manager.update_topic_config("orders", {"cleanup.policy": "delete"})
+    assert manager.cleaner.manager.grab_filthiest_compacted_log() is None
+    assert log.config.cleanup_policy == ("delete",)
+
+
+def test_the_threads_clean_on_their_own_and_stop(tmp_path):
+    manager = LogManager(
+        [tmp_path / "data"],
+        topic_configs=lambda topic: {"cleanup.policy": "compact"},
+        cleaner_config=CleanerConfig(num_threads=2, backoff_ms=1, dedupe_buffer_size=1 << 20),
+    )
+    manager.startup()
+    log = create(manager)
+    append(log, 5, timestamp=-1)
+    for _ in range(30_000):
+        if manager.cleaner.manager.cleaner_offsets() == {TP: 5}:
+            break
+        threading.Event().wait(0.001)
+    assert offsets(log) == [4]
+    manager.shutdown()
+    assert not any(thread._thread.is_alive() for thread in manager.cleaner.threads)
