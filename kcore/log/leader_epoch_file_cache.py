@@ -12,6 +12,7 @@ import threading
 
 from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kcore.log.log_hot_path import LatestEpoch
+from kcore.record.record_batch import RecordBatch
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +61,13 @@ class LeaderEpochFileCache(LatestEpoch):
                 return False
             self._replace(self._with(EpochEntry(epoch, start_offset)))
             return True
+
+    def note(self, batch: RecordBatch) -> None:
+        """A batch of the log, in the order of offsets (EPOCH-02, EPOCH-03).  Raises OSError."""
+        if batch.magic < 2:
+            self.clear_and_flush()
+        elif batch.leader_epoch > self.latest_epoch:
+            self.assign(batch.leader_epoch, batch.base_offset)
 
     def _with(self, entry: EpochEntry) -> tuple[EpochEntry, ...]:
         kept = tuple(e for e in self._entries if e.epoch < entry.epoch and e.start_offset < entry.start_offset)

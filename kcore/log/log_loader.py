@@ -46,10 +46,10 @@ from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET, split
 from kcore.log.partition_metadata import read_topic_id
 from kcore.log.producer_state_manager import (
     DEFAULT_PRODUCER_ID_EXPIRATION_MS,
+    ProducerReplay,
     ProducerStateManager,
     aborted_txns_in,
     rebuild_producer_state,
-    replay_batch,
 )
 from kcore.log.transaction_index import TransactionIndex
 from kcore.log.unified_log import LoadedParts, Mode, UnifiedLog
@@ -446,14 +446,16 @@ class _LogLoader:
             state.take_snapshot()
         index = self._txn_index(segment.base_offset)
         index.reset()
-        replay = _Recovery(state, epochs, index, segment)
+        aborted: list[AbortedTxn] = []
+        replay = ProducerReplay(state, segment, 2**63 - 1, epochs=epochs, aborted_txns=aborted)
         if ahead is None:
             result = segment.recover(replay, only_noteworthy=True)
         else:
             result = ahead.result()
             segment.scan(replay, check_crc=False, only_noteworthy=True)
         state.map_end_offset = max(result.last_offset + 1, segment.base_offset)
-        if index.entries:
+        if aborted:
+            index.replace(aborted)
             self.txn_indexes[segment.base_offset] = index
         if result.truncated_bytes == 0:
             return True
@@ -518,7 +520,7 @@ class _LogLoader:
     def _rebuild_epochs(self, epochs: LeaderEpochFileCache) -> None:
         def note(batches: Iterable[RecordBatch]) -> None:
             for batch in batches:
-                _note_epoch(epochs, batch)
+                epochs.note(batch)
 
         for segment in self.segments:
             segment.scan(note, check_crc=False, only_noteworthy=True)
@@ -529,37 +531,3 @@ class _LogLoader:
         except CorruptFile as error:
             logger.warning("%s: the topic id is unknown: %s", self.directory, error)
             return None
-
-
-def _note_epoch(epochs: LeaderEpochFileCache, batch: RecordBatch) -> None:
-    if batch.magic < 2:
-        epochs.clear_and_flush()  # EPOCH-03
-    elif batch.leader_epoch > epochs.latest_epoch:
-        epochs.assign(batch.leader_epoch, batch.base_offset)
-
-
-class _Recovery:
-    """What a recovery scan tells the leader epochs, the producers' state and the transaction index."""
-
-    def __init__(
-        self,
-        state: ProducerStateManager,
-        epochs: LeaderEpochFileCache,
-        index: TransactionIndex,
-        segment: LogSegment,
-    ) -> None:
-        self._state = state
-        self._epochs = epochs
-        self._index = index
-        self._segment = segment
-
-    def __call__(self, batches: Iterable[RecordBatch]) -> None:
-        for batch in batches:
-            _note_epoch(self._epochs, batch)
-            if batch.producer_id >= 0:
-                ended = replay_batch(self._state, batch, self._segment)
-                if ended is not None and ended[0].is_aborted:
-                    txn, last_stable_offset = ended
-                    self._index.append(
-                        AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, last_stable_offset)
-                    )

@@ -25,10 +25,13 @@ from kcore.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
+from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.log_file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin, LogOffsetMetadata
+from kcore.log.producer_runs import take_runs
 from kcore.record.control_record import ControlRecordType, control_record_type, parse_end_transaction_marker
 from kcore.record.crc32c import crc32c
+from kcore.record.memory_records import BatchTable
 from kcore.record.record_batch import RecordBatch
 
 if TYPE_CHECKING:
@@ -313,6 +316,39 @@ class ProducerStateManager:
         for txn in info.started_txns:
             self._start_txn(txn)
 
+    def take_over(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        batches: Iterable[tuple[int, int, int, int]],
+        first_transactional: LogOffsetMetadata | None,
+    ) -> None:
+        """Data batches of a producer that are in the log, in one epoch, the last five at least, fields as those of
+        BatchMetadata: what ProducerAppendInfo makes of them one by one if they come by replication."""
+        entry = self.producers.get(producer_id) or ProducerStateEntry(producer_id)
+        if producer_epoch < entry.producer_epoch:
+            logger.warning(
+                "%s: epoch %d of producer %d is older than %d, the last seen",
+                self._name,
+                producer_epoch,
+                producer_id,
+                entry.producer_epoch,
+            )
+        open_txn = entry.current_txn_first_offset
+        if first_transactional is not None and open_txn is None:
+            open_txn = first_transactional.message_offset
+            self._start_txn(TxnMetadata(producer_id, first_transactional))
+        added = tuple(BatchMetadata(*batch) for batch in batches)
+        known = entry.batches if producer_epoch == entry.producer_epoch else ()
+        self.producers[producer_id] = ProducerStateEntry(
+            producer_id,
+            producer_epoch,
+            (*known, *added)[-BATCHES_KEPT:],
+            added[-1].timestamp,
+            entry.coordinator_epoch,
+            open_txn,
+        )
+
     def _start_txn(self, txn: TxnMetadata) -> None:
         ongoing, first_offset = self._ongoing, txn.first_offset.message_offset
         in_order = not ongoing or next(reversed(ongoing)) < first_offset
@@ -492,23 +528,55 @@ def rebuild_producer_state(
         for segment in segments.from_floor(start):
             found = segment.translate_offset(max(start, segment.base_offset))
             if found is not None and segment.base_offset < log_end_offset:
-                replay = _Replay(state, segment, log_end_offset)
+                replay = ProducerReplay(state, segment, log_end_offset)
                 segment.scan(replay, start_position=found.position, check_crc=False, only_noteworthy=True)
     state.map_end_offset = log_end_offset
 
 
-class _Replay:
-    """Feeds a segment's batches to the state, as a follower would."""
+class ProducerReplay:
+    """Feeds the batches of a segment below end_offset to the state, as a follower's append would.
 
-    def __init__(self, state: ProducerStateManager, segment: LogSegment, end_offset: int) -> None:
+    epochs, if given, hears of the leader epochs in the batches; aborted_txns, a list, gets the entries of the
+    segment's transaction index.
+    """
+
+    def __init__(
+        self,
+        state: ProducerStateManager,
+        segment: LogSegment,
+        end_offset: int,
+        *,
+        epochs: LeaderEpochFileCache | None = None,
+        aborted_txns: list[AbortedTxn] | None = None,
+    ) -> None:
         self._state = state
         self._segment = segment
         self._end_offset = end_offset
+        self._epochs = epochs
+        self._aborted_txns = aborted_txns
 
-    def __call__(self, batches: Iterable[RecordBatch]) -> None:
-        for batch in batches:
-            if batch.producer_id >= 0 and batch.base_offset < self._end_offset:
-                replay_batch(self._state, batch, self._segment)
+    def __call__(self, table: BatchTable) -> None:
+        at = 0
+        while at < len(table):
+            latest_epoch = self._epochs.latest_epoch if self._epochs is not None else 2**31 - 1
+            at, runs = take_runs(table, at, self._end_offset, latest_epoch)
+            for producer_id, epoch, batches, txn_offset, txn_position in runs:
+                first_offset = LogOffsetMetadata(txn_offset, self._segment.base_offset, txn_position)
+                self._state.take_over(producer_id, epoch, batches, first_offset if txn_offset >= 0 else None)
+            if at < len(table):
+                self._take_one(table[at])
+                at += 1
+
+    def _take_one(self, batch: RecordBatch) -> None:
+        if self._epochs is not None:
+            self._epochs.note(batch)
+        if batch.producer_id >= 0 and batch.base_offset < self._end_offset:
+            ended = replay_batch(self._state, batch, self._segment)
+            if ended is not None and ended[0].is_aborted and self._aborted_txns is not None:
+                txn, last_stable_offset = ended
+                self._aborted_txns.append(
+                    AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, last_stable_offset)
+                )
 
 
 def replay_batch(
@@ -548,14 +616,6 @@ def aborted_txns_in(
     state = ProducerStateManager(name, directory, writable=False, snapshots=snapshots)
     rebuild_producer_state(state, segments, first.base_offset, segment.base_offset, now_ms)
     found: list[AbortedTxn] = []
-
-    def take(batches: Iterable[RecordBatch]) -> None:
-        for batch in batches:
-            if batch.producer_id >= 0 and batch.base_offset < end_offset:
-                ended = replay_batch(state, batch, segment)
-                if ended is not None and ended[0].is_aborted:
-                    txn, last_stable_offset = ended
-                    found.append(AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, last_stable_offset))
-
-    segment.scan(take, check_crc=False, only_noteworthy=True)
+    replay = ProducerReplay(state, segment, end_offset, aborted_txns=found)
+    segment.scan(replay, check_crc=False, only_noteworthy=True)
     return found
