@@ -40,7 +40,9 @@ def seconds_inside(statement: str, before: str = "") -> float:
     return float(result.stdout.splitlines()[-1])
 
 
-def in_fresh_processes(benchmark: Any, monkeypatch: pytest.MonkeyPatch, measure: Callable[[], float]) -> None:
+def in_fresh_processes(
+    benchmark: Any, monkeypatch: pytest.MonkeyPatch, measure: Callable[[], float], rounds: int = ROUNDS
+) -> None:
     """Let pytest-benchmark record what measure() returns, instead of how long it took."""
     measure()  # once for the page cache and the .pyc files
     taken = 0.0
@@ -51,7 +53,7 @@ def in_fresh_processes(benchmark: Any, monkeypatch: pytest.MonkeyPatch, measure:
 
     # Time, as this benchmark sees it, passes only inside measure().
     monkeypatch.setattr(benchmark, "_timer", lambda: taken)
-    benchmark.pedantic(once, rounds=ROUNDS, iterations=1)
+    benchmark.pedantic(once, rounds=rounds, iterations=1)
 
 
 @pytest.mark.benchmark(group="import kcore")

@@ -22,6 +22,7 @@ cdef class File:
     cdef int64_t length(self) except -1
     cdef Mapping new_mapping(self, int64_t size, bint writable)
     cdef Mapping map(self, int64_t size)
+    cdef void unmap(self) noexcept
     cdef int64_t read_into(self, uint8_t *buf, int64_t size, int64_t position) except -1
     cdef kc_status append(self, const uint8_t *buf, int64_t size, int64_t position, int *cut, kc_error *err) noexcept
     cdef int write(self, const uint8_t *buf, int64_t size, int64_t position) except -1

@@ -160,6 +160,10 @@ cdef class File:
             self._mapping = self.new_mapping(max(size, self.reserve, 1), False)
         return self._mapping
 
+    cdef void unmap(self) noexcept:
+        """Let go of the mapping; who reads through it keeps it until done, the next reader makes another."""
+        self._mapping = None
+
     cdef int64_t read_into(self, uint8_t *buf, int64_t size, int64_t position) except -1:
         """Bytes read, fewer than size only at the end of the file.  Releases the GIL: it may wait for a disk."""
         cdef kc_error err

@@ -19,6 +19,7 @@ cdef class AbstractIndex:
     cdef Mapping _mapping             # what slots points into otherwise
 
     cdef int load(self) except -1
+    cdef int unmap(self) except -1
     cdef int check_writable(self) except -1
     cdef File _file(self)
     cdef int reserve(self, int64_t entries) except -1

@@ -89,6 +89,13 @@ cdef class AbstractIndex:
             free(slots)
         return 0
 
+    cdef int unmap(self) except -1:
+        """Let go of the mapping, if there is one; the next use maps again.  Only while no change waits for flush()."""
+        if self._mapping is not None:
+            self.slots = NULL
+            self._mapping = None
+        return 0
+
     cdef int check_writable(self) except -1:
         if self.closed:
             raise LogClosed(f"{self.path} is closed")

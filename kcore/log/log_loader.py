@@ -189,6 +189,9 @@ class _LogLoader:
             state.remove_stray_snapshots(self.segments.base_offsets())
         now_ms = self.time.milliseconds()
         rebuild_producer_state(state, self.segments, log_start_offset, log_end_offset, now_ms)
+        for segment in self.segments:
+            # Ten thousand logs are mostly idle: with three mappings each they would meet vm.max_map_count.
+            segment.unmap_if_untouched()
         return LoadedParts(
             self.segments,
             log_start_offset,

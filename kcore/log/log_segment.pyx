@@ -862,9 +862,25 @@ cdef class LogSegment:
                 # Made since by an append or a search: there, but without entries for what was there before.
                 raise FileNotFoundError(2, "the index was missing when the segment was opened", offset_index.path)
 
+    @property
+    def is_untouched(self):
+        """Whether nothing was appended, cut off or recovered since it was opened, so that its files are as they were.
+        False also when somebody asked for the greatest timestamp."""
+        return not self._max_timestamp_known and not self._cut_pending
+
+    def unmap_if_untouched(self):
+        """Let go of what was mapped to look at it; the next use maps it again."""
+        if self._max_timestamp_known or not self.writable or self._file is None:
+            return
+        self._file.unmap()
+        if self._offset_index is not None:
+            self._offset_index.unmap()
+            self._time_index.unmap()
+
     cdef int _add_final_time(self) except -1:
-        self._load_max_timestamp()
-        if self._indexer.max_timestamp >= 0 and self._time_index.count < self._time_index.limit:
+        # Unknown means that nothing was appended: the final entry is there since the segment was closed or rolled.
+        cdef bint known = self._max_timestamp_known and self._indexer.max_timestamp >= 0
+        if known and self._time_index.count < self._time_index.limit:
             self._time_index.reserve(1)
             self._lend_slots(self._offset_index, self._time_index)
             kc_indexer_add_final_time(&self._indexer, self._time_index.limit)

@@ -662,7 +662,8 @@ class UnifiedLog(LogHotPath):
                     self.producer_state_manager.take_snapshot()
                     self.flush()
                     # A truncation inside a batch leaves the log end behind the data; the next start finds the data.
-                    self.recovery_point = min(self.recovery_point, self.active_segment.read_next_offset())
+                    if not self.active_segment.is_untouched:
+                        self.recovery_point = min(self.recovery_point, self.active_segment.read_next_offset())
             except OSError as error:
                 raise self._storage_failed("close", error) from error
             finally:

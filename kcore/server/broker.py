@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import resource
 import shutil
 import socket
 import tempfile
@@ -111,6 +112,7 @@ class Broker:
 
     def _start(self) -> None:
         config, time, parts = self.config, self._time, self._parts
+        _raise_open_files_limit()
         if self._is_temporary:
             self._data_dirs = [tempfile.mkdtemp(prefix="kcore-")]
             parts.callback(shutil.rmtree, self._data_dirs[0], ignore_errors=True)
@@ -408,3 +410,13 @@ def _as_text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ",".join(map(str, value))
     return str(value)
+
+
+def _raise_open_files_limit() -> None:
+    """Each segment keeps a file open, and the soft limit is often 1,024: take what the hard one allows, for good."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:  # macOS: no more than kern.maxfilesperproc
+            logger.info("the limit of open files stays at %d: %s", soft, error)
