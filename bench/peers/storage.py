@@ -62,13 +62,23 @@ def rows() -> list[Row]:
         Row("log.read, random", "op", "log_read:segment_1KiB", 2),
         Row("validate with CRC, 16 KiB", "record", "validate:16KiB:none", 3),
         Row("validate with CRC, 1 MiB", "record", "validate:1MiB:none", 3),
-        Row("records to columns, 16 KiB", "record", "records_to_columns:16KiB", 2),
-        Row("columns to batches, 16 KiB", "record", "columns_to_batches:16KiB", 3),
     ]
     for codec in storage_data.CODECS:
         found.append(Row(f"validate {codec}, 16 KiB", "record", f"validate:16KiB_{codec}:{codec}", 1.3))
         found.append(Row(f"validate {codec}, 1 MiB", "record", f"validate:1MiB_{codec}:{codec}", 1.3))
-    return found
+    read, build = "records_to_columns:16KiB", "columns_to_batches:16KiB"
+    return [
+        *found,
+        Row("convert magic 1 to 2, 16 KiB", "record", "convert:16KiB_v1", 3),
+        Row("records to columns", "record", read, 2),
+        Row("records to columns, with CRC", "record", f"{read}:with", 2, read),
+        Row("records to columns", "record", read, 15, "aiokafka_iteration:16KiB", "aiokafka"),
+        Row("columns to batches", "record", build, 3),
+        Row("columns to batches", "record", build, 12, "aiokafka_building:16KiB", "aiokafka"),
+        Row("cleaner, 256 MiB", "byte", "clean", 4),
+        Row("offset map, put", "op", "offset_map:put", 3),
+        Row("offset map, get", "op", "offset_map:get", 3),
+    ]
 
 
 @dataclass

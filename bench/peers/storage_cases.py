@@ -15,17 +15,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bench.peers.storage_data import linked, read_sets
+from bench.peers.storage_data import NOW, linked, read_sets
 from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_cleaner import Cleaner
+from kcore.log.log_cleaner_manager import LogToClean
 from kcore.log.log_config import LogConfig
 from kcore.log.log_loader import load_log
 from kcore.log.log_segment import LogSegment
 from kcore.log.log_validator import assign_offsets, validate_records
 from kcore.log.offset_index import OffsetIndex
+from kcore.log.offset_map import OffsetMap
 from kcore.log.unified_log import UnifiedLog
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
-from kcore.record.record_columns import batches_of, columns_of
+from kcore.record.record_columns import batches_of, binary_column, columns_of, make_columns
 
 LIMIT = 256 << 20  # bytes written before a log starts anew
 PARTITION = TopicPartition("bench", 0)
@@ -255,59 +258,163 @@ def targets(end: int) -> list[int]:
 
 
 class Validate(Case):
-    """From bytes to validated records with their offsets: the CRC, which Kafka checks elsewhere, is in it."""
+    """From bytes to validated records with their offsets: the CRC, which Kafka checks elsewhere, is in it.  Magic 2 in
+    place; magic 1 becomes magic 2."""
 
-    def __init__(self, data: Path, work: Path, name: str, codec: str) -> None:
+    def __init__(self, data: Path, work: Path, name: str, codec: str = "none") -> None:
         super().__init__(data, work)
-        self.pool = Pool(data / name)
-        assert MemoryRecords(self.pool.buffers[0]).batches[0].compression == codec
+        self.buffers = read_sets(data / name)
+        self.magic = self.buffers[0][16]
+        assert MemoryRecords(self.buffers[0]).batches[0].compression == codec
 
     def before(self) -> None:
-        self.pool.from_producer()
+        if self.magic == 2:
+            for buffer in self.buffers:
+                buffer[0:8] = bytes(8)
 
     def run(self) -> int:
         end = 0
-        for buffer in self.pool.buffers:
+        for buffer in self.buffers:
             records = MemoryRecords(buffer)
-            validate_records(
+            result = validate_records(
                 records,
                 from_client=True,
                 compacted=False,
                 timestamp_type="CreateTime",
-                now_ms=NO_LIMIT - 3_600_000,
+                now_ms=NOW,
                 before_max_ms=NO_LIMIT,
                 after_max_ms=3_600_000,
             )
-            end = assign_offsets(records, end, 0) + 1
+            end = assign_offsets(result.records or records, end, 0) + 1
         return end
 
 
 class RecordsToColumns(Case):
-    """Offset, timestamp, and where key and value lie.  Kafka's side looks at the same of each record."""
+    """Offset, timestamp, and where key and value lie, all that Kafka's side looks at; all batches in one buffer, as a read gives them."""
 
-    def __init__(self, data: Path, work: Path, name: str) -> None:
+    def __init__(self, data: Path, work: Path, name: str, crc: str = "without") -> None:
         super().__init__(data, work)
         pool = Pool(data / name)
-        self.records = MemoryRecords(b"".join(pool.buffers))
-        self.count = pool.records
+        pool.from_leader()
+        self.buffer = b"".join(pool.buffers)
+        self.check_crc = crc == "with"
 
     def run(self) -> int:
-        assert len(columns_of(self.records, columns=["offset", "timestamp", "key", "value"])) == self.count
-        return self.count
+        columns = ["offset", "timestamp", "key", "value"]
+        return len(columns_of(self.buffer, columns=columns, check_crc=self.check_crc))
 
 
 class ColumnsToBatches(Case):
-    """From an Arrow table of values and timestamps, in batches of the size that Kafka's side builds."""
-
     def __init__(self, data: Path, work: Path, name: str) -> None:
         super().__init__(data, work)
         pool = Pool(data / name)
-        self.count, self.per_batch = pool.records, pool.counts[0]
-        self.table = columns_of(b"".join(pool.buffers), columns=["value", "timestamp"]).to_arrow()
+        pool.from_leader()
+        self.size = max(map(len, pool.buffers))
+        read = columns_of(b"".join(pool.buffers))
+        assert read.value is not None
+        # The values side by side, as a data frame has them; not where they lie in the batches.
+        _, offsets, bytes_, _ = read.value.gather()
+        self.columns = make_columns(
+            len(read), timestamp=read.timestamp, value=binary_column(offsets, bytes_, None, 0, len(read))
+        )
 
     def run(self) -> int:
-        assert len(batches_of(self.table, max_bytes=NO_LIMIT, max_records=self.per_batch)) > 100 * self.count
-        return self.count
+        written = batches_of(self.columns, base_offset=0, max_bytes=self.size)
+        assert len(written) > self.size
+        return len(self.columns)
+
+
+class AiokafkaIteration(Case):
+    """aiokafka's side of RecordsToColumns."""
+
+    def __init__(self, data: Path, work: Path, name: str) -> None:
+        super().__init__(data, work)
+        self.buffers = [bytes(buffer) for buffer in Pool(data / name).buffers]
+
+    def run(self) -> int:
+        from aiokafka.record.default_records import DefaultRecordBatch
+
+        count = 0
+        for buffer in self.buffers:
+            for _ in DefaultRecordBatch(buffer):
+                count += 1
+        return count
+
+
+class AiokafkaBuilding(Case):
+    """aiokafka's side of ColumnsToBatches."""
+
+    def __init__(self, data: Path, work: Path, name: str) -> None:
+        super().__init__(data, work)
+        batches = [MemoryRecords(buffer).batches[0] for buffer in Pool(data / name).buffers]
+        self.batches = [[(record.timestamp, record.value) for record in batch.records()] for batch in batches]
+
+    def run(self) -> int:
+        from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+        count = 0
+        for records in self.batches:
+            builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1 << 24)
+            for i, (timestamp, value) in enumerate(records):
+                builder.append(i, timestamp, None, value, [])
+            count += len(records)
+            assert builder.build()
+        return count
+
+
+# -- the cleaner ------------------------------------------------------------------------------------------------------
+
+
+class Clean(Case):
+    """Offset map and rewritten segment of a log whose keys all come several times."""
+
+    def __init__(self, data: Path, work: Path) -> None:
+        super().__init__(data, work)
+        self.cleaner = Cleaner(OffsetMap(128 << 20), io_buffer_size=512 << 10)
+        self.log: UnifiedLog | None = None
+
+    def before(self) -> None:
+        if self.log is not None:
+            self.log.delete()
+        config = LogConfig.from_kafka({"cleanup.policy": "compact"})
+        self.log = load_log(str(self.linked("keyed")), PARTITION, config, had_clean_shutdown=True, sole_replica=True)
+
+    def run(self) -> int:
+        log = self.log
+        assert log is not None
+        size = log.size
+        self.cleaner.clean(LogToClean(log, 0, log.active_segment.base_offset, 0, size))
+        assert log.size < size, "nothing was cleaned"
+        return size
+
+
+class OffsetMapCalls(Case):
+    KEYS = 1_000_000
+
+    def __init__(self, data: Path, work: Path, which: str) -> None:
+        super().__init__(data, work)
+        self.keys = [struct.pack(">QQ", i * 0x9E3779B97F4A7C15 % 2**64, i) for i in range(self.KEYS)]
+        self.map = OffsetMap(64 << 20)
+        self.put = which == "put"
+        self.map.clear()
+        if not self.put:
+            for offset, key in enumerate(self.keys):
+                self.map.put(key, offset)
+
+    def before(self) -> None:
+        if self.put:
+            self.map.clear()
+
+    def run(self) -> int:
+        if self.put:
+            put = self.map.put
+            for offset, key in enumerate(self.keys):
+                put(key, offset)
+        else:
+            get = self.map.get
+            for key in self.keys:
+                get(key)
+        return self.KEYS
 
 
 CASES: dict[str, Callable[..., Case]] = {
@@ -320,8 +427,13 @@ CASES: dict[str, Callable[..., Case]] = {
     "log_read": LogRead,
     "index_lookup": IndexLookup,
     "validate": Validate,
+    "convert": Validate,
     "records_to_columns": RecordsToColumns,
     "columns_to_batches": ColumnsToBatches,
+    "aiokafka_iteration": AiokafkaIteration,
+    "aiokafka_building": AiokafkaBuilding,
+    "clean": Clean,
+    "offset_map": OffsetMapCalls,
 }
 
 

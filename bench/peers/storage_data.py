@@ -57,6 +57,18 @@ def batches(size: int, value_size: int, total: int, **options: Any) -> Iterator[
         yield builder.build()
 
 
+def message_sets(size: int, value_size: int, total: int) -> Iterator[bytearray]:
+    """The same as plain messages of magic 1: record sets of about that size."""
+    texts = values(value_size)
+    n = 0
+    for _ in range(total // size):
+        builder = RecordBatchBuilder(magic=1)
+        for _ in range(size // (value_size + 34)):
+            builder.append(texts[n % len(texts)], timestamp=NOW + n // 10)
+            n += 1
+        yield builder.build()
+
+
 def one_record_batches(size: int, total: int) -> Iterator[bytearray]:
     """Batches of exactly size bytes with one record in each."""
     for value_size in range(size - 61 - 16, size):
@@ -121,6 +133,7 @@ def write_all(directory: Path, segment_bytes: int, *, keyed_bytes: int = 256 * M
     write_sets(directory / "16KiB", large)
     write_sets(directory / "1KiB_one", whole)
     write_sets(directory / "1MiB", batches(MIB, 100, pool_bytes))
+    write_sets(directory / "16KiB_v1", message_sets(16 * KIB, 100, pool_bytes))
     for codec in CODECS:
         write_sets(directory / f"16KiB_{codec}", batches(16 * KIB, 100, pool_bytes, compression=codec))
         write_sets(directory / f"1MiB_{codec}", batches(MIB, 100, pool_bytes, compression=codec))

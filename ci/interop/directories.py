@@ -19,7 +19,10 @@ from typing import Any
 import kcore
 from ci.interop.oracle import NOW, SMALL
 from kcore.common.time import MockTime
+from kcore.log.log_cleaner import Cleaner
+from kcore.log.log_cleaner_manager import LogToClean
 from kcore.log.log_offset_metadata import AppendOrigin
+from kcore.log.offset_map import OffsetMap
 from kcore.log.unified_log import UnifiedLog
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.record_batch_builder import RecordBatchBuilder
@@ -163,6 +166,32 @@ def old_formats(data: Path, rng: random.Random) -> None:
                 log.append_as_follower(batch(rng, rng.randint(1, 6), codec, **options))
 
 
+def compacted(data: Path, rng: random.Random) -> None:
+    """By kcore's cleaner, twice, the second time behind tombstones that have had their time; transactions, all codecs,
+    and messages of magic 1 among them."""
+    settings = {"cleanup_policy": "compact", "delete_retention_ms": 0, "file_delete_delay_ms": 0}
+    with open_log(data / "compacted-0", **settings) as log:
+        both = Transactions(log, rng, keys=60)
+        first_dirty = 0
+        for epoch in range(2):
+            both.write(20)
+            for n in range(120):
+                log.append_as_leader(batch(rng, rng.randint(1, 8), CODECS[n % 5], keys=60), leader_epoch=epoch)
+            log.roll()
+            clean_up_to = log.active_segment.base_offset
+            first_dirty, _ = Cleaner(OffsetMap(1 << 20)).clean(LogToClean(log, first_dirty, clean_up_to, 0, log.size))
+            assert first_dirty == clean_up_to
+        both.write(5)
+    with open_log(data / "compacted-old-0", **settings) as log:
+        for n in range(300):
+            options: dict[str, Any] = {"magic": 1, "base_offset": log.log_end_offset}
+            log.append_as_follower(batch(rng, rng.randint(1, 6), CODECS[n % 4], keys=80, **options))
+        log.roll()
+        clean_up_to = log.active_segment.base_offset
+        Cleaner(OffsetMap(1 << 20)).clean(LogToClean(log, 0, clean_up_to, 0, log.size))
+        log.append_as_leader(batch(rng, 5, keys=60))
+
+
 def crashed(data: Path, rng: random.Random) -> None:
     """Files as they are while the log is open, and half a batch at the end; then opened by kcore again."""
     with open_log(data / "open-0") as log:
@@ -187,6 +216,7 @@ WRITERS: list[Callable[[Path, random.Random], None]] = [
     log_start,
     follower,
     old_formats,
+    compacted,
 ]
 
 
