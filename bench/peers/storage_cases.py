@@ -290,7 +290,8 @@ class Validate(Case):
 
 
 class RecordsToColumns(Case):
-    """Offset, timestamp, and where key and value lie, all that Kafka's side looks at; all batches in one buffer, as a read gives them."""
+    """Offset, timestamp, and where key and value lie: what Kafka's side looks at.  All batches are in one buffer, as a
+    read gives them."""
 
     def __init__(self, data: Path, work: Path, name: str, crc: str = "without") -> None:
         super().__init__(data, work)
