@@ -153,3 +153,24 @@ def test_the_old_formats_have_no_zstd(magic):
         compress(4, b"x", magic=magic)
     with pytest.raises(CorruptMessage, match="unknown compression codec 4 in magic"):
         decompress(4, compress(4, b"x"), magic=magic)
+
+
+def test_gzip_is_read_alike_with_and_without_isal(monkeypatch):
+    import sys
+
+    from kcore.record import compression
+
+    data = bytes(range(256)) * 400
+    packed = compress(1, data) + compress(1, b"a second member")
+    answers = []
+    for there in (True, False):
+        compression._inflate.cache_clear()
+        if not there:
+            monkeypatch.setitem(sys.modules, "isal", None)
+        answers.append(decompress(1, packed))
+        with pytest.raises(CorruptMessage):
+            decompress(1, packed[:-3])
+        with pytest.raises(CorruptMessage):
+            decompress(1, packed, max_size=len(data))
+    compression._inflate.cache_clear()
+    assert answers == [data + b"a second member"] * 2
