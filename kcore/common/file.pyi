@@ -18,8 +18,8 @@ class File:
     def size(self) -> int: ...  # bytes now, asked from the system
 
 def read_file(path: str) -> bytes:
-    """All bytes of a small file.  Raises CorruptFile for one that is too large to be right, OSError: also for what is
-    no regular file, and at once, where a FIFO would wait for a writer."""
+    """All bytes of a small file.  Raises CorruptFile for one that is too large to be right, or is no regular file, and
+    that at once, where a FIFO would wait for a writer."""
 
 def write_atomically(path: str, data: bytes, *, sync: bool = ...) -> None:
     """Replace a file's content; after a crash there is the old content or the new.
@@ -38,7 +38,7 @@ def rename(source: str, target: str) -> None:
     """Replaces a file or an empty directory called `target`."""
 
 def unlink(path: str) -> None: ...
-def unlink_if_there(path: str) -> bool: ...  # whether there was one
+def unlink_if_there(path: str) -> bool: ...  # whether there was one; a directory gets another name
 def make_directory(path: str) -> None: ...  # and those above it; fine if it is there
 def list_directory(path: str) -> list[str]: ...  # in no order
 def remove_tree(path: str) -> None:

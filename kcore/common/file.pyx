@@ -5,6 +5,7 @@ calls that, because each extension module carries its own copy of csrc and with 
 """
 
 import errno
+import logging
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -21,6 +22,10 @@ cdef int64_t NOGIL_BYTES = 64 * 1024
 
 # A small file that is larger than this is none: nothing that kcore or Kafka writes whole comes near it.
 cdef int64_t MAX_SMALL_FILE = 256 * 1024 * 1024
+
+cdef tuple _NO_REGULAR_FILE = (errno.EISDIR, errno.EINVAL, errno.ENXIO)
+
+logger = logging.getLogger(__name__)
 
 
 cdef extern from "<sys/stat.h>" nogil:
@@ -236,13 +241,19 @@ cdef int _open(str path, int how) except -1:
 
 
 def read_file(str path):
-    """All bytes of a small file.  Raises CorruptFile for one that is too large to be right, OSError: also for what is
-    no regular file, and at once, where a FIFO would wait for a writer."""
+    """All bytes of a small file.  Raises OSError; CorruptFile for one that is too large to be right, or is no regular
+    file, and that at once, where a FIFO would wait for a writer."""
     cdef kc_error err
     cdef int64_t size, n = -1
     cdef bytes data
     cdef uint8_t *buf
-    cdef int fd = _open(path, KC_OPEN_READ)
+    cdef int fd
+    try:
+        fd = _open(path, KC_OPEN_READ)
+    except OSError as error:
+        if error.errno in _NO_REGULAR_FILE:
+            raise CorruptFile(f"{path}: no regular file") from None
+        raise
     try:
         size = kc_file_size(fd, &err)
         if size < 0:
@@ -287,7 +298,11 @@ def write_atomically(str path, const uint8_t[:] data, *, bint sync=True):
         _write(fd, data, 0, False, sync, temporary)
     finally:
         kc_file_close(fd)
-    rename(temporary, path)
+    try:
+        rename(temporary, path)
+    except IsADirectoryError:
+        _set_aside(path)
+        rename(temporary, path)
     if sync:
         sync_path(os.path.dirname(path) or ".")
 
@@ -356,8 +371,20 @@ def unlink(str path):
 
 
 def unlink_if_there(str path):
-    """Whether there was one.  Raises OSError."""
-    return _on_path(kc_file_unlink, path, errno.ENOENT) == 1
+    """Whether there was one; a directory gets another name.  Raises OSError."""
+    try:
+        return _on_path(kc_file_unlink, path, errno.ENOENT) == 1
+    except (IsADirectoryError, PermissionError):  # EISDIR on Linux, EPERM by POSIX
+        if not is_directory(path):
+            raise
+        _set_aside(path)
+        return True
+
+
+def _set_aside(str path):
+    """Somebody made a directory with the name of a file.  Nobody reads it, and it may be dear to somebody."""
+    rename(path, f"{path}.damaged")
+    logger.error("%s: a directory in the place of a file; it is %s.damaged now", path, path)
 
 
 def make_directory(str path):

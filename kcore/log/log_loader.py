@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, wait
 from typing import Any
@@ -29,10 +30,12 @@ from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     STRAY_DIR_SUFFIX,
     SWAP_SUFFIX,
+    TEMPORARY_SUFFIX,
     TXN_INDEX_SUFFIX,
     SegmentFileName,
     marked_directory,
@@ -141,12 +144,13 @@ class _LogLoader:
         indexed = self._open_segments(files)
         if self.writable and self._split_overflowed_segments(indexed, had_clean_shutdown):
             return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
-        epochs = self._read_epochs(log_start_offset)
         suspects = self._suspect_segments(indexed, 2**63 if had_clean_shutdown else recovery_point)
-        if not had_clean_shutdown and not epochs.entries:
-            # Its file may not have reached the disk; the headers know.
-            self._rebuild_epochs(epochs)
-        self._recover(suspects, state, epochs, log_start_offset)
+        known = self._read_epochs(had_clean_shutdown)
+        checkpoint = LeaderEpochCheckpointFile(os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT))
+        epochs = LeaderEpochFileCache(str(self.tp), checkpoint if self.writable else None, known or [])
+        self._recover(suspects, state, None if known is None else epochs, log_start_offset)
+        if known is None:
+            self._rebuild_epochs(epochs, check_crc=not (had_clean_shutdown or self.writable))
         self._load_txn_indexes(files, indexed)
 
         log_end_offset = self._find_end(had_clean_shutdown) if len(self.segments) else log_start_offset
@@ -182,6 +186,10 @@ class _LogLoader:
         # An epoch that starts at the end has no record.  Among replicas it may contradict the leader's, so it goes;
         # alone it is the epoch to go on with.
         epochs.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
+        if not had_clean_shutdown and known is not None and self._first_epoch_is_missing(epochs, log_start_offset):
+            logger.warning("%s: rebuilding the leader epochs, they are not those of the log", self.directory)
+            epochs.clear_and_flush()
+            self._rebuild_epochs(epochs, check_crc=not self.writable)
         epochs.truncate_from_start(log_start_offset)
         if self.writable:
             active = self._active()
@@ -233,8 +241,14 @@ class _LogLoader:
     # -- files ----------------------------------------------------------------------------------------------------
 
     def _list(self) -> list[SegmentFileName]:
-        parsed = (parse_segment_file(name) for name in list_directory(self.directory))
-        return sorted(name for name in parsed if name is not None)
+        found = []
+        for name in list_directory(self.directory):
+            parsed = parse_segment_file(name)
+            if parsed is not None:
+                found.append(parsed)
+            elif name.endswith(TEMPORARY_SUFFIX) and self.writable and _is_ours(name.removesuffix(TEMPORARY_SUFFIX)):
+                unlink(os.path.join(self.directory, name))  # a crash came before it was whole
+        return sorted(found)
 
     def _path(self, file: SegmentFileName) -> str:
         return segment_file(self.directory, file.base_offset, file.kind + file.mark)
@@ -256,7 +270,8 @@ class _LogLoader:
             if file.mark and file not in swaps:
                 logger.info("%s: removing the leftover %s", self.directory, os.path.basename(self._path(file)))
                 unlink(self._path(file))
-        self._complete_swaps(swaps)
+        if swaps:
+            self._complete_swaps(swaps)
         return self._list()
 
     def _covered_range(self, swaps: list[SegmentFileName]) -> tuple[int, int]:
@@ -412,7 +427,7 @@ class _LogLoader:
         self,
         suspects: list[LogSegment],
         state: ProducerStateManager,
-        epochs: LeaderEpochFileCache,
+        epochs: LeaderEpochFileCache | None,
         log_start_offset: int,
     ) -> None:
         if not suspects:
@@ -436,7 +451,7 @@ class _LogLoader:
         self,
         segment: LogSegment,
         state: ProducerStateManager,
-        epochs: LeaderEpochFileCache,
+        epochs: LeaderEpochFileCache | None,
         log_start_offset: int,
         ahead: Future[RecoveryResult] | None,
     ) -> bool:
@@ -496,7 +511,7 @@ class _LogLoader:
                 if suspect:
                     raise CorruptIndex(f"{segment.log_path}: an index file is missing")
                 index.load()
-            except CorruptIndex as error:
+            except CorruptFile as error:
                 logger.warning("%s: rebuilding a transaction index: %s", self.directory, error)
                 now_ms = self.time.milliseconds()
                 index.reset()
@@ -505,28 +520,37 @@ class _LogLoader:
 
     # -- the small files ------------------------------------------------------------------------------------------
 
-    def _read_epochs(self, log_start_offset: int) -> LeaderEpochFileCache:
-        checkpoint = LeaderEpochCheckpointFile(os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT))
-        entries: list[EpochEntry] = []
-        damaged = False
+    def _read_epochs(self, had_clean_shutdown: bool) -> list[EpochEntry] | None:
+        """None where the file is damaged or may not have reached the disk: the batches know."""
+        path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
         try:
-            entries = checkpoint.read()
-            damaged = any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries)
+            entries = LeaderEpochCheckpointFile(path).read()
+            if any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries):
+                raise CorruptFile(f"{path}: a negative epoch or offset")
         except CorruptFile as error:
             logger.warning("%s: rebuilding the leader epochs from the log: %s", self.directory, error)
-            damaged = True
-        cache = LeaderEpochFileCache(str(self.tp), checkpoint if self.writable else None, [] if damaged else entries)
-        if damaged:
-            self._rebuild_epochs(cache)
-        return cache
+            return None
+        return entries if entries or had_clean_shutdown else None
 
-    def _rebuild_epochs(self, epochs: LeaderEpochFileCache) -> None:
+    def _first_epoch_is_missing(self, epochs: LeaderEpochFileCache, log_start_offset: int) -> bool:
+        """A power loss may keep the epochs and undo the truncation that they followed, or the other way round."""
+        for segment in self.segments:
+            if segment.size:
+                header = segment.slice(0, 17).read()  # base offset, size, leader epoch, magic
+                base_offset, _, epoch, magic = struct.unpack(">qiib", header)
+                known = epochs.entries[0].start_offset if epochs.entries else 2**63
+                return magic >= 2 and epoch >= 0 and known > max(base_offset, log_start_offset)
+        return False
+
+    def _rebuild_epochs(self, epochs: LeaderEpochFileCache, *, check_crc: bool) -> None:
+        """After recovery: what is torn must not be asked."""
+
         def note(batches: Iterable[RecordBatch]) -> None:
             for batch in batches:
                 epochs.note(batch)
 
         for segment in self.segments:
-            segment.scan(note, check_crc=False, only_noteworthy=True)
+            segment.scan(note, check_crc=check_crc, only_noteworthy=True)
 
     def _read_topic_id(self) -> UUID | None:
         try:
@@ -534,3 +558,7 @@ class _LogLoader:
         except CorruptFile as error:
             logger.warning("%s: the topic id is unknown: %s", self.directory, error)
             return None
+
+
+def _is_ours(name: str) -> bool:
+    return name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE) or parse_segment_file(name) is not None

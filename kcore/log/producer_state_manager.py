@@ -526,8 +526,10 @@ def rebuild_producer_state(
     start = state.map_end_offset
     if start < log_end_offset:
         for segment in segments.from_floor(start):
+            if segment.base_offset >= log_end_offset:
+                break  # what lies there may be torn, nobody has checked it yet
             found = segment.translate_offset(max(start, segment.base_offset))
-            if found is not None and segment.base_offset < log_end_offset:
+            if found is not None:
                 replay = ProducerReplay(state, segment, log_end_offset)
                 segment.scan(replay, start_position=found.position, check_crc=False, only_noteworthy=True)
     state.map_end_offset = log_end_offset

@@ -507,7 +507,8 @@ class UnifiedLog(LogHotPath):
                 if first.base_offset > target_offset:
                     self._truncate_fully(target_offset)
                     return True
-                self.local.remove_segments([s for s in self.segments if s.base_offset > target_offset])
+                # From the end, so that a crash in between leaves no gap.
+                self.local.remove_segments([s for s in reversed(list(self.segments)) if s.base_offset > target_offset])
                 self.local.truncate_active_to(target_offset)
                 self.producer_state_manager.map_end_offset = self.log_end_offset
                 self._reset_end(target_offset, min(self.log_start_offset, target_offset))
@@ -537,7 +538,7 @@ class UnifiedLog(LogHotPath):
                 raise self._storage_failed("truncate", error) from error
 
     def _truncate_fully(self, new_offset: int, log_start_offset: int | None = None) -> None:
-        self.local.remove_segments(list(self.segments), new_active_at=new_offset)
+        self.local.remove_segments(list(reversed(list(self.segments))), new_active_at=new_offset)
         self.leader_epoch_cache.clear_and_flush()
         self.producer_state_manager.truncate_fully_and_start_at(new_offset)
         self._reset_end(new_offset, new_offset if log_start_offset is None else log_start_offset)

@@ -7,7 +7,6 @@ Source: MetaProperties, Kafka 3.9.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from typing import NamedTuple
@@ -59,14 +58,8 @@ def set_aside_if_damaged(directory: str) -> None:
         read(directory)
         return
     except CorruptFile as error:
-        problem: Exception = error
-    except OSError as error:
-        if error.errno not in (errno.EISDIR, errno.EINVAL, errno.ENXIO):  # no regular file
-            raise
-        problem = error
-    aside = f"{path}.damaged"
-    rename(path, aside)
-    logger.error("%s; it is %s now, and is made anew", problem, aside)
+        rename(path, f"{path}.damaged")
+        logger.error("%s; it is %s.damaged now, and is made anew", error, path)
 
 
 def write(directory: str, cluster_id: str, broker_id: int) -> None:

@@ -37,7 +37,7 @@ def test_what_is_no_small_file_is_refused_at_once(tmp_path):
     with open(tmp_path / "huge", "wb") as huge:
         huge.truncate(1 << 40)
     for name in ("fifo", "directory"):
-        with pytest.raises(OSError, match="no regular file"):
+        with pytest.raises(CorruptFile, match="no regular file"):
             file.read_file(str(tmp_path / name))
     with pytest.raises(CorruptFile, match=f"{1 << 40} bytes, no file of its kind has so many"):
         file.read_file(str(tmp_path / "huge"))
