@@ -1,4 +1,7 @@
-"""Records of 100 bytes to columns and back, beside what memory and the CRC allow and beside aiokafka."""
+"""Records of 100 bytes to columns and back, beside what memory and the CRC allow and beside aiokafka.
+
+Kafka's own classes do the same in `make bench-peers`.
+"""
 
 import pytest
 
@@ -51,8 +54,8 @@ def table(values):
 def bench_columns(benchmark, data):
     """Offset, timestamp, and where key and value lie."""
     records = MemoryRecords(data)
-    goals = [{"at_least_per_s": 144e6, "text": ">= 2x Kafka's 72 M records/s"}, {"vs": "peer", "at_most": 1 / 15}]
-    record_role(benchmark, "ours", per_round=RECORDS, unit="record", goal=goals)
+    goal = {"vs": "peer", "at_most": 1 / 15}
+    record_role(benchmark, "ours", per_round=RECORDS, unit="record", goal=goal)
     assert len(benchmark(columns_of, records, columns=COLUMNS)) == RECORDS
 
 
@@ -86,12 +89,15 @@ def bench_columns_limit(benchmark, data, group):
     benchmark(bytearray, data)
 
 
-def iterate(batches, check_crc):
+def read_fields(batches, check_crc):
+    """The same four fields of each record; none is kept, so that the collector has nothing to do."""
+    fields = None
     for batch in batches:
         if check_crc:
             assert batch.validate_crc()
-        for _ in batch:
-            pass
+        for record in batch:
+            fields = record.offset, record.timestamp, record.key, record.value
+    return fields
 
 
 @pytest.mark.parametrize(
@@ -101,18 +107,18 @@ def iterate(batches, check_crc):
         pytest.param(True, marks=pytest.mark.benchmark(group=CHECKED)),
     ],
 )
-def bench_iteration_by_aiokafka(benchmark, data, check_crc):
+def bench_fields_by_aiokafka(benchmark, data, check_crc):
     from aiokafka.record.default_records import DefaultRecordBatch
 
     batches = [bytes(batch.buffer) for batch in MemoryRecords(data).batches]
     record_role(benchmark, "peer", per_round=RECORDS, unit="record", label="aiokafka")
-    benchmark(lambda: iterate([DefaultRecordBatch(batch) for batch in batches], check_crc))
+    benchmark(lambda: read_fields([DefaultRecordBatch(batch) for batch in batches], check_crc))
 
 
 @pytest.mark.benchmark(group=WRITE)
 def bench_batches(benchmark, table):
-    goals = [{"at_least_per_s": 66e6, "text": ">= 3x Kafka's 22 M records/s"}, {"vs": "peer", "at_most": 1 / 12}]
-    record_role(benchmark, "ours", per_round=RECORDS, unit="record", goal=goals)
+    goal = {"vs": "peer", "at_most": 1 / 12}
+    record_role(benchmark, "ours", per_round=RECORDS, unit="record", goal=goal)
     written = benchmark(batches_of, table, max_records=PER_BATCH)
     assert sum(batch.count for batch in MemoryRecords(written).batches) == RECORDS
 
