@@ -1,11 +1,14 @@
+import dataclasses
+import errno
 import os
 import struct
 
 import pytest
 
+from kcore.common.file import CHANGES, clear_faults, fail_next
 from kcore.common.throttler import Throttler
 from kcore.common.time import MockTime
-from kcore.errors import CorruptMessage, LogCleaningAborted
+from kcore.errors import CorruptMessage, KafkaStorageError, LogCleaningAborted
 from kcore.log.log_cleaner import Cleaner, group_segments
 from kcore.log.log_cleaner_manager import find_log_to_clean
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
@@ -499,4 +502,103 @@ def test_reading_and_writing_are_both_throttled(logs, log):
     assert sum(amounts) == 3 * 2 * (log.size // 2), "read for the keys, read for the copy, written"
 
 
+# -- crashes ---------------------------------------------------------------------------------------------------------
+
+
+def a_log_with_something_of_everything(log):
+    put(log, (b"a", b"1"), (b"b", b"1"))
+    put(log, (b"c", b"aborted"), base_sequence=0, **TXN)
+    end(log, 9, commit=False)
+    put(log, (b"a", b"2"), (b"d", None), compression="lz4")
+    put(log, (b"b", bytes(600)))
+    put(log, (b"e", b"1"), roll=False)
+
+
+def summary(log):
+    return [(b.base_offset, b.last_offset, b.is_control, [tuple(r) for r in b.records()]) for b in log.batches()]
+
+
+@pytest.mark.parametrize("deletes_at_once,clean_stop", [(True, False), (False, True)])
+def test_a_crash_at_any_system_call_leaves_the_old_segments_or_the_new_ones(tmp_path, deletes_at_once, clean_stop):
+    expected = None
+    outcomes = set()
+    for calls_before in range(1000):
+        logs = Logs(tmp_path / f"orders-{calls_before}", cleanup_policy=("compact",), segment_bytes=700)
+        log = logs.open()
+        if deletes_at_once:
+            log.local._scheduler = None
+        a_log_with_something_of_everything(log)
+        log.flush()
+        before = summary(log)
+        committed = records(log, isolation="read_committed")
+        fail_next(CHANGES, errno.EIO, skip=calls_before, times=-1, under=str(logs.directory))
+        crashed = False
+        try:
+            clean(logs, log)
+        except (OSError, KafkaStorageError):
+            crashed = True
+        finally:
+            clear_faults()
+        if not crashed:
+            expected = summary(log)
+        log.mark_offline(OSError(errno.EIO, "crashed"))
+        log.close()
+        with logs.open(clean=clean_stop, recovery_point=8) as again:
+            found = summary(again)
+            outcomes.add(found == before)
+            assert again.log_end_offset == 8
+            assert [r for r in committed if r in records(again, isolation="read_committed")] == records(
+                again, isolation="read_committed"
+            )
+            assert {k: v for _, k, v in records(again, isolation="read_committed")} == {k: v for _, k, v in committed}
+            leftovers = [n for n in os.listdir(logs.directory) if n.endswith((".cleaned", ".swap", ".deleted"))]
+            assert leftovers == [], f"crash before call {calls_before}"
+            for segment in again.segments:
+                segment.sanity_check()
+            clean(logs, again)
+            last = summary(again)
+            if not crashed:
+                assert last == found == expected
+        if not crashed:
+            break
+    assert not crashed and calls_before > 20, calls_before
+    assert outcomes == {True, False}
+
+
 # -- magic 0 and 1 --------------------------------------------------------------------------------------------------
+
+
+def legacy(magic, *records, base_offset, compression="none"):
+    builder = RecordBatchBuilder(magic=magic, base_offset=base_offset, compression=compression)
+    for n, (key, value) in enumerate(records):
+        builder.append(value, key, timestamp=-1 if magic == 0 else NOW + n)
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "lz4"])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_messages_are_cleaned_like_new_ones(logs, log, magic, compression):
+    log.append_as_follower(
+        legacy(magic, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"), (b"c", None), base_offset=0, compression=compression)
+    )
+    log.roll()
+    put(log, (b"b", b"2"))
+    end_offset, stats = clean(logs, log)
+    assert records(log) == [(2, b"a", b"2"), (3, b"c", None), (4, b"b", b"2")]
+    assert {b.magic for b in batches(log)[:-1]} == {magic}
+    assert {b.compression for b in batches(log)[:-1]} == {compression}
+    assert (end_offset, stats.records_read, stats.records_kept) == (5, 5, 3)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_tombstones_go_when_their_segment_is_old_enough(logs, log, magic):
+    log.append_as_follower(legacy(magic, (b"a", None), (b"b", b"1"), base_offset=0, compression="gzip"))
+    log.roll()
+    put(log, (b"x", b"1"))
+    first_dirty, _ = clean(logs, log)
+    assert records(log)[0] == (0, b"a", None), "nothing was clean before, so nothing is old"
+    put(log, (b"y", b"1"))
+    # A segment is old if it is older than the last clean one by delete.retention.ms.
+    log.update_config(dataclasses.replace(log.config, delete_retention_ms=0))
+    clean(logs, log, first_dirty)
+    assert [key for _, key, _ in records(log)] == [b"b", b"x", b"y"]
