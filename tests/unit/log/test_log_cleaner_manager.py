@@ -1,7 +1,9 @@
+import errno
 import threading
 
 import pytest
 
+from kcore.common.file import clear_faults, fail_next
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
@@ -356,6 +358,52 @@ def test_a_log_that_cannot_be_cleaned_does_not_stop_the_thread(manager, caplog):
     assert manager.cleaner.manager.uncleanable_partitions == [TP]
     assert "00000000000000000000.log" in caplog.text
     assert manager.cleaner.manager.state(TP) is None
+
+
+@pytest.fixture
+def faults():
+    yield fail_next
+    clear_faults()
+
+
+def test_a_disk_that_fails_under_a_cleaning_takes_its_directory_offline(manager, tmp_path, faults):
+    manager = manager("bad", "good")
+    logs = [create(manager), manager.get_or_create_log(TopicPartition("orders", 1))]
+    bad = next(log for log in logs if log.parent_dir.endswith("bad"))
+    bad._sole_replica = True
+    append(bad, 5)
+    bad.flush()
+    faults("pwrite", errno.EIO, times=-1, under=str(tmp_path / "bad"))
+    (thread,) = manager.cleaner.threads
+    assert not thread.clean_filthiest_log()
+    assert manager.offline_log_dirs == [str(tmp_path / "bad")]
+    assert bad.is_offline and manager.cleaner.manager.state(bad.topic_partition) is None
+    assert not thread.clean_filthiest_log(), "it is left alone"
+
+
+def test_a_full_disk_only_ends_the_cleaning(manager, tmp_path, faults):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    log.flush()
+    faults("pwrite", errno.ENOSPC, times=-1, under=str(tmp_path))
+    (thread,) = manager.cleaner.threads
+    assert not thread.clean_filthiest_log()
+    clear_faults()
+    assert not log.is_offline and len(offsets(log)) == 5
+    assert thread.clean_filthiest_log()
+    assert offsets(log) == [4]
+
+
+def test_a_full_disk_in_the_middle_of_a_swap_takes_the_directory_offline(manager, tmp_path, faults):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    log.flush()
+    faults("rename", errno.ENOSPC, skip=2, under=str(tmp_path))
+    (thread,) = manager.cleaner.threads
+    assert not thread.clean_filthiest_log()
+    assert log.is_offline and manager.offline_log_dirs == [str(tmp_path / "data")]
 
 
 def test_compact_and_delete_is_the_cleaners_to_delete(manager):
