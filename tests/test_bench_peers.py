@@ -33,19 +33,19 @@ def test_each_path_has_a_peer_case_that_the_java_side_knows():
             assert f'case "{kind}": return' in source, row.path
 
 
-def test_a_worker_says_ready_and_answers_each_line_with_seconds_and_units(data, tmp_path):
+def test_a_worker_says_ready_and_answers_each_line_with_seconds_cpu_seconds_and_units(data, tmp_path):
     command = [sys.executable, "-m", "bench.peers.storage_cases", "index_lookup:hot", data, tmp_path, "0.01", "0.01"]
     answer = subprocess.run(command, input="go\ngo\n", stdout=subprocess.PIPE, text=True, check=True, cwd=storage.ROOT)
     ready, *rounds = answer.stdout.splitlines()
     assert ready == "ready" and len(rounds) == 2
     for line in rounds:
-        seconds, units = line.split()
-        assert float(seconds) >= 0.01 and int(units) > 0
+        seconds, cpu, units = line.split()
+        assert float(seconds) >= 0.01 and float(cpu) > 0 and int(units) > 0
 
 
 def result(kcore, rival, **options):
     row = storage.Row("some path", **{"unit": "byte", "kcore": "a", "goal": 2.0} | options)
-    return storage.Result(row, kcore, rival)
+    return storage.Result(row, kcore, rival, kcore, rival)
 
 
 def test_the_ratio_is_the_median_over_pairs_of_neighbouring_rounds():

@@ -1,7 +1,7 @@
 """storage_cases.py CASE DATA WORK WARM_SECONDS ROUND_SECONDS: kcore's side of the storage comparison.
 
 One case in a process of its own, driven by lines on standard input exactly as java/StorageBench.java is: "ready" once
-the case is set up and warm, then one round a line, answered by "SECONDS UNITS".
+the case is set up and warm, then one round a line, answered by "SECONDS CPU UNITS".
 """
 
 from __future__ import annotations
@@ -58,14 +58,16 @@ class Case(ABC):
     @abstractmethod
     def run(self) -> int: ...
 
-    def measure(self, seconds: float) -> tuple[float, int]:
-        spent, units = 0.0, 0
+    def measure(self, seconds: float) -> tuple[float, float, int]:
+        """Seconds, CPU seconds of this thread, units."""
+        spent, cpu, units = 0.0, 0.0, 0
         while spent < seconds:
             self.before()
-            start = time.perf_counter()
+            start, cpu_start = time.perf_counter(), time.thread_time()
             units += self.run()
+            cpu += time.thread_time() - cpu_start
             spent += time.perf_counter() - start
-        return spent, units
+        return spent, cpu, units
 
 
 class Pool:
@@ -446,8 +448,7 @@ def main() -> None:
     case.measure(float(warm))
     print("ready", flush=True)
     for _ in sys.stdin:
-        spent, units = case.measure(float(seconds))
-        print(spent, units, flush=True)
+        print(*case.measure(float(seconds)), flush=True)
 
 
 if __name__ == "__main__":

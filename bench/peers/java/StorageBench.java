@@ -2,8 +2,8 @@
 //
 //   StorageBench CASE DATA WORK WARM_SECONDS ROUND_SECONDS
 //
-// Prints "ready" when the case is set up and warm.  Each line on standard input runs one round and prints "SECONDS UNITS",
-// the time spent inside Kafka and what was done in it.  bench/peers/storage_cases.py does the same work with kcore; the
+// Prints "ready" when the case is set up and warm.  Each line on standard input runs one round and prints "SECONDS CPU
+// UNITS": the time spent inside Kafka, of it the CPU time of the thread that works, and what was done.  bench/peers/storage_cases.py does the same work with kcore; the
 // cases have the same names there, and both count the same units.
 
 import java.io.BufferedInputStream;
@@ -13,6 +13,8 @@ import java.io.EOFException;
 import java.io.File;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -71,6 +73,8 @@ public final class StorageBench {
     private static final KafkaScheduler SCHEDULER = new KafkaScheduler(1, true, "bench-");
     private static final ProducerStateManagerConfig PRODUCERS = new ProducerStateManagerConfig(86_400_000, false);
 
+    private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
+
     private static volatile long sink;
     private static File data;
     private static File work;
@@ -93,14 +97,17 @@ public final class StorageBench {
 
     private static String measure(Case what, double seconds) throws Exception {
         long spent = 0;
+        long cpu = 0;
         long units = 0;
         while (spent < seconds * 1e9) {
             what.before();
             long start = System.nanoTime();
+            long cpuStart = THREADS.getCurrentThreadCpuTime();
             units += what.run();
+            cpu += THREADS.getCurrentThreadCpuTime() - cpuStart;
             spent += System.nanoTime() - start;
         }
-        return spent / 1e9 + " " + units;
+        return spent / 1e9 + " " + cpu / 1e9 + " " + units;
     }
 
     private static Case make(String name) throws Exception {
