@@ -51,8 +51,9 @@ def _result(pending: Future[T] | Callable[[], T], progress: Progress) -> T:
         try:
             return pending.result(_POLL_SECONDS)
         except NotYet:
+            # Done by now, or it was the work that raised this.
             if pending.done():
-                raise
+                return pending.result()
 
 
 def scan_all(
