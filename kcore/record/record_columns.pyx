@@ -462,6 +462,8 @@ cdef class ColumnsReader:
             if table.count:
                 # As many more as the bytes seem to hold, and as the offsets asked for do.
                 first_offset = table.rows[0].base_offset
+                if last_offset < first_offset:
+                    break  # no CRC covers offsets; the check of their order below says so
                 room = (stop - at) * table.count // (at - position) + 1
                 n = (self.selection.end - last_offset) // ((last_offset - first_offset) // table.count + 1)
                 room = min(room, min(n, room) + 16)

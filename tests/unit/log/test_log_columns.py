@@ -263,3 +263,17 @@ def test_a_log_that_is_cut_while_it_is_read_gives_a_part_of_it_and_never_anythin
         for reader in readers:
             reader.join()
         assert failures == []
+
+
+@pytest.mark.parametrize("base_offset", [16, 17, 1000, 2**62])
+def test_a_base_offset_that_is_too_high_is_refused_however_many_batches_follow(tmp_path, base_offset):
+    logs = Logs(tmp_path / "orders-0")
+    log = logs.open()
+    for _ in range(40):
+        log.append_as_leader(batch())
+    path = log.active_segment.log_path
+    log.close()
+    with open(path, "r+b") as file:
+        file.write(base_offset.to_bytes(8, "big"))
+    with open_log(str(logs.directory)) as again, pytest.raises(CorruptMessage, match="offset"):
+        again.active_segment.columns()
