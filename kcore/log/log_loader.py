@@ -442,6 +442,8 @@ class _LogLoader:
                 self.on_segments_to_recover(-1)
                 left -= 1
                 if not self._recover_segment(segment, state, epochs, log_start_offset, ahead[n] if ahead else None):
+                    wait(ahead)  # nobody may remove a segment that is being scanned
+                    self._remove_segments_behind(segment)
                     break
         finally:
             wait(ahead)  # nobody may close a segment that is being scanned
@@ -486,12 +488,15 @@ class _LogLoader:
             result.valid_bytes,
             result.reason,
         )
-        for later in list(self.segments):
+        state.truncate_and_reload(log_start_offset, state.map_end_offset, now_ms)
+        return False
+
+    def _remove_segments_behind(self, segment: LogSegment) -> None:
+        # The last one first: a crash in between must not leave a gap that the next start takes for a cleaned one.
+        for later in reversed(list(self.segments)):
             if later.base_offset > segment.base_offset:
                 logger.warning("%s: removing segment %d behind the cut", self.directory, later.base_offset)
                 self._remove_segment(later)
-        state.truncate_and_reload(log_start_offset, state.map_end_offset, now_ms)
-        return False
 
     def _txn_index(self, base_offset: int) -> TransactionIndex:
         suffix = TXN_INDEX_SUFFIX + (SWAP_SUFFIX if base_offset in self.swapped else "")
