@@ -86,7 +86,7 @@ class UnifiedLog(LogHotPath):
     take no lock and see the log end of the moment they start.  Built by log_loader.load_log or open_log; lifetime
     ends with close() or delete().  A failed system call takes the log offline: from then on every call raises
     KafkaStorageError, and what is in memory describes the last complete operation (LOG-29).  A full disk alone does
-    not: the append fails, the next one may succeed.
+    not: the append or roll fails, the next one may succeed; half a truncation, flush, deletion or swap does.
 
     sole_replica: nobody above moves the high watermark, so it follows the log end offset.
     """
@@ -472,7 +472,8 @@ class UnifiedLog(LogHotPath):
             self.leader_epoch_cache.flush()
             self.local.flush_names(directory_may_be_new=self.recovery_point == 0)
         except OSError as error:
-            raise self._storage_failed("flush", error) from error
+            # A full disk too: what an fsync could not write, the next one does not try again.
+            raise self._storage_failed("flush", error, is_fatal=True) from error
         with self.lock:
             # A truncation may have come in between.
             target = min(target, self.log_end_offset)
@@ -520,7 +521,7 @@ class UnifiedLog(LogHotPath):
                 self._set_high_watermark(self._high_watermark)
                 return True
             except OSError as error:
-                raise self._storage_failed("truncate", error) from error
+                raise self._storage_failed("truncate", error, is_fatal=True) from error
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
         """Remove everything; the log is empty and starts and ends at new_offset (TRUNC-07).
@@ -535,7 +536,7 @@ class UnifiedLog(LogHotPath):
             try:
                 self._truncate_fully(new_offset, log_start_offset)
             except OSError as error:
-                raise self._storage_failed("truncate", error) from error
+                raise self._storage_failed("truncate", error, is_fatal=True) from error
 
     def _truncate_fully(self, new_offset: int, log_start_offset: int | None = None) -> None:
         self.local.remove_segments(list(reversed(list(self.segments))), new_active_at=new_offset)
@@ -569,7 +570,7 @@ class UnifiedLog(LogHotPath):
             try:
                 return self._delete_old_segments()
             except OSError as error:
-                raise self._storage_failed("delete old segments of", error) from error
+                raise self._storage_failed("delete old segments of", error, is_fatal=True) from error
 
     def _delete_old_segments(self) -> int:
         config = self.config
@@ -631,9 +632,8 @@ class UnifiedLog(LogHotPath):
                     if segment.base_offset not in kept:
                         self.producer_state_manager.delete_snapshot(segment.base_offset)
             except OSError as error:
-                # A full disk too: half a swap is finished or undone by the next start, not by going on.
-                fatal = OSError(errno.EIO, f"in the middle of a swap: {error}")
-                raise self._storage_failed("replace segments of", fatal) from error
+                # Half a swap is finished or undone by the next start, not by going on.
+                raise self._storage_failed("replace segments of", error, is_fatal=True) from error
 
     def cleaning_failed(self, error: OSError) -> None:
         """The cleaner could not read or write a file of this log; what that means is for us to say."""
@@ -742,16 +742,20 @@ class UnifiedLog(LogHotPath):
         if self.mode == "r":
             raise ReadOnlyLog(f"{self._source}: opened with mode 'r'; open_log(path, mode='a') appends")
 
-    def _storage_failed(self, what: str, error: OSError) -> KafkaStorageError:
-        """Take the log offline (LOG-29), unless the error passes by itself; the exception to raise."""
-        if error.errno not in PASSING_ERRORS and self._offline is None:
+    def _storage_failed(self, what: str, error: OSError, *, is_fatal: bool = False) -> KafkaStorageError:
+        """Take the log offline (LOG-29), unless the error passes by itself; the exception to raise.
+
+        is_fatal: half of it may have been done, so a full disk is no better than a broken one.
+        """
+        passes = error.errno in PASSING_ERRORS and not is_fatal
+        if not passes and self._offline is None:
             logger.error(
                 "%s: could not %s the log in %s, it goes offline: %s", self._source, what, self.directory, error
             )
             self.mark_offline(error)
             if self._on_storage_error is not None:
                 self._on_storage_error(self, error)
-        elif error.errno in PASSING_ERRORS:
+        elif passes:
             now_ms = self._time.milliseconds()
             if now_ms >= self._next_passing_error_log_ms:
                 self._next_passing_error_log_ms = now_ms + _PASSING_ERROR_LOG_INTERVAL_MS

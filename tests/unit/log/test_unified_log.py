@@ -855,6 +855,32 @@ def test_LOG_29_a_full_disk_fails_the_append_and_not_the_log(logs, log, monkeypa
     assert offsets(log) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("call", "operation"),
+    [
+        ("open_write", lambda log: log.truncate_to(2)),
+        ("open_write", lambda log: log.truncate_fully_and_start_at(9)),
+        ("fsync", lambda log: log.flush()),
+        ("rename", lambda log: log.delete_old_segments()),
+    ],
+)
+def test_LOG_29_a_full_disk_in_the_middle_of_what_is_no_append_takes_the_log_offline(tmp_path, call, operation):
+    logs = small_segments(tmp_path, retention_bytes=0)
+    log = logs.open()
+    for epoch in range(8):
+        log.append_as_leader(batch(), epoch)
+    file.fail_next(call, errno.ENOSPC)
+    try:
+        with pytest.raises(KafkaStorageError, match="No space left"):
+            operation(log)
+    finally:
+        file.clear_faults()
+    assert log.is_offline and [error.errno for error in logs.failures] == [errno.ENOSPC]
+    again = logs.open(clean=False)
+    assert offsets(again) == list(range(again.log_start_offset, again.log_end_offset))
+    assert again.append_as_leader(batch(), 8).first_offset == again.log_end_offset - 1
+
+
 def test_a_closed_log_says_so(log):
     log.append_as_leader(batch())
     log.close()
