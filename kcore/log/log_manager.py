@@ -69,6 +69,14 @@ class RecoveryProgress(NamedTuple):
     remaining_segments: int  # of logs begun, those that are known to need a scan
 
 
+class _Checkpointed(NamedTuple):
+    """What the checkpoints of a data directory say."""
+
+    recovery_points: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+
+
 class _LogDir:
     """One data directory: its lock, its checkpoints, whether it still works."""
 
@@ -83,19 +91,14 @@ class _LogDir:
         self.progress = RecoveryProgress(0, 0, 0)
         self.next_progress_ms = 0.0
         self.next_passing_error_ms: dict[str, float] = {}
+        #: What the checkpoints said of logs that could not be loaded: it must be there when they can.
+        self.unloaded = _Checkpointed({}, {}, {})
+        self.has_unloaded = False
 
     def release(self) -> None:
         if self.lock is not None:
             self.lock.release()
             self.lock = None
-
-
-class _Checkpointed(NamedTuple):
-    """What the checkpoints of a data directory say."""
-
-    recovery_points: dict[TopicPartition, int]
-    log_starts: dict[TopicPartition, int]
-    high_watermarks: dict[TopicPartition, int]
 
 
 class LogManager:
@@ -274,23 +277,34 @@ class LogManager:
                 log_dir.had_clean_shutdown,
                 segment_threads,
             )
-        except OSError as error:
-            if error.errno not in _ERRORS_OF_ONE_FILE:
-                raise
-            self._not_loaded(parsed, path, error)
-        except Exception as error:  # whatever is in one directory, the others are served
-            self._not_loaded(parsed, path, error)
-        else:
             if self._is_stray is not None and not parsed.mark and self._is_stray(log):
                 self._set_aside(log, "its partition is another one now")
             else:
                 self._add_loaded(log, is_future=parsed.mark == FUTURE_DIR_SUFFIX)
+        except OSError as error:
+            if error.errno not in _ERRORS_OF_ONE_FILE:
+                raise
+            self._not_loaded(log_dir, parsed, path, error, checkpointed)
+        except Exception as error:  # whatever is in one directory, the others are served
+            self._not_loaded(log_dir, parsed, path, error, checkpointed)
         self._note_progress(log_dir, logs_done=1)
 
-    def _not_loaded(self, parsed: PartitionDirectoryName, path: str, error: Exception) -> None:
+    def _not_loaded(
+        self,
+        log_dir: _LogDir,
+        parsed: PartitionDirectoryName,
+        path: str,
+        error: Exception,
+        checkpointed: _Checkpointed,
+    ) -> None:
         if not parsed.mark:
+            tp = parsed.topic_partition
             with self._table_lock:
-                self._unloaded[parsed.topic_partition] = f"{path}: {error}"
+                self._unloaded[tp] = f"{path}: {error}"
+                log_dir.has_unloaded = True
+                for kept, offsets in zip(log_dir.unloaded, checkpointed, strict=True):
+                    if tp in offsets:
+                        kept[tp] = offsets[tp]
         unexpected = None if isinstance(error, (KafkaError, OSError)) else error
         logger.error("%s: not served, loading it failed: %s", path, error, exc_info=unexpected)
 
@@ -419,9 +433,12 @@ class LogManager:
             own = [log for log in logs if os.path.dirname(log.directory) == log_dir.path]
             try:
                 if self._close_all(own) and log_dir.failure is None:
-                    log_dir.recovery_points.write({log.topic_partition: log.recovery_point for log in own})
-                    log_dir.log_starts.write(_log_starts_worth_keeping(own))
-                    clean_shutdown.write_clean_shutdown(log_dir.path, broker_epoch)
+                    points = {log.topic_partition: log.recovery_point for log in own}
+                    log_dir.recovery_points.write(log_dir.unloaded.recovery_points | points)
+                    log_dir.log_starts.write(log_dir.unloaded.log_starts | _log_starts_worth_keeping(own))
+                    # The marker speaks of every log here: one that a crash left unrecovered would be believed.
+                    if log_dir.had_clean_shutdown or not log_dir.has_unloaded:
+                        clean_shutdown.write_clean_shutdown(log_dir.path, broker_epoch)
             except OSError:
                 logger.exception("%s: it will be recovered at the next start", log_dir.path)
             finally:
@@ -646,7 +663,7 @@ class LogManager:
     def update_topic_config(self, topic: str, config: Mapping[str, Any] | LogConfig) -> None:
         """New settings for the topic's logs.  Raises InvalidConfig."""
         new = config if isinstance(config, LogConfig) else LogConfig.from_kafka(config, self.default_config)
-        for log in self.all_logs():
+        for log in self._every_log():
             if log.topic_partition.topic == topic:
                 was_compacted = log.config.compact
                 log.update_config(new)
@@ -740,19 +757,19 @@ class LogManager:
 
     def _checkpoint_recovery_points(self, log_dir: _LogDir) -> None:
         points = {log.topic_partition: log.recovery_point for log in self._logs_in(log_dir)}
-        self._write_checkpoint(log_dir, log_dir.recovery_points, points)
+        self._write_checkpoint(log_dir, log_dir.recovery_points, log_dir.unloaded.recovery_points | points)
 
     def checkpoint_log_start_offsets(self) -> None:
         for log_dir in list(self._dirs.values()):
             starts = _log_starts_worth_keeping(self._logs_in(log_dir))
-            self._write_checkpoint(log_dir, log_dir.log_starts, starts)
+            self._write_checkpoint(log_dir, log_dir.log_starts, log_dir.unloaded.log_starts | starts)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write replication-offset-checkpoint in each data directory, for the partitions whose logs lie there."""
         for log_dir in list(self._dirs.values()):
             own = [log.topic_partition for log in self._logs_in(log_dir, with_future=False)]
             marks = {tp: high_watermarks[tp] for tp in own if tp in high_watermarks}
-            self._write_checkpoint(log_dir, log_dir.high_watermarks, marks)
+            self._write_checkpoint(log_dir, log_dir.high_watermarks, log_dir.unloaded.high_watermarks | marks)
 
     def _logs_in(self, log_dir: _LogDir, *, with_future: bool = True) -> list[UnifiedLog]:
         logs = self._every_log() if with_future else self.all_logs()

@@ -1,6 +1,8 @@
 import errno
 import os
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
@@ -12,7 +14,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import DirectoryInUse, InconsistentTopicId, KafkaStorageError
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
-from tests.unit.log.logs import batch, idempotent, offsets
+from tests.unit.log.logs import Logs, batch, idempotent, offsets
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
 
@@ -367,6 +369,39 @@ def test_a_directory_that_could_not_be_loaded_is_not_replaced_by_an_empty_log(ma
     again.shutdown()
 
 
+def test_what_is_known_of_a_log_that_could_not_be_loaded_outlives_the_broker(managers, tmp_path):
+    first = written(managers.start(), A, B)
+    log = first.get_log(A)
+    for _ in range(30):
+        log.append_as_leader(batch(), 0)
+    log.update_high_watermark(33)
+    log.maybe_increment_log_start_offset(2)
+    first.checkpoint_log_start_offsets()
+    first.checkpoint_high_watermarks({A: 33, B: 3})
+    first.checkpoint_recovery_offsets()
+    crashed(first)
+    log_file = tmp_path / "a-0" / f"{0:020d}.log"
+    data = bytearray(log_file.read_bytes())
+    log_file.unlink()
+    os.mkfifo(log_file)
+    second = managers.start()
+    assert [log.topic_partition for log in second.all_logs()] == [B]
+    second.checkpoint_log_start_offsets()
+    second.checkpoint_high_watermarks({B: 3})
+    second.checkpoint_recovery_offsets()
+    second.shutdown()
+    # Damage that the crash left, as only a recovery finds it.
+    data[-1] ^= 1
+    log_file.unlink()
+    log_file.write_bytes(data)
+    third = managers.start()
+    log = third.get_log(A)
+    assert (log.log_start_offset, log.high_watermark) == (2, log.log_end_offset)
+    # Segment 0 ended inside its last batch: what lies behind went with it.
+    assert len(log.segments) == 1 and offsets(log) == list(range(2, log.log_end_offset))
+    third.shutdown()
+
+
 @pytest.mark.parametrize("calls", [("open_write", "open", "mkdir"), "opendir"])
 def test_a_directory_that_fails_at_the_start_is_offline_and_the_other_serves(two_dirs, calls):
     manager = written(two_dirs.start(), A, B)
@@ -435,6 +470,30 @@ def test_segments_of_one_log_recover_in_parallel_to_the_same_log_with_progress(t
         )
         again.shutdown()
     assert found[0] == found[1] and found[0][0] == list(range(40))
+
+
+def test_a_segment_behind_the_cut_goes_only_when_nobody_scans_it_any_more(tmp_path):
+    logs = Logs(tmp_path / "orders-0", segment_bytes=3 * len(batch()))
+    log = logs.open()
+    for _ in range(12):
+        log.append_as_leader(batch())
+    first = log.segments.first.log_path
+    with open(first, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"?")
+
+    class LateThreads(ThreadPoolExecutor):
+        scans = []
+
+        def submit(self, recover):
+            late = bool(self.scans)
+            self.scans.append(super().submit(lambda: (late and time.sleep(0.1), recover())[1]))
+            return self.scans[-1]
+
+    with LateThreads(4) as threads:
+        again = logs.open(clean=False, segment_threads=threads)
+    assert offsets(again) == [0, 1]
+    assert [scan.result().truncated_bytes > 0 for scan in threads.scans] == [True, False, False, False]
 
 
 def test_a_log_start_beyond_a_cleanly_closed_log_is_not_believed(managers, tmp_path, caplog):
