@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench.peers.storage_data import NOW, linked, read_sets
 from kcore.common.topic_partition import TopicPartition
+from kcore.log.batch_filter import BatchFilter
 from kcore.log.log_cleaner import Cleaner
 from kcore.log.log_cleaner_manager import LogToClean
 from kcore.log.log_config import LogConfig
@@ -28,6 +29,7 @@ from kcore.log.offset_map import OffsetMap
 from kcore.log.unified_log import UnifiedLog
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
+from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.record.record_columns import batches_of, binary_column, columns_of, make_columns
 
 LIMIT = 256 << 20  # bytes written before a log starts anew
@@ -392,31 +394,44 @@ class Clean(Case):
 
 
 class OffsetMapCalls(Case):
+    """As a cleaning calls it, a chunk of batches at a time; ours includes parsing the records that the keys are of."""
+
     KEYS = 1_000_000
+    PER_BATCH = 500
 
     def __init__(self, data: Path, work: Path, which: str) -> None:
         super().__init__(data, work)
-        self.keys = [struct.pack(">QQ", i * 0x9E3779B97F4A7C15 % 2**64, i) for i in range(self.KEYS)]
+        self.chunks = [self.chunk(base) for base in range(0, self.KEYS, 20 * self.PER_BATCH)]
         self.map = OffsetMap(64 << 20)
         self.put = which == "put"
         self.map.clear()
         if not self.put:
-            for offset, key in enumerate(self.keys):
-                self.map.put(key, offset)
+            self.run_put()
+
+    def chunk(self, start: int) -> MemoryRecords:
+        batches = bytearray()
+        for base in range(start, start + 20 * self.PER_BATCH, self.PER_BATCH):
+            builder = RecordBatchBuilder(base_offset=base)
+            for n in range(base, base + self.PER_BATCH):
+                builder.append(b"v", struct.pack(">QQ", n * 0x9E3779B97F4A7C15 % 2**64, n))
+            batches += builder.build()
+        return MemoryRecords(bytes(batches))
 
     def before(self) -> None:
         if self.put:
             self.map.clear()
 
+    def run_put(self) -> None:
+        for chunk in self.chunks:
+            self.map.add(chunk, 0, None)
+
     def run(self) -> int:
         if self.put:
-            put = self.map.put
-            for offset, key in enumerate(self.keys):
-                put(key, offset)
+            self.run_put()
         else:
-            get = self.map.get
-            for key in self.keys:
-                get(key)
+            batch_filter = BatchFilter(self.map, None, None, now_ms=0, delete_retention_ms=0)
+            for chunk in self.chunks:
+                batch_filter.filter(chunk)
         return self.KEYS
 
 

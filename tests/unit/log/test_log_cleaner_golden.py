@@ -1,4 +1,4 @@
-"""Directories that Kafka's cleaner has cleaned: ours finds nothing to do there, until the horizons that Kafka set come."""
+"""Directories that Kafka's cleaner has cleaned: ours finds nothing to do there until the horizons that Kafka set."""
 
 import shutil
 
@@ -83,7 +83,7 @@ def test_tombstones_go_at_the_horizon_that_kafka_wrote(opened):
     tombstones = [r.offset for r in before if r.value is None and r.offset < first_dirty]
     assert tombstones
     clean(log, time)
-    assert [r for r in log.records()] == [r for r in before if r.offset not in tombstones]
+    assert list(log.records()) == [r for r in before if r.offset not in tombstones]
 
 
 def test_kafkas_producers_are_known_after_another_cleaning(opened):
