@@ -60,6 +60,9 @@ from kcore.record.record_batch import RecordBatch
 
 logger = logging.getLogger(__name__)
 
+#: How a batch begins: base offset, length, leader epoch, magic.
+_EPOCH_HEADER = struct.Struct(">qiib")
+
 
 def load_log(
     directory: str,
@@ -540,9 +543,9 @@ class _LogLoader:
     def _first_epoch_is_missing(self, epochs: LeaderEpochFileCache, log_start_offset: int) -> bool:
         """A power loss may keep the epochs and undo the truncation that they followed, or the other way round."""
         for segment in self.segments:
-            if segment.size:
-                header = segment.slice(0, 17).read()  # base offset, size, leader epoch, magic
-                base_offset, _, epoch, magic = struct.unpack(">qiib", header)
+            header = segment.slice(0, _EPOCH_HEADER.size).read()
+            if len(header) == _EPOCH_HEADER.size:  # less may be there when it was opened for reading
+                base_offset, _, epoch, magic = _EPOCH_HEADER.unpack(header)
                 known = epochs.entries[0].start_offset if epochs.entries else 2**63
                 return magic >= 2 and epoch >= 0 and known > max(base_offset, log_start_offset)
         return False

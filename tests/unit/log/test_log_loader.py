@@ -67,6 +67,16 @@ def test_a_torn_last_batch_is_cut_off(logs, cut):
     assert path(logs, 6).stat().st_size == SIZE
 
 
+@pytest.mark.parametrize("size", range(0, SIZE, 4))
+def test_a_log_that_is_torn_in_its_first_batch_is_read_as_empty(logs, size):
+    log = logs.open()
+    log.append_as_leader(batch(), 3)
+    log.close()
+    os.truncate(path(logs, 0), size)
+    with open_log(logs.directory) as reader:
+        assert offsets(reader) == [] and reader.log_end_offset == 0
+
+
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "odd length", "zeros"])
 def test_LOG_30_IDX_12_an_index_that_is_missing_or_cannot_be_right_is_rebuilt(logs, suffix, damage):
