@@ -61,7 +61,9 @@ def _messages(batch: RecordBatch, magic: int, first_offset: int) -> bytearray:
                 timestamp_type="LogAppendTime" if is_stamped else "CreateTime",
                 log_append_time=batch.max_timestamp if is_stamped else None,
             )
-        builder.append(record.value, record.key, timestamp=record.timestamp, offset=record.offset)
+        # Magic 2 has room for timestamps below -1, and a broker without limits for them takes them.
+        timestamp = max(record.timestamp, -1)
+        builder.append(record.value, record.key, timestamp=timestamp, offset=record.offset)
     return bytearray() if builder is None else builder.build()
 
 

@@ -14,6 +14,7 @@ from kcore.errors import (
 )
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import produce as p
+from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.unit.server.client import Client
@@ -139,6 +140,15 @@ def test_an_old_fetch_from_the_middle_skips_plain_records_below_its_offset(clien
     produce(client, topic, record_set(2), 9)
     assert contents(fetch(client, topic, 2, offset=4).records) == expected(0, 1)[4:]
     assert contents(fetch(client, topic, 4, offset=4).records) == expected(0, 2)
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_timestamp_that_old_messages_have_no_room_for_is_none(client, topic, version):
+    batch = bytearray(record_set(2, records=RECORDS[:1]))
+    struct.pack_into(">qq", batch, 27, -5, -5)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    assert produce(client, topic, bytes(batch), 9).error_code == 0
+    assert contents(fetch(client, topic, version).records) == [(0, -1, *RECORDS[0])]
 
 
 def test_an_old_fetch_from_the_middle_gets_a_whole_wrapper(client, topic):
