@@ -254,7 +254,7 @@ class KafkaConfig:
             raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
         threads = max(self["log.cleaner.threads"], 1)
         if self["log.cleaner.enable"] and self["log.cleaner.dedupe.buffer.size"] // threads <= 1 << 20:
-            raise InvalidConfig(f"log.cleaner.dedupe.buffer.size: each of {threads} threads needs more than 1 MiB of it")
+            raise InvalidConfig(f"log.cleaner.dedupe.buffer.size: each of {threads} cleaners needs more than 1 MiB")
         broker_id, node_id = self["broker.id"], self["node.id"]
         if broker_id != node_id and -1 not in (broker_id, node_id):
             raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
