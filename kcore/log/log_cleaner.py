@@ -21,7 +21,7 @@ from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.throttler import Throttler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import CorruptMessage, KafkaStorageError, LogCleaningAborted
+from kcore.errors import CorruptMessage, KafkaStorageError, LogCleaningAborted, LogClosed
 from kcore.log.batch_filter import DISCARD_RECORDS, RETAIN_EMPTY, START_HORIZON, BatchFilter
 from kcore.log.log_cleaner_manager import LogCleanerManager, LogToClean
 from kcore.log.log_offset_metadata import AbortedTxn
@@ -448,7 +448,7 @@ class CleanerThread(ShutdownableThread):
         log_dir = log.parent_dir
         try:
             end_offset, stats = self._cleaner.clean(cleanable)
-        except LogCleaningAborted as error:
+        except (LogCleaningAborted, LogClosed) as error:
             logger.info("%s", error)
         except KafkaStorageError as error:
             logger.warning("%s: the cleaning ended: %s", log.topic_partition, error)

@@ -111,6 +111,8 @@ def find_log_to_clean(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
 
 
 def _compaction_delay_ms(log: UnifiedLog, dirty: Iterable[LogSegment], now_ms: int) -> int:
+    if log.config.max_compaction_lag_ms >= now_ms:
+        return 0  # as by default: no need to look into the segments
     first_timestamps = [s.first_batch_timestamp for s in dirty]
     known = [timestamp for timestamp in first_timestamps if timestamp is not None and timestamp > 0]
     if not known:

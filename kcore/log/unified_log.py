@@ -20,7 +20,7 @@ from kcore.common.file import modified_ms
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import InvalidOffset, KafkaStorageError, LogClosed, OffsetOutOfRange, ReadOnlyLog
+from kcore.errors import InvalidOffset, KafkaStorageError, LogCleaningAborted, LogClosed, OffsetOutOfRange, ReadOnlyLog
 from kcore.log import partition_metadata
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import LocalLog
@@ -622,9 +622,15 @@ class UnifiedLog(LogHotPath):
 
     def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
         """Put cleaned or split segments, flushed and still named .cleaned, in the place of those they were made from,
-        in one step for readers.  Raises KafkaStorageError.  Source: UnifiedLog.replaceSegments."""
+        in one step for readers.  Raises KafkaStorageError; LogCleaningAborted, with the new ones removed, if the old
+        ones are not all there any more, below the active segment.  Source: UnifiedLog.replaceSegments."""
         with self.lock:
             self._check_writable()
+            active = self.active_segment.base_offset
+            if not all(s.base_offset < active and self.segments.get(s.base_offset) is s for s in old):
+                for segment in new:
+                    segment.delete()
+                raise LogCleaningAborted(f"{self._source}: segments from {old[0].base_offset} on changed meanwhile")
             try:
                 self.local.replace_segments(new, old)
                 kept = {segment.base_offset for segment in new}

@@ -477,6 +477,24 @@ def test_a_cleaning_that_is_given_up_leaves_the_log_as_it_was(logs, log):
     assert not [name for name in os.listdir(logs.directory) if not name.startswith("0") or "cleaned" in name][1:]
 
 
+@pytest.mark.parametrize("target", [0, 1])
+def test_a_log_that_is_cut_during_a_cleaning_keeps_what_was_not_cut(logs, log, target):
+    put(log, (b"a", b"1"), roll=False)
+    put(log, (b"a", b"2"))
+    put(log, (b"a", b"3"))
+    calls = []
+
+    def check_done(tp):
+        calls.append(tp)
+        if len(calls) == 4:  # reading for the copy
+            log.truncate_to(target)
+
+    with pytest.raises(LogCleaningAborted, match="changed meanwhile"):
+        clean(logs, log, check_done=check_done)
+    assert records(log) == [(0, b"a", b"1")][:target]
+    assert not [name for name in os.listdir(logs.directory) if name.endswith((".cleaned", ".swap"))]
+
+
 def test_the_cleaner_keeps_below_its_rate():
     time = MockTime()
     throttler = Throttler(1000, time)
