@@ -223,7 +223,7 @@ cdef class RecordColumns:
 
     def header_columns(self, Py_ssize_t start=0, stop=None):
         """(int32 offsets, keys, values) of records start to stop: record i's headers are those from offsets[i] up to
-        offsets[i + 1] of two BinaryColumns."""
+        offsets[i + 1] of two BinaryColumns.  OverflowError for more than 2**31 - 1 of them."""
         import numpy as np
 
         if self.headers is None:
@@ -235,11 +235,13 @@ cdef class RecordColumns:
         cdef kc_error err
         cdef kc_status status
         cdef kc_extents raw = self.headers.extents
-        offsets = np.zeros(count + 1, np.int32)
         header_count = self.header_count[start:end]
-        if header_count.any():
+        total = int(header_count.sum(dtype=np.int64))
+        if total > INT32_MAX:
+            raise OverflowError(f"{total} headers are more than one Arrow array can hold")
+        offsets = np.zeros(count + 1, np.int32)
+        if total:
             np.cumsum(header_count, dtype=np.int32, out=offsets[1:])
-        total = int(offsets[count])
         cdef BinaryColumn key = _column(
             raw.data, raw.data_size, self.headers.owner, np.empty(total, np.int64), np.empty(total, np.int32)
         )
