@@ -260,7 +260,10 @@ class UnifiedLog(LogHotPath):
         try:
             self.leader_epoch_cache.truncate_from_start(offset)
         except OSError as error:
-            raise self._storage_failed("write the leader epochs of", error) from error
+            failure = self._storage_failed("write the leader epochs of", error)
+            if self.is_offline:
+                raise failure from error
+            # Epochs that ended below the start do no harm, and a full disk must not keep retention from making room.
         self.producer_state_manager.on_log_start_offset_incremented(offset)
         self._update_first_unstable()
 
@@ -469,11 +472,14 @@ class UnifiedLog(LogHotPath):
         try:
             self.local.flush_segments(self.recovery_point, target)
             self.producer_state_manager.flush_snapshots(target)
-            self.leader_epoch_cache.flush()
             self.local.flush_names(directory_may_be_new=self.recovery_point == 0)
         except OSError as error:
             # A full disk too: what an fsync could not write, the next one does not try again.
             raise self._storage_failed("flush", error, is_fatal=True) from error
+        try:
+            self.leader_epoch_cache.flush()
+        except OSError as error:
+            raise self._storage_failed("write the leader epochs of", error) from error
         with self.lock:
             # A truncation may have come in between.
             target = min(target, self.log_end_offset)
@@ -570,7 +576,7 @@ class UnifiedLog(LogHotPath):
             try:
                 return self._delete_old_segments()
             except OSError as error:
-                raise self._storage_failed("delete old segments of", error, is_fatal=True) from error
+                raise self._storage_failed("delete old segments of", error) from error
 
     def _delete_old_segments(self) -> int:
         config = self.config
@@ -599,9 +605,12 @@ class UnifiedLog(LogHotPath):
         logger.info("%s: deleting %d segments below offset %d", self._source, len(going), following.base_offset)
         if following.base_offset > self.log_start_offset:
             self._set_log_start_offset(following.base_offset)
-        self.local.remove_segments(going)
-        for segment in going:
-            self.producer_state_manager.delete_snapshot(segment.base_offset)
+        try:
+            self.local.remove_segments(going)
+            for segment in going:
+                self.producer_state_manager.delete_snapshot(segment.base_offset)
+        except OSError as error:
+            raise self._storage_failed("delete old segments of", error, is_fatal=True) from error
         return len(going)
 
     def largest_timestamp(self, segment: LogSegment) -> int:

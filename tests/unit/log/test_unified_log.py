@@ -865,11 +865,11 @@ def test_LOG_29_a_full_disk_fails_the_append_and_not_the_log(logs, log, monkeypa
     ],
 )
 def test_LOG_29_a_full_disk_in_the_middle_of_what_is_no_append_takes_the_log_offline(tmp_path, call, operation):
-    logs = small_segments(tmp_path, retention_bytes=0)
+    logs = small_segments(tmp_path, retention_bytes=2 * SIZE)
     log = logs.open()
     for epoch in range(8):
         log.append_as_leader(batch(), epoch)
-    file.fail_next(call, errno.ENOSPC)
+    file.fail_next(call, errno.ENOSPC, skip=call == "rename")  # that of the epochs' file comes first
     try:
         with pytest.raises(KafkaStorageError, match="No space left"):
             operation(log)
@@ -879,6 +879,26 @@ def test_LOG_29_a_full_disk_in_the_middle_of_what_is_no_append_takes_the_log_off
     again = logs.open(clean=False)
     assert offsets(again) == list(range(again.log_start_offset, again.log_end_offset))
     assert again.append_as_leader(batch(), 8).first_offset == again.log_end_offset - 1
+
+
+def test_a_full_disk_does_not_keep_retention_from_making_room(tmp_path, caplog):
+    logs = small_segments(tmp_path, retention_bytes=2 * SIZE)
+    log = logs.open()
+    for epoch in range(8):
+        log.append_as_leader(batch(), epoch)
+    file.fail_next(("open_write", "pwrite"), errno.ENOSPC, times=-1)
+    try:
+        assert log.delete_old_segments() == 2
+        with pytest.raises(KafkaStorageError, match="No space left"):
+            log.flush()
+    finally:
+        file.clear_faults()
+    assert "could not write the leader epochs" in caplog.text
+    assert not log.is_offline and offsets(log) == [6, 7]
+    log.append_as_leader(batch(), 9)
+    log.flush()
+    log.close()
+    assert [entry.epoch for entry in logs.open(clean=False).leader_epoch_cache.entries] == [6, 7, 9]
 
 
 def test_a_closed_log_says_so(log):
