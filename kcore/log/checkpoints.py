@@ -62,6 +62,8 @@ def _read_entries(path: str, field_count: int) -> list[tuple[int, list[str]]]:
         raise CorruptFile(f"{path}: line 2: the number of entries is missing")
     expected = _number(path, 2, lines[1])
     entries = [(number, line.split()) for number, line in enumerate(lines[2:], 3) if line.strip()]
+    if not data.endswith(b"\n"):  # the last number may have lost digits
+        raise CorruptFile(f"{path}: line {len(lines)}: the line does not end")
     if len(entries) != expected:
         raise CorruptFile(f"{path}: line 2: {expected} entries announced, {len(entries)} found")
     for number, parts in entries:

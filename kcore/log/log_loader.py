@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, wait
 from typing import Any
@@ -59,9 +58,6 @@ from kcore.log.unified_log import LoadedParts, Mode, UnifiedLog
 from kcore.record.record_batch import RecordBatch
 
 logger = logging.getLogger(__name__)
-
-#: How a batch begins: base offset, length, leader epoch, magic.
-_EPOCH_HEADER = struct.Struct(">qiib")
 
 
 def load_log(
@@ -151,12 +147,15 @@ class _LogLoader:
         known = self._read_epochs(had_clean_shutdown)
         checkpoint = LeaderEpochCheckpointFile(os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT))
         epochs = LeaderEpochFileCache(str(self.tp), checkpoint if self.writable else None, known or [])
-        self._recover(suspects, state, None if known is None else epochs, log_start_offset)
+        told = self._epochs_before_recovery(epochs, recovery_point)
+        self._recover(suspects, state, told, log_start_offset)
         if known is None:
             self._rebuild_epochs(epochs, check_crc=not (had_clean_shutdown or self.writable))
         self._load_txn_indexes(files, indexed)
 
         log_end_offset = self._find_end(had_clean_shutdown) if len(self.segments) else log_start_offset
+        if known is not None and suspects and not had_clean_shutdown:
+            self._reconcile_epochs(epochs, told, log_end_offset)
         if (
             self.writable
             and len(self.segments)
@@ -189,10 +188,6 @@ class _LogLoader:
         # An epoch that starts at the end has no record.  Among replicas it may contradict the leader's, so it goes;
         # alone it is the epoch to go on with.
         epochs.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
-        if not had_clean_shutdown and known is not None and self._first_epoch_is_missing(epochs, log_start_offset):
-            logger.warning("%s: rebuilding the leader epochs, they are not those of the log", self.directory)
-            epochs.clear_and_flush()
-            self._rebuild_epochs(epochs, check_crc=not self.writable)
         epochs.truncate_from_start(log_start_offset)
         if self.writable:
             active = self._active()
@@ -540,15 +535,29 @@ class _LogLoader:
             return None
         return entries if entries or had_clean_shutdown else None
 
-    def _first_epoch_is_missing(self, epochs: LeaderEpochFileCache, log_start_offset: int) -> bool:
-        """A power loss may keep the epochs and undo the truncation that they followed, or the other way round."""
-        for segment in self.segments:
-            header = segment.slice(0, _EPOCH_HEADER.size).read()
-            if len(header) == _EPOCH_HEADER.size:  # less may be there when it was opened for reading
-                base_offset, _, epoch, magic = _EPOCH_HEADER.unpack(header)
-                known = epochs.entries[0].start_offset if epochs.entries else 2**63
-                return magic >= 2 and epoch >= 0 and known > max(base_offset, log_start_offset)
-        return False
+    def _epochs_before_recovery(self, epochs: LeaderEpochFileCache, recovery_point: int) -> LeaderEpochFileCache:
+        """In memory: those below what recovery scans, which then adds what the batches say."""
+        floor = self.segments.floor(recovery_point)
+        from_offset = floor.base_offset if floor is not None else 0
+        return LeaderEpochFileCache(str(self.tp), None, [e for e in epochs.entries if e.start_offset < from_offset])
+
+    def _reconcile_epochs(self, epochs: LeaderEpochFileCache, told: LeaderEpochFileCache, log_end_offset: int) -> None:
+        """What was not flushed may be of another time than the file of the epochs: where they disagree, the batches
+        are right.  Where they do not, the file knows more: where epochs began whose first records were compacted."""
+        # Old messages have no epoch, and end what was known before them (EPOCH-03).
+        forgotten = bool(epochs.entries) and epochs.entries[0].start_offset < log_end_offset and not told.entries
+        ends = [entry.start_offset for entry in told.entries[1:]] + [log_end_offset]
+        if not forgotten and all(
+            epochs.epoch_for_offset(offset) == entry.epoch
+            for entry, end in zip(told.entries, ends, strict=False)
+            for offset in (entry.start_offset, max(end - 1, entry.start_offset))
+        ):
+            return
+        logger.warning("%s: the leader epochs are not those of the batches, which are believed", self.directory)
+        promised = [e for e in epochs.entries if e.start_offset >= log_end_offset and e.epoch > told.latest_epoch]
+        epochs.clear_and_flush()
+        for entry in (*told.entries, *promised):
+            epochs.assign(entry.epoch, entry.start_offset)
 
     def _rebuild_epochs(self, epochs: LeaderEpochFileCache, *, check_crc: bool) -> None:
         """After recovery: what is torn must not be asked."""

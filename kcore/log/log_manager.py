@@ -383,7 +383,7 @@ class LogManager:
             had_clean_shutdown=had_clean_shutdown,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
             on_storage_error=lambda log, error: self._fail_dir(log_dir, error),
-            on_recovery_point_lowered=lambda log: self._checkpoint_recovery_points(log_dir),
+            on_recovery_point_lowered=lambda log: self._offsets_lowered(log_dir),
             segment_threads=segment_threads,
             on_segments_to_recover=lambda segments: self._note_progress(log_dir, segments=segments),
         )
@@ -759,10 +759,17 @@ class LogManager:
         points = {log.topic_partition: log.recovery_point for log in self._logs_in(log_dir)}
         self._write_checkpoint(log_dir, log_dir.recovery_points, log_dir.unloaded.recovery_points | points)
 
+    def _offsets_lowered(self, log_dir: _LogDir) -> None:
+        self._checkpoint_recovery_points(log_dir)
+        self._checkpoint_log_starts(log_dir)
+
     def checkpoint_log_start_offsets(self) -> None:
         for log_dir in list(self._dirs.values()):
-            starts = _log_starts_worth_keeping(self._logs_in(log_dir))
-            self._write_checkpoint(log_dir, log_dir.log_starts, log_dir.unloaded.log_starts | starts)
+            self._checkpoint_log_starts(log_dir)
+
+    def _checkpoint_log_starts(self, log_dir: _LogDir) -> None:
+        starts = _log_starts_worth_keeping(self._logs_in(log_dir))
+        self._write_checkpoint(log_dir, log_dir.log_starts, log_dir.unloaded.log_starts | starts)
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write replication-offset-checkpoint in each data directory, for the partitions whose logs lie there."""

@@ -86,9 +86,7 @@ def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, t
             recovery_point=_checkpointed(parent, checkpoints.RECOVERY_POINT_CHECKPOINT).get(tp, 0),
             had_clean_shutdown=was_clean,
             sole_replica=True,
-            on_recovery_point_lowered=lambda log: _checkpoint(
-                parent, checkpoints.RECOVERY_POINT_CHECKPOINT, tp, log.recovery_point
-            ),
+            on_recovery_point_lowered=lambda log: _offsets_lowered(parent, tp, log),
         )
         scheduler.startup()
     except BaseException:
@@ -120,6 +118,12 @@ def _checkpointed(parent: str, name: str) -> dict[TopicPartition, int]:
     except CorruptFile as error:
         logger.warning("going on without a checkpoint: %s", error)
         return {}
+
+
+def _offsets_lowered(parent: str, tp: TopicPartition, log: UnifiedLog) -> None:
+    _checkpoint(parent, checkpoints.RECOVERY_POINT_CHECKPOINT, tp, log.recovery_point)
+    if _checkpointed(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT).get(tp, 0) > log.log_start_offset:
+        _checkpoint(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT, tp, log.log_start_offset)
 
 
 def _checkpoint(parent: str, name: str, tp: TopicPartition, offset: int) -> None:

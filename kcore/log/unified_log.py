@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
-from kcore.common.file import modified_ms
+from kcore.common.file import modified_ms, sync_path
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
@@ -515,7 +515,8 @@ class UnifiedLog(LogHotPath):
                     self._truncate_fully(target_offset)
                     return True
                 # From the end, so that a crash in between leaves no gap.
-                self.local.remove_segments([s for s in reversed(list(self.segments)) if s.base_offset > target_offset])
+                beyond = [s for s in reversed(list(self.segments)) if s.base_offset > target_offset]
+                self.local.remove_segments(beyond)
                 self.local.truncate_active_to(target_offset)
                 self.producer_state_manager.map_end_offset = self.log_end_offset
                 self._reset_end(target_offset, min(self.log_start_offset, target_offset))
@@ -525,6 +526,9 @@ class UnifiedLog(LogHotPath):
                 rebuild_producer_state(state, self.segments, self.log_start_offset, target_offset, now_ms)
                 self._update_first_unstable()
                 self._set_high_watermark(self._high_watermark)
+                if beyond:
+                    # Names that came back after a lost power would overlap what is appended from here on.
+                    sync_path(self.directory)
                 return True
             except OSError as error:
                 raise self._storage_failed("truncate", error, is_fatal=True) from error
@@ -550,8 +554,11 @@ class UnifiedLog(LogHotPath):
         self.producer_state_manager.truncate_fully_and_start_at(new_offset)
         self._reset_end(new_offset, new_offset if log_start_offset is None else log_start_offset)
         self._update_first_unstable()
+        sync_path(self.directory)
 
     def _reset_end(self, log_end_offset: int, log_start_offset: int) -> None:
+        # What comes to lie below a start that a checkpoint still tells would be hidden after a crash.
+        lowered = log_start_offset < self.log_start_offset
         self.log_start_offset = log_start_offset
         self._end = self.local.end_at(log_end_offset)
         if self._high_watermark.message_offset >= log_end_offset:
@@ -561,9 +568,9 @@ class UnifiedLog(LogHotPath):
         if self.recovery_point > log_end_offset:
             self.recovery_point = log_end_offset
             self.local.names_may_change_from(log_end_offset)
-            # TRUNC-10: on disk before new data could lie below the old recovery point.
-            if self._on_recovery_point_lowered is not None:
-                self._on_recovery_point_lowered(self)
+            lowered = True  # TRUNC-10: on disk before new data could lie below the old recovery point.
+        if lowered and self._on_recovery_point_lowered is not None:
+            self._on_recovery_point_lowered(self)
 
     def delete_old_segments(self) -> int:
         """Apply retention.ms, retention.bytes and the log start offset: the number of segments that went.

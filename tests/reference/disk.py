@@ -136,12 +136,13 @@ class Disk:
 
     def write_to(self, target: str, rng=None) -> None:
         """The directory as a killed process leaves it; with rng as a machine that lost its power does."""
-        names, directories, last = self.names, self.directories, 0
+        names, directories, last_cut = self.names, self.directories, 0
         if rng is not None:
             names, directories = {}, set()
             # A file system's journal keeps the order of changes to names and sizes.
             pending = [turn for turn, _, durable in self.history if not durable]
             last = rng.choice([*pending, self.turn + 1])
+            last_cut = max([last, *(turn + 1 for turn, _, durable in self.history if durable)])
             for turn, change, durable in self.history:
                 if durable or turn < last:
                     _rename(names, directories, change)
@@ -152,7 +153,7 @@ class Disk:
                 continue  # synced in a directory whose own name was lost
             with open(target + path[len(self.root) :], "wb") as out:
                 content = self.files[inode]
-                out.write(content.data if rng is None else content.after_power_loss(rng, last))
+                out.write(content.data if rng is None else content.after_power_loss(rng, last_cut))
 
 
 def _rename(names: dict[str, int], directories: set[str], change: Change) -> None:

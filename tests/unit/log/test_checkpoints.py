@@ -43,6 +43,7 @@ def test_an_empty_file_holds_nothing(tmp_path):
         ("0\n1\na 0 1 2\n", 3),
         ("0\n2\na 0 1\nb 0 x\n", 4),
         ("0\n1\na 0 1_0\n", 3),
+        ("0\n1\na 0 5", 3),
         ("0\n1\na 0 -5\n", 3),
         ("0\n1\na -1 5\n", 3),
     ],

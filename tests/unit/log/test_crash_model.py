@@ -13,6 +13,7 @@ from kcore.common import file
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import KafkaError
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin
@@ -299,7 +300,10 @@ def test_TRUNC_11_a_crash_at_any_system_call_loses_nothing_that_was_promised(see
                         f"seed {seed}, call {n} {change.call} {change.paths}, in {history[step][1]}, power {power}"
                     )
                     with recorded():  # so that nothing waits for a real disk
-                        check(target, run.options, before, after, ever, power, context)
+                        try:
+                            check(target, run.options, before, after, ever, power, context)
+                        except KafkaError as error:
+                            raise AssertionError(context) from error
                     shutil.rmtree(target)
             disk.apply(change)
     finally:
