@@ -40,7 +40,7 @@ def test_a_worker_says_ready_and_answers_each_line_with_seconds_cpu_seconds_and_
     assert ready == "ready" and len(rounds) == 2
     for line in rounds:
         seconds, cpu, units = line.split()
-        assert float(seconds) >= 0.01 and float(cpu) > 0 and int(units) > 0
+        assert float(seconds) > 0 and float(cpu) >= 0.01 and int(units) > 0
 
 
 def result(kcore, rival, **options):
