@@ -26,10 +26,11 @@ from kcore.log.log_file_names import (
     segment_file,
 )
 from kcore.log.log_offset_metadata import AbortedTxn, LogOffsetMetadata
-from kcore.log.log_segment import LogSegment, SegmentRead
+from kcore.log.log_segment import LogSegment
 from kcore.log.log_segments import LogSegments
 from kcore.log.producer_state_manager import aborted_txns_in
 from kcore.log.transaction_index import TransactionIndex
+from kcore.record.file_records import FileRecords
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ class LocalLog:
         return LogOffsetMetadata(offset, end.segment_base_offset, end.relative_position_in_segment)
 
     def aborted_txns(
-        self, segment: LogSegment, start_offset: int, found: SegmentRead, log_end_offset: int
+        self, segment: LogSegment, start_offset: int, found: FileRecords, log_end_offset: int
     ) -> list[AbortedTxn]:
         """The aborted transactions that may reach into what was read.
 
@@ -106,7 +107,7 @@ class LocalLog:
         candidates = [s for s in self.segments.from_floor(segment.base_offset) if s.base_offset in known]
         if not candidates:
             return []
-        upper_bound_offset = segment.fetch_upper_bound_offset(found.position, found.records.size_in_bytes)
+        upper_bound_offset = segment.fetch_upper_bound_offset(found.position, found.size_in_bytes)
         if upper_bound_offset is None:
             higher = self.segments.higher(segment.base_offset)
             upper_bound_offset = higher.base_offset if higher is not None else log_end_offset

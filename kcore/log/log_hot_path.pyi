@@ -5,13 +5,14 @@ from kcore.common.time import Time
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.log_config import LogConfig
 from kcore.log.log_offset_metadata import (
+    AbortedTxn,
     AppendOrigin,
-    FetchDataInfo,
     FetchIsolation,
     LogOffsetMetadata,
 )
 from kcore.log.log_segments import LogSegments
 from kcore.log.producer_state_manager import ProducerStateManager
+from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import MemoryRecords
 
 class LogAppendInfo:
@@ -50,6 +51,28 @@ class LogAppendInfo:
     def last_leader_epoch(self) -> int: ...
     @property
     def is_duplicate(self) -> bool: ...
+
+class FetchDataInfo:
+    """A read's answer: a slice of one segment's file, no bytes; fetch_offset_metadata is where it begins.
+
+    aborted_transactions is None unless the isolation is TXN_COMMITTED.
+    """
+
+    def __init__(
+        self,
+        fetch_offset_metadata: LogOffsetMetadata,
+        records: FileRecords | MemoryRecords,
+        first_entry_incomplete: bool = ...,
+        aborted_transactions: list[AbortedTxn] | None = ...,
+    ) -> None: ...
+    @property
+    def fetch_offset_metadata(self) -> LogOffsetMetadata: ...
+    @property
+    def records(self) -> FileRecords | MemoryRecords: ...
+    @property
+    def first_entry_incomplete(self) -> bool: ...
+    @property
+    def aborted_transactions(self) -> list[AbortedTxn] | None: ...
 
 class LatestEpoch:
     #: The epoch of the last entry, -1 without one.

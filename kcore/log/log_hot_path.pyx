@@ -27,10 +27,11 @@ from kcore.errors import (
     RecordListTooLarge,
     UnexpectedAppendOffset,
 )
-from kcore.log.log_offset_metadata import AppendOrigin, FetchDataInfo, FetchIsolation, LogOffsetMetadata
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
 from kcore.log.log_segment cimport LogSegment
 from kcore.log.log_segments cimport LogSegments
 from kcore.log.log_validator import assign_offsets, validate_records
+from kcore.record.file_records cimport FileRecords
 from kcore.record.memory_records import EMPTY
 from kcore.record.memory_records cimport MemoryRecords
 from kcore.record.record_batch cimport (
@@ -140,6 +141,32 @@ cdef class LogAppendInfo:
             f"LogAppendInfo([{self.first_offset}, {self.last_offset}], {self.batch_count} batches, {self.valid_bytes} "
             f"bytes{', a duplicate' if self.is_duplicate else ''})"
         )
+
+
+@cython.freelist(16)
+cdef class FetchDataInfo:
+    """A read's answer: a slice of one segment's file, no bytes; fetch_offset_metadata is where it begins.
+
+    aborted_transactions is None unless the isolation is TXN_COMMITTED.
+    """
+
+    cdef Place at
+    cdef readonly object records
+    cdef readonly bint first_entry_incomplete
+    cdef readonly object aborted_transactions
+
+    def __init__(self, fetch_offset_metadata, records, bint first_entry_incomplete=False, aborted_transactions=None):
+        self.at = place_of(fetch_offset_metadata)
+        self.records = records
+        self.first_entry_incomplete = first_entry_incomplete
+        self.aborted_transactions = aborted_transactions
+
+    @property
+    def fetch_offset_metadata(self):
+        return LogOffsetMetadata(self.at.offset, self.at.segment, self.at.position)
+
+    def __repr__(self):
+        return f"FetchDataInfo({self.fetch_offset_metadata}, {self.records!r})"
 
 
 cdef class LatestEpoch:
@@ -604,41 +631,61 @@ cdef class LogHotPath:
         Raises OffsetOutOfRange outside [log start offset, log end offset], KafkaStorageError.
         Source: UnifiedLog.read, LocalLog.read.
         """
+        cdef int64_t offset = start_offset
+        cdef int64_t position, max_position
+        cdef bint incomplete
+        cdef LogSegment segment
+        cdef FileRecords records
+        # One moment's end: nothing runs in between while it is copied.
+        cdef Place limit = self.end
         if self._offline is not None or self.is_closed:
             self._check_open()
-        end = self._end
-        if not self.log_start_offset <= start_offset <= end.message_offset:
+        if offset < self.log_start_offset or offset > limit.offset:
             raise OffsetOutOfRange(
-                f"{self._source}: read at offset {start_offset}, log holds [{self.log_start_offset}, "
-                f"{end.message_offset}]"
+                f"{self._source}: read at offset {offset}, log holds [{self.log_start_offset}, {limit.offset}]"
             )
-        committed = isolation is TXN_COMMITTED
-        if isolation is LOG_END:
-            limit = end
-        elif committed:
-            limit = self.last_stable_offset_metadata
-        else:
-            limit = self.high_watermark_metadata
+        cdef bint committed = isolation is TXN_COMMITTED
+        if isolation is not LOG_END:
+            if committed and self._first_unstable is not None:
+                limit = place_of(self.last_stable_offset_metadata)
+            else:
+                limit = self.readable_mark()
         aborted = [] if committed else None
-        if start_offset >= limit.message_offset:
-            at = limit if start_offset == limit.message_offset else self._with_position(start_offset)
-            return FetchDataInfo(at, EMPTY, False, aborted)
+        if offset == limit.offset:
+            return new_fetch(limit, EMPTY, False, aborted)
+        if offset > limit.offset:
+            return new_fetch(place_of(self._with_position(offset)), EMPTY, False, aborted)
         try:
-            segment = self.segments.find_floor(start_offset)
-            while segment is not None and segment.base_offset <= limit.segment_base_offset:
-                is_last = segment.base_offset == limit.segment_base_offset
-                max_position = limit.relative_position_in_segment if is_last else segment.size
-                found = segment.read(start_offset, max_length, max_position, min_one_message)
-                if found is not None:
-                    at = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
+            segment = self.segments.find_floor(offset)
+            while segment is not None and segment.base_offset <= limit.segment:
+                max_position = limit.position if segment.base_offset == limit.segment else segment._size
+                records = segment.find_slice(
+                    offset, max_length, max_position, min_one_message, &position, &incomplete
+                )
+                if records is not None:
                     if committed:
-                        aborted = self._aborted_txns(segment, start_offset, found)
-                    return FetchDataInfo(at, found.records, found.first_entry_incomplete, aborted)
+                        aborted = self._aborted_txns(segment, offset, records)
+                    return new_fetch(Place(offset, segment.base_offset, position), records, incomplete, aborted)
                 segment = self.segments.higher(segment.base_offset)
         except OSError as error:
             raise self._storage_failed("read", error) from error
         # In range, but everything from here to the limit was compacted away.
-        return FetchDataInfo(limit, EMPTY, False, aborted)
+        return new_fetch(limit, EMPTY, False, aborted)
+
+    cdef Place readable_mark(self) except *:
+        """The high watermark with its position, which the index is asked for after a checkpoint told the offset."""
+        if self.mark.segment < 0 or self.mark.position < 0:
+            return place_of(self.high_watermark_metadata)
+        return self.mark
+
+
+cdef FetchDataInfo new_fetch(Place at, object records, bint incomplete, object aborted):
+    cdef FetchDataInfo info = FetchDataInfo.__new__(FetchDataInfo)
+    info.at = at
+    info.records = records
+    info.first_entry_incomplete = incomplete
+    info.aborted_transactions = aborted
+    return info
 
 
 cdef Place place_of(metadata) except *:

@@ -1,14 +1,10 @@
-"""What the layers hand each other about offsets: fetch results, isolation, origin.  (LogAppendInfo: log_hot_path.)"""
+"""What the layers hand each other about offsets: places, isolation, origin.  (What appends and reads answer is in
+log_hot_path.)"""
 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from kcore.record.file_records import FileRecords
-    from kcore.record.memory_records import MemoryRecords
+from typing import NamedTuple
 
 UNKNOWN_OFFSET = -1
 
@@ -54,19 +50,6 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
-
-
-@dataclass(slots=True)
-class FetchDataInfo:
-    """A read's answer: a slice of one segment's file, no bytes.
-
-    aborted_transactions is None unless the isolation is TXN_COMMITTED.
-    """
-
-    fetch_offset_metadata: LogOffsetMetadata
-    records: FileRecords | MemoryRecords
-    first_entry_incomplete: bool = False
-    aborted_transactions: list[AbortedTxn] | None = None
 
 
 class TimestampAndOffset(NamedTuple):

@@ -4,6 +4,7 @@ from kcore.common.file cimport File
 from kcore.common.status cimport kc_error, kc_status
 from kcore.log.offset_index cimport OffsetIndex
 from kcore.log.time_index cimport TimeIndex
+from kcore.record.file_records cimport FileRecords
 from kcore.record.record_batch cimport kc_batch
 
 
@@ -86,6 +87,8 @@ cdef class LogSegment:
     cdef int64_t append_rows(self, const uint8_t *data, int64_t size, const kc_batch *rows, int64_t count) except -1
     cdef bint needs_roll(self, int64_t append_size, int64_t last_offset, int64_t max_timestamp, int64_t now_ms,
                          int64_t segment_bytes, int64_t segment_ms) except -1
+    cdef FileRecords find_slice(self, int64_t start_offset, int64_t max_size, int64_t max_position,
+                                bint min_one_message, int64_t *position, bint *incomplete)
     cdef bint rolls_by_timestamps(self) except -1
     cdef int _load_max_timestamp(self) except -1
     cdef int _load_first_timestamp(self) except -1

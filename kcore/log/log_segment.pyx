@@ -470,6 +470,16 @@ cdef class LogSegment:
         start_offset, and may end inside a batch.  min_one_message lets it be as large as the first batch at least.
         first_entry_incomplete tells that it is smaller than that.  ValueError for max_size < 0.  Source: SEG-07..09.
         """
+        cdef int64_t position
+        cdef bint incomplete
+        cdef FileRecords records = self.find_slice(
+            start_offset, max_size, max_position, min_one_message, &position, &incomplete
+        )
+        return None if records is None else _tuple_of(_SegmentRead, position, records, incomplete)
+
+    cdef FileRecords find_slice(self, int64_t start_offset, int64_t max_size, int64_t max_position,
+                                bint min_one_message, int64_t *position, bint *incomplete):
+        """read() for native callers: None, or the slice, its position, and whether its first batch is cut off."""
         cdef kc_batch_place found
         cdef int64_t size
         if max_size < 0:
@@ -479,12 +489,9 @@ cdef class LogSegment:
         if min_one_message and max_size < found.size:
             max_size = found.size
         size = min(max_size, max(0, min(max_position, self._size) - found.position))
-        return _tuple_of(
-            _SegmentRead,
-            found.position,
-            make_file_records(self._open_file(), found.position, size),
-            max_size < found.size,
-        )
+        position[0] = found.position
+        incomplete[0] = max_size < found.size
+        return make_file_records(self._open_file(), found.position, size)
 
     def slice(self, int64_t position, int64_t size):
         """FileRecords of [position, position + size), as far as the file goes.  ValueError."""

@@ -34,7 +34,7 @@ from kcore.log.log_offset_metadata import (
     LogOffsetMetadata,
     TimestampAndOffset,
 )
-from kcore.log.log_segment import LogSegment, SegmentRead
+from kcore.log.log_segment import LogSegment
 from kcore.log.log_segments import LogSegments
 from kcore.log.producer_state_manager import (
     BatchMetadata,
@@ -44,6 +44,7 @@ from kcore.log.producer_state_manager import (
     rebuild_producer_state,
 )
 from kcore.log.transaction_index import TransactionIndex
+from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 
@@ -366,7 +367,7 @@ class UnifiedLog(LogHotPath):
 
     # -- read -----------------------------------------------------------------------------------------------------
 
-    def _aborted_txns(self, segment: LogSegment, start_offset: int, found: SegmentRead) -> list[AbortedTxn]:
+    def _aborted_txns(self, segment: LogSegment, start_offset: int, found: FileRecords) -> list[AbortedTxn]:
         return self.local.aborted_txns(segment, start_offset, found, self._end.message_offset)
 
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:

@@ -19,14 +19,13 @@ from kcore.errors import (
 )
 from kcore.log.log_offset_metadata import (
     AppendOrigin,
-    FetchDataInfo,
     FetchIsolation,
     LogOffsetMetadata,
     TimestampAndOffset,
 )
 
 if TYPE_CHECKING:
-    from kcore.log.log_hot_path import LogAppendInfo
+    from kcore.log.log_hot_path import FetchDataInfo, LogAppendInfo
     from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)

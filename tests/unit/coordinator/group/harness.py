@@ -9,7 +9,8 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
-from kcore.log.log_offset_metadata import FetchDataInfo, LogOffsetMetadata
+from kcore.log.log_hot_path import FetchDataInfo
+from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.purgatory.timer import Timer
 from kcore.record.memory_records import MemoryRecords
 from kcore.replica.delayed_produce import ProducePartitionStatus
