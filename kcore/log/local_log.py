@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from kcore.common.file import remove_tree, rename, sync_path, unlink_if_there
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
-from kcore.errors import LogClosed
+from kcore.errors import CorruptMessage, LogClosed
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
@@ -139,11 +139,21 @@ class LocalLog:
                 return
             now_ms = self._time.milliseconds()
             end_offset = self._loaded_end_offset
-            found = aborted_txns_in(segment, self.segments, self.directory, self._name, end_offset, now_ms)
+            where = (segment, self.segments, self.directory, self._name, end_offset, now_ms)
+            try:
+                found, known_below = aborted_txns_in(*where)
+                agrees = {txn[:3] for txn in found} == {txn[:3] for txn in index.entries[: index.unproven]}
+            except CorruptMessage:
+                agrees = False
+            if not agrees:
+                # Batches that contradict the index must be sound themselves.
+                found, known_below = aborted_txns_in(*where, check_crc=True)
             with self._lock:
                 # A truncation may have come in between.
                 said = index.entries[: index.unproven]
-                proven = [txn for txn in found if txn.last_offset < self._loaded_end_offset]
+                proven = [txn for txn in found if txn.last_offset < min(self._loaded_end_offset, known_below)]
+                # Behind damage the log says nothing, and the file is all that is known.
+                proven += [txn for txn in said if txn.last_offset >= known_below]
                 if not {txn[:3] for txn in proven} <= {txn[:3] for txn in said}:
                     logger.warning("%s: the log has %s, and not what it says: %s", index.path, proven, said)
                 index.replace((*proven, *index.entries[len(said) :]))

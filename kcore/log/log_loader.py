@@ -518,7 +518,8 @@ class _LogLoader:
                 logger.warning("%s: rebuilding a transaction index: %s", self.directory, error)
                 now_ms = self.time.milliseconds()
                 index.reset()
-                index.replace(aborted_txns_in(segment, self.segments, self.directory, str(self.tp), 2**63 - 1, now_ms))
+                found, _ = aborted_txns_in(segment, self.segments, self.directory, str(self.tp), 2**63 - 1, now_ms)
+                index.replace(found)
             self.txn_indexes[base_offset] = index
 
     # -- the small files ------------------------------------------------------------------------------------------

@@ -605,11 +605,19 @@ def replay_batch(
 
 
 def aborted_txns_in(
-    segment: LogSegment, segments: LogSegments, directory: str, name: str, end_offset: int, now_ms: int
-) -> list[AbortedTxn]:
+    segment: LogSegment,
+    segments: LogSegments,
+    directory: str,
+    name: str,
+    end_offset: int,
+    now_ms: int,
+    *,
+    check_crc: bool = False,
+) -> tuple[list[AbortedTxn], int]:
     """The transaction index of one segment, as the batches below end_offset give it; changes nothing on disk.
 
-    Reads the headers of batches without a producer in the segment, and before it up to the next snapshot.
+    And the offset below which that is all: the damage in the segment, or else 2**63 - 1.  Reads the headers of batches
+    without a producer in the segment, all of it with check_crc, and before it up to the next snapshot.
     Raises OSError, CorruptMessage.
     """
     first = segments.first
@@ -619,5 +627,5 @@ def aborted_txns_in(
     rebuild_producer_state(state, segments, first.base_offset, segment.base_offset, now_ms)
     found: list[AbortedTxn] = []
     replay = ProducerReplay(state, segment, end_offset, aborted_txns=found)
-    segment.scan(replay, check_crc=False, only_noteworthy=True)
-    return found
+    result = segment.scan(replay, check_crc=check_crc, only_noteworthy=True)
+    return found, result.last_offset + 1 if result.truncated_bytes else 2**63 - 1

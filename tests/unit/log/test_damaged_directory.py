@@ -192,3 +192,19 @@ def test_the_room_of_an_open_index_is_no_data(tmp_path, capsys):
         files = ("leader-epoch-checkpoint", "00000000000000000000.log")
         size = sum(os.path.getsize(tmp_path / "t-0" / name) for name in files)
     assert f" {size} bytes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_damage_in_a_segment_shows_no_aborted_record_of_an_earlier_one_as_committed(tmp_path, mode):
+    partition = copied(tmp_path, "g-txn-zstd-0")
+    file, index = (partition / f"{11:020}{suffix}" for suffix in (".log", ".txnindex"))
+    sound, aborted = file.read_bytes(), index.read_bytes()
+    with open_log(partition) as log:
+        expected = [record.offset for record in log.records(end_offset=11, isolation="read_committed")]
+    assert expected == [0, 1, 2, 3, 4, 5]  # the marker that aborts offsets 6 to 10 is in the second segment
+    for n in [*range(8, 300, 3), 3000]:
+        file.write_bytes(sound[:n] + bytes([sound[n] ^ 0x40]) + sound[n + 1 :])
+        with open_log(partition, mode) as log:
+            read = [record.offset for record in log.records(end_offset=11, isolation="read_committed")]
+        assert read == expected, f"byte {n}"
+        assert index.read_bytes() == aborted, f"byte {n}"
