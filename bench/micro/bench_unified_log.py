@@ -127,5 +127,6 @@ def bench_read_at_a_random_offset(benchmark, log, record_values, rng):
     for _ in range(64 * 1024):
         log.append_as_leader(bytearray(template))
     offsets = [rng.randrange(log.log_end_offset) for _ in range(1000)]
-    record_role(benchmark, "ours", per_round=len(offsets), unit="read")
+    # Kafka's log read takes 2.6 us where this was written down, and half of that is the goal.
+    record_role(benchmark, "ours", per_round=len(offsets), unit="read", goal={"at_most_ns": 1300})
     benchmark(read_all, log.read, offsets)
