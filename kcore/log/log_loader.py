@@ -404,6 +404,12 @@ class _LogLoader:
         unflushed = set() if recovery_point == 2**63 else set(map(id, self.segments.from_floor(recovery_point)))
         suspects = []
         for segment in self.segments:
+            if segment.size == 0 and segment is not self.segments.active:
+                logger.error(
+                    "%s: segment %d is empty, and others follow it: unless it was compacted, its records are lost",
+                    self.directory,
+                    segment.base_offset,
+                )
             if id(segment) in unflushed:
                 suspects.append(segment)
                 continue
