@@ -294,14 +294,18 @@ class LocalLog:
 
     def _flush_segment(self, segment: LogSegment) -> None:
         try:
-            segment.flush()
-            index = self._txn_indexes.get(segment.base_offset)
-            if index is not None:
-                index.flush()
+            self._sync_files(segment)
         except (LogClosed, FileNotFoundError):
-            # Removed by a truncation or by retention meanwhile: nothing there to keep.
-            if self.segments.get(segment.base_offset) is segment:
-                raise
+            # A truncation, retention or a swap renames files meanwhile: all of them have, once the lock is free.
+            with self._lock:
+                if self.segments.get(segment.base_offset) is segment:
+                    self._sync_files(segment)
+
+    def _sync_files(self, segment: LogSegment) -> None:
+        segment.flush()
+        index = self._txn_indexes.get(segment.base_offset)
+        if index is not None:
+            index.flush()
 
     def flush_names(self, *, directory_may_be_new: bool) -> None:
         """fsync the directory if a segment is new in it; its parent too, if its own name may be new."""

@@ -475,11 +475,15 @@ class UnifiedLog(LogHotPath):
             self.producer_state_manager.flush_snapshots(target)
             self.local.flush_names(directory_may_be_new=self.recovery_point == 0)
         except OSError as error:
+            if self._was_closed_meanwhile():
+                return
             # A full disk too: what an fsync could not write, the next one does not try again.
             raise self._storage_failed("flush", error, is_fatal=True) from error
         try:
             self.leader_epoch_cache.flush()
         except OSError as error:
+            if self._was_closed_meanwhile():
+                return
             raise self._storage_failed("write the leader epochs of", error) from error
         with self.lock:
             # A truncation may have come in between.
@@ -487,6 +491,11 @@ class UnifiedLog(LogHotPath):
             if target > self.recovery_point:
                 self.recovery_point = target
                 self.last_flush_ms = self._time.milliseconds()
+
+    def _was_closed_meanwhile(self) -> bool:
+        """Whether what failed without the lock failed because the log was closed and its directory renamed."""
+        with self.lock:
+            return self.is_closed
 
     def _flush_in_background(self, offset: int) -> None:
         if not self.is_closed and self._offline is None:

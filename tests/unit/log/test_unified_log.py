@@ -901,6 +901,28 @@ def test_a_full_disk_does_not_keep_retention_from_making_room(tmp_path, caplog):
     assert [entry.epoch for entry in logs.open(clean=False).leader_epoch_cache.entries] == [6, 7, 9]
 
 
+def test_a_flush_beside_a_change_of_names_is_done_again_when_that_is_over(logs, log):
+    log.append_as_leader(batch(3))
+    file.fail_next("fsync", errno.ENOENT)
+    try:
+        log.flush()
+    finally:
+        file.clear_faults()
+    assert log.recovery_point == 3 and not log.is_offline and logs.failures == []
+
+
+def test_a_flush_of_a_log_that_is_being_deleted_is_no_failure_of_the_disk(logs, log, monkeypatch):
+    log.append_as_leader(batch(3))
+
+    def flush_segments(*args):
+        log.rename_dir("orders-0.0123456789abcdef0123456789abcdef-delete")
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(log.local, "flush_segments", flush_segments)
+    log.flush()
+    assert log.is_closed and not log.is_offline and logs.failures == []
+
+
 def test_a_closed_log_says_so(log):
     log.append_as_leader(batch())
     log.close()
