@@ -24,8 +24,9 @@ from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
 
-#: What a log's entry may be.  None (no entry) -> "cleaning" or 1; "cleaning" -> None or "aborting"; "aborting" -> None,
-#: and who waited for that makes it 1; a number, how many pauses are to be resumed, -> one more or less, None after 1.
+#: What a log's entry may be.  None (no entry) -> "cleaning" or 1; "cleaning" -> None or "aborting"; "aborting" -> a
+#: number, a pause for each who waited for that; a number, how many pauses are to be resumed, -> one more or less, None
+#: after 1.
 State = Literal["cleaning", "aborting"] | int
 
 
@@ -135,6 +136,8 @@ class LogCleanerManager:
             path: OffsetCheckpointFile(os.path.join(path, CLEANER_OFFSET_CHECKPOINT)) for path in log_dirs
         }
         self._states: dict[TopicPartition, State] = {}
+        # How many wait for the end of a cleaning in the state "aborting": it ends in as many pauses.
+        self._waiting: dict[TopicPartition, int] = {}
         self._uncleanable: set[tuple[str, TopicPartition]] = set()
         self._lock = threading.RLock()
         self._paused = threading.Condition(self._lock)
@@ -294,12 +297,14 @@ class LogCleanerManager:
     def abort_and_pause_cleaning(self, topic_partition: TopicPartition) -> None:
         """Returns when no cleaner works on the log, and none will until resume_cleaning() was called as often."""
         with self._lock:
-            while self._states.get(topic_partition) in ("cleaning", "aborting"):
-                self._states[topic_partition] = "aborting"
-                self._paused.wait()
             state = self._states.get(topic_partition, 0)
-            assert isinstance(state, int)
-            self._states[topic_partition] = state + 1
+            if isinstance(state, int):
+                self._states[topic_partition] = state + 1
+                return
+            self._states[topic_partition] = "aborting"
+            self._waiting[topic_partition] = self._waiting.get(topic_partition, 0) + 1
+            while not isinstance(self._states[topic_partition], int):
+                self._paused.wait()
 
     def resume_cleaning(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Take back one pause of each."""
@@ -336,7 +341,8 @@ class LogCleanerManager:
         if state == "cleaning":
             del self._states[tp]
         elif state == "aborting":
-            del self._states[tp]
+            # At once, or the cleaner would be back before any of those who wait has woken up.
+            self._states[tp] = self._waiting.pop(tp)
             self._paused.notify_all()
         else:
             raise ValueError(f"{tp}: nobody cleans it, its state is {state}")

@@ -508,3 +508,26 @@ def test_the_threads_clean_on_their_own_and_stop(tmp_path):
     assert offsets(log) == [4]
     manager.shutdown()
     assert not any(thread._thread.is_alive() for thread in manager.cleaner.threads)
+
+
+def test_who_waits_for_the_end_of_a_cleaning_has_the_log_before_the_next_one_begins(logs, log):
+    append(log, 3)
+    append(log, 1, roll=False)
+    manager = manager_of(logs, log)
+    assert manager.grab_filthiest_compacted_log() is not None
+    waiters = [threading.Thread(target=manager.abort_and_pause_cleaning, args=(TP,)) for _ in range(2)]
+    for waiter in waiters:
+        waiter.start()
+    while manager._waiting.get(TP) != 2:
+        pass
+    # Both in one breath, as a cleaner thread does it.
+    with manager._lock:
+        manager.done_cleaning(log, log.parent_dir, 0)
+        assert manager.grab_filthiest_compacted_log() is None
+    for waiter in waiters:
+        waiter.join(10)
+    assert manager.state(TP) == 2
+    manager.resume_cleaning([TP])
+    assert manager.grab_filthiest_compacted_log() is None
+    manager.resume_cleaning([TP])
+    assert manager.grab_filthiest_compacted_log() is not None
