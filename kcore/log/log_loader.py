@@ -189,6 +189,13 @@ class _LogLoader:
         # alone it is the epoch to go on with.
         epochs.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
         epochs.truncate_from_start(log_start_offset)
+        if log_end_offset < recovery_point:
+            logger.error(
+                "%s: the log ends at offset %d, but was on disk up to %d: the records between are gone",
+                self.directory,
+                log_end_offset,
+                recovery_point,
+            )
         if self.writable:
             active = self._active()
             active.resize_indexes(self.config.segment_index_bytes)

@@ -61,6 +61,7 @@ def _open_for_reading(directory: str, tp: TopicPartition, config: LogConfig, tim
         time=time,
         mode="r",
         log_start_offset=_checkpointed(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT).get(tp, 0),
+        recovery_point=_checkpointed(parent, checkpoints.RECOVERY_POINT_CHECKPOINT).get(tp, 0),
         high_watermark=high_watermark or 0,
         had_clean_shutdown=clean,
         sole_replica=high_watermark is None,

@@ -208,3 +208,22 @@ def test_damage_in_a_segment_shows_no_aborted_record_of_an_earlier_one_as_commit
             read = [record.offset for record in log.records(end_offset=11, isolation="read_committed")]
         assert read == expected, f"byte {n}"
         assert index.read_bytes() == aborted, f"byte {n}"
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_a_log_that_lost_what_was_on_disk_says_so_when_it_is_opened(tmp_path, mode, clean, caplog):
+    path = written(tmp_path, 3)
+    file = path / "00000000000000000000.log"
+    os.truncate(file, file.stat().st_size * 2 // 3)
+    if not clean:
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    with open_log(path, mode) as log:
+        assert log.log_end_offset == 20
+    assert f"{path}: the log ends at offset 20, but was on disk up to 30: the records between are gone" in caplog.text
+    caplog.clear()
+    with open_log(path, "a") as log:
+        assert log.log_end_offset == 20
+    with open_log(path, mode) as log:
+        assert log.log_end_offset == 20
+    assert ("are gone" in caplog.text) == (mode == "r")
