@@ -23,7 +23,7 @@ cdef int64_t NOGIL_BYTES = 64 * 1024
 # A small file that is larger than this is none: nothing that kcore or Kafka writes whole comes near it.
 cdef int64_t MAX_SMALL_FILE = 256 * 1024 * 1024
 
-cdef tuple _NO_REGULAR_FILE = (errno.EISDIR, errno.EINVAL, errno.ENXIO)
+cdef tuple _NO_REGULAR_FILE = (errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.ELOOP)
 
 logger = logging.getLogger(__name__)
 
@@ -442,7 +442,7 @@ cdef int _status(str path, c_stat *status) except -1:
     cdef const char *c_name = name
     if kc_file_status(c_name, status, &err) == KC_OK:
         return 1
-    if err.actual == errno.ENOENT or err.actual == errno.ENOTDIR:
+    if err.actual in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
         return 0
     raise_status(&err, path)
 

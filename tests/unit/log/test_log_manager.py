@@ -516,3 +516,16 @@ def test_a_log_that_lost_its_end_below_its_start_starts_anew_and_its_segments_ar
     assert str(aside) in caplog.text
     assert (aside / f"{0:020d}.log").stat().st_size > 0
     manager.shutdown()
+
+
+@pytest.mark.parametrize("name", ["lost+found", "notes", ".kafka_cleanshutdown", "recovery-point-offset-checkpoint"])
+@pytest.mark.parametrize("target", ["nowhere", "itself"])
+def test_a_symbolic_link_that_leads_nowhere_fails_no_data_directory(tmp_path, managers, name, target):
+    manager = managers.start()
+    written(manager, A)
+    manager.shutdown()
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to(name if target == "itself" else target)
+    manager = managers.start()
+    assert not managers.failed and manager.get_log(A).log_end_offset == 3
+    manager.shutdown()
