@@ -406,17 +406,19 @@ class _LogLoader:
     def _suspect_segments(self, indexed: set[int], recovery_point: int) -> list[LogSegment]:
         """Those that reach beyond the recovery point, and those whose indexes are missing or break their own rules
         (IDX-12).  None in mode "r": its segments repair their indexes in memory."""
+        empty = [s.base_offset for s in self.segments if s.size == 0 and s is not self.segments.active]
+        if empty and not self.config.compact:
+            logger.error(
+                "%s: segment %d is empty, and others follow it: unless it was compacted, its records are lost%s",
+                self.directory,
+                empty[0],
+                f" (and {len(empty) - 1} more segments like it)" if empty[1:] else "",
+            )
         if not self.writable:
             return []
         unflushed = set() if recovery_point == 2**63 else set(map(id, self.segments.from_floor(recovery_point)))
         suspects = []
         for segment in self.segments:
-            if segment.size == 0 and segment is not self.segments.active:
-                logger.error(
-                    "%s: segment %d is empty, and others follow it: unless it was compacted, its records are lost",
-                    self.directory,
-                    segment.base_offset,
-                )
             if id(segment) in unflushed:
                 suspects.append(segment)
                 continue

@@ -227,3 +227,17 @@ def test_a_log_that_lost_what_was_on_disk_says_so_when_it_is_opened(tmp_path, mo
     with open_log(path, mode) as log:
         assert log.log_end_offset == 20
     assert ("are gone" in caplog.text) == (mode == "r")
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+@pytest.mark.parametrize("policy, lines", [("delete", 1), ("compact", 0)])
+def test_empty_segments_are_told_in_one_line_and_not_where_compaction_leaves_them(
+    tmp_path, policy, lines, mode, caplog
+):
+    path = written(tmp_path, 4, segment_bytes=1500)
+    for file in sorted(path.glob("*.log"))[:-1]:
+        os.truncate(file, 0)
+    with open_log(path, mode, config=LogConfig(segment_bytes=1500, cleanup_policy=(policy,))):
+        said = [message for message in caplog.messages if "is empty, and others follow it" in message]
+    assert len(said) == lines
+    assert all("segment 0 is empty" in message and "(and 2 more segments like it)" in message for message in said)
