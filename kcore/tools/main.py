@@ -73,7 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Python would complain about the same pipe again when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (OSError, KafkaError, ImportError, MemoryError, UsageError) as error:
+    except MemoryError:
+        print("kcore: not enough memory", file=sys.stderr)
+        return USAGE
+    except (OSError, KafkaError, ImportError, UsageError) as error:
         print(f"kcore: {error}", file=sys.stderr)
         return USAGE
 

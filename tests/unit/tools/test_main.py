@@ -115,3 +115,12 @@ def test_ctrl_c_exits_130(monkeypatch):
 def test_the_module_runs_as_a_command():
     assert kcore("version").returncode == 0
     assert kcore("verify", str(golden_data.partition_dir("g-none-0"))).returncode == 0
+
+
+def test_a_command_that_runs_out_of_memory_says_so(monkeypatch, capsys):
+    def all_taken(arguments):
+        raise MemoryError
+
+    monkeypatch.setattr("kcore.tools.verify.run", all_taken)
+    assert main(["verify", "."]) == 2
+    assert capsys.readouterr().err == "kcore: not enough memory\n"
