@@ -17,6 +17,7 @@ cdef class AbstractIndex:
     cdef int64_t backed               # bytes from the start that have blocks on the disk
     cdef uint8_t *private             # slots, when they are memory of our own
     cdef Mapping _mapping             # what slots points into otherwise
+    cdef str moving_to                # the new name, while a rename is under way
 
     cdef int load(self) except -1
     cdef int unmap(self) except -1

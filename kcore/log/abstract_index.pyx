@@ -105,7 +105,16 @@ cdef class AbstractIndex:
 
     cdef File _file(self):
         # Not kept open: ten thousand partitions would hold twenty thousand descriptors for a call per roll.
-        return File(self.path, writable=self.writable)
+        cdef str path = self.path
+        while True:
+            try:
+                return File(path, writable=self.writable)
+            except FileNotFoundError:
+                # A rename gives the GIL away: it may be under way, or have ended just now.
+                renamed = self.moving_to or self.path
+                if renamed == path:
+                    raise
+                path = renamed
 
     cdef int reserve(self, int64_t entries) except -1:
         """Make sure that `entries` more can be stored without touching a page that has no block behind it.
@@ -158,11 +167,16 @@ cdef class AbstractIndex:
 
     cdef int rename(self, str path) except -1:
         if self.path != path and not self.in_memory:
+            self.moving_to = path
             try:
                 rename(self.path, path)
             except FileNotFoundError:
                 pass  # A missing index is rebuilt when it is needed.
+            except BaseException:
+                self.moving_to = None
+                raise
         self.path = path
+        self.moving_to = None
         return 0
 
     @property

@@ -348,8 +348,13 @@ class UnifiedLog(LogHotPath):
         replaced = self.local.make_room_at(base_offset)
         state = self.producer_state_manager
         state.map_end_offset = base_offset
-        state.take_snapshot()
-        segment = self.local.new_segment(base_offset)
+        try:
+            state.take_snapshot()
+            segment = self.local.new_segment(base_offset)
+        except OSError as error:
+            if replaced:
+                raise self._storage_failed("roll", error, is_fatal=True) from error
+            raise
         self.segments.replace(replaced, [segment])
         # The end now lies at the start of the new segment.
         self._end = self.local.end_at(self._end.message_offset)

@@ -881,6 +881,21 @@ def test_LOG_29_a_full_disk_in_the_middle_of_what_is_no_append_takes_the_log_off
     assert again.append_as_leader(batch(), 8).first_offset == again.log_end_offset - 1
 
 
+def test_LOG_29_a_full_disk_where_an_empty_segment_was_to_be_replaced_takes_the_log_offline(logs, log):
+    log.append_as_leader(batch(3))
+    log.roll()
+    file.fail_next("open_write", errno.ENOSPC)
+    try:
+        with pytest.raises(KafkaStorageError, match="No space left"):
+            log.roll()  # the old one is gone, the new one is not there
+    finally:
+        file.clear_faults()
+    assert log.is_offline and [error.errno for error in logs.failures] == [errno.ENOSPC]
+    again = logs.open(clean=False)
+    assert offsets(again) == [0, 1, 2]
+    assert again.append_as_leader(batch()).first_offset == 3
+
+
 def test_a_full_disk_does_not_keep_retention_from_making_room(tmp_path, caplog):
     logs = small_segments(tmp_path, retention_bytes=2 * SIZE)
     log = logs.open()
