@@ -564,16 +564,35 @@ class _LogLoader:
         forgotten = bool(epochs.entries) and epochs.entries[0].start_offset < log_end_offset and not told.entries
         ends = [entry.start_offset for entry in told.entries[1:]] + [log_end_offset]
         if not forgotten and all(
-            epochs.epoch_for_offset(offset) == entry.epoch
+            epochs.epoch_for_offset(entry.start_offset) == entry.epoch
+            and not any(
+                entry.start_offset < later.start_offset < end and self._holds_batch(later.start_offset, end)
+                for later in epochs.entries
+            )
             for entry, end in zip(told.entries, ends, strict=False)
-            for offset in (entry.start_offset, max(end - 1, entry.start_offset))
         ):
             return
         logger.warning("%s: the leader epochs are not those of the batches, which are believed", self.directory)
         promised = [e for e in epochs.entries if e.start_offset >= log_end_offset and e.epoch > told.latest_epoch]
+        known = {entry.epoch: entry.start_offset for entry in epochs.entries}
+        told_entries = [
+            EpochEntry(entry.epoch, known[entry.epoch])
+            if known.get(entry.epoch, entry.start_offset) < entry.start_offset
+            and not self._holds_batch(known[entry.epoch], entry.start_offset)
+            else entry
+            for entry in told.entries
+        ]
         epochs.clear_and_flush()
-        for entry in (*told.entries, *promised):
+        for entry in (*told_entries, *promised):
             epochs.assign(entry.epoch, entry.start_offset)
+
+    def _holds_batch(self, start: int, end: int) -> bool:
+        """Whether a batch has an offset in [start, end), if a batch begins at end: the cleaner leaves gaps."""
+        for segment in self.segments.from_floor(start):
+            found = segment.translate_offset(start)
+            if found is not None:
+                return found.offset < end
+        return False
 
     def _rebuild_epochs(self, epochs: LeaderEpochFileCache, *, check_crc: bool) -> None:
         """After recovery: what is torn must not be asked."""
