@@ -147,7 +147,9 @@ class _LogLoader:
         known = self._read_epochs(had_clean_shutdown)
         checkpoint = LeaderEpochCheckpointFile(os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT))
         epochs = LeaderEpochFileCache(str(self.tp), checkpoint if self.writable else None, known or [])
-        told = self._epochs_before_recovery(epochs, recovery_point)
+        told = epochs
+        if known is None or (suspects and not had_clean_shutdown):
+            told = self._epochs_before_recovery(epochs, recovery_point)
         self._recover(suspects, state, told, log_start_offset)
         if known is None:
             self._rebuild_epochs(epochs, check_crc=not (had_clean_shutdown or self.writable))

@@ -236,3 +236,18 @@ def test_garbage_that_looks_like_a_leftover_costs_no_record(written, kind, suffi
 def nothing_recorded():
     yield
     file.clear_faults()
+
+
+def test_leader_epochs_are_rebuilt_whole_when_an_index_in_the_middle_is_missing_too(written):
+    root, records = written
+
+    def remove_index(path):
+        os.unlink(os.path.join(os.path.dirname(path), "00000000000000000006.index"))
+        with open(path, "w") as out:
+            out.write("junk")
+
+    def look(manager, done):
+        entries = manager.get_log(TP).leader_epoch_cache.entries
+        assert [tuple(entry) for entry in entries] == [(0, 0), (1, 2), (2, 6)]
+
+    opened(root, "sound", "t-0/leader-epoch-checkpoint", remove_index, look)
