@@ -239,7 +239,7 @@ def nothing_recorded():
 
 
 def test_leader_epochs_are_rebuilt_whole_when_an_index_in_the_middle_is_missing_too(written):
-    root, records = written
+    root, _ = written
 
     def remove_index(path):
         os.unlink(os.path.join(os.path.dirname(path), "00000000000000000006.index"))
