@@ -5,7 +5,7 @@ UnifiedLog.batches() and records() are the public names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from kcore.errors import CorruptMessage
@@ -47,11 +47,13 @@ def iterate_batches(
             return  # cut off while we were reading
         aborted = sorted(info.aborted_transactions or (), key=lambda txn: txn.first_offset, reverse=True)
         aborted_producers: set[int] = set()
-        for batch in chunk.batches:
-            if batch.base_offset <= previous or batch.last_offset >= bound:
+        for batch, next_base in _with_next_base(chunk.batches, bound):
+            # Of two batches that overlap, the one that does not follow on what is known to be right is not.
+            below = bound if batch.base_offset == previous + 1 else min(next_base, bound)
+            if batch.base_offset <= previous or batch.last_offset >= below:
                 raise CorruptMessage(
                     f"{info.records.path}: offsets {batch.base_offset} to {batch.last_offset} of the batch at "
-                    f"position {batch.position}: expected above {previous} and below {bound}",
+                    f"position {batch.position}: expected above {previous} and below {below}",
                     source=info.records.path,
                     position=batch.position,
                     offset=batch.base_offset,
@@ -68,6 +70,17 @@ def iterate_batches(
             if batch.last_offset >= offset:
                 yield batch
         offset = chunk.last_offset + 1
+
+
+def _with_next_base(batches: Iterable[RecordBatch], bound: int) -> Iterator[tuple[RecordBatch, int]]:
+    """Each batch with the base offset of the one behind it: a base offset that is too high shows there, and has to
+    before a record is given out under it.  bound stands for what lies behind the last one."""
+    ahead = iter(batches)
+    batch = next(ahead)
+    for following in ahead:
+        yield batch, following.base_offset
+        batch = following
+    yield batch, bound
 
 
 def check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:

@@ -802,8 +802,11 @@ cdef BatchTable _planned(kc_columns *source, int64_t base_offset, const kc_batch
 
 
 cdef bytearray _written(const kc_columns *source, BatchTable plan):
-    cdef kc_batch *row = plan.rows + plan.count - 1
-    cdef int64_t size = row.position + row.size if plan.count else 0
+    cdef kc_batch *row
+    cdef int64_t size = 0
+    if plan.count:
+        row = plan.rows + plan.count - 1
+        size = row.position + row.size
     cdef bytearray batches = PyByteArray_FromStringAndSize(NULL, size + KC_COPY_SLACK)
     cdef uint8_t *p = <uint8_t *>PyByteArray_AS_STRING(batches)
     cdef int64_t first = 0

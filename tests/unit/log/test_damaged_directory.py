@@ -241,3 +241,14 @@ def test_empty_segments_are_told_in_one_line_and_not_where_compaction_leaves_the
         said = [message for message in caplog.messages if "is empty, and others follow it" in message]
     assert len(said) == lines
     assert all("segment 0 is empty" in message and "(and 2 more segments like it)" in message for message in said)
+
+
+def test_no_record_is_read_under_a_base_offset_that_the_next_batch_contradicts(tmp_path):
+    path = written(tmp_path, 6)
+    log_file = path / "00000000000000000000.log"
+    size = log_file.stat().st_size // 6
+    change(log_file, 2 * size + 7, bytes([20 + 16]))
+    read = []
+    with open_log(path) as log, pytest.raises(CorruptMessage, match=rf"offsets 36 to 45 .*position {2 * size}:"):
+        read.extend(record.offset for record in log.records())
+    assert read == list(range(20))
