@@ -212,7 +212,7 @@ def prove(tool: KafkaTool, kafka: Oracle, work: Path) -> list[str]:
 
 def main() -> None:
     jars, classes, *rest = sys.argv[1:]
-    logging.disable(logging.WARNING)  # what recovery has to say about damage
+    logging.disable(logging.ERROR)  # what recovery has to say about damage
     tool = KafkaTool(jars, classes)
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(rest[0]) if rest else Path(temporary)
