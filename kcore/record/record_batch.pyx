@@ -8,6 +8,7 @@ cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.string cimport memset
 
 from kcore.common.status cimport KC_CORRUPT, kc_fail, raise_status
 
@@ -128,6 +129,7 @@ cdef class _LegacyRecordIterator:
     def __next__(self):
         cdef kc_legacy_message parsed
         cdef kc_error err
+        memset(&parsed, 0, sizeof(parsed))  # compilers cannot see that a status that is not OK raises
         if self.position >= self.size:
             raise StopIteration
         if kc_legacy_parse(self.data, self.size, self.position, &parsed, &err):
