@@ -4,9 +4,20 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import TimestampType
 
 class ValidationResult:
-    max_timestamp: int
-    offset_of_max_timestamp: int  # VAL-21, as a delta from the first record's offset until offsets are assigned
-    record_count: int
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def offset_of_max_timestamp(self) -> int: ...  # VAL-21, counted from the first record's offset
+    @property
+    def record_count(self) -> int: ...
+    @property
+    def records(self) -> MemoryRecords | None: ...  # the batch built anew; None: the producer's own is written
+    @property
+    def converted_count(self) -> int: ...  # VAL-24; 0 in place, as the next two
+    @property
+    def temporary_bytes(self) -> int: ...
+    @property
+    def conversion_ns(self) -> int: ...
 
 def validate_records(
     records: MemoryRecords,
@@ -18,11 +29,16 @@ def validate_records(
     before_max_ms: int,
     after_max_ms: int,
     source: str = ...,
+    compression_type: str = ...,
+    compression_level: int | None = ...,
+    target_magic: int = ...,
+    base_offset: int = ...,
 ) -> ValidationResult:
-    """Check a leader's append, record by record (LOG-07, VAL-07..12, 14, 16..20), compressed ones too.
+    """Check a leader's append, record by record, compressed ones too; build it anew where magic, codec or offsets are
+    not the topic's (LOG-07, VAL-02..20).
 
-    Outside the log lock, GIL released for the native part.  No byte changes; the BatchTable gets the max timestamp
-    that the records really have, and assign_offsets writes it: so validate the MemoryRecords that will be assigned.
+    Outside the log lock, GIL released for the native part.  No byte of records changes; in place, the BatchTable gets
+    the max timestamp that the records really have, and assign_offsets writes it: so validate what will be assigned.
     Raises InvalidRecord or InvalidTimestamp with .record_errors = [(index in the batch, message)], CorruptMessage
     for bytes the codec refuses.
     """
