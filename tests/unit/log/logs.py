@@ -64,6 +64,17 @@ def marker(producer_id, *, commit, epoch=0, coordinator_epoch=0, timestamp=1_700
     return made.build()
 
 
+SIZE = len(batch())
+
+
+def small_segments(tmp_path, batches_each=3, **config):
+    return Logs(tmp_path / "orders-0", segment_bytes=batches_each * SIZE, index_interval_bytes=0, **config)
+
+
+def file_names(logs, suffix):
+    return sorted(path.name for path in logs.directory.iterdir() if path.name.endswith(suffix))
+
+
 def offsets(log, **options):
     return [record.offset for record in log.records(**options)]
 

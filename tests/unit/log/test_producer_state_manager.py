@@ -13,16 +13,6 @@ from tests.unit.log.logs import Logs, idempotent, marker, offsets
 COORDINATOR = AppendOrigin.COORDINATOR
 
 
-@pytest.fixture
-def logs(tmp_path):
-    return Logs(tmp_path / "orders-0")
-
-
-@pytest.fixture
-def log(logs):
-    return logs.open()
-
-
 def test_LOG_14_a_repeat_of_one_of_the_last_five_batches_gets_its_old_offsets_and_is_not_written(log):
     for i in range(7):
         log.append_as_leader(idempotent(9, 3 * i, 3, timestamp=1000 + i))

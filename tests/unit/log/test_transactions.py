@@ -24,11 +24,6 @@ def logs(tmp_path):
     return Logs(tmp_path / "orders-0", index_interval_bytes=0)
 
 
-@pytest.fixture
-def log(logs):
-    return logs.open()
-
-
 def at(offset, records):
     """The batch as a leader sends it on."""
     records[0:8] = offset.to_bytes(8, "big")
