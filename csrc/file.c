@@ -49,10 +49,12 @@ static int open_retrying(const char *path, int flags) {
 
 int kc_file_open(const char *path, int how, kc_error *err) {
     /* O_NONBLOCK is for a FIFO in the place of a file, whose open would wait for a writer for ever. */
-    int flags = O_NONBLOCK | (how & KC_OPEN_WRITE ? O_RDWR : O_RDONLY) | (how & KC_OPEN_CREATE ? O_CREAT : 0) |
-                (how & KC_OPEN_EMPTY ? O_TRUNC : 0);
-    int fd = open_retrying(path, flags);
-    if (fd < 0) return (int)fail_path(err, "open");
+    int flags = O_NONBLOCK | (how & KC_OPEN_WRITE ? O_RDWR : O_RDONLY) | (how & KC_OPEN_EMPTY ? O_TRUNC : 0);
+    /* A link is followed to what is there, but makes nothing where it leads to: that may be a disk not mounted now. */
+    int fd = open_retrying(path, how & KC_OPEN_CREATE ? flags | O_CREAT | O_NOFOLLOW : flags);
+    int is_link = fd < 0 && how & KC_OPEN_CREATE && errno == ELOOP;
+    if (is_link) fd = open_retrying(path, flags);
+    if (fd < 0) return (int)fail_path(err, is_link && errno == ENOENT ? "open of a link that leads nowhere" : "open");
     struct stat status;
     if (fstat(fd, &status) != 0) {
         fail_path(err, "fstat");

@@ -1,6 +1,6 @@
 """Open files, shared by a segment and the slices cut from it; small files and names; faults for tests.
 
-Every function releases the GIL, but for exists, is_directory and modified_ms; all raise OSError with the path.
+Every function releases the GIL, but for exists, is_file, is_directory and modified_ms; all raise OSError with the path.
 """
 
 from collections.abc import Collection
@@ -39,12 +39,19 @@ def rename(source: str, target: str) -> None:
 
 def unlink(path: str) -> None: ...
 def unlink_if_there(path: str) -> bool: ...  # whether there was one; a directory gets another name
+def set_aside(path: str) -> str:
+    """Give what nobody can use a free name beside it, path.damaged or path.damaged.2 ..., and return that."""
+
+def clear_the_way(path: str) -> None:
+    """Where a file is to be made and there is none: set aside what else has its name, and say so in the log."""
+
 def make_directory(path: str) -> None: ...  # and those above it; fine if it is there
 def list_directory(path: str) -> list[str]: ...  # in no order
 def remove_tree(path: str) -> None:
     """Remove a directory with all that is in it, or a file; fine if it is gone."""
 
 def exists(path: str) -> bool: ...
+def is_file(path: str) -> bool: ...  # a regular one, or a link to one
 def is_directory(path: str) -> bool: ...
 def modified_ms(path: str) -> int: ...
 

@@ -301,7 +301,7 @@ def write_atomically(str path, const uint8_t[:] data, *, bint sync=True):
     try:
         rename(temporary, path)
     except IsADirectoryError:
-        _set_aside(path)
+        clear_the_way(path)
         rename(temporary, path)
     if sync:
         sync_path(os.path.dirname(path) or ".")
@@ -377,14 +377,25 @@ def unlink_if_there(str path):
     except (IsADirectoryError, PermissionError):  # EISDIR on Linux, EPERM by POSIX
         if not is_directory(path):
             raise
-        _set_aside(path)
+        clear_the_way(path)
         return True
 
 
-def _set_aside(str path):
-    """Somebody made a directory with the name of a file.  Nobody reads it, and it may be dear to somebody."""
-    rename(path, f"{path}.damaged")
-    logger.error("%s: a directory in the place of a file; it is %s.damaged now", path, path)
+def set_aside(str path):
+    """Give what nobody can use a free name beside it, and return that.  Raises OSError."""
+    name, n = f"{path}.damaged", 1
+    while os.path.lexists(name):
+        n += 1
+        name = f"{path}.damaged.{n}"
+    rename(path, name)
+    return name
+
+
+def clear_the_way(str path):
+    """A file is to be made here, and there is none: a directory, FIFO or link that leads nowhere, which nobody reads
+    and which may be dear to somebody, gets another name.  Raises OSError."""
+    if os.path.lexists(path):
+        logger.error("%s: this is no file; it is %s now", path, set_aside(path))
 
 
 def make_directory(str path):
@@ -448,9 +459,14 @@ cdef int _status(str path, c_stat *status) except -1:
 
 
 def exists(str path):
-    """Raises OSError where the disk cannot tell.  Holds the GIL, as the other two."""
+    """Raises OSError where the disk cannot tell.  Holds the GIL, as the other three."""
     cdef c_stat status
     return _status(path, &status) == 1
+
+
+def is_file(str path):
+    """False if there is nothing, or what is no regular file.  Raises OSError."""
+    return file_size(path) >= 0
 
 
 def is_directory(str path):
@@ -468,9 +484,9 @@ def modified_ms(str path):
 
 
 cdef int64_t file_size(str path) except -2:
-    """In bytes; -1 if there is no such file.  Raises OSError."""
+    """In bytes; -1 if there is no such file, or what is no regular file.  Raises OSError."""
     cdef c_stat status
-    return status.st_size if _status(path, &status) else -1
+    return status.st_size if _status(path, &status) and S_ISREG(status.st_mode) else -1
 
 
 # -- a simulated disk, for tests -------------------------------------------------------------------------------------------

@@ -6,14 +6,13 @@ memory, because a mapping of a file that its owner cuts meanwhile would end this
 """
 
 import errno
-import os
 
 from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from kcore.common.file cimport file_size
-from kcore.common.file import rename
+from kcore.common.file import clear_the_way, rename
 from kcore.errors import CorruptIndex, LogClosed, LogSegmentOffsetOverflow, ReadOnlyLog
 
 # A store into a mapped page of a sparse file on a full disk is a SIGBUS; a pwrite is an ENOSPC.  So before entries
@@ -45,7 +44,8 @@ cdef class AbstractIndex:
         self.file_size = file_size(path)
         if self.file_size < 0:
             if not writable:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+                raise FileNotFoundError(errno.ENOENT, "no such file, or none that is regular", path)
+            clear_the_way(path)
             File(path, writable=True, create=True).truncate(self.limit * self.entry_size)
             self.file_size = self.limit * self.entry_size
             return

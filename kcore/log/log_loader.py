@@ -17,13 +17,14 @@ from concurrent.futures import Executor, Future, wait
 from typing import Any
 from uuid import UUID
 
-from kcore.common.file import list_directory, make_directory, rename, sync_path, unlink
+from kcore.common.file import is_file, list_directory, make_directory, rename, set_aside, sync_path, unlink_if_there
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptIndex, CorruptMessage
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, LeaderEpochCheckpointFile
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.log.local_log import close_segments
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
@@ -202,6 +203,8 @@ class _LogLoader:
             active = self._active()
             active.resize_indexes(self.config.segment_index_bytes)
             state.remove_stray_snapshots(self.segments.base_offsets())
+            if not had_clean_shutdown:
+                state.remove_damaged_snapshots()
         now_ms = self.time.milliseconds()
         rebuild_producer_state(state, self.segments, log_start_offset, log_end_offset, now_ms)
         for segment in self.segments:
@@ -239,11 +242,7 @@ class _LogLoader:
         return found
 
     def close_segments(self) -> None:
-        for segment in self.segments:
-            try:
-                segment.close(trim=False)
-            except OSError:
-                logger.exception("%s: closing segment %d failed", self.directory, segment.base_offset)
+        close_segments(self.segments, self.directory, trim=False)
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -254,7 +253,7 @@ class _LogLoader:
             if parsed is not None:
                 found.append(parsed)
             elif name.endswith(TEMPORARY_SUFFIX) and self.writable and _is_ours(name.removesuffix(TEMPORARY_SUFFIX)):
-                unlink(os.path.join(self.directory, name))  # a crash came before it was whole
+                unlink_if_there(os.path.join(self.directory, name))  # a crash came before it was whole
         return sorted(found)
 
     def _path(self, file: SegmentFileName) -> str:
@@ -276,7 +275,7 @@ class _LogLoader:
         for file in files:
             if file.mark and file not in swaps:
                 logger.info("%s: removing the leftover %s", self.directory, os.path.basename(self._path(file)))
-                unlink(self._path(file))
+                unlink_if_there(self._path(file))
         if swaps:
             self._complete_swaps(swaps)
         return self._list()
@@ -311,7 +310,7 @@ class _LogLoader:
         covered_from, covered_to = self._covered_range(swaps)
         for file in self._list():
             if not file.mark and file.kind in SEGMENT_SUFFIXES and covered_from <= file.base_offset < covered_to:
-                unlink(self._path(file))
+                unlink_if_there(self._path(file))
         for file in swaps:
             rename(self._path(file), self._path(file._replace(mark="")))
         logger.info("%s: completed the swap of %d files", self.directory, len(swaps))
@@ -341,7 +340,7 @@ class _LogLoader:
                     kinds[file.base_offset].add(file.kind)
                 elif self.writable:
                     logger.warning("%s: removing the orphan %s", self.directory, os.path.basename(self._path(file)))
-                    unlink(self._path(file))
+                    unlink_if_there(self._path(file))
         self.segments.replace(
             (),
             [self._open_segment(base, file_suffix=SWAP_SUFFIX if base in self.swapped else "") for base in logs],
@@ -530,6 +529,8 @@ class _LogLoader:
             try:
                 if suspect:
                     raise CorruptIndex(f"{segment.log_path}: an index file is missing")
+                if not is_file(index.path):
+                    raise CorruptIndex(f"{index.path}: no regular file")
                 index.load()
             except CorruptFile as error:
                 logger.warning("%s: rebuilding a transaction index: %s", self.directory, error)
@@ -610,7 +611,11 @@ class _LogLoader:
         try:
             return read_topic_id(self.directory)
         except CorruptFile as error:
-            logger.warning("%s: the topic id is unknown: %s", self.directory, error)
+            if not self.writable:
+                logger.warning("the topic id is unknown: %s", error)
+                return None
+            kept = set_aside(os.path.join(self.directory, PARTITION_METADATA_FILE))
+            logger.warning("the topic id is unknown, and the file is %s now: %s", kept, error)
             return None
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from kcore.common.file import is_directory, list_directory, make_directory, remove_tree, rename, sync_path
+from kcore.common.file import exists, is_directory, list_directory, make_directory, remove_tree, rename, sync_path
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -216,10 +216,12 @@ class LogManager:
         to_load: list[tuple[PartitionDirectoryName, str]] = []
         for name in sorted(list_directory(log_dir.path)):
             path = os.path.join(log_dir.path, name)
-            if not is_directory(path):
-                continue
             parsed = parse_partition_directory(name)
-            if parsed is None:
+            # A link that leads nowhere is a partition whose disk is not there: it must not begin anew.
+            if not is_directory(path) and (parsed is None or exists(path)):
+                if parsed is not None:
+                    logger.warning("%s: leaving %s alone, it is no directory", log_dir.path, name)
+            elif parsed is None:
                 logger.warning("%s: leaving %s alone, it is no partition's directory", log_dir.path, name)
             elif parsed.mark == DELETE_DIR_SUFFIX:
                 self._schedule_removal(path)

@@ -15,7 +15,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX
 from libc.string cimport memset
 
 from kcore.common.file cimport Mapping, populate
-from kcore.common.file import exists, rename, unlink_if_there
+from kcore.common.file import is_file, rename, unlink_if_there
 from kcore.common.status cimport KC_OK, raise_status
 from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, ReadOnlyLog
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
@@ -142,7 +142,7 @@ cdef class LogSegment:
         self._indexer.offset_of_max_timestamp = base_offset
         if writable:
             self._index_missing = self._size > 0 and not (
-                exists(self._index_path("index")) and exists(self._index_path("timeindex"))
+                is_file(self._index_path("index")) and is_file(self._index_path("timeindex"))
             )
             if not self._index_missing:
                 self._indexes()

@@ -460,15 +460,8 @@ class ProducerStateManager:
         usable = [offset for offset in self.snapshot_offsets if log_start_offset < offset]
         while usable:
             offset = usable.pop()
-            path = self._path(offset)
-            try:
-                entries = decode_snapshot(read_file(path), path)
-            except FileNotFoundError:
-                self._forget_snapshot(offset)
-                continue
-            except CorruptFile as error:
-                logger.warning("%s: the state is rebuilt from an older snapshot or the log: %s", self._name, error)
-                self.delete_snapshot(offset)
+            entries = self._read_snapshot(offset)
+            if entries is None:
                 continue
             for entry in entries:
                 if entry.current_txn_first_offset is not None:
@@ -477,6 +470,23 @@ class ProducerStateManager:
             self.last_snapshot_offset = self.map_end_offset = offset
             return
         self.last_snapshot_offset = self.map_end_offset = log_start_offset
+
+    def _read_snapshot(self, offset: int) -> list[ProducerStateEntry] | None:
+        """None for one that is not there or cannot be understood; it is forgotten and goes.  Raises OSError."""
+        path = self._path(offset)
+        try:
+            return decode_snapshot(read_file(path), path)
+        except FileNotFoundError:
+            self._forget_snapshot(offset)
+        except CorruptFile as error:
+            logger.warning("%s: the state is rebuilt from an older snapshot or the log: %s", self._name, error)
+            self.delete_snapshot(offset)
+        return None
+
+    def remove_damaged_snapshots(self) -> None:
+        """Those that a later truncation would stumble over.  Raises OSError."""
+        for offset in list(self.snapshot_offsets):
+            self._read_snapshot(offset)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
         """Transactions that ended below the log's start no longer matter; the rest stays."""

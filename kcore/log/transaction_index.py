@@ -10,7 +10,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 
-from kcore.common.file import append_to, read_file, sync_path, truncate_file, unlink_if_there, write_atomically
+from kcore.common.file import (
+    append_to,
+    clear_the_way,
+    is_file,
+    read_file,
+    sync_path,
+    truncate_file,
+    unlink_if_there,
+    write_atomically,
+)
 from kcore.errors import CorruptIndex
 from kcore.log.log_offset_metadata import AbortedTxn
 
@@ -109,7 +118,10 @@ class TransactionIndex:
         self.entries = ()
         self.unproven = None
         if self.writable:
-            unlink_if_there(self.path)
+            if is_file(self.path):
+                unlink_if_there(self.path)
+            else:
+                clear_the_way(self.path)
 
     def flush(self) -> None:
         """Raises OSError."""

@@ -11,7 +11,7 @@ import logging
 import os
 from typing import NamedTuple
 
-from kcore.common.file import read_file, rename, write_atomically
+from kcore.common.file import read_file, set_aside, write_atomically
 from kcore.errors import CorruptFile
 from kcore.server.kafka_config import parse_properties
 
@@ -58,8 +58,7 @@ def set_aside_if_damaged(directory: str) -> None:
         read(directory)
         return
     except CorruptFile as error:
-        rename(path, f"{path}.damaged")
-        logger.error("%s; it is %s.damaged now, and is made anew", error, path)
+        logger.error("%s; it is %s now, and is made anew", error, set_aside(path))
 
 
 def write(directory: str, cluster_id: str, broker_id: int) -> None:

@@ -11,7 +11,7 @@ from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
 from kcore.tools.main import main
 from tests.golden_data import data_dir
-from tests.unit.log.logs import batch
+from tests.unit.log.logs import batch, idempotent
 
 
 def copied(tmp_path, partition):
@@ -252,3 +252,128 @@ def test_no_record_is_read_under_a_base_offset_that_the_next_batch_contradicts(t
     with open_log(path) as log, pytest.raises(CorruptMessage, match=rf"offsets 36 to 45 .*position {2 * size}:"):
         read.extend(record.offset for record in log.records())
     assert read == list(range(20))
+
+
+def no_file(path, kind):
+    """Put something that is no file where a file was or would be."""
+    path.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+        (path / "dear").write_text("to somebody")
+    else:
+        path.symlink_to(path.name if kind == "looping link" else path.parent / "not" / "mounted")
+
+
+NO_FILES = ["fifo", "directory", "dangling link", "looping link"]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".txnindex"])
+def test_what_is_no_file_in_the_place_of_an_index_is_set_aside_and_the_index_rebuilt(
+    tmp_path, suffix, kind, clean, caplog
+):
+    partition = copied(tmp_path, "g-txn-zstd-0")
+    if not clean:
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    indexes = [partition / f"{11:020}{suffix}"]
+    if suffix == ".index":
+        indexes.append(partition / f"{0:020}{suffix}")
+    with open_log(partition) as log:
+        expected = [record.offset for record in log.records(isolation="read_committed")]
+    for index in indexes:
+        no_file(index, kind)
+    for mode in ("r", "a"):
+        with open_log(partition, mode) as log:
+            assert [record.offset for record in log.records(isolation="read_committed")] == expected
+    for index in indexes:
+        assert f"{index}: this is no file; it is {index}.damaged now" in caplog.text
+        assert index.is_file() and not index.is_symlink()
+        aside = index.with_name(f"{index.name}.damaged")
+        assert (aside / "dear").exists() if kind == "directory" else os.path.lexists(aside)
+        assert not (partition / "not").exists()
+    assert main(["verify", "--quiet", str(partition)]) == 0
+
+
+@pytest.mark.parametrize("suffix", [".index", ".log.deleted", ".txnindex"])
+def test_a_directory_under_the_name_of_what_would_be_removed_is_set_aside_each_time(tmp_path, suffix):
+    path = written(tmp_path, 1)
+    for n in ("", ".2", ".3"):
+        no_file(path / f"{7:020}{suffix}", "directory")
+        with open_log(path, "a") as log:
+            assert offsets_read(log) == list(range(10))
+        assert (path / f"{7:020}{suffix}.damaged{n}" / "dear").exists()
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_in_the_place_of_a_log_is_refused_and_nothing_made(tmp_path, kind):
+    path = written(tmp_path, 4, segment_bytes=1500)
+    log_file = sorted(path.glob("*.log"))[1]
+    no_file(log_file, kind)
+    before = sorted(os.listdir(path))
+    for mode in ("r", "a"):
+        with pytest.raises(OSError, match=r"no regular file|leads nowhere|\(open\)") as caught:
+            open_log(path, mode)
+        assert caught.value.filename == str(log_file)
+    assert sorted(os.listdir(path)) == before
+
+
+def test_a_dangling_link_in_the_place_of_the_only_log_is_refused_and_nothing_is_made_behind_it(tmp_path):
+    elsewhere = tmp_path / "not-mounted"
+    elsewhere.mkdir()
+    path = tmp_path / "t-0"
+    path.mkdir()
+    (path / f"{0:020}.log").symlink_to(elsewhere / "log")
+    with pytest.raises(FileNotFoundError, match=r"link that leads nowhere.*0\.log"):
+        open_log(path, "a")
+    assert os.listdir(elsewhere) == []
+    assert os.listdir(path) == [f"{0:020}.log"]
+
+
+def test_a_log_may_be_a_link_to_another_disk(tmp_path):
+    path = written(tmp_path, 2)
+    log_file = path / f"{0:020}.log"
+    log_file.rename(tmp_path / "elsewhere")
+    log_file.symlink_to(tmp_path / "elsewhere")
+    with open_log(path, "a") as log:
+        assert log.append_as_leader(batch()).first_offset == 20
+    assert log_file.is_symlink()
+    with open_log(path) as log:
+        assert offsets_read(log) == list(range(21))
+
+
+@pytest.mark.parametrize("damage", ["text", "directory", "fifo"])
+def test_partition_metadata_that_nobody_understands_is_set_aside(tmp_path, damage, caplog):
+    path = written(tmp_path, 1)
+    metadata = path / "partition.metadata"
+    if damage == "text":
+        metadata.write_text("version: 0\ntopic_id: none\n")
+    else:
+        no_file(metadata, damage)
+    with open_log(path) as log:
+        assert log.topic_id is None
+    assert os.path.lexists(metadata)
+    with open_log(path, "a") as log:
+        assert log.topic_id is None
+    assert f"the file is {metadata}.damaged now: {metadata}: " in caplog.text
+    assert os.path.lexists(f"{metadata}.damaged") and not os.path.lexists(metadata)
+    assert main(["verify", "--quiet", str(path)]) == 0
+
+
+def test_recovery_leaves_no_damaged_snapshot_for_a_later_truncation(tmp_path, caplog):
+    config = LogConfig(segment_bytes=1500)
+    path = tmp_path / "t-0"
+    with open_log(path, "a", config=config) as log:
+        for n in range(5):
+            log.append_as_leader(idempotent(7, 10 * n, 10, size=100))
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    first, *others = sorted(path.glob("*.snapshot"))
+    assert len(others) > 1
+    change(first, 10, b"\xff")
+    with open_log(path, "a", config=config) as log:
+        assert offsets_read(log) == list(range(50))
+    assert f"{first}: " in caplog.text
+    assert not first.exists() and all(snapshot.exists() for snapshot in others)
+    assert main(["verify", "--quiet", str(path)]) == 0

@@ -529,3 +529,46 @@ def test_a_symbolic_link_that_leads_nowhere_fails_no_data_directory(tmp_path, ma
     manager = managers.start()
     assert not managers.failed and manager.get_log(A).log_end_offset == 3
     manager.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["dangling link", "looping link", "file"])
+def test_a_partition_that_is_no_directory_is_named_and_the_others_are_served(managers, tmp_path, kind, caplog):
+    manager = managers.start()
+    written(manager, A, B)
+    manager.shutdown()
+    lost = os.path.join(manager.log_dirs[0], "a-0")
+    os.rename(lost, tmp_path / "elsewhere")
+    if kind == "file":
+        with open(lost, "w"):
+            pass
+    else:
+        os.symlink(tmp_path / "not-mounted" if kind == "dangling link" else "a-0", lost)
+    again = managers.start()
+    assert [log.topic_partition for log in again.all_logs()] == [B]
+    if kind == "file":
+        assert "leaving a-0 alone, it is no directory" in caplog.text
+    else:
+        assert f"{lost}: not served, loading it failed" in caplog.text
+        # The disk may come back: a new log must not take the place of what is on it.
+        with pytest.raises(KafkaStorageError, match="could not be loaded"):
+            again.get_or_create_log(A)
+    again.shutdown()
+    os.unlink(lost)
+    os.rename(tmp_path / "elsewhere", lost)
+    back = managers.start()
+    assert offsets(back.get_log(A)) == [0, 1, 2]
+    back.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["fifo", "directory"])
+def test_a_log_file_that_is_no_file_stops_this_log_alone(managers, kind, caplog):
+    manager = managers.start()
+    written(manager, A, B)
+    manager.shutdown()
+    log_file = os.path.join(manager.log_dirs[0], "a-0", f"{0:020}.log")
+    os.unlink(log_file)
+    os.mkfifo(log_file) if kind == "fifo" else os.mkdir(log_file)
+    again = managers.start()
+    assert [log.topic_partition for log in again.all_logs()] == [B]
+    assert f"{log_file}" in caplog.text and not again.offline_log_dirs
+    again.shutdown()
