@@ -30,6 +30,7 @@ MAY_IMPORT = {
 #: Single files that may reach further.
 EXCEPTIONS = {
     "tools.serve": {"server"},
+    "tools.spark": {"spark"},
     "tools.replica_diff": {"replica.offset_truncation"},
     "tools.internal_topics": {"coordinator.group.group_records", "coordinator.transaction.transaction_log"},
 }

@@ -132,11 +132,11 @@ def _record_batch(
                 raise ValueError("the column partition needs the partition's number")
             arrays.append(pa.array(_numpy().full(end - start, partition, "i4")))
         elif field.name == "headers":
-            arrays.append(_headers(records, field.type, start, end))
+            arrays.append(header_array(records, field.type, start, end))
         else:
             column = records[field.name]
             if isinstance(column, BinaryColumn):
-                arrays.append(_binary(column, field.type, start, end))
+                arrays.append(binary_array(column, field.type, start, end))
             else:
                 arrays.append(_numbers(column[start:end], field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=wanted)
@@ -160,18 +160,20 @@ def _numbers(values: Any, type_: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), [valid, pa.py_buffer(values)], null_count=nulls)
 
 
-def _binary(column: BinaryColumn, type_: pa.DataType, start: int, stop: int) -> pa.Array:
+def binary_array(column: BinaryColumn, type_: pa.DataType, start: int, stop: int) -> pa.Array:
+    """Strings start to stop, copied once at most.  OverflowError for more than an array can hold."""
     pa = pyarrow()
     valid, offsets, data, nulls = column.gather(start, stop)
     buffers = [None if valid is None else pa.py_buffer(valid), pa.py_buffer(offsets), pa.py_buffer(data)]
     return pa.Array.from_buffers(type_, stop - start, buffers, null_count=nulls)
 
 
-def _headers(records: RecordColumns, type_: pa.ListType, start: int, stop: int) -> pa.Array:
+def header_array(records: RecordColumns, type_: pa.ListType, start: int, stop: int) -> pa.Array:
+    """Headers of records start to stop as lists of that type."""
     pa = pyarrow()
     offsets, keys, values = records.header_columns(start, stop)
     pairs = pa.StructArray.from_arrays(
-        [_text(_binary(keys, pa.binary(), 0, len(keys))), _binary(values, pa.binary(), 0, len(values))],
+        [_text(binary_array(keys, pa.binary(), 0, len(keys))), binary_array(values, pa.binary(), 0, len(values))],
         fields=list(type_.value_type),
     )
     return pa.ListArray.from_arrays(pa.array(offsets), pairs, type=type_)

@@ -1,0 +1,110 @@
+"""From options and filters to the tasks of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_segment import LogSegment
+from kcore.spark.catalog import Bounds, choose_partitions, log_bounds, segment_base_offsets
+from kcore.spark.filters import Restriction
+from kcore.spark.options import EARLIEST, LATEST, OptionError, Position, ReadOptions
+from kcore.spark.partition_plan import OffsetRange, plan
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+
+class BatchPlan:
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+        self.restriction = Restriction()
+
+    def push(self, filters: Iterable[Filter]) -> list[Filter]:
+        """Take in filters; gives back those that Spark has to apply."""
+        return self.restriction.add(filters)
+
+    def tasks(self) -> list[tuple[OffsetRange, ...]]:
+        """Raises OptionError, OSError, CorruptFile, CorruptMessage."""
+        options = self.options
+        return plan(
+            self.ranges(),
+            max_bytes=options.max_bytes_per_partition,
+            max_records=options.max_records_per_partition,
+            min_tasks=options.min_partitions,
+        )
+
+    def ranges(self) -> list[OffsetRange]:
+        options = self.options
+        chosen = choose_partitions(options)
+        for position in (options.starting, options.ending):
+            check_partitions(position, chosen)
+        partitions = {tp: directory for tp, directory in chosen.items() if self.restriction.admits(tp)}
+        bounds = log_bounds(partitions, options.isolation)
+        found = []
+        for tp, directory in partitions.items():
+            start = resolve(options.starting, tp, directory, bounds[tp], options.latest_when_no_timestamp)
+            end = resolve(options.ending, tp, directory, bounds[tp], True)
+            start = max(start, self.restriction.offset_from)
+            end = min(end, self.restriction.offset_to)
+            if start < end:
+                found.append(OffsetRange(tp, directory, start, end))
+        return found
+
+
+def check_partitions(position: Position, chosen: Mapping[TopicPartition, str]) -> None:
+    """Raises OptionError unless a position that is told by partition tells it of all of them."""
+    told = position.offsets if position.offsets is not None else position.timestamps
+    if told is None or told.keys() == chosen.keys():
+        return
+    missing = sorted(chosen.keys() - told.keys())
+    extra = sorted(told.keys() - chosen.keys())
+    raise OptionError(
+        f"{position.option} must name all partitions that are read, and no other: "
+        + "; ".join(
+            f"{what} {', '.join(map(str, some))}" for what, some in (("missing", missing), ("unknown", extra)) if some
+        )
+    )
+
+
+def resolve(position: Position, tp: TopicPartition, directory: str, bounds: Bounds, or_latest: bool) -> int:
+    """The offset of a position; or_latest: where no record is as late as a timestamp, the end of what can be read.
+
+    Raises OptionError where there is none and there has to be.
+    """
+    offset = position.offset if position.offsets is None else position.offsets[tp]
+    if offset is not None:
+        return {EARLIEST: bounds.start, LATEST: bounds.end}.get(offset, offset)
+    timestamp = position.timestamp if position.timestamps is None else position.timestamps[tp]
+    assert timestamp is not None
+    found = offset_at(directory, timestamp, bounds)
+    if found is None:
+        if not or_latest:
+            raise OptionError(
+                f"{position.option}: no record of {tp} has a timestamp of {timestamp} or later; with "
+                "startingOffsetsByTimestampStrategy=latest reading starts at the end"
+            )
+        return bounds.end
+    return found
+
+
+def offset_at(directory: str, timestamp: int, bounds: Bounds) -> int | None:
+    """Of the first record with this timestamp (ms) or a later one; None if there is none that can be read."""
+    base_offsets = segment_base_offsets(directory)
+    for base, following in zip(base_offsets, [*base_offsets[1:], 2**63 - 1], strict=True):
+        if following <= bounds.start:
+            continue
+        if base >= bounds.end:
+            return None
+        segment = LogSegment(directory, base, writable=False)
+        try:
+            if segment.max_timestamp_so_far < timestamp:
+                continue
+            found = segment.find_offset_by_timestamp(timestamp, max(base, bounds.start))
+        finally:
+            segment.close()
+        if found is not None:
+            return found[1] if found[1] < bounds.end else None
+    return None

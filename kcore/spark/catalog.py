@@ -1,0 +1,132 @@
+"""Which partitions lie in data directories, and from where to where each can be read.
+
+A partition's records end at its high watermark: what lies behind it may still be taken back.  The directory knows it
+from replication-offset-checkpoint, which a running broker writes every few seconds; asking the broker is more exact.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kcore.common.file import is_directory, list_directory
+from kcore.common.topic_partition import TopicPartition
+from kcore.log import checkpoints
+from kcore.log.checkpoints import OffsetCheckpointFile
+from kcore.log.clean_shutdown import was_clean_shutdown
+from kcore.log.log_file_names import LOG_SUFFIX, parse_partition_directory, parse_segment_file
+from kcore.log.log_segment import LogSegment
+from kcore.log.open_log import open_log
+from kcore.spark.options import Isolation, OptionError, ReadOptions
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Offsets that can be read: start <= offset < end."""
+
+    start: int
+    end: int
+
+
+def find_partitions(paths: Iterable[str]) -> dict[TopicPartition, str]:
+    """The directory of each partition in these data directories; a path may be a partition's directory too.
+
+    Raises FileNotFoundError, NotADirectoryError, and OptionError for a partition that is there twice.
+    """
+    found: dict[TopicPartition, str] = {}
+    for path in paths:
+        path = os.path.abspath(path)
+        names = list_directory(path)
+        own = parse_partition_directory(os.path.basename(path))
+        if own is not None and not own.mark and any(name.endswith(LOG_SUFFIX) for name in names):
+            here = {own.topic_partition: path}
+        else:
+            parsed = ((name, parse_partition_directory(name)) for name in sorted(names))
+            here = {
+                name.topic_partition: os.path.join(path, directory)
+                for directory, name in parsed
+                if name is not None and not name.mark and is_directory(os.path.join(path, directory))
+            }
+        for tp, directory in here.items():
+            if found.setdefault(tp, directory) != directory:
+                raise OptionError(f"path: {tp} is both in {found[tp]} and in {directory}")
+    return found
+
+
+def choose_partitions(options: ReadOptions) -> dict[TopicPartition, str]:
+    """Those that the options ask for: all but internal topics unless some are named.
+
+    Raises FileNotFoundError, NotADirectoryError, OptionError for what is asked for and not there.
+    """
+    found = find_partitions(options.paths)
+    places = ", ".join(options.paths)
+    if options.topics is not None:
+        there = {tp.topic for tp in found}
+        for topic in options.topics:
+            if topic not in there:
+                raise OptionError(f"subscribe: no partition of topic {topic!r} in {places}")
+        return {tp: directory for tp, directory in found.items() if tp.topic in options.topics}
+    if options.topic_pattern is not None:
+        pattern = options.topic_pattern
+        return {tp: directory for tp, directory in found.items() if pattern.fullmatch(tp.topic)}
+    if options.assigned is not None:
+        missing = sorted(options.assigned - found.keys())
+        if missing:
+            raise OptionError(f"assign: no {', '.join(map(str, missing))} in {places}")
+        return {tp: found[tp] for tp in sorted(options.assigned)}
+    if not found:
+        raise OptionError(f"path: there is no partition's directory in {places}")
+    return {tp: directory for tp, directory in found.items() if not tp.topic.startswith("__")}
+
+
+def segment_base_offsets(directory: str) -> list[int]:
+    """Base offsets of the segments in it, ascending.  Raises FileNotFoundError for a directory that is gone."""
+    files = (parse_segment_file(name) for name in list_directory(directory))
+    return sorted(file.base_offset for file in files if file is not None and (file.kind, file.mark) == (LOG_SUFFIX, ""))
+
+
+def log_bounds(partitions: Mapping[TopicPartition, str], isolation: Isolation) -> dict[TopicPartition, Bounds]:
+    """What can be read of each, as far as the files tell.  Raises OSError, CorruptFile, CorruptMessage."""
+    parents = {os.path.dirname(directory) for directory in partitions.values()}
+    known = {parent: _Checkpoints(parent) for parent in parents}
+    return {
+        tp: known[os.path.dirname(directory)].bounds(tp, directory, isolation) for tp, directory in partitions.items()
+    }
+
+
+class _Checkpoints:
+    """What a data directory says about its partitions."""
+
+    def __init__(self, path: str) -> None:
+        self._starts = OffsetCheckpointFile(os.path.join(path, checkpoints.LOG_START_OFFSET_CHECKPOINT)).read()
+        self._high_watermarks = OffsetCheckpointFile(
+            os.path.join(path, checkpoints.REPLICATION_OFFSET_CHECKPOINT)
+        ).read()
+        self._was_clean = was_clean_shutdown(path)
+
+    def bounds(self, tp: TopicPartition, directory: str, isolation: Isolation) -> Bounds:
+        base_offsets = segment_base_offsets(directory)
+        if not base_offsets:
+            start = self._starts.get(tp, 0)
+            return Bounds(start, start)
+        end = log_end(directory, base_offsets)
+        start = max(self._starts.get(tp, 0), base_offsets[0])
+        high_watermark = self._high_watermarks.get(tp)
+        if high_watermark is not None:
+            end = min(end, high_watermark)
+        elif self._high_watermarks and not self._was_clean:
+            end = start  # of a broker that runs: it has not said yet what is safe
+        if isolation == "read_committed" and end > start:
+            with open_log(directory) as log:
+                end = min(end, log.last_stable_offset)
+        return Bounds(min(start, end), end)
+
+
+def log_end(directory: str, base_offsets: list[int]) -> int:
+    """The offset behind the last whole batch.  Raises CorruptMessage, OSError."""
+    segment = LogSegment(directory, base_offsets[-1], writable=False)
+    try:
+        return segment.read_next_offset()
+    finally:
+        segment.close()

@@ -1,0 +1,124 @@
+"""The schema of the source, and records as Arrow batches of exactly its types."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kcore.record.arrow import binary_array, columns_to_read, header_array
+from kcore.spark.options import COLUMNS, OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from kcore.record.record_columns import RecordColumns
+
+#: In the words of Spark's SQL; all can be null, as in the connector.
+SQL_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+
+_ARROW_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(
+        pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]), nullable=True)
+    ),
+}
+
+
+def sql_schema(columns: Sequence[str]) -> str:
+    return ", ".join(f"{name} {SQL_TYPES[name]}" for name in columns)
+
+
+def columns_of_schema(schema: StructType) -> tuple[str, ...]:
+    """The names of a schema that the user gave.  Raises OptionError for what the source has not."""
+    for field in schema.fields:
+        if field.name not in COLUMNS:
+            near = difflib.get_close_matches(field.name, COLUMNS, n=1)
+            raise OptionError(
+                f"schema: there is no column {field.name!r}; "
+                + (f"did you mean {near[0]}?" if near else f"there are {', '.join(COLUMNS)}")
+            )
+        told = field.dataType.simpleString()
+        if told != SQL_TYPES[field.name]:
+            raise OptionError(f"schema: column {field.name} is {SQL_TYPES[field.name]}, not {told}")
+    names = tuple(field.name for field in schema.fields)
+    if not names or len(set(names)) < len(names):
+        raise OptionError(f"schema: expected different columns, found {', '.join(names) or 'none'}")
+    return names
+
+
+def columns_read(columns: Sequence[str]) -> tuple[str, ...]:
+    """What a ColumnsReader has to read for them."""
+    # At least one, or nobody counts the records.
+    return columns_to_read(columns) or ("offset",)
+
+
+def arrow_schema(columns: Sequence[str]) -> pa.Schema:
+    """What Spark expects of these columns, to the letter."""
+    return pa.schema([pa.field(name, _ARROW_TYPES[name]) for name in columns])
+
+
+def record_batch(
+    records: RecordColumns, wanted: pa.Schema, topic: str, partition: int, start: int, stop: int
+) -> pa.RecordBatch:
+    """Of records start to stop.  Offsets are not copied, byte strings once."""
+    count = stop - start
+    arrays = []
+    for field in wanted:
+        name = field.name
+        if name == "topic":
+            arrays.append(_repeated(topic, count))
+        elif name == "partition":
+            arrays.append(_numbers(np.full(count, partition, np.int32), field.type))
+        elif name == "timestamp":
+            arrays.append(_numbers(records.timestamp[start:stop] * 1000, field.type))  # type: ignore[index]
+        elif name == "headers":
+            arrays.append(_headers(records, field.type, start, stop))
+        elif name in ("key", "value"):
+            arrays.append(binary_array(records[name], field.type, start, stop))
+        else:
+            arrays.append(_numbers(records[name][start:stop], field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _numbers(values: Any, type_: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(values)], null_count=0)
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    data = text.encode()
+    offsets = np.arange(0, (count + 1) * len(data), len(data), dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(data * count)], null_count=0
+    )
+
+
+def _headers(records: RecordColumns, type_: pa.ListType, start: int, stop: int) -> pa.Array:
+    """Null for a record without headers, as in the connector."""
+    lists = header_array(records, type_, start, stop)
+    none = records.header_count[start:stop] == 0  # type: ignore[index]
+    nulls = int(np.count_nonzero(none))
+    if not nulls:
+        return lists
+    valid = pa.py_buffer(np.packbits(~none, bitorder="little"))
+    return pa.Array.from_buffers(
+        type_, stop - start, [valid, lists.buffers()[1]], null_count=nulls, children=[lists.values]
+    )

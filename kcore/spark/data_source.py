@@ -1,0 +1,83 @@
+"""The format "kcore": what Spark asks for when it plans, and what its tasks run.
+
+Spark imports this module wherever it runs Python: in the driver, in processes that plan for it, in the workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from kcore.spark.batch_plan import BatchPlan
+from kcore.spark.columns import columns_of_schema, sql_schema
+from kcore.spark.options import columns_told, read_options
+from kcore.spark.partition_plan import OffsetRange
+from kcore.spark.reader import read_ranges
+
+
+class KcoreDataSource(DataSource):
+    """Filters are applied by Spark unless option pushdown says otherwise: a reader that takes filters fails where
+    spark.sql.python.filterPushdown.enabled is not set."""
+
+    pushes_filters = False
+
+    @classmethod
+    def name(cls) -> str:
+        return "kcore"
+
+    def schema(self) -> str:
+        return sql_schema(columns_told(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        options = read_options(self.options, streaming=False)
+        plan = BatchPlan(options, columns_of_schema(schema))
+        pushes = self.pushes_filters if options.pushdown is None else options.pushdown
+        return PushingReader(plan) if pushes else Reader(plan)
+
+
+class PushingKcoreDataSource(KcoreDataSource):
+    """What kcore.spark.enable() registers, with the setting that it needs."""
+
+    pushes_filters = True
+
+
+class Task(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        self.ranges = tuple(ranges)
+
+    def __repr__(self) -> str:
+        return f"Task({', '.join(f'{r.topic_partition} {r.start}..{r.end}' for r in self.ranges)})"
+
+
+class Reader(DataSourceReader):
+    def __init__(self, plan: BatchPlan) -> None:
+        self.plan = plan
+        self.columns = plan.columns
+        self.fail_on_data_loss = plan.options.fail_on_data_loss
+
+    def __getstate__(self) -> dict[str, object]:
+        # To the tasks goes what they need, not what the driver planned with.
+        return {"columns": self.columns, "fail_on_data_loss": self.fail_on_data_loss}
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [Task(ranges) for ranges in self.plan.tasks()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Spark makes a partition of its own where there are none.
+        ranges = partition.ranges if isinstance(partition, Task) else ()
+        return read_ranges(ranges, self.columns, fail_on_data_loss=self.fail_on_data_loss)
+
+
+class PushingReader(Reader):
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self.plan.push(filters)

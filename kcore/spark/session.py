@@ -1,0 +1,52 @@
+"""Sessions with the data source in them: of one's own, or made here for tests, tools and notebooks."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kcore.spark.java_runtime import use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What a session on one machine has unless told otherwise: no web server, addresses that need no network.
+LOCAL_CONF: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def enable(spark: SparkSession) -> SparkSession:
+    """Give a session the format "kcore" with filters pushed down to the files; returns the session.
+
+    Without it the format is found too, as soon as kcore is installed where Spark's Python is (module pyspark_kcore),
+    but Spark applies filters to rows that were read.  Sets spark.sql.python.filterPushdown.enabled.
+    """
+    from kcore.spark.data_source import PushingKcoreDataSource
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(PushingKcoreDataSource)
+    return spark
+
+
+def local_session(
+    master: str = "local[*]", app_name: str = "kcore", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session on this machine, enabled, its Python workers run by this interpreter.  A running one is given back as
+    it is, but for what can still be set.  Raises RuntimeError when there is no Java."""
+    use_java()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for name, value in {**LOCAL_CONF, **(conf or {})}.items():
+        builder = builder.config(name, value)
+    return enable(builder.getOrCreate())

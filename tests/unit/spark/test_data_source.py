@@ -1,0 +1,72 @@
+import datetime
+
+import pytest
+
+from tests.unit.spark.data import FIRST_TIMESTAMP, make_records, write_partition
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """(directory, rows): two topics, three partitions, many segments, all codecs."""
+    directory = tmp_path_factory.mktemp("data")
+    rows = []
+    codecs = ("none", "gzip", "snappy", "lz4", "zstd")
+    for topic, partition, count in (("orders", 0, 3000), ("orders", 1, 700), ("returns", 0, 50)):
+        rows += write_partition(directory, make_records(topic, partition, count), codecs=codecs)
+    return directory, rows
+
+
+def as_tuple(row):
+    return (
+        row.topic,
+        row.partition,
+        row.offset,
+        int(row.timestamp.replace(tzinfo=datetime.UTC).timestamp() * 1000) if row.timestamp else None,
+        None if row.key is None else bytes(row.key),
+        None if row.value is None else bytes(row.value),
+        [(header.key, None if header.value is None else bytes(header.value)) for header in row.headers or ()],
+    )
+
+
+def test_a_data_directory_is_read_with_the_schema_of_the_connector(spark, data):
+    directory, rows = data
+    frame = spark.read.format("kcore").option("includeHeaders", "true").load(str(directory))
+    assert frame.schema.simpleString() == (
+        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int,"
+        "headers:array<struct<key:string,value:binary>>>"
+    )
+    read = frame.collect()
+    assert sorted(map(as_tuple, read)) == sorted(map(tuple, rows))
+    assert {row.timestampType for row in read} == {0}
+    assert all(row.headers is None or row.headers for row in read), "no headers are null, as in the connector"
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("offset >= 2995", lambda row: row.offset >= 2995),
+        (
+            "offset in (3, 699, 100000) and topic = 'orders'",
+            lambda row: row.offset in (3, 699) and row.topic == "orders",
+        ),
+        ("partition = 1 and offset < 5", lambda row: row.partition == 1 and row.offset < 5),
+        ("offset < -1", lambda row: False),
+        ("offset > 9223372036854775806", lambda row: False),
+        ("not (topic = 'orders') or offset = 12", lambda row: row.topic != "orders" or row.offset == 12),
+        ("topic like 'ret%' and partition != 1", lambda row: row.topic == "returns"),
+        (
+            "timestamp >= timestamp'2023-11-14 22:13:25.0005'",
+            lambda row: row.timestamp >= FIRST_TIMESTAMP + 5001,
+        ),
+    ],
+)
+def test_a_filter_finds_what_python_finds(spark, data, condition, expected):
+    directory, rows = data
+    frame = spark.read.format("kcore").schema("topic string, partition int, offset long, timestamp timestamp")
+    found = frame.load(str(directory)).where(condition).select("topic", "partition", "offset").collect()
+    assert sorted(map(tuple, found)) == sorted(row[:3] for row in rows if expected(row))
+
+
+def test_the_format_is_found_without_being_registered(spark, data):
+    frame = spark.newSession().read.format("kcore").schema("offset long").load(str(data[0]))
+    assert frame.count() == len(data[1])
