@@ -120,6 +120,10 @@ class LogSegment:
     def recover(
         self, on_batches: Callable[[BatchTable], None] | None = ..., *, only_noteworthy: bool = ...
     ) -> RecoveryResult: ...  # SEG-11
+    def renumber(self, base_offset: int, leader_epoch: int) -> None:
+        """Another base offset and this leader epoch for all batches, in place; the caller renames the closed files.
+        Raises CorruptMessage, nothing changed, for what is no whole batch of magic 2; ReadOnlyLog, OSError."""
+
     def truncate_to(self, offset: int, *, now_ms: int | None = ...) -> int: ...  # bytes removed; TRUNC-08
     def sanity_check(self) -> None: ...  # CorruptIndex; FileNotFoundError for a missing index
     def on_become_inactive(self) -> None: ...  # SEG-12

@@ -11,7 +11,7 @@ import time
 from collections import namedtuple
 
 from cpython.ref cimport Py_INCREF, PyObject
-from libc.stdint cimport INT32_MAX, INT64_MAX
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t
 from libc.string cimport memset
 
 from kcore.common.file cimport Mapping, populate
@@ -22,7 +22,9 @@ from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
 from kcore.log.time_index cimport KC_TIME_INDEX_ENTRY_SIZE
 from kcore.record.file_records cimport FileRecords, make_file_records
 from kcore.record.memory_records cimport BatchTable, MemoryRecords
-from kcore.record.record_batch cimport KC_BATCH_HEADER_SIZE, KC_MAGIC_OFFSET, KC_MIN_BATCH_SIZE
+from kcore.record.record_batch cimport (
+    KC_BATCH_HEADER_SIZE, KC_MAGIC_OFFSET, KC_MIN_BATCH_SIZE, kc_batch, kc_batch_assign,
+)
 from kcore.record.record_columns cimport ColumnsReader, RecordColumns
 
 
@@ -52,6 +54,8 @@ cdef enum:
     # Bytes per step of a scan: some 0.3 ms, after which a cut by another process is noticed and Ctrl-C is seen.
     SCAN_BYTES = 8 * 1024 * 1024
     SCAN_ROWS = 4096
+    # Of a batch's header: base offset, length, leader epoch.
+    RENUMBERED_BYTES = 16
 
 # A tuple with named fields as os.stat_result is one: a third of a namedtuple's cost to make, once per read.
 cdef PyStructSequence_Field[4] _FIELDS
@@ -785,6 +789,44 @@ cdef class LogSegment:
             None if err.status == KC_OK else _describe(&err),
             self.base_offset - 1 if scan.last_offset < 0 else scan.last_offset,
         )
+
+    def renumber(self, int64_t base_offset, int32_t leader_epoch):
+        """Have the batches begin at another base offset, and carry this leader epoch; in place, for a segment that
+        nobody reads.  Neither is covered by the CRC, and the indexes count from the base offset.  The caller closes the
+        segment and gives its files the name of base_offset.
+
+        Raises CorruptMessage, with nothing changed, for a file with a batch that is not whole or not of magic 2;
+        ReadOnlyLog, OSError.
+        """
+        cdef list tables = []
+        cdef BatchTable table
+        cdef kc_batch row
+        cdef uint8_t[RENUMBERED_BYTES] head
+        cdef int64_t shift = base_offset - self.base_offset
+        cdef int64_t position
+        cdef Py_ssize_t i
+        self._check_writable()
+        result = self.scan(tables.append, check_crc=False)
+        if result.truncated_bytes:
+            raise CorruptMessage(
+                f"{self.log_path}: {result.reason}",
+                source=self.log_path, position=result.valid_bytes, offset=result.last_offset + 1,
+            )
+        for table in tables:
+            for i in range(table.count):
+                if table.rows[i].magic != 2:
+                    raise CorruptMessage(
+                        f"{self.log_path}: magic {table.rows[i].magic} at position {table.rows[i].position}, expected 2",
+                        source=self.log_path, position=table.rows[i].position, offset=table.rows[i].base_offset,
+                    )
+        for table in tables:
+            for i in range(table.count):
+                row = table.rows[i]
+                position = row.position
+                row.position = 0
+                self._file.read_into(head, RENUMBERED_BYTES, position)
+                kc_batch_assign(head, &row, row.base_offset + shift, leader_epoch)
+                self._file.write(head, RENUMBERED_BYTES, position)
 
     cdef int _cut(self, int64_t size) except -1:
         """Cut the file.  On OSError nothing has changed."""

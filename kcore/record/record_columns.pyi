@@ -27,6 +27,8 @@ class BinaryColumn(Sequence[bytes | None]):
         """Arrow's layout: (validity bits or None, int32 offsets, bytes, number of nulls).  GIL released.
         OverflowError for more than 2**31 - 1 bytes."""
 
+    def take(self, indices: np.ndarray) -> BinaryColumn: ...  # those of these numbers, not copied.  IndexError
+
 class RecordColumns:
     """Columns of some records, in the order of their offsets: what was asked for, None for the rest.
 
@@ -58,6 +60,7 @@ class RecordColumns:
     def header_columns(self, start: int = ..., stop: int | None = ...) -> tuple[np.ndarray, BinaryColumn, BinaryColumn]:
         """(int32 offsets, keys, values): record i's headers are those from offsets[i] up to offsets[i + 1]."""
 
+    def take(self, indices: np.ndarray) -> RecordColumns: ...  # these records, no columns of batches.  IndexError
     def to_arrow(
         self, columns: Sequence[str] | None = ..., *, topic: str | None = ..., partition: int | None = ...
     ) -> pa.Table: ...

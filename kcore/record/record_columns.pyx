@@ -131,6 +131,12 @@ cdef class BinaryColumn:
             kc_gather(&extents, count, offsets, out, valid)
         return valid_array, offset_array, byte_array[:total], nulls
 
+    def take(self, indices):
+        """The strings of these numbers (an int64 array), in that order; they are not copied.  Raises IndexError."""
+        return _column(
+            self.extents.data, self.extents.data_size, self.owner, self.position.take(indices), self.size.take(indices)
+        )
+
     cdef int detach(self) except -1:
         """Take the strings out of a buffer that was only borrowed."""
         import numpy as np
@@ -258,6 +264,19 @@ cdef class RecordColumns:
             if status != KC_OK:
                 raise_status(&err, "headers changed while they were read")
         return offsets, key, value
+
+    def take(self, indices):
+        """The records of these numbers (an int64 array), in that order, without what only their batches say.  Strings
+        are not copied.  Raises IndexError."""
+        cdef RecordColumns taken = RecordColumns.__new__(RecordColumns)
+        taken.count = len(indices)
+        taken.offset = None if self.offset is None else self.offset.take(indices)
+        taken.timestamp = None if self.timestamp is None else self.timestamp.take(indices)
+        taken.key = None if self.key is None else self.key.take(indices)
+        taken.value = None if self.value is None else self.value.take(indices)
+        taken.headers = None if self.headers is None else self.headers.take(indices)
+        taken.header_count = None if self.header_count is None else self.header_count.take(indices)
+        return taken
 
     cdef int detach(self) except -1:
         cdef BinaryColumn column

@@ -947,3 +947,42 @@ def test_an_index_that_points_behind_the_log_is_corrupt(tmp_path):
     assert segment.translate_offset(19) is None
     assert segment.translate_offset(0).position == 0
     assert LogSegment(str(tmp_path), 0, writable=False).read_next_offset() == 1
+
+
+@pytest.mark.parametrize("base_offset", [0, 10**12])
+def test_a_renumbered_segment_is_the_one_that_its_batches_would_have_made_there(tmp_path, base_offset):
+    rng = random.Random(base_offset)
+    segment = filled(tmp_path, random_batches(rng, 300))
+    expected = [(r.offset + base_offset, r.timestamp, r.value) for b in _batches(segment) for r in b.records()]
+    segment.renumber(base_offset, 7)
+    segment.close()
+    for extension in ("log", "index", "timeindex"):
+        (tmp_path / f"{0:020d}.{extension}").rename(tmp_path / f"{base_offset:020d}.{extension}")
+    again = LogSegment(str(tmp_path), base_offset)
+    again.sanity_check()
+    indexes = [(tmp_path / f"{base_offset:020d}.{extension}").read_bytes() for extension in ("index", "timeindex")]
+    assert again.recover().truncated_bytes == 0  # so every CRC holds
+    again.close()
+    assert indexes == [
+        (tmp_path / f"{base_offset:020d}.{extension}").read_bytes() for extension in ("index", "timeindex")
+    ]
+    again = LogSegment(str(tmp_path), base_offset)
+    assert [(r.offset, r.timestamp, r.value) for b in _batches(again) for r in b.records()] == expected
+    assert {b.leader_epoch for b in _batches(again)} == {7}
+
+
+@pytest.mark.parametrize("damage", ["cut", "old"])
+def test_what_cannot_be_renumbered_as_a_whole_is_left_alone(tmp_path, damage):
+    segment = filled(tmp_path, [batch(0, 3), batch(3, 3, magic=1, epoch=-1) if damage == "old" else batch(3, 3)])
+    segment.close()
+    path = tmp_path / f"{0:020d}.log"
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:-1])
+    before = path.read_bytes()
+    with pytest.raises(CorruptMessage, match=path.name):
+        LogSegment(str(tmp_path), 0).renumber(100, 0)
+    assert path.read_bytes() == before
+
+
+def _batches(segment):
+    return list(MemoryRecords(segment.slice(0, segment.size).read()).batches)

@@ -218,6 +218,20 @@ def test_gather_lays_strings_side_by_side():
         key[20]
 
 
+def test_take_gives_the_records_of_these_numbers():
+    def rows(columns):
+        values = (columns.offset.tolist(), columns.timestamp.tolist(), columns.key, columns.value, columns.headers)
+        return list(zip(*values, columns.header_count.tolist(), strict=True))
+
+    columns = columns_of(random_log(6, codec="none", count=8))
+    chosen = np.array([len(columns) - 1, 0, 3, 3], np.int64)
+    taken = columns.take(chosen)
+    assert rows(taken) == [rows(columns)[i] for i in chosen]
+    assert "isControl" not in taken and len(columns.take(chosen[:0])) == 0
+    with pytest.raises(IndexError):
+        columns.take(np.array([len(columns)], np.int64))
+
+
 def test_no_batches_make_empty_columns():
     columns = columns_of(b"")
     assert len(columns) == 0 and rows_of(columns) == []
