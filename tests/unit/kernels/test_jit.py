@@ -1,0 +1,47 @@
+"""How kernels are compiled, and what a machine without Numba is told."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("numba")
+
+
+def run(code, **environment):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment or None)
+
+
+def test_without_numba_the_error_names_the_extra():
+    done = run("import sys; sys.modules['numba'] = None; import kcore.kernels.batch_scan")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(
+        "ImportError: kcore.kernels needs Numba: pip install 'kcore[kernels]'"
+    )
+
+
+def test_nothing_that_kcore_imports_by_itself_imports_the_kernels():
+    code = "import sys, kcore, kcore.server.broker, kcore.tools.main; print('numba' in sys.modules)"
+    assert run(code).stdout.strip() == "False"
+
+
+def test_where_code_cannot_be_kept_it_is_compiled_for_the_process(monkeypatch):
+    import numba
+
+    from kcore.kernels import jit
+
+    compile_for_real = numba.njit
+
+    def nowhere_to_write(**options):
+        if options.get("cache"):
+            raise RuntimeError("cannot cache function 'double': no locator available for file")
+        return compile_for_real(**options)
+
+    monkeypatch.setattr(numba, "njit", lambda **options: lambda f: nowhere_to_write(**options)(f))
+
+    def double(n):
+        return 2 * n
+
+    compiled = jit.kernel(double)
+    assert compiled(21) == 42
+    assert compiled.signatures
