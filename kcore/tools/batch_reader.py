@@ -10,11 +10,13 @@ import os
 import struct
 import zlib
 from collections.abc import Generator, Iterator
+from functools import cache
 from typing import NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
+from kcore.tools import log_files
 
 # One megabyte: the GIL is given up for it, and the CRC still finds most of the bytes in the second-level cache.
 _CHUNK = 1 << 20
@@ -53,7 +55,7 @@ def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterat
     hides one batch.  What is yielded is valid until the next item is asked for: the buffer is used again.
     Raises OSError.
     """
-    with open(path, "rb", buffering=0) as file:
+    with log_files.open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
         buffer = bytearray(min(_CHUNK, max(size - start, 0)))
         position = start
@@ -79,6 +81,10 @@ def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterat
             length = _stated_size(chunk, 0)
             if length is None or position + length > size:
                 position = yield from _partial_end(file.fileno(), position, size)
+                continue
+            if check_crc and (problem := _wrong_around_holes(file.fileno(), chunk, position, length)):
+                yield Damage(position, _base_offset(chunk, 0), problem)
+                position += length
                 continue
             del chunk
             buffer = bytearray(length)
@@ -111,6 +117,62 @@ def _batch_by_batch(
                 yield Damage(position + at, offset, without_path(error, path))
         at = end
     return position + at
+
+
+def _wrong_around_holes(fd: int, chunk: memoryview, position: int, size: int) -> str | None:
+    """Of a batch that has holes the problem with its CRC, found without reading them: a sparse file can have batches
+    of 2 GiB that are nothing else.  None if it is right, or there is no hole.  Raises OSError."""
+    stretches = list(log_files.data_stretches(fd, position, position + size))
+    if _magic(chunk, 0) != 2 or stretches == [(position, position + size)]:
+        return None
+    (crc,) = struct.unpack_from(">I", chunk, 17)
+    value, at = 0, position + _CRC_FROM[2]
+    for start, end in (*stretches, (position + size, position + size)):
+        value = crc32c_of_zeros(start - at, value) if start > at else value
+        at = max(at, start)
+        while at < end:
+            data = os.pread(fd, min(end - at, _CHUNK), at)
+            if not data:
+                return None  # cut while we read
+            value = crc32c(data, value)
+            at += len(data)
+    if value == crc:
+        return None
+    return f"CRC-32C at position {position}: expected {crc}, found {value}"
+
+
+def crc32c_of_zeros(count: int, value: int) -> int:
+    """crc32c(bytes(count), value), in the time of a few."""
+    power = 0
+    while count >> power:
+        if count >> power & 1:
+            value = _apply(_zeros_to_the(power), value)
+        power += 1
+    return value
+
+
+#: A function of a CRC as (constant, columns): the constant and the column of each bit that is set, all XORed.
+_Affine = tuple[int, list[int]]
+
+
+@cache
+def _zeros_to_the(power: int) -> _Affine:
+    """What 2 ** power zero bytes do to a CRC."""
+    values = [0, *(1 << bit for bit in range(32))]
+    if power == 0:
+        constant, *others = [crc32c(b"\0", value) for value in values]
+    else:
+        half = _zeros_to_the(power - 1)
+        constant, *others = [_apply(half, _apply(half, value)) for value in values]
+    return constant, [other ^ constant for other in others]
+
+
+def _apply(function: _Affine, value: int) -> int:
+    result, columns = function
+    for bit, column in enumerate(columns):
+        if value >> bit & 1:
+            result ^= column
+    return result
 
 
 def _partial_end(fd: int, position: int, size: int) -> Generator[Damage | Tail, None, int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from kcore.errors import CorruptFile
+from kcore.errors import CorruptFile, KafkaError
 from kcore.log.checkpoints import EpochEntry
 from kcore.tools import log_files
 from kcore.tools.command_line import DAMAGE, OK, Progress, UsageError, add_json, add_reading, bytes_text, json_line
@@ -23,20 +23,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when the replicas hold the same, 1 when they do not.  Raises OSError, KafkaError, UsageError."""
+    """0 when the replicas hold the same, 1 when they do not or cannot be read.  Raises OSError, CorruptFile,
+    UsageError."""
     pairs = list(_pairs(args.a, args.b))
     directories = [directory for pair in pairs for directory in pair if directory is not None]
-    total = sum(log_files.size_of(file) for path in directories for file in log_files.known_files(path))
-    progress = Progress("diff", total, quiet=args.quiet or args.json)
+    progress = Progress("diff", log_files.size_under(directories), quiet=args.quiet or args.json)
     different = 0
     for a, b in pairs:
         if a is None or b is None:
             different += 1
             lines = [_one_sided(a, b, args.json)]
         else:
-            found = compare(a, b, args.jobs, progress)
-            different += not found.equal
-            lines = [json_line(_event(found))] if args.json else [*_text(found)]
+            try:
+                found = compare(a, b, args.jobs, progress)
+            except (OSError, KafkaError) as error:
+                different += 1
+                lines = [_not_compared(a, b, error, args.json)]
+            else:
+                different += not found.equal
+                lines = [json_line(_event(found))] if args.json else [*_text(found)]
         progress.clear()
         for line in lines:
             print(line)
@@ -68,6 +73,12 @@ def _one_sided(a: str | None, b: str | None, as_json: bool) -> str:
     if as_json:
         return json_line({"type": "partition", "a": a, "b": b, "equal": False})
     return f"{a or b}: only {'A' if a else 'B'} has this partition"
+
+
+def _not_compared(a: str, b: str, error: Exception, as_json: bool) -> str:
+    if as_json:
+        return json_line({"type": "partition", "a": a, "b": b, "equal": False, "damage": [str(error)]})
+    return f"{a} and {b}: cannot be compared: {error}"
 
 
 def _event(diff: PartitionDiff) -> dict[str, Any]:

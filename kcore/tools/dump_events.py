@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from kcore.common.file import read_file
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpochCheckpointFile, OffsetCheckpointFile
@@ -62,6 +63,8 @@ def events_of(path: str, wanted: Wanted = EVERYTHING) -> Iterator[Event]:
     """One event for the file, then one for each thing in it: type "batch", "record", "entry" or "damage".  Every
     event carries the file.  What cannot be read is damage."""
     try:
+        if log_files.kind_of_named(path) is None:
+            os.listdir(path)  # files_under() names a directory that cannot be read
         first = file_event(path)
         yield first
         for event in _things_in(path, first["kind"], wanted):
@@ -204,7 +207,7 @@ def _index_entries(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
     if size > log_files.MAX_INDEX_SIZE:
         yield damage_event(f"{size} bytes are more than an index can have, {log_files.MAX_INDEX_SIZE}")
         return
-    with open(path, "rb") as file:
+    with log_files.open_file(path) as file:
         data = file.read()
     # The index of a log that is open, or was not closed, keeps its full size: zeros behind the last entry.
     end = len(data.rstrip(b"\0")) + entry.size - 1
@@ -225,8 +228,7 @@ def _index_entries(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
 
 
 def _txn_index_entries(path: str) -> Iterator[Event]:
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_file(path)
     for position in range(0, len(data), TXN_ENTRY_SIZE):
         try:
             (txn,) = decode_entries(data[position : position + TXN_ENTRY_SIZE], path)
@@ -243,8 +245,7 @@ def _txn_index_entries(path: str) -> Iterator[Event]:
 
 
 def _snapshot_entries(path: str) -> Iterator[Event]:
-    with open(path, "rb") as file:
-        entries = decode_snapshot(file.read(), path)
+    entries = decode_snapshot(read_file(path), path)
     for e in entries:
         event: Event = {
             "producerId": e.producer_id,
@@ -288,8 +289,7 @@ def _property_entries(path: str) -> Iterator[Event]:
 
 def _shutdown_entries(path: str) -> Iterator[Event]:
     """Its presence counts; what it says may be nothing."""
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_file(path)
     if data:
         try:
             said = json.loads(data)

@@ -5,10 +5,15 @@ Nothing here opens a log.
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
+import stat
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from kcore.common.file import read_file
 from kcore.errors import CorruptFile
 from kcore.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
@@ -28,6 +33,7 @@ from kcore.log.log_file_names import (
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     SegmentFileName,
+    parse_partition_directory,
     parse_segment_file,
 )
 
@@ -106,24 +112,33 @@ def is_partition_dir(path: str) -> bool:
 
 def partition_dirs(data_dir: str) -> list[str]:
     """The partition directories in a data directory, by name; without those that are being deleted.  Symbolic links
-    are followed.  Raises OSError."""
+    are followed; a link that leads nowhere and a directory that cannot be read count by their names.  Raises
+    OSError."""
     with os.scandir(data_dir) as entries:
-        found = [entry.path for entry in entries if entry.is_dir() and not entry.name.endswith(DELETE_DIR_SUFFIX)]
-    return sorted(path for path in found if is_partition_dir(path))
+        return sorted(
+            entry.path for entry in entries if not entry.name.endswith(DELETE_DIR_SUFFIX) and _is_partition_entry(entry)
+        )
+
+
+def _is_partition_entry(entry: os.DirEntry[str]) -> bool:
+    try:
+        return is_partition_dir(entry.path)
+    except NotADirectoryError:
+        return False
+    except OSError:
+        return parse_partition_directory(entry.name) is not None
 
 
 def known_files(directory: str, *, marked: bool = False) -> list[str]:
     """The files of one directory that kind_of() knows, those of a segment together, segments in order; marked:
-    with those that an unfinished cleaning or deletion left.  Raises OSError."""
-    with os.scandir(directory) as entries:
-        # A link that leads nowhere is a file that cannot be read, not one that is not there.
-        names = [entry.name for entry in entries if entry.is_file() or (entry.is_symlink() and not entry.is_dir())]
+    with those that an unfinished cleaning or deletion left.  What has such a name and is no file is one that cannot be
+    read, not one that is not there.  Raises OSError."""
 
     def key(name: str) -> tuple[bool, int, int, str]:
         segment = parse_segment_file(name)
         return (False, segment.base_offset, SUFFIXES.index(segment.kind), name) if segment else (True, 0, 0, name)
 
-    kinds = {name: kind_of(name) for name in names}
+    kinds = {name: kind_of(name) for name in os.listdir(directory)}
     wanted = [name for name, kind in kinds.items() if kind is not None and (marked or not kind.mark)]
     return [os.path.join(directory, name) for name in sorted(wanted, key=key)]
 
@@ -135,7 +150,8 @@ def passing_files(directory: str) -> list[str]:
 
 def files_under(path: str) -> list[str]:
     """The files a command-line argument means: the file itself, those of a partition directory, or those of a data
-    directory and of all partitions in it.  Raises OSError, CorruptFile for what is nothing of Kafka's."""
+    directory and of all partitions in it; a partition directory that cannot be read stands for its files.  Raises
+    OSError, CorruptFile for what is nothing of Kafka's."""
     if not os.path.isdir(path):
         os.stat(path)
         if kind_of_named(path) is None:
@@ -144,7 +160,10 @@ def files_under(path: str) -> list[str]:
     found = known_files(path, marked=True)
     if not is_partition_dir(path):
         for directory in partition_dirs(path):
-            found += known_files(directory, marked=True)
+            try:
+                found += known_files(directory, marked=True)
+            except OSError:
+                found.append(directory)
     if not found:
         raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
     return found
@@ -152,8 +171,7 @@ def files_under(path: str) -> list[str]:
 
 def read_properties(path: str) -> dict[str, str]:
     """key=value or key: value, a line each.  Raises CorruptFile naming the line, OSError."""
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_file(path)
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
@@ -169,9 +187,52 @@ def read_properties(path: str) -> dict[str, str]:
     return found
 
 
+def open_file(path: str) -> io.FileIO:
+    """For reading, and only what is a regular file: the open of a FIFO would wait for a writer for ever.  Raises
+    OSError."""
+    file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "no regular file", path)
+    return file
+
+
+def data_stretches(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """What of [start, end) is on the disk, as (start, end): the holes between read as zeros.  Raises OSError."""
+    while start < end:
+        try:
+            first = os.lseek(fd, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # a hole up to the end of the file
+                return
+            raise
+        if first >= end:
+            return
+        start = min(os.lseek(fd, first, os.SEEK_HOLE), end)
+        yield first, start
+
+
+def has_holes(path: str) -> bool:
+    """Raises OSError."""
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        return next(data_stretches(file.fileno(), 0, size), (0, 0)) != (0, size)
+
+
 def size_of(path: str) -> int:
     """0 for a file that is not there any more, or cannot be reached."""
     try:
         return os.path.getsize(path)
     except OSError:
         return 0
+
+
+def size_under(directories: Iterable[str]) -> int:
+    """Of all files that are known there and can be reached."""
+    total = 0
+    for directory in directories:
+        try:
+            total += sum(map(size_of, known_files(directory)))
+        except OSError:
+            continue
+    return total

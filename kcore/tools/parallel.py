@@ -60,6 +60,16 @@ def scan_all(
     partition: PartitionFiles, jobs: int, progress: Progress, *, records: bool = False
 ) -> list[ScannedSegment]:
     """The segments of a partition in order, read by several threads.  Raises OSError."""
-    paths = [partition.file(base, LOG_SUFFIX) for base in partition.bases]
-    work = ((partial(scan_segment, path, records=records, progress=progress), False) for path in paths)
-    return list(in_order(work, jobs, progress))
+
+    def scan(path: str) -> ScannedSegment | OSError:
+        try:
+            return scan_segment(path, records=records, progress=progress)
+        except OSError as error:  # raised at the end: to leave early stops all that tell this progress
+            return error
+
+    work = ((partial(scan, partition.file(base, LOG_SUFFIX)), False) for base in partition.bases)
+    results = list(in_order(work, jobs, progress))
+    for result in results:
+        if isinstance(result, OSError):
+            raise result
+    return [result for result in results if isinstance(result, ScannedSegment)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.common.file import read_file
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
 from kcore.log.checkpoints import (
@@ -55,6 +56,20 @@ class Problem(NamedTuple):
     offset: int | None = None
     position: int | None = None
     warning: bool = False
+
+
+def unreadable(path: str, error: OSError) -> Problem:
+    return Problem(path, f"cannot be read: {error.strerror or error}")
+
+
+def as_far_as_readable(path: str, problems: Iterable[Problem]) -> list[Problem]:
+    """Those of a file; that it cannot be read is one too."""
+    found: list[Problem] = []
+    try:
+        found.extend(problems)
+    except OSError as error:
+        found.append(unreadable(path, error))
+    return found
 
 
 @lru_cache(maxsize=16)
@@ -270,7 +285,7 @@ def read_index_entries(path: str) -> tuple[np.ndarray, int, int]:
 
     is_time = path.endswith(TIME_INDEX_SUFFIX)
     dtype = np.dtype([("timestamp", ">i8"), ("offset", ">i4")] if is_time else [("offset", ">i4"), ("position", ">i4")])
-    with open(path, "rb") as file:
+    with log_files.open_file(path) as file:
         data = file.read()
     rest = len(data) % dtype.itemsize
     entries = np.frombuffer(data[: len(data) - rest], dtype)
@@ -359,8 +374,7 @@ def check_small_file(path: str) -> Iterator[Problem]:
         if name == TXN_INDEX_SUFFIX:
             yield from _check_txn_index(path)
         elif name == SNAPSHOT_SUFFIX:
-            with open(path, "rb") as file:
-                decode_snapshot(file.read(), path)
+            decode_snapshot(read_file(path), path)
         elif name == log_files.OFFSET_CHECKPOINT:
             yield from _check_offset_checkpoint(path)
         elif name == LEADER_EPOCH_CHECKPOINT:
@@ -374,8 +388,7 @@ def check_small_file(path: str) -> Iterator[Problem]:
 
 
 def _check_txn_index(path: str) -> Iterator[Problem]:
-    with open(path, "rb") as file:
-        entries = decode_entries(file.read(), path, log_files.base_offset_of(path) or 0)
+    entries = decode_entries(read_file(path), path, log_files.base_offset_of(path) or 0)
     for n, txn in enumerate(entries):
         if txn.producer_id < 0 or not 0 <= txn.first_offset <= txn.last_offset:
             text = f"{txn} cannot be"

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.common.file import read_file
 from kcore.errors import KafkaError
 from kcore.log.log_file_names import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
 from kcore.log.log_offset_metadata import AbortedTxn
@@ -51,8 +52,7 @@ def read_snapshots(partition: PartitionFiles) -> dict[int, list[ProducerStateEnt
         offset = log_files.base_offset_of(path)
         if path.endswith(SNAPSHOT_SUFFIX) and offset is not None:
             try:
-                with open(path, "rb") as file:
-                    found[offset] = decode_snapshot(file.read(), path)
+                found[offset] = decode_snapshot(read_file(path), path)
             except (KafkaError, OSError):
                 continue
     return found
@@ -86,14 +86,16 @@ class AbortedTransactions:
         import numpy as np
 
         self.markers = {}
-        expected = []
+        expected: list[AbortedTxn] = []
         rows = segment.producer_batches
         rows = rows[is_transactional(rows) | is_control(rows)]
         control = is_control(rows)
         # Of a producer's run of batches only the first can begin a transaction.
         same = np.zeros(len(rows), bool)
         same[1:] = (rows["producer_id"][1:] == rows["producer_id"][:-1]) & ~control[1:] & ~control[:-1]
-        with open(segment.path, "rb") as file:
+        if not len(rows):
+            return expected
+        with log_files.open_file(segment.path) as file:
             for row in rows[~same]:
                 producer = int(row["producer_id"])
                 if not is_control(row):
@@ -126,11 +128,10 @@ def check_txn_index(
     path: str, base: int, expected: list[AbortedTxn], markers: dict[int, Marker], segment: ScannedSegment
 ) -> Iterator[Problem]:
     entries: list[AbortedTxn] = []
-    if os.path.exists(path):
+    if os.path.lexists(path):
         try:
-            with open(path, "rb") as file:
-                entries = decode_entries(file.read(), path, base)
-        except KafkaError:
+            entries = decode_entries(read_file(path), path, base)
+        except (KafkaError, OSError):
             return  # reported where the file itself is verified
     found = {entry.last_offset: entry for entry in entries}
     for txn in expected:

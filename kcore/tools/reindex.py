@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from kcore.common.file import unlink, write_atomically
+from kcore.common.file import clear_the_way, is_file, read_file, unlink, write_atomically
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.log_file_names import (
     INDEX_SUFFIXES,
@@ -32,7 +32,7 @@ from kcore.tools.command_line import (
     positive,
 )
 from kcore.tools.parallel import scan_all
-from kcore.tools.partition_checks import PartitionFiles, Problem, check_index, check_small_file
+from kcore.tools.partition_checks import PartitionFiles, Problem, check_index, check_small_file, unreadable
 from kcore.tools.producer_checks import (
     AbortedTransactions,
     check_snapshots,
@@ -88,19 +88,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0; 1 when --check found a contradiction, or a damaged log cannot be indexed.  Raises OSError, DirectoryInUse,
+    """0; 1 when --check found a contradiction, or a log is damaged or cannot be read.  Raises OSError, DirectoryInUse,
     CorruptFile."""
     bad = written = 0
-    directories = [(path, directory) for path in args.paths for directory in partitions_under(path)]
-    total = sum(log_files.size_of(file) for _, directory in directories for file in log_files.known_files(directory))
-    progress = Progress("reindex", total, quiet=args.quiet or args.json)
+    directories = [directory for path in args.paths for directory in partitions_under(path)]
+    progress = Progress("reindex", log_files.size_under(directories), quiet=args.quiet or args.json)
     only_look = args.check or args.dry_run
     for path in args.paths:
         with closed_directory(path, write=not only_look):
             for directory in partitions_under(path):
                 try:
                     found = examine(directory, args.index_interval_bytes, args.jobs, progress)
-                except CorruptFile as error:
+                except (CorruptFile, OSError) as error:
                     progress.clear()
                     bad += 1
                     print(_line(IndexFile(directory, "unknown", problem=str(error)), "refused", args.json))
@@ -122,10 +121,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def write_index(file: IndexFile) -> None:
-    """Replace the file as a whole, or remove it.  Raises OSError."""
-    if file.content is None:
+    """Replace the file as a whole, or remove it; what is no file there is set aside.  Raises OSError."""
+    if not is_file(file.path):
+        clear_the_way(file.path)
+    elif file.content is None:
         unlink(file.path)
-    else:
+    if file.content is not None:
         write_atomically(file.path, file.content)
 
 
@@ -158,9 +159,9 @@ def _examine(
             yield _compare(path, rebuilt[suffix], check_index(partition, base, path, segment))
         path = partition.file(base, TXN_INDEX_SUFFIX)
         expected = aborted.of_segment(segment)
-        if not aborted.known and os.path.exists(path):
+        if not aborted.known and os.path.lexists(path):
             yield IndexFile(path, "unknown")
-        elif expected or os.path.exists(path):
+        elif expected or os.path.lexists(path):
             content = encode_entries(expected) if expected else None
             checks = chain(check_small_file(path), check_txn_index(path, base, expected, aborted.markers, segment))
             found = _compare(path, content, checks)
@@ -176,9 +177,12 @@ def _examine(
 def _compare(path: str, content: bytes | None, problems: Iterator[Problem]) -> IndexFile:
     if not os.path.lexists(path):
         return IndexFile(path, "missing", content)
-    with open(path, "rb") as file:
-        if file.read() == content:
-            return IndexFile(path, "identical", content)
+    try:
+        with log_files.open_file(path) as file:
+            if content is not None and file.read(len(content) + 1) == content:
+                return IndexFile(path, "identical", content)
+    except OSError as error:
+        return IndexFile(path, "contradicts", content, unreadable(path, error).text)
     problem = next(problems, None)
     if problem is None:
         return IndexFile(path, "agrees", content)
@@ -192,14 +196,15 @@ def _compare_snapshot(
     assert offset is not None
     problem = None
     try:
-        with open(path, "rb") as file:
-            entries = decode_snapshot(file.read(), path)
+        entries = decode_snapshot(read_file(path), path)
         problem = next(iter(check_snapshots(partition, {offset: entries}, segments)), None)
         if problem is None:
             return IndexFile(path, "agrees")
         text = problem.text
     except KafkaError as error:
         text = str(error)
+    except OSError as error:
+        text = unreadable(path, error).text
     content = rebuilt_snapshot(partition.directory, partition.bases, [o for o in good if o != offset], offset)
     return IndexFile(path, "contradicts" if content is not None else "unknown", content, text)
 

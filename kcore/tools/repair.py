@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 
-from kcore.common.file import rename, sync_path, truncate_file, write_atomically
+from kcore.common.file import read_file, rename, sync_path, truncate_file, write_atomically
 from kcore.log.clean_shutdown import remove_clean_shutdown
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, parse_partition_directory
 from kcore.tools import log_files
@@ -26,6 +26,7 @@ from kcore.tools.command_line import (
     bytes_of,
     json_line,
 )
+from kcore.tools.partition_checks import unreadable
 from kcore.tools.repair_plan import Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
 from kcore.tools.verify import Summary, problem_event, problem_text, verify
 
@@ -93,9 +94,14 @@ def run(args: argparse.Namespace) -> int:
 def make_plans(path: str, args: argparse.Namespace, *, in_place: bool) -> list[Plan]:
     """One for each partition, then one for the data directory where that is concerned.  Raises OSError."""
     directories = partitions_under(path)
-    total = sum(log_files.size_of(file) for directory in directories for file in log_files.known_files(directory))
-    progress = Progress("repair", total, quiet=args.quiet or args.json)
-    plans = [plan_partition(directory, args.salvage, args.jobs, progress) for directory in directories]
+    progress = Progress("repair", log_files.size_under(directories), quiet=args.quiet or args.json)
+    plans = []
+    for directory in directories:
+        try:
+            plans.append(plan_partition(directory, args.salvage, args.jobs, progress))
+        except OSError as error:
+            problem = unreadable(str(error.filename or directory), error)
+            plans.append(Plan(directory, [problem], beyond_repair=[problem]))
     progress.clear()
     data_dir = data_dir_of(path)
     # A partition's copy leaves the data directory behind; mended where it is, it must agree with its checkpoints.
@@ -123,7 +129,7 @@ def _copy_directory(source: str, plans: dict[str, Plan], target: str) -> None:
     actions = {action.path: action for action in plans[source].actions}
     for name in sorted(os.listdir(source)):
         entry = os.path.join(source, name)
-        if entry in plans:
+        if entry in plans and os.path.isdir(entry):
             os.mkdir(os.path.join(target, name))
             _copy_directory(entry, plans, os.path.join(target, name))
         elif entry not in actions and name != LOCK_FILE:
@@ -140,8 +146,7 @@ def apply_in_place(path: str, plans: Sequence[Plan]) -> list[str]:
     marker = os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)
     said = None
     if os.path.exists(marker):
-        with open(marker, "rb") as file:
-            said = file.read()
+        said = read_file(marker)
         remove_clean_shutdown(data_dir)
     aside: list[str] = []
     for plan in plans:
@@ -164,6 +169,10 @@ def _change(action: Action) -> Iterator[str]:
         return
     if action.what in ("cut", "drop"):
         yield from _keep_aside(action)
+    elif os.path.lexists(path) and not os.path.isfile(path):
+        kept = _free_name(path)
+        rename(path, kept)
+        yield kept
     elif action.content is not None and os.path.exists(path):
         kept = _free_name(path)
         shutil.copy2(path, kept)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import bisect
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from kcore.common.file import read_file
 from kcore.errors import KafkaError
 from kcore.log.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
@@ -39,6 +41,7 @@ from kcore.tools.parallel import scan_all
 from kcore.tools.partition_checks import (
     PartitionFiles,
     Problem,
+    as_far_as_readable,
     check_batches,
     check_end,
     check_index,
@@ -46,6 +49,7 @@ from kcore.tools.partition_checks import (
     end_limit,
     epochs_of,
     lone_log_problems,
+    unreadable,
 )
 from kcore.tools.producer_checks import (
     AbortedTransactions,
@@ -105,7 +109,7 @@ class Action:
         temporary = f"{target}.tmp"
         with open(temporary, "wb") as file:
             if self.keep or self.what in ("cut", "drop"):
-                with open(self.path, "rb") as source:
+                with log_files.open_file(self.path) as source:
                     for start, end in self.keep:
                         _copy_range(source.fileno(), file.fileno(), start, end)
             else:
@@ -123,15 +127,15 @@ class Action:
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
-    os.lseek(target, 0, os.SEEK_END)
-    while start < end:
-        data = os.pread(source, min(end - start, 1 << 20), start)
-        if not data:
-            raise OSError(f"the file ended at {start} while it was copied")
-        view = memoryview(data)
-        while view:
-            view = view[os.write(target, view) :]
-        start += len(data)
+    """Behind what the target has; holes stay holes: a file of a terabyte may take a page on the disk."""
+    shift = os.lseek(target, 0, os.SEEK_END) - start
+    for first, last in log_files.data_stretches(source, start, end):
+        while first < last:
+            data = os.pread(source, min(last - first, 1 << 20), first)
+            if not data:
+                raise OSError(f"the file ended at {first} while it was copied")
+            first += os.pwrite(target, data, first + shift)
+    os.truncate(target, end + shift)
 
 
 @dataclass
@@ -197,7 +201,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     for path in log_files.known_files(directory, marked=True):
         # What is to replace other segments may be the only copy by now; whether it is, nobody can see to from here.
         if log_files.is_kraft_snapshot(path) or path.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            problems = list(check_lone_log(path))
+            problems = check_lone_log(path)
             plan.problems += problems
             plan.beyond_repair += problems
     metadata = os.path.join(directory, PARTITION_METADATA_FILE)
@@ -358,10 +362,7 @@ def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> N
                 # Its own problems may come from the batches that go; they no longer matter.
                 plan.actions.append(Action("rewrite", path, "its .log changes"))
             else:
-                try:
-                    problems = list(check_index(partition, part.base, path, part.segment))
-                except OSError as error:
-                    problems = [Problem(path, f"cannot be read: {error.strerror or error}")]
+                problems = as_far_as_readable(path, check_index(partition, part.base, path, part.segment))
                 plan.problems += problems
                 if problems:
                     plan.actions.append(Action("rewrite", path, problems[0].text))
@@ -384,13 +385,12 @@ def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) ->
             continue
         expected = aborted.of_segment(part.after)
         checks = check_txn_index(path, part.base, expected, aborted.markers, part.after)
-        problems = list(chain(check_small_file(path), checks) if there else checks)
+        problems = as_far_as_readable(path, chain(check_small_file(path), checks) if there else checks)
         plan.problems += [] if part.changed else problems
         content = encode_entries(expected)
         if not problems and there:
             # What it says of transactions that cleaning took is right too, up to where the log will end.
-            with open(path, "rb") as file:
-                found = file.read()
+            found = read_file(path)
             content = encode_entries(e for e in decode_entries(found, path, part.base) if e.last_offset < end_offset)
             if content == found:
                 continue
@@ -418,7 +418,7 @@ def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) ->
 def _plan_epochs(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
     path = os.path.join(partition.directory, LEADER_EPOCH_CHECKPOINT)
     parts = [part for part in kept if not part.removed]
-    problems = list(check_small_file(path)) if os.path.lexists(path) else []
+    problems = as_far_as_readable(path, check_small_file(path)) if os.path.lexists(path) else []
     plan.problems += problems
     end_offset = plan.end_offset or 0
     entries: list[EpochEntry] | None = None
@@ -447,10 +447,7 @@ def _checkpoint(lines: list[str]) -> bytes:
 
 
 def _remove_if_unreadable(plan: Plan, path: str, then: str) -> None:
-    try:
-        problem = next(check_small_file(path), None)
-    except OSError as error:
-        problem = Problem(path, f"cannot be read: {error.strerror or error}")
+    problem = next(iter(as_far_as_readable(path, check_small_file(path))), None)
     if problem is not None and not problem.warning:
         plan.problems.append(problem)
         plan.actions.append(Action("remove", path, f"{problem.text}; {then}"))
@@ -462,7 +459,8 @@ def plan_data_dir(data_dir: str, plans: Sequence[Plan]) -> Plan:
     for path in log_files.known_files(data_dir):
         kind = log_files.kind_of(path)
         if kind is None or kind.kind != log_files.OFFSET_CHECKPOINT:
-            problems = list(check_lone_log(path) if kind and kind.kind == LOG_SUFFIX else check_small_file(path))
+            is_log = kind is not None and kind.kind == LOG_SUFFIX
+            problems = check_lone_log(path) if is_log else as_far_as_readable(path, check_small_file(path))
             plan.problems += problems
             plan.beyond_repair += problems
             continue
@@ -474,9 +472,11 @@ def plan_data_dir(data_dir: str, plans: Sequence[Plan]) -> Plan:
             continue
         changed = dict(offsets)
         for partition in plans:
+            if (end := partition.end_offset) is None:
+                continue
             files = PartitionFiles.of(partition.directory)
-            tp, end = files.topic_partition, partition.end_offset
-            if tp in offsets and end is not None:
+            tp = files.topic_partition
+            if tp in offsets:
                 at_end = os.path.basename(path) == RECOVERY_POINT_CHECKPOINT and files.clean
                 changed[tp] = end if at_end else min(offsets[tp], end)
                 if changed[tp] != offsets[tp] and not partition.losses:
@@ -487,14 +487,22 @@ def plan_data_dir(data_dir: str, plans: Sequence[Plan]) -> Plan:
     return plan
 
 
-def check_lone_log(path: str) -> Iterator[Problem]:
-    """A file of batches with nothing around it to hold it against.  Raises OSError."""
-    return lone_log_problems(scan_segment(path))
+def check_lone_log(path: str) -> list[Problem]:
+    """A file of batches with nothing around it to hold it against."""
+    try:
+        return list(lone_log_problems(scan_segment(path)))
+    except OSError as error:
+        return [unreadable(path, error)]
 
 
 def copy_entry(source: str, target: str) -> None:
-    """A file, a link's target or a whole directory.  Raises OSError."""
+    """A file, a link's target or a whole directory; as they are a FIFO and a link that leads nowhere.  Raises
+    OSError."""
     if os.path.isdir(source):
         shutil.copytree(source, target, ignore=shutil.ignore_patterns(".lock"))
-    elif os.path.exists(source):
+    elif os.path.isfile(source):
         shutil.copy2(source, target)
+    elif os.path.islink(source):
+        os.symlink(os.readlink(source), target)
+    elif stat.S_ISFIFO(os.stat(source).st_mode):
+        os.mkfifo(target)

@@ -17,6 +17,7 @@ from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 from kcore.replica.offset_truncation import offset_truncation_state
+from kcore.tools import log_files
 from kcore.tools.command_line import Progress
 from kcore.tools.dump_events import batch_event, record_event
 from kcore.tools.parallel import scan_all
@@ -141,7 +142,7 @@ class _Replica:
     def batch(self, n: int) -> RecordBatch:
         """Raises OSError, and what MemoryRecords raises."""
         row = self.rows[n]
-        with open(self.path(n), "rb") as file:
+        with log_files.open_file(self.path(n)) as file:
             data = os.pread(file.fileno(), int(row["size"]), int(row["position"]))
         return MemoryRecords(data, source=self.path(n), base_position=int(row["position"])).batches[0]
 
@@ -228,7 +229,7 @@ def _equal_bytes(left: _Replica, right: _Replica, n: int, m: int, last: int) -> 
     start = int(left.rows["position"][n])
     size = int(left.rows["position"][last] + left.rows["size"][last]) - start
     other = int(right.rows["position"][m])
-    with open(left.path(n), "rb") as a, open(right.path(m), "rb") as b:
+    with log_files.open_file(left.path(n)) as a, log_files.open_file(right.path(m)) as b:
         for at in range(0, size, 1 << 20):
             length = min(1 << 20, size - at)
             if os.pread(a.fileno(), length, start + at) != os.pread(b.fileno(), length, other + at):

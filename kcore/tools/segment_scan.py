@@ -173,7 +173,8 @@ def _scan_mapped(found: ScannedSegment, progress: Progress | None) -> int:
     """The sound batches from the start; returns where they end."""
     directory, name = os.path.split(found.path)
     base, kind = log_files.base_offset_of(name), log_files.kind_of(name)
-    if base is None or kind is None or kind.kind != LOG_SUFFIX:
+    # A mapping would make pages of holes; read_batches() knows them.
+    if base is None or kind is None or kind.kind != LOG_SUFFIX or log_files.has_holes(found.path):
         return 0
     segment = LogSegment(directory, base, writable=False, file_suffix=kind.mark)
     at = 0

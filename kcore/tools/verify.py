@@ -43,6 +43,7 @@ from kcore.tools.partition_checks import (
     check_small_file,
     lone_log_problems,
     read_index_entries,
+    unreadable,
 )
 from kcore.tools.producer_checks import check_producers
 from kcore.tools.segment_scan import ScannedSegment, scan_segment
@@ -157,7 +158,12 @@ class _Verifier:
                 yield from self._partition(directory)
 
     def _partition(self, directory: str) -> Iterator[Work[Examined]]:
-        partition = PartitionFiles.of(directory)
+        try:
+            partition = PartitionFiles.of(directory)
+        except OSError as error:
+            problem = unreadable(directory, error)
+            yield lambda: Examined(problems=[problem]), True
+            return
         scanned: list[ScannedSegment] = []
         for base in partition.bases:
             yield self._segment(partition, base, scanned), False
@@ -170,7 +176,7 @@ class _Verifier:
             try:
                 found = scan_segment(path, records=self.records, progress=self.progress)
             except OSError as error:
-                result.problems.append(_unreadable(path, error))
+                result.problems.append(unreadable(path, error))
                 scanned.append(ScannedSegment(path))
                 return result
             scanned.append(found)
@@ -195,7 +201,7 @@ class _Verifier:
             result.problems += check_index(partition, base, path, found)
             self.progress.advance(os.path.getsize(path))
         except OSError as error:
-            result.problems.append(_unreadable(path, error))
+            result.problems.append(unreadable(path, error))
 
     def _rest(self, partition: PartitionFiles, scanned: list[ScannedSegment]) -> Examined:
         """What needs all segments, or none."""
@@ -217,7 +223,7 @@ class _Verifier:
         try:
             result.problems += check_producers(partition, ordered)
         except OSError as error:
-            result.problems.append(_unreadable(directory, error))
+            result.problems.append(unreadable(directory, error))
         for name in log_files.passing_files(directory):
             text = "left by a cleaning or deletion that did not end"
             path = os.path.join(directory, name)
@@ -240,7 +246,7 @@ class _Verifier:
                 result.problems += check_small_file(path)
                 self.progress.advance(os.path.getsize(path))
             except OSError as error:
-                result.problems.append(_unreadable(path, error))
+                result.problems.append(unreadable(path, error))
             return result
 
         return examine
@@ -292,10 +298,6 @@ def _count(counts: Summary, found: ScannedSegment) -> None:
     counts.bytes += found.size
     counts.batches += len(found.batches)
     counts.records += found.records
-
-
-def _unreadable(path: str, error: OSError) -> Problem:
-    return Problem(path, f"cannot be read: {error.strerror or error}")
 
 
 def problem_event(problem: Problem) -> dict[str, object]:

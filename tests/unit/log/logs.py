@@ -1,5 +1,6 @@
 """What the tests of logs share: a log in a directory, and batches to put into it."""
 
+import os
 import struct
 import zlib
 
@@ -13,6 +14,7 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 
 TP = TopicPartition("orders", 0)
+NO_FILES = ["fifo", "directory", "dangling link", "looping link"]
 
 
 class Logs:
@@ -109,3 +111,15 @@ def seen_by_a_committed_consumer(data, aborted):
         elif not (batch.is_transactional and batch.producer_id in dropped):
             offsets += [record.offset for record in batch.records()]
     return offsets
+
+
+def no_file(path, kind):
+    """Put something that is no file where a file was or would be."""
+    path.unlink(missing_ok=True)
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+        (path / "dear").write_text("to somebody")
+    else:
+        path.symlink_to(path.name if kind == "looping link" else path.parent / "not" / "mounted")

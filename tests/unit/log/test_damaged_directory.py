@@ -11,7 +11,7 @@ from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
 from kcore.tools.main import main
 from tests.golden_data import data_dir
-from tests.unit.log.logs import batch, idempotent
+from tests.unit.log.logs import NO_FILES, batch, idempotent, no_file
 
 
 def copied(tmp_path, partition):
@@ -252,21 +252,6 @@ def test_no_record_is_read_under_a_base_offset_that_the_next_batch_contradicts(t
     with open_log(path) as log, pytest.raises(CorruptMessage, match=rf"offsets 36 to 45 .*position {2 * size}:"):
         read.extend(record.offset for record in log.records())
     assert read == list(range(20))
-
-
-def no_file(path, kind):
-    """Put something that is no file where a file was or would be."""
-    path.unlink(missing_ok=True)
-    if kind == "fifo":
-        os.mkfifo(path)
-    elif kind == "directory":
-        path.mkdir()
-        (path / "dear").write_text("to somebody")
-    else:
-        path.symlink_to(path.name if kind == "looping link" else path.parent / "not" / "mounted")
-
-
-NO_FILES = ["fifo", "directory", "dangling link", "looping link"]
 
 
 @pytest.mark.parametrize("clean", [True, False])
