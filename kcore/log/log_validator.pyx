@@ -156,8 +156,9 @@ def validate_records(
     if log_append_time:
         rules.min_timestamp, rules.max_timestamp = INT64_MIN, INT64_MAX
     else:
-        rules.min_timestamp = _saturating(now_ms - <object>before_max_ms)
-        rules.max_timestamp = _saturating(now_ms + <object>after_max_ms)
+        # Both settings are at least 0.
+        rules.min_timestamp = now_ms - before_max_ms if now_ms >= INT64_MIN + before_max_ms else INT64_MIN
+        rules.max_timestamp = now_ms + after_max_ms if now_ms <= INT64_MAX - after_max_ms else INT64_MAX
     if records.batches.count == 0:
         raise InvalidRecord(f"{source}: no batch makes no append")
     if records.batches.rows[0].magic != 2:
@@ -167,46 +168,46 @@ def validate_records(
         )
     if records.batches.count != 1:
         raise InvalidRecord(f"{source}: one batch makes a leader's append, this one has {records.batches.count}")
-    cdef RecordBatch batch = records.batches.batch(0)
+    cdef kc_batch row = records.batches.rows[0]
     if from_client:
-        _check_client_batch(batch, source)
-    if target_magic < 2 and (batch.row.producer_id >= 0 or batch.row.attributes & KC_ATTR_TRANSACTIONAL):
+        _check_client_batch(&row, source)
+    if target_magic < 2 and (row.producer_id >= 0 or row.attributes & KC_ATTR_TRANSACTIONAL):
         raise UnsupportedForMessageFormat(f"{source}: magic {target_magic} has no producer ids and no transactions")
 
-    codec = batch.row.attributes & KC_ATTR_CODEC_MASK
+    codec = row.attributes & KC_ATTR_CODEC_MASK
     target_codec = codec if compression_type == "producer" else _target_codec(compression_type, target_magic, source)
     cdef int64_t started = 0
     unpacked = None
     if codec:
-        unpacked = batch.payload()
+        unpacked = records.batches.batch(0).payload()
         payload = unpacked
         size = len(unpacked)
     else:
-        payload = batch.data + KC_BATCH_HEADER_SIZE
-        size = batch.row.size - KC_BATCH_HEADER_SIZE
+        payload = records.batches.data + (row.position - records.batches.base_position) + KC_BATCH_HEADER_SIZE
+        size = row.size - KC_BATCH_HEADER_SIZE
     cdef bint renumbered = False
     while True:
         found.fault_count = 0
         if size < NOGIL_BYTES:
-            status = kc_validate_records(&batch.row, payload, size, &rules, faults, MAX_FAULTS, &found, &err)
+            status = kc_validate_records(&row, payload, size, &rules, faults, MAX_FAULTS, &found, &err)
         else:
             with nogil:
-                status = kc_validate_records(&batch.row, payload, size, &rules, faults, MAX_FAULTS, &found, &err)
+                status = kc_validate_records(&row, payload, size, &rules, faults, MAX_FAULTS, &found, &err)
         if not status:
             break
         if found.fault_count:
             _raise_faults(&found, faults, &rules, source)
         if not codec or renumbered or strcmp(err.what, b"record offset delta"):
-            err.position = batch.row.position + (0 if codec else KC_BATCH_HEADER_SIZE + err.position)
+            err.position = row.position + (0 if codec else KC_BATCH_HEADER_SIZE + err.position)
             raise_status(&err, source or records.source)
         # Some clients do not number the records of a compressed batch: that is done for them (VAL-05).
-        unpacked = _renumbered(payload, size, batch, source)
+        unpacked = _renumbered(payload, size, &row, source or records.source)
         payload = unpacked
         size = len(unpacked)
         renumbered = True
 
     cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
-    result.record_count = batch.row.count
+    result.record_count = row.count
     if log_append_time:
         result.max_timestamp = now_ms
     else:
@@ -214,22 +215,22 @@ def validate_records(
         records.batches.rows[0].max_timestamp = found.max_timestamp
     # Control records stay as their coordinator wrote them: their readers look at uncompressed ones only.
     cdef bint in_place = codec == target_codec and not renumbered and target_magic == 2
-    if in_place or batch.row.attributes & KC_ATTR_CONTROL:
+    if in_place or row.attributes & KC_ATTR_CONTROL:
         if log_append_time or codec:
-            result.offset_of_max_timestamp = batch.row.last_offset - batch.row.base_offset
+            result.offset_of_max_timestamp = row.last_offset - row.base_offset
         else:
             result.offset_of_max_timestamp = found.max_timestamp_delta
         return result
 
     started = perf_counter_ns()
-    batch.row.max_timestamp = result.max_timestamp
-    batch.row.last_offset = batch.row.base_offset + batch.row.count - 1
+    row.max_timestamp = result.max_timestamp
+    row.last_offset = row.base_offset + row.count - 1
     if unpacked is None:
-        unpacked = batch.payload()
+        unpacked = records.batches.batch(0).payload()
     _set_records(
-        result, batch.row, unpacked, target_codec if target_magic == 2 else 0, compression_level, records.source
+        result, row, unpacked, target_codec if target_magic == 2 else 0, compression_level, records.source
     )
-    result.offset_of_max_timestamp = batch.row.last_offset - batch.row.base_offset
+    result.offset_of_max_timestamp = row.last_offset - row.base_offset
     if target_magic < 2:
         _build_down(result, target_magic, target_codec, compression_level, base_offset, log_append_time, now_ms)
     _note_conversion(result, started)
@@ -334,10 +335,10 @@ cdef int _target_codec(str compression_type, int target_magic, str source) excep
     return codec
 
 
-cdef bytearray _renumbered(const uint8_t *payload, int64_t size, RecordBatch batch, str source):
+cdef bytearray _renumbered(const uint8_t *payload, int64_t size, const kc_batch *row, str source):
     """The records with offset deltas 0, 1, 2, ...; raises InvalidRecord for bytes that are not records."""
     cdef kc_error err
-    cdef int32_t count = batch.row.count
+    cdef int32_t count = row.count
     # No record takes fewer than 7 bytes, so count cannot make this large.
     cdef bytearray records = PyByteArray_FromStringAndSize(NULL, size + 8 * min(<int64_t>count, size))
     cdef uint8_t *out = <uint8_t *>PyByteArray_AS_STRING(records)
@@ -345,8 +346,8 @@ cdef bytearray _renumbered(const uint8_t *payload, int64_t size, RecordBatch bat
     with nogil:
         written = kc_renumber_records(payload, size, count, out, &err)
     if written < 0:
-        err.position = batch.row.position
-        raise_status(&err, source or batch.source)
+        err.position = row.position
+        raise_status(&err, source)
     PyByteArray_Resize(records, written)
     return records
 
@@ -433,13 +434,8 @@ def assign_offsets(MemoryRecords records not None, int64_t base_offset, int32_t 
     return next_offset - 1
 
 
-cdef int64_t _saturating(value):
-    return max(INT64_MIN, min(value, INT64_MAX))
-
-
-cdef int _check_client_batch(RecordBatch batch, str source) except -1:
+cdef int _check_client_batch(const kc_batch *row, str source) except -1:
     """VAL-10..12.  That the last offset is not below the base was checked when the header was parsed."""
-    cdef const kc_batch *row = &batch.row
     if row.count <= 0:
         raise InvalidRecord(f"{source}: a producer's batch of {row.count} records")
     if row.count != row.last_offset - row.base_offset + 1:

@@ -52,6 +52,27 @@ def test_VAL_21_the_first_of_several_records_with_the_max_timestamp_counts_unles
     assert validate(batch_of([-1, -1])).max_timestamp == -1
 
 
+@pytest.mark.parametrize("bits", [6, 13, 20, 27, 34, 41])
+@pytest.mark.parametrize("base", [2**42, 0, -(2**40)])
+def test_VAL_21_the_max_timestamp_is_right_on_both_sides_of_every_size_that_a_delta_can_have(bits, base):
+    edges = [base + sign * 2**bits + step for sign in (-1, 1) for step in (-1, 0, 1)]
+    for timestamps in ([base, edge, edge, base] for edge in edges):
+        got = validate(batch_of(timestamps))
+        want = max(-1, *timestamps)
+        assert got.max_timestamp == want
+        assert got.offset_of_max_timestamp == (timestamps.index(want) if want in timestamps else 3)
+        if -1 not in timestamps and min(timestamps) != want:
+            with pytest.raises(InvalidTimestamp) as refused:
+                validate(batch_of(timestamps), now_ms=want, before_max_ms=0)
+            assert refused.value.record_errors[0][0] == next(n for n, at in enumerate(timestamps) if at < want)
+
+
+def test_VAL_21_records_behind_the_first_megabyte_are_looked_at_too():
+    timestamps = [NOW + n // 7 for n in range(20_000)]
+    got = validate(batch_of(timestamps))
+    assert (got.max_timestamp, got.offset_of_max_timestamp) == (timestamps[-1], timestamps.index(timestamps[-1]))
+
+
 @pytest.mark.parametrize("codec", model.CODECS)
 def test_VAL_22_on_a_log_append_time_topic_the_max_timestamp_is_now(codec):
     got = validate(batch_of([5, 9, 7], codec=codec), timestamp_type="LogAppendTime", after_max_ms=0, before_max_ms=0)
