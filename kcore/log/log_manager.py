@@ -662,16 +662,6 @@ class LogManager:
                 delay_ms = self.default_config.file_delete_delay_ms
             self._scheduler.schedule("kafka-delete-logs", remove, delay_ms)
 
-    def update_topic_config(self, topic: str, config: Mapping[str, Any] | LogConfig) -> None:
-        """New settings for the topic's logs.  Raises InvalidConfig."""
-        new = config if isinstance(config, LogConfig) else LogConfig.from_kafka(config, self.default_config)
-        for log in self._every_log():
-            if log.topic_partition.topic == topic:
-                was_compacted = log.config.compact
-                log.update_config(new)
-                if self.cleaner is not None and was_compacted and not new.compact:
-                    self.cleaner.manager.abort_cleaning(log.topic_partition)
-
     def _resume_cleaning(self, tp: TopicPartition) -> None:
         """A log moved, or does not move any more: until then no cleaner may change what the future log copies."""
         if self.cleaner is not None:
@@ -810,13 +800,6 @@ class LogManager:
     @property
     def live_log_dirs(self) -> list[str]:
         return [log_dir.path for log_dir in self._dirs.values() if log_dir.failure is None]
-
-    def is_log_dir_online(self, path: str) -> bool:
-        """Raises ValueError for a directory that is none of ours."""
-        log_dir = self._dirs.get(os.path.abspath(path))
-        if log_dir is None:
-            raise ValueError(f"{path} is none of the log directories {self.log_dirs}")
-        return log_dir.failure is None
 
     def _fail_dir(self, log_dir: _LogDir, error: OSError) -> None:
         """The directory goes offline, with all its logs; the broker and the other directories go on."""

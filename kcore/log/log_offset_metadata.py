@@ -36,12 +36,6 @@ class LogOffsetMetadata(NamedTuple):
     def message_offset_only(self) -> bool:
         return self.segment_base_offset < 0 or self.relative_position_in_segment < 0
 
-    def on_same_segment(self, other: LogOffsetMetadata) -> bool:
-        return self.segment_base_offset == other.segment_base_offset >= 0
-
-    def on_older_segment(self, other: LogOffsetMetadata) -> bool:
-        return 0 <= self.segment_base_offset < other.segment_base_offset
-
 
 class AbortedTxn(NamedTuple):
     """An aborted transaction: first_offset of its first record, last_offset of its ABORT marker."""

@@ -645,10 +645,6 @@ class UnifiedLog(LogHotPath):
         with self.lock:
             self.producer_state_manager.remove_expired_producers(now_ms)
 
-    def update_config(self, config: LogConfig) -> None:
-        """Settings of the topic have changed; the next operation follows them."""
-        self.config = self.local.config = config
-
     # -- compaction -------------------------------------------------------------------------------------------------
 
     def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:

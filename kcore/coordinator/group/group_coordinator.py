@@ -45,7 +45,7 @@ from kcore.errors import (
     UnknownMemberId,
 )
 from kcore.purgatory.timer import Timer
-from kcore.replica.replica_manager import ReplicaManager
+from kcore.replica.replica_manager import GROUP_METADATA_TOPIC, ReplicaManager
 
 logger = logging.getLogger(__name__)
 
@@ -797,8 +797,11 @@ class GroupCoordinator:
         return NONE, results
 
     def handle_deleted_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Partitions are gone for good: so are all groups' offsets for them."""
+        """Partitions are gone for good: so are all groups' offsets for them, and the groups that were kept in them."""
         gone = frozenset(topic_partitions)
+        for tp in gone:
+            if tp.topic == GROUP_METADATA_TOPIC:
+                self.on_resignation(tp.partition)
         for group in self.manager.groups():
             self.manager.remove_offsets(group, lambda group: [tp for tp in group.offsets if tp in gone])
 

@@ -617,6 +617,6 @@ def test_old_tombstones_go_when_their_segment_is_old_enough(logs, log, magic):
     assert records(log)[0] == (0, b"a", None), "nothing was clean before, so nothing is old"
     put(log, (b"y", b"1"))
     # A segment is old if it is older than the last clean one by delete.retention.ms.
-    log.update_config(dataclasses.replace(log.config, delete_retention_ms=0))
+    log.config = dataclasses.replace(log.config, delete_retention_ms=0)
     clean(logs, log, first_dirty)
     assert [key for _, key, _ in records(log)] == [b"b", b"x", b"y"]

@@ -483,15 +483,6 @@ def test_a_log_that_moves_is_not_cleaned_meanwhile(manager, tmp_path):
     assert (tmp_path / moved.parent_dir / "cleaner-offset-checkpoint").read_text() == "0\n1\norders 0 5\n"
 
 
-def test_a_topic_that_is_not_compacted_any_more_is_let_go(manager):
-    manager = manager()
-    log = create(manager)
-    append(log, 5)
-    manager.update_topic_config("orders", {"cleanup.policy": "delete"})
-    assert manager.cleaner.manager.grab_filthiest_compacted_log() is None
-    assert log.config.cleanup_policy == ("delete",)
-
-
 def test_the_threads_clean_on_their_own_and_stop(tmp_path):
     manager = LogManager(
         [tmp_path / "data"],

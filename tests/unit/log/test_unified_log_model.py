@@ -238,9 +238,9 @@ class LogMachine(RuleBasedStateMachine):
     def retain_by_size(self, retention_bytes):
         before = [(segment.base_offset, segment.size) for segment in self.log.segments]
         end, high_watermark = self.log.log_end_offset, self.log.high_watermark
-        self.log.update_config(replace(self.logs.config, retention_bytes=retention_bytes))
+        self.log.config = replace(self.logs.config, retention_bytes=retention_bytes)
         self.log.delete_old_segments()
-        self.log.update_config(self.logs.config)
+        self.log.config = self.logs.config
         excess, start = sum(size for _, size in before) - retention_bytes, self.model.start
         for (_, size), following in zip(before, [*before[1:], (end, 0)], strict=True):
             is_last = following == (end, 0)

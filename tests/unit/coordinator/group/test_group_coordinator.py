@@ -660,6 +660,14 @@ def test_deleted_partitions_take_the_offsets_of_all_groups_along(harness):
     assert harness.committed("g") == harness.committed("h") == {("u", 0): 2}
 
 
+def test_groups_are_gone_with_the_partition_of_the_offsets_topic_that_kept_them(harness):
+    harness.commit({("t", 0): 1})
+    kept_in = harness.coordinator.partition_for("g")
+    harness.coordinator.handle_deleted_partitions([TopicPartition("__consumer_offsets", kept_in)])
+    assert harness.group() is None
+    assert harness.commit({("t", 0): 2}).result == {("t", 0): errors.NotCoordinator.code}
+
+
 # -- administration
 
 
