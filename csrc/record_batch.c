@@ -116,6 +116,15 @@ kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error
     return kc_fail(err, KC_CORRUPT, batch->magic == 2 ? "CRC-32C" : "CRC-32", batch->position, batch->crc, crc);
 }
 
+/* The fewest bytes that a record takes: seven fields of one byte. */
+enum { RECORD_SIZE_MIN = 7 };
+
+kc_status kc_batch_check_count(const kc_batch *batch, int64_t size, kc_error *err) {
+    if (batch->count > size / RECORD_SIZE_MIN)
+        return kc_fail(err, KC_CORRUPT, "record count", 0, size / RECORD_SIZE_MIN, batch->count);
+    return KC_OK;
+}
+
 int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
                       int64_t capacity, kc_error *err) {
     int64_t at = *position, count = 0;

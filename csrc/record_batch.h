@@ -67,6 +67,10 @@ kc_status kc_batch_parse(const uint8_t *buf, int64_t end, int64_t position, kc_b
 /* KC_CORRUPT unless the CRC stored in the batch is that of its bytes. */
 kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error *err);
 
+/* KC_CORRUPT if `size` bytes, a batch of magic 2's records decompressed, cannot hold as many as its header counts: what
+ * room is made for is bounded by bytes that are there. */
+kc_status kc_batch_check_count(const kc_batch *batch, int64_t size, kc_error *err);
+
 /* Parse batches from *position on into rows[0..capacity); returns how many, and moves *position
  * behind the last of them.  Stops early at a batch that does not parse, err telling why: a partial
  * one at the end gives KC_TRUNCATED, the end of the buffer or a full table KC_OK.  With

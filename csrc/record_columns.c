@@ -39,12 +39,6 @@ kc_status kc_batches_check_order(const kc_batch *rows, int64_t count, int64_t pr
     return KC_OK;
 }
 
-kc_status kc_columns_check_count(const kc_batch *batch, int64_t size, kc_error *err) {
-    if (batch->count > size / KC_RECORD_SIZE_MIN)
-        return kc_fail(err, KC_CORRUPT, "record count", 0, size / KC_RECORD_SIZE_MIN, batch->count);
-    return KC_OK;
-}
-
 /* kc_columns_add, with what is wanted as constants. */
 __attribute__((always_inline)) static inline kc_status add_records(
     kc_columns *columns, const kc_batch *batch, const uint8_t *data, int64_t position, int64_t size,
@@ -86,7 +80,7 @@ __attribute__((always_inline)) static inline kc_status add_records(
 
 kc_status kc_columns_add(kc_columns *columns, const kc_batch *batch, const uint8_t *data, int64_t position,
                          int64_t size, const kc_selection *selection, kc_error *err) {
-    kc_status status = kc_columns_check_count(batch, size, err);
+    kc_status status = kc_batch_check_count(batch, size, err);
     if (status) return status;
     if (batch->count > columns->capacity - columns->count)
         return kc_fail(err, KC_INVALID_ARGUMENT, "room for records", 0, columns->capacity - columns->count,
@@ -170,7 +164,7 @@ kc_status kc_extents_of_offsets(const int32_t *offsets, const uint8_t *valid, in
     return KC_OK;
 }
 
-static int64_t bytes_size(int32_t size) { return kc_varlong_size(size) + (size > 0 ? size : 0); }
+static inline int64_t bytes_size(int32_t size) { return kc_varlong_size(size) + (size > 0 ? size : 0); }
 
 int64_t kc_headers_encode(const int32_t *list, int64_t count, const kc_extents *key, const kc_extents *value,
                           kc_extents *to, int32_t *header_count, uint8_t *bytes) {
@@ -220,20 +214,12 @@ static inline int32_t extent_size(const kc_extents *extents, int64_t i) {
     return extents->position ? extents->size[i] : -1;
 }
 
-/* kc_varlong_size, without its multiplication for the one or two bytes that nearly all numbers take. */
-static inline int64_t varlong_size(int64_t value) {
-    uint64_t u = kc_zigzag64(value);
-    return u < 0x80 ? 1 : u < 0x4000 ? 2 : kc_varlong_size(value);
-}
-
-static inline int64_t string_size(int32_t size) { return varlong_size(size) + (size > 0 ? size : 0); }
-
 /* What the length field of record i will hold: kc_record_body_size. */
 static inline int64_t body_size(const kc_columns *columns, int64_t i, int64_t timestamp_delta, int32_t offset_delta) {
-    int64_t size = 1 + varlong_size(timestamp_delta) + varlong_size(offset_delta) +
-                   string_size(extent_size(&columns->key, i)) + string_size(extent_size(&columns->value, i));
+    int64_t size = 1 + kc_varlong_size(timestamp_delta) + kc_varlong_size(offset_delta) +
+                   bytes_size(extent_size(&columns->key, i)) + bytes_size(extent_size(&columns->value, i));
     if (!columns->headers.position) return size + 1;
-    return size + varlong_size(columns->header_count[i]) + columns->headers.size[i];
+    return size + kc_varlong_size(columns->header_count[i]) + columns->headers.size[i];
 }
 
 static inline int64_t timestamp_at(const kc_columns *columns, int64_t i) {
@@ -260,7 +246,7 @@ kc_status kc_batch_plan(const kc_columns *columns, int64_t first, int64_t next_o
             return refuse_extents(&from, i, err);
         if (offset - base_offset > INT32_MAX) break;
         int64_t body = body_size(&from, i, delta, (int32_t)(offset - base_offset));
-        int64_t record = varlong_size(body) + body;
+        int64_t record = kc_varlong_size(body) + body;
         if (record > limits->max_bytes - size && i > first) break;
         if (record > INT32_MAX - size)
             return kc_fail(err, KC_INVALID_ARGUMENT, "size of a record", i, INT32_MAX - size, record);
@@ -277,24 +263,9 @@ kc_status kc_batch_plan(const kc_columns *columns, int64_t first, int64_t next_o
     return KC_OK;
 }
 
-/* kc_write_varlong, without its loop where one or two bytes do. */
-static inline uint8_t *write_varlong(uint8_t *p, int64_t value) {
-    uint64_t u = kc_zigzag64(value);
-    if (u < 0x80) {
-        *p = (uint8_t)u;
-        return p + 1;
-    }
-    if (u < 0x4000) {
-        p[0] = (uint8_t)(u | 0x80);
-        p[1] = (uint8_t)(u >> 7);
-        return p + 2;
-    }
-    return kc_write_varlong(p, value);
-}
-
 static inline uint8_t *write_string(uint8_t *p, const kc_extents *extents, int64_t i) {
     int32_t size = extent_size(extents, i);
-    p = write_varlong(p, size);
+    p = kc_write_varlong(p, size);
     if (size <= 0) return p;
     copy_string(p, extents, extents->position[i], size);
     return p + size;
@@ -308,22 +279,22 @@ void kc_batch_write_records(const kc_columns *columns, int64_t first, const kc_b
         /* Its length takes as many bytes as that of the record before, or else the record has to move. */
         uint8_t *body = p + length_size, *q = body;
         *q++ = 0; /* attributes */
-        q = write_varlong(q, timestamp_at(&from, i) - base_timestamp);
-        q = write_varlong(q, offset_at(&from, i, first, base_offset) - base_offset);
+        q = kc_write_varlong(q, timestamp_at(&from, i) - base_timestamp);
+        q = kc_write_varlong(q, offset_at(&from, i, first, base_offset) - base_offset);
         q = write_string(q, &from.key, i);
         q = write_string(q, &from.value, i);
         if (from.headers.position) {
-            q = write_varlong(q, from.header_count[i]);
+            q = kc_write_varlong(q, from.header_count[i]);
             copy_string(q, &from.headers, from.headers.position[i], from.headers.size[i]);
             q += from.headers.size[i];
         } else {
             *q++ = 0;
         }
         int64_t length = q - body;
-        if (varlong_size(length) != length_size) {
-            length_size = varlong_size(length);
+        if (kc_varlong_size(length) != length_size) {
+            length_size = kc_varlong_size(length);
             memmove(p + length_size, body, (size_t)length);
         }
-        p = write_varlong(p, length) + length;
+        p = kc_write_varlong(p, length) + length;
     }
 }

@@ -13,8 +13,6 @@
 #include "status.h"
 #include "varint.h"
 
-/* The fewest bytes that a record takes: seven fields of one byte. */
-enum { KC_RECORD_SIZE_MIN = 7 };
 /* Strings are copied in blocks, so kc_gather and kc_batch_write_records may write this much behind the last byte. */
 enum { KC_COPY_BLOCK = 32, KC_COPY_SLACK = KC_COPY_BLOCK + KC_VARINT_MAX };
 
@@ -60,10 +58,6 @@ int kc_batch_selected(const kc_batch *batch, const kc_selection *selection);
 
 /* KC_CORRUPT unless offsets ascend from batch to batch, above `previous` and below `bound`. */
 kc_status kc_batches_check_order(const kc_batch *rows, int64_t count, int64_t previous, int64_t bound, kc_error *err);
-
-/* KC_CORRUPT if `size` bytes cannot hold the records that the header counts: what room is made for is bounded by
- * bytes that are there. */
-kc_status kc_columns_check_count(const kc_batch *batch, int64_t size, kc_error *err);
 
 /* Append the selected records of one batch, whose decompressed records are data[position..position + size); the
  * columns have room for all of them and their extents count from data.  All records are checked as kc_record_next

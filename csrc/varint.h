@@ -69,7 +69,11 @@ static inline const uint8_t *kc_read_varlong(const uint8_t *p, const uint8_t *en
 /* The caller has KC_VARLONG_MAX bytes of room; returns the position behind the number. */
 static inline uint8_t *kc_write_varlong(uint8_t *p, int64_t value) {
     uint64_t u = kc_zigzag64(value);
-    if (u >= 0x80 && u < 0x4000) { /* the usual length, without a loop whose end is hard to foresee */
+    if (u < 0x80) { /* nearly all numbers take one or two bytes: no loop, whose end is hard to foresee */
+        *p = (uint8_t)u;
+        return p + 1;
+    }
+    if (u < 0x4000) {
         p[0] = (uint8_t)(u | 0x80);
         p[1] = (uint8_t)(u >> 7);
         return p + 2;
@@ -86,7 +90,8 @@ static inline uint8_t *kc_write_varlong(uint8_t *p, int64_t value) {
 static inline uint8_t *kc_write_varint(uint8_t *p, int32_t value) { return kc_write_varlong(p, value); }
 
 static inline int kc_varlong_size(int64_t value) {
-    return (70 - __builtin_clzll(kc_zigzag64(value) | 1)) / 7;
+    uint64_t u = kc_zigzag64(value);
+    return u < 0x80 ? 1 : u < 0x4000 ? 2 : (70 - __builtin_clzll(u)) / 7;
 }
 
 #endif

@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     kc_error err;
     if (kc_batch_parse(data, (int64_t)size, 0, &batch, &err) || batch.magic != 2) return 0;
     int64_t payload = batch.size - KC_BATCH_HEADER_SIZE;
-    if (kc_columns_check_count(&batch, payload, &err)) {
+    if (kc_batch_check_count(&batch, payload, &err)) {
         REQUIRE(err.status == KC_CORRUPT);
         return 0;
     }

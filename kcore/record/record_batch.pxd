@@ -36,6 +36,7 @@ cdef extern from "record_batch.h" nogil:
 
     kc_status kc_batch_parse(const uint8_t *buf, int64_t end, int64_t position, kc_batch *batch, kc_error *err)
     kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error *err)
+    kc_status kc_batch_check_count(const kc_batch *batch, int64_t size, kc_error *err)
     int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
                           int64_t capacity, kc_error *err)
     void kc_batch_write_header(uint8_t *p, kc_batch *batch)

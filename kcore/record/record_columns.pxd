@@ -43,7 +43,6 @@ cdef extern from "record_columns.h" nogil:
     int kc_batch_selected(const kc_batch *batch, const kc_selection *selection)
     kc_status kc_batches_check_order(const kc_batch *rows, int64_t count, int64_t previous, int64_t bound,
                                      kc_error *err)
-    kc_status kc_columns_check_count(const kc_batch *batch, int64_t size, kc_error *err)
     kc_status kc_columns_add(kc_columns *columns, const kc_batch *batch, const uint8_t *data, int64_t position,
                              int64_t size, const kc_selection *selection, kc_error *err)
     int64_t kc_extents_bytes(const int32_t *size, int64_t count, int64_t *nulls)

@@ -23,6 +23,7 @@ from kcore.record.record_batch cimport (
     KC_WALK_CHECK_CRC,
     Record,
     RecordBatch,
+    kc_batch_check_count,
     kc_batch_walk,
     kc_batch_write_header,
     kc_record_body_size,
@@ -407,7 +408,7 @@ cdef class ColumnsReader:
         cdef int64_t *size = _int64s(sizes)
         memset(&to, 0, sizeof(to))
         for i in range(chosen.count):
-            status = kc_columns_check_count(chosen.rows + i, size[i], &err)
+            status = kc_batch_check_count(chosen.rows + i, size[i], &err)
             if status != KC_OK:
                 self._refuse(chosen.rows + i, &err, unpacked)
             to.capacity += chosen.rows[i].count
