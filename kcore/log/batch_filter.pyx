@@ -4,7 +4,7 @@
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
@@ -16,6 +16,7 @@ from kcore.record.record_batch cimport (
     KC_BATCH_HEADER_SIZE,
     RecordBatch,
     kc_batch,
+    kc_batch_check_count,
     kc_batch_write_header,
 )
 
@@ -180,14 +181,17 @@ cdef class BatchFilter:
             if rebuilt is None:
                 return self._append(batch.data, batch.row.size)
             return self._append(<const uint8_t *>PyBytes_AS_STRING(rebuilt), len(rebuilt))
-        self._reserve_spans(min(<int64_t>batch.row.count, INT32_MAX))
         payload = batch.payload() if batch.row.count else b""
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
-            with nogil:
-                status = kc_filter_select(
-                    &self.rules, &batch.row, <const uint8_t *>view.buf, view.len, flags, self.run.spans, &result, &err
-                )
+            status = kc_batch_check_count(&batch.row, view.len, &err)
+            if status == KC_OK:
+                self._reserve_spans(batch.row.count)
+                with nogil:
+                    status = kc_filter_select(
+                        &self.rules, &batch.row, <const uint8_t *>view.buf, view.len, flags, self.run.spans, &result,
+                        &err,
+                    )
             if status != KC_OK:
                 err.position = batch.row.position + (0 if codec else KC_BATCH_HEADER_SIZE + err.position)
                 raise_status(&err, batch.source, batch.row.base_offset)

@@ -13,10 +13,13 @@ from libc.string cimport memcpy
 from kcore.common.status cimport KC_OK, raise_status
 from kcore.record.memory_records cimport BatchTable, MemoryRecords
 from kcore.record.record_batch cimport (
+    KC_ATTR_CODEC_MASK,
     KC_ATTR_CONTROL,
     KC_ATTR_TRANSACTIONAL,
     KC_BATCH_HEADER_SIZE,
     RecordBatch,
+    kc_batch,
+    kc_batch_check_count,
 )
 
 cdef extern from "sys/mman.h" nogil:
@@ -41,6 +44,9 @@ def siphash128(bytes secret, bytes data):
 
 cdef enum:
     FIRST_SLOTS = 16 * 1024
+
+# What kc_offset_map_add_batches leaves alone.
+cdef int SPECIAL = KC_ATTR_CODEC_MASK | KC_ATTR_TRANSACTIONAL | KC_ATTR_CONTROL
 
 
 cdef void _free_table(kc_offset_map *map) noexcept:
@@ -154,6 +160,7 @@ cdef class OffsetMap:
         cdef int64_t count = table.count
         cdef int64_t read = 0
         cdef int full = 0
+        cdef const kc_batch *row
         cdef kc_error err
         self._check_cleared()
         while done < count:
@@ -167,8 +174,12 @@ cdef class OffsetMap:
                 raise_status(&err, table.source, table.rows[done].base_offset)
             if full:
                 break
-            if done < count and kc_offset_map_needs_room(&self.map, table.rows[done].count):
-                self._make_room(table.rows[done].count)
+            row = table.rows + done
+            if done < count and row.magic == 2 and not row.attributes & SPECIAL:
+                if kc_batch_check_count(row, row.size - KC_BATCH_HEADER_SIZE, &err) != KC_OK:
+                    err.position = row.position
+                    raise_status(&err, table.source, row.base_offset)
+                self._make_room(row.count)
             elif done < count:
                 full = self._add_special(table.batch(done), start_offset, transactions, &read)
                 if full:
@@ -204,9 +215,17 @@ cdef class OffsetMap:
         cdef Py_buffer view
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         data, size = <const uint8_t *>view.buf, view.len
-        with nogil:
-            status = kc_offset_map_add_records(&self.map, &batch.row, data, size, start_offset, read, &full, &err)
-        PyBuffer_Release(&view)
+        try:
+            status = kc_batch_check_count(&batch.row, size, &err)
+            if status == KC_OK:
+                if kc_offset_map_needs_room(&self.map, batch.row.count):
+                    self._make_room(batch.row.count)
+                with nogil:
+                    status = kc_offset_map_add_records(
+                        &self.map, &batch.row, data, size, start_offset, read, &full, &err
+                    )
+        finally:
+            PyBuffer_Release(&view)
         if status != KC_OK:
             err.position = batch.row.position
             raise_status(&err, batch.source, batch.row.base_offset)
