@@ -149,6 +149,10 @@ class LocalLog:
                 # Batches that contradict the index must be sound themselves.
                 found, known_below = aborted_txns_in(*where, check_crc=True)
             with self._lock:
+                if self._txn_indexes.get(segment.base_offset) is not index:
+                    # The segment was taken out of the log meanwhile.  Its index must not come back as a file, another
+                    # segment's by then; and what the batches say is not to be had any more.
+                    return
                 # A truncation may have come in between.
                 said = index.entries[: index.unproven]
                 proven = [txn for txn in found if txn.last_offset < min(self._loaded_end_offset, known_below)]
@@ -205,7 +209,27 @@ class LocalLog:
         """An empty segment for replace_segments(); what an interrupted cleaning left at its place goes."""
         for suffix in SEGMENT_SUFFIXES:
             self._remove_leftover(segment_file(self.directory, base_offset, suffix + CLEANED_SUFFIX))
-        return self.new_segment(base_offset, file_suffix=CLEANED_SUFFIX)
+        try:
+            return self.new_segment(base_offset, file_suffix=CLEANED_SUFFIX)
+        except OSError:
+            self._remove_quietly(base_offset)
+            raise
+
+    def discard_cleaned_segment(self, cleaned: LogSegment) -> None:
+        """Close a segment of new_cleaned_segment() that the log does not take over, and remove its files.  What fails
+        is logged: the next start removes what is left."""
+        close_segments([cleaned], self._name, trim=False)
+        self._remove_quietly(cleaned.base_offset)
+
+    def _remove_quietly(self, base_offset: int) -> None:
+        # A swap that failed may have got as far as the name .swap; those that it was made from are all there then.
+        for suffix in SEGMENT_SUFFIXES:
+            for mark in (SWAP_SUFFIX, CLEANED_SUFFIX):
+                path = segment_file(self.directory, base_offset, suffix + mark)
+                try:
+                    unlink_if_there(path)
+                except OSError as error:
+                    logger.warning("%s: could not remove %s: %s", self._name, path, error)
 
     def txn_index_of(self, cleaned: LogSegment) -> TransactionIndex:
         """An empty one beside a segment of new_cleaned_segment()."""

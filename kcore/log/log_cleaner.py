@@ -194,6 +194,8 @@ class _Retention:
             compression=batch.compression,
             timestamp_type=batch.timestamp_type,
             log_append_time=batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None,
+            # No rule kept timestamps below -1 out of old logs.
+            any_timestamp=True,
         )
         for record in kept:
             builder.append(record.value, record.key, timestamp=record.timestamp, offset=record.offset)
@@ -363,10 +365,11 @@ class Cleaner:
             modified_ns = os.stat(group[-1].log_path).st_mtime_ns
             os.utime(cleaned.log_path, ns=(modified_ns, modified_ns))
             logger.debug("%s: %d segments from %d on became one", log.directory, len(group), cleaned.base_offset)
+            log.replace_segments([cleaned], group)
         except BaseException:
-            cleaned.delete()
+            if log.segments.get(cleaned.base_offset) is not cleaned:
+                log.local.discard_cleaned_segment(cleaned)
             raise
-        log.replace_segments([cleaned], group)
 
     def _clean_into(
         self,
@@ -455,12 +458,21 @@ class CleanerThread(ShutdownableThread):
             return False
         except OSError as error:
             log.cleaning_failed(error)
+            if not log.is_offline:
+                delay_ms = self._manager.put_off(log)
+                logger.warning(
+                    "%s: the cleaning ended, and is not tried again for %d s: %s",
+                    log.topic_partition,
+                    delay_ms // 1000,
+                    error,
+                )
             return False
         except Exception as error:
             if not log.is_closed:
                 self._manager.mark_uncleanable(log, error)
             return False
         else:
+            self._manager.cleaned(log)
             self._tell(cleanable, end_offset, stats)
         finally:
             self._manager.done_cleaning(log, log_dir, end_offset)

@@ -29,6 +29,11 @@ logger = logging.getLogger(__name__)
 #: after 1.
 State = Literal["cleaning", "aborting"] | int
 
+#: How long a log is left alone after a cleaning that a full disk ended: each attempt reads all of its dirty part.
+#: Doubled with each failure.
+_FIRST_RETRY_MS = 60_000
+_LAST_RETRY_MS = 3_600_000
+
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
@@ -139,6 +144,8 @@ class LogCleanerManager:
         # How many wait for the end of a cleaning in the state "aborting": it ends in as many pauses.
         self._waiting: dict[TopicPartition, int] = {}
         self._uncleanable: set[tuple[str, TopicPartition]] = set()
+        # How long the log was put off, and until when.
+        self._put_off: dict[TopicPartition, tuple[int, int]] = {}
         self._lock = threading.RLock()
         self._paused = threading.Condition(self._lock)
         #: Of the dirtiest log at the last look.
@@ -229,7 +236,7 @@ class LogCleanerManager:
             offsets = self.cleaner_offsets()
             dirty = []
             for tp, log in self._logs().items():
-                if not self._may_be_cleaned(tp, log):
+                if not self._may_be_cleaned(tp, log) or self._put_off.get(tp, (0, now_ms))[1] > now_ms:
                     continue
                 try:
                     found, is_wrong = find_log_to_clean(log, offsets.get(tp), now_ms)
@@ -360,6 +367,19 @@ class LogCleanerManager:
             "%s: it cannot be cleaned, and will not be until the next start: %s", log.directory, error, exc_info=error
         )
 
+    def put_off(self, log: UnifiedLog) -> int:
+        """A full disk ended its cleaning: for how many ms no cleaner tries again.  Retention goes on."""
+        with self._lock:
+            last_ms, _ = self._put_off.get(log.topic_partition, (_FIRST_RETRY_MS // 2, 0))
+            delay_ms = min(2 * last_ms, _LAST_RETRY_MS)
+            self._put_off[log.topic_partition] = (delay_ms, self._time.milliseconds() + delay_ms)
+            return delay_ms
+
+    def cleaned(self, log: UnifiedLog) -> None:
+        """A cleaning of the log reached its end."""
+        with self._lock:
+            self._put_off.pop(log.topic_partition, None)
+
     @property
     def uncleanable_partitions(self) -> Collection[TopicPartition]:
         with self._lock:
@@ -370,3 +390,4 @@ class LogCleanerManager:
         with self._lock:
             known = self._logs()
             self._uncleanable = {(path, tp) for path, tp in self._uncleanable if tp in known}
+            self._put_off = {tp: put_off for tp, put_off in self._put_off.items() if tp in known}

@@ -649,14 +649,13 @@ class UnifiedLog(LogHotPath):
 
     def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
         """Put cleaned or split segments, flushed and still named .cleaned, in the place of those they were made from,
-        in one step for readers.  Raises KafkaStorageError; LogCleaningAborted, with the new ones removed, if the old
-        ones are not all there any more, below the active segment.  Source: UnifiedLog.replaceSegments."""
+        in one step for readers.  Raises KafkaStorageError and LogClosed; LogCleaningAborted if the old ones are not all
+        there any more, below the active segment.  Unless the new ones are part of the log then, they are the caller's
+        to remove.  Source: UnifiedLog.replaceSegments."""
         with self.lock:
             self._check_writable()
             active = self.active_segment.base_offset
             if not all(s.base_offset < active and self.segments.get(s.base_offset) is s for s in old):
-                for segment in new:
-                    segment.delete()
                 raise LogCleaningAborted(f"{self._source}: segments from {old[0].base_offset} on changed meanwhile")
             try:
                 self.local.replace_segments(new, old)

@@ -11,6 +11,7 @@ class RecordBatchBuilder:
     compression: "none", "gzip", "snappy", "lz4" or, in magic 2, "zstd"; level: the codec's own scale, None = its
     default.  Offsets are base_offset, base_offset + 1, ... unless append() is given one (a compacted batch).
     log_append_time: ms, with timestamp type LogAppendTime.  initial_size: bytes reserved at once (MRB-02).
+    any_timestamp: a copy of old messages takes over timestamps below -1 too.
     Raises ValueError for MRB-03..07.
     """
 
@@ -31,6 +32,7 @@ class RecordBatchBuilder:
         delete_horizon_ms: int | None = ...,
         log_append_time: int | None = ...,
         initial_size: int = ...,
+        any_timestamp: bool = ...,
     ) -> None: ...
     def append(
         self,

@@ -56,6 +56,7 @@ cdef class RecordBatchBuilder:
     log_append_time: ms, with timestamp type LogAppendTime; plain messages of magic 1 get it as their own timestamp.
     With delete_horizon_ms that is the base timestamp, else the first record's timestamp is (MRB-08).
     initial_size: bytes reserved at once, see estimate_size_in_bytes; the buffer grows as needed (MRB-02).
+    any_timestamp: a copy of old messages takes over timestamps below -1 too.
     Source: MemoryRecordsBuilder.
     """
 
@@ -66,6 +67,7 @@ cdef class RecordBatchBuilder:
     cdef int codec
     cdef object level
     cdef bint is_set_up
+    cdef bint any_timestamp
     cdef bint built
     cdef int magic
     cdef int header_size
@@ -89,6 +91,7 @@ cdef class RecordBatchBuilder:
         delete_horizon_ms=None,
         log_append_time=None,
         int64_t initial_size=0,
+        bint any_timestamp=False,
     ):
         if self.is_set_up:
             raise TypeError("a RecordBatchBuilder is set up once")
@@ -101,12 +104,15 @@ cdef class RecordBatchBuilder:
             raise ValueError(f"timestamp type {timestamp_type!r} is neither CreateTime nor LogAppendTime")
         if log_append_time is not None and timestamp_type != "LogAppendTime":
             raise ValueError(f"a log append time with timestamp type {timestamp_type}")
+        if magic == 2 and any_timestamp:
+            raise ValueError("any timestamp is for magic 0 and 1")
         if magic < 2 and (
             compression == "zstd" or is_transactional or is_control or producer_id >= 0 or delete_horizon_ms is not None
         ):
             raise ValueError(f"magic {magic} has no zstd, producers, transactions, control records or delete horizon")
         if base_offset < 0:
             raise ValueError(f"base offset {base_offset} is negative")
+        self.any_timestamp = any_timestamp
         self.codec = CODECS.index(compression)
         self.level = level
         self.magic = magic
@@ -160,7 +166,7 @@ cdef class RecordBatchBuilder:
             raise ValueError(f"offset {at} is not above the last one, {self.row.last_offset}")
         if at - self.row.base_offset > INT32_MAX or self.row.count == INT32_MAX:
             raise ValueError(f"offset {at} is too far above the base offset {self.row.base_offset}")
-        if timestamp < -1:
+        if timestamp < -1 and not self.any_timestamp:
             raise ValueError(f"timestamp {timestamp} is negative")
         if self.magic < 2:
             if parts:

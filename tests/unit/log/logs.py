@@ -81,10 +81,11 @@ def offsets(log, **options):
     return [record.offset for record in log.records(**options)]
 
 
-def old_message(offset, value=b"v", *, magic=1, timestamp=1_700_000_000_000, codec=0):
+def old_message(offset, value=b"v", *, key=None, magic=1, timestamp=1_700_000_000_000, codec=0):
     """A message of magic 0 or 1.  With a codec a wrapper: value its compressed messages, offset the last one's."""
     body = struct.pack(">bb", magic, codec) + (struct.pack(">q", timestamp) if magic else b"")
-    body += struct.pack(">ii", -1, len(value)) + value
+    body += struct.pack(">i", -1 if key is None else len(key)) + (key or b"")
+    body += struct.pack(">i", len(value)) + value
     return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
 
 

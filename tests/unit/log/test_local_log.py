@@ -3,15 +3,11 @@ import errno
 import pytest
 
 from kcore.common import file
-from kcore.errors import (
-    InvalidOffset,
-)
-from tests.unit.log.logs import (
-    SIZE,
-    batch,
-    file_names,
-    small_segments,
-)
+from kcore.errors import InvalidOffset
+from kcore.log import local_log
+from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin, FetchIsolation
+from kcore.log.transaction_index import encode_entries
+from tests.unit.log.logs import SIZE, batch, file_names, idempotent, marker, offsets, small_segments
 
 
 def test_LOG_01_segments_are_ordered_and_only_the_last_is_written(tmp_path):
@@ -63,3 +59,26 @@ def test_a_flush_beside_a_change_of_names_is_done_again_when_that_is_over(logs, 
     finally:
         file.clear_faults()
     assert log.recovery_point == 3 and not log.is_offline and logs.failures == []
+
+
+def test_an_index_that_goes_while_it_is_compared_with_the_log_does_not_come_back(logs, log, monkeypatch):
+    log.append_as_leader(idempotent(7, 0, is_transactional=True))
+    log.append_as_leader(marker(7, commit=False), origin=AppendOrigin.COORDINATOR)
+    log.close()
+    path = logs.directory / f"{0:020d}.txnindex"
+    path.write_bytes(encode_entries([AbortedTxn(7, 0, 0, 5)]))
+    with logs.open() as log:
+        compare = local_log.aborted_txns_in
+
+        def compare_beside_a_truncation(*args, **options):
+            found = compare(*args, **options)
+            log.truncate_fully_and_start_at(0)
+            return found
+
+        monkeypatch.setattr(local_log, "aborted_txns_in", compare_beside_a_truncation)
+        log.read(0, 1000, isolation=FetchIsolation.TXN_COMMITTED)
+        assert not path.exists()
+        # What the file said would be believed of this record.
+        log.append_as_leader(batch())
+    with logs.open() as again:
+        assert offsets(again, isolation="read_committed") == [0]

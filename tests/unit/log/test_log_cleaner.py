@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import gzip
 import os
 import struct
 
@@ -8,13 +9,17 @@ import pytest
 from kcore.common.file import CHANGES, clear_faults, fail_next
 from kcore.common.throttler import Throttler
 from kcore.common.time import MockTime
-from kcore.errors import CorruptMessage, KafkaStorageError, LogCleaningAborted
-from kcore.log.log_cleaner import Cleaner, group_segments
+from kcore.errors import CorruptMessage, KafkaStorageError, LogCleaningAborted, LogClosed
+from kcore.log.batch_filter import BatchFilter
+from kcore.log.log_cleaner import CleanedTransactionMetadata, Cleaner, group_segments
 from kcore.log.log_cleaner_manager import find_log_to_clean
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.log.log_segment import LogSegment
 from kcore.log.offset_map import OffsetMap
+from kcore.record.crc32c import crc32c
+from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from tests.unit.log.logs import Logs, marker
+from tests.unit.log.logs import Logs, marker, old_message
 
 COMMITTED = FetchIsolation.TXN_COMMITTED
 RETENTION_MS = 1000
@@ -477,6 +482,75 @@ def test_a_cleaning_that_is_given_up_leaves_the_log_as_it_was(logs, log):
     assert not [name for name in os.listdir(logs.directory) if not name.startswith("0") or "cleaned" in name][1:]
 
 
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_count_that_the_bytes_cannot_hold_makes_no_room(compression):
+    builder = RecordBatchBuilder(compression=compression)
+    builder.append(b"v", b"k", timestamp=NOW)
+    made = builder.build()
+    struct.pack_into(">i", made, 57, 2**31 - 1)  # the count
+    struct.pack_into(">i", made, 23, 2**31 - 2)  # the last offset delta
+    struct.pack_into(">I", made, 17, crc32c(bytes(made[21:])))
+    lies = MemoryRecords(bytes(made))
+    offset_map = OffsetMap(1 << 40)
+    offset_map.clear()
+    with pytest.raises(CorruptMessage, match="record count at position"):
+        offset_map.add(lies, 0, CleanedTransactionMetadata())
+    batch_filter = BatchFilter(offset_map, lambda batch: 0, lambda batch: None, now_ms=NOW, delete_retention_ms=0)
+    with pytest.raises(CorruptMessage, match="record count at position"):
+        batch_filter.filter(lies)
+
+
+def leftovers(logs):
+    return [name for name in os.listdir(logs.directory) if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_swap_that_is_refused_leaves_no_files(logs, log, monkeypatch):
+    put(log, (b"a", b"1"))
+    put(log, (b"a", b"2"))
+    made, flush = [], LogSegment.flush
+
+    class Spy(LogSegment):
+        def flush(self):
+            flush(self)
+            made.append(self)
+            log.mark_offline(OSError(errno.EIO, "another log's disk"))
+
+    monkeypatch.setattr("kcore.log.local_log.LogSegment", Spy)
+    with pytest.raises(KafkaStorageError, match="offline"):
+        clean(logs, log)
+    assert leftovers(logs) == []
+    with pytest.raises(LogClosed):
+        made[0].read_next_offset()
+
+
+@pytest.mark.parametrize("renames", [0, 1, 2])
+def test_a_swap_that_fails_before_anything_was_replaced_leaves_no_files(logs, log, renames):
+    put(log, (b"a", b"1"))
+    put(log, (b"a", b"2"))
+    fail_next("rename", errno.EIO, skip=renames, under=str(logs.directory))
+    try:
+        with pytest.raises(KafkaStorageError):
+            clean(logs, log)
+    finally:
+        clear_faults()
+    assert leftovers(logs) == []
+    log.close()
+    with logs.open(clean=False) as again:
+        assert records(again) == [(0, b"a", b"1"), (1, b"a", b"2")]
+
+
+def test_a_full_disk_leaves_no_files_of_a_segment_that_was_not_even_begun(logs, log):
+    put(log, (b"a", b"1"))
+    put(log, (b"a", b"2"))
+    fail_next("ftruncate", errno.ENOSPC, under=str(logs.directory))
+    try:
+        with pytest.raises(OSError, match="No space"):
+            clean(logs, log)
+    finally:
+        clear_faults()
+    assert leftovers(logs) == []
+
+
 @pytest.mark.parametrize("target", [0, 1])
 def test_a_log_that_is_cut_during_a_cleaning_keeps_what_was_not_cut(logs, log, target):
     put(log, (b"a", b"1"), roll=False)
@@ -606,6 +680,30 @@ def test_old_messages_are_cleaned_like_new_ones(logs, log, magic, compression):
     assert {b.magic for b in batches(log)[:-1]} == {magic}
     assert {b.compression for b in batches(log)[:-1]} == {compression}
     assert (end_offset, stats.records_read, stats.records_kept) == (5, 5, 3)
+
+
+@pytest.mark.parametrize("type_bit", [0, 8], ids=["CreateTime", "LogAppendTime"])
+def test_an_old_message_with_a_timestamp_below_minus_1_is_cleaned_like_any_other_and_keeps_it(logs, log, type_bit):
+    inner = [old_message(n, b"%d" % n, key=b"ab"[n % 2 :][:1], timestamp=-5 - n) for n in range(4)]
+    inner[2] = old_message(2, b"2", key=b"c", timestamp=NOW)
+    packed = gzip.compress(b"".join(inner))
+    log.append_as_follower(old_message(3, packed, codec=1 | type_bit, timestamp=-9))
+    log.append_as_follower(old_message(4, b"4", key=b"d", timestamp=-7))
+    log.roll()
+    put(log, (b"a", b"new"))
+    before = {r.offset: r for r in log.records()}
+    clean(logs, log)
+    left = list(log.records())
+    assert [(r.offset, r.key, r.value) for r in left] == [
+        (2, b"c", b"2"),
+        (3, b"b", b"3"),
+        (4, b"d", b"4"),
+        (5, b"a", b"new"),
+    ]
+    if type_bit:
+        assert [r.timestamp for r in left[:2]] == [-1, -1], "there is no time of an append below that"
+    else:
+        assert left == [before[r.offset] for r in left]
 
 
 @pytest.mark.parametrize("magic", [0, 1])

@@ -381,7 +381,7 @@ def test_a_disk_that_fails_under_a_cleaning_takes_its_directory_offline(manager,
     assert not thread.clean_filthiest_log(), "it is left alone"
 
 
-def test_a_full_disk_only_ends_the_cleaning(manager, tmp_path, faults):
+def test_a_full_disk_only_ends_the_cleaning(manager, tmp_path, faults, caplog):
     manager = manager()
     log = create(manager)
     append(log, 5)
@@ -391,8 +391,54 @@ def test_a_full_disk_only_ends_the_cleaning(manager, tmp_path, faults):
     assert not thread.clean_filthiest_log()
     clear_faults()
     assert not log.is_offline and len(offsets(log)) == 5
+    assert "orders-0: the cleaning ended, and is not tried again for 60 s: " in caplog.text
+    assert not thread.clean_filthiest_log()
+    manager._time.sleep(60_000)
     assert thread.clean_filthiest_log()
     assert offsets(log) == [4]
+
+
+def test_a_disk_that_stays_full_has_the_log_read_more_and_more_seldom(manager, tmp_path, faults):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    log.flush()
+    faults("pwrite", errno.ENOSPC, times=-1, under=str(tmp_path))
+    (thread,) = manager.cleaner.threads
+    attempts, started_ms = [], manager._time.milliseconds()
+    clean = thread._cleaner.clean
+    thread._cleaner.clean = lambda cleanable: attempts.append(manager._time.milliseconds()) or clean(cleanable)
+    for _ in range(4 * 60 * 4):
+        thread.clean_filthiest_log()
+        manager._time.sleep(15_000)
+    minutes = [(at - started_ms) // 60_000 for at in attempts]
+    assert minutes == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+    clear_faults()
+    manager._time.sleep(3_600_000)
+    assert thread.clean_filthiest_log()
+    append(log, 5)
+    assert thread.clean_filthiest_log(), "what failed before the last success is forgotten"
+
+
+def test_other_logs_are_cleaned_and_retention_goes_on_while_one_is_put_off(manager, tmp_path, faults):
+    manager = manager(policy="compact,delete", **{"retention.ms": 1000})
+    log = create(manager)
+    other = manager.get_or_create_log(TopicPartition("orders", 1))
+    other._sole_replica = True
+    append(log, 6, timestamp=NOW)
+    append(other, 5, timestamp=NOW)
+    log.flush()
+    other.flush()
+    faults("pwrite", errno.ENOSPC, times=-1, under=log.directory)
+    (thread,) = manager.cleaner.threads
+    while thread.clean_filthiest_log():
+        pass
+    thread.clean_filthiest_log()
+    assert offsets(other) == [4] and len(offsets(log)) == 6
+    manager._time.sleep(5000)
+    clear_faults()
+    thread._delete_old_segments()
+    assert log.log_start_offset == 6
 
 
 def test_a_full_disk_in_the_middle_of_a_swap_takes_the_directory_offline(manager, tmp_path, faults):
