@@ -10,6 +10,7 @@ Source: CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile, Kafka 2
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -23,6 +24,8 @@ LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+
+logger = logging.getLogger(__name__)
 
 _VERSION = 0
 _MAX_INT32 = 2**31 - 1
@@ -101,6 +104,14 @@ class OffsetCheckpointFile:
                 raise CorruptFile(f"{self.path}: line {line}: no partition {tp.partition} or offset {value}")
             result[tp] = value
         return result
+
+    def read_or_warn(self) -> dict[TopicPartition, int]:
+        """Nothing of a damaged file, which the log is told.  Raises OSError."""
+        try:
+            return self.read()
+        except CorruptFile as error:
+            logger.warning("going on without a checkpoint: %s", error)
+            return {}
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Raises OSError; the file then still has its old content."""

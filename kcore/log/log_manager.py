@@ -24,6 +24,7 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, InconsistentTopicId, KafkaError, KafkaStorageError
 from kcore.log import clean_shutdown
+from kcore.log.bulk_commit import finish_interrupted_load
 from kcore.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -207,11 +208,15 @@ class LogManager:
             self._fail_dir(log_dir, error)
 
     def _load_logs(self, log_dir: _LogDir) -> None:
+        try:
+            finish_interrupted_load(log_dir.path)
+        except CorruptFile as error:
+            logger.error("going on with half a load: %s", error)
         log_dir.had_clean_shutdown = clean_shutdown.was_clean_shutdown(log_dir.path)
         checkpointed = _Checkpointed(
-            _read_checkpoint(log_dir.recovery_points),
-            _read_checkpoint(log_dir.log_starts),
-            _read_checkpoint(log_dir.high_watermarks),
+            log_dir.recovery_points.read_or_warn(),
+            log_dir.log_starts.read_or_warn(),
+            log_dir.high_watermarks.read_or_warn(),
         )
         to_load: list[tuple[PartitionDirectoryName, str]] = []
         for name in sorted(list_directory(log_dir.path)):
@@ -640,7 +645,7 @@ class LogManager:
             checkpoints.append(OffsetCheckpointFile(os.path.join(log_dir.path, CLEANER_OFFSET_CHECKPOINT)))
         for checkpoint in checkpoints:
             try:
-                offsets = _read_checkpoint(checkpoint)
+                offsets = checkpoint.read_or_warn()
                 if tp in offsets:
                     del offsets[tp]
                     checkpoint.write(offsets)
@@ -823,14 +828,6 @@ def _close(log: UnifiedLog) -> bool:
         logger.error("closing %s: %s", log.topic_partition, error)
         return False
     return not log.is_offline
-
-
-def _read_checkpoint(checkpoint: OffsetCheckpointFile) -> dict[TopicPartition, int]:
-    try:
-        return checkpoint.read()
-    except CorruptFile as error:
-        logger.warning("going on without a checkpoint: %s", error)
-        return {}
 
 
 def _remove_quietly(path: str) -> None:

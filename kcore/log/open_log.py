@@ -9,8 +9,8 @@ from kcore.common.file import is_directory, list_directory, make_directory
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import CorruptFile
 from kcore.log import checkpoints, clean_shutdown
+from kcore.log.bulk_commit import finish_interrupted_load
 from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
@@ -72,6 +72,7 @@ def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, t
     parent = os.path.dirname(directory)
     lock = DirectoryLock(parent)
     try:
+        finish_interrupted_load(parent)
         was_clean = clean_shutdown.remove_clean_shutdown(parent)
         others = [name for name in list_directory(parent) if name != os.path.basename(directory)]
         alone = not any(parse_partition_directory(name) for name in others)
@@ -113,12 +114,7 @@ def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, t
 
 
 def _checkpointed(parent: str, name: str) -> dict[TopicPartition, int]:
-    path = os.path.join(parent, name)
-    try:
-        return OffsetCheckpointFile(path).read()
-    except CorruptFile as error:
-        logger.warning("going on without a checkpoint: %s", error)
-        return {}
+    return OffsetCheckpointFile(os.path.join(parent, name)).read_or_warn()
 
 
 def _offsets_lowered(parent: str, tp: TopicPartition, log: UnifiedLog) -> None:

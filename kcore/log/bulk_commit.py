@@ -1,0 +1,499 @@
+"""Staged logs become part of the logs of a data directory that nobody has open: all of them or, after a crash, none.
+
+The records are on the disk before anybody decides, in a staging directory inside the data directory whose name says to
+every broker that it may be deleted.  Then, under the directory's `.lock`:
+
+1. the staged segments get their offsets (LogSegment.renumber) and move into the partitions' directories as `.cleaned`
+   files, which every loader removes; partitions that are new are made whole, in the staging directory;
+2. the journal (`kcore-load-journal`) is written: from here on the load happens, whatever crashes.  Who opens the
+   directory next with kcore finishes it;
+3. new directories get their names; `.cleaned` becomes `.swap`, the segment with the lowest offset last, so that every
+   loader, Kafka's too, takes all of a partition's new segments or none of them; then the logs are opened and closed as
+   by a broker, which gives the segments their final names;
+4. checkpoints, the number of a stream's batch, the marker of a clean stop; the journal and the staging directory go.
+
+What is left to a Kafka broker that starts on the directory of a crash between 2 and 3: some partitions have the load,
+others not.  kcore says so then, and leaves the journal to tell which.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from kcore.common.file import (
+    File,
+    exists,
+    is_directory,
+    list_directory,
+    make_directory,
+    read_file,
+    remove_tree,
+    rename,
+    sync_path,
+    unlink_if_there,
+    write_atomically,
+)
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptFile
+from kcore.log import checkpoints
+from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kcore.log.clean_shutdown import read_broker_epoch, remove_clean_shutdown, was_clean_shutdown, write_clean_shutdown
+from kcore.log.directory_lock import DirectoryLock
+from kcore.log.log_config import LogConfig
+from kcore.log.log_file_names import (
+    CLEANED_SUFFIX,
+    DELETE_DIR_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    marked_directory,
+    parse_partition_directory,
+    partition_directory,
+    segment_file,
+)
+from kcore.log.log_loader import load_log
+from kcore.log.log_segment import LogSegment
+from kcore.log.partition_metadata import write_topic_id
+from kcore.log.staged_log import StagedLog
+from kcore.log.unified_log import UnifiedLog
+from kcore.record.crc32c import crc32c
+
+logger = logging.getLogger(__name__)
+
+JOURNAL_FILE = "kcore-load-journal"
+STREAMS_FILE = "kcore-load-streams"
+_STAGING_TOPIC = "kcore-load"
+
+#: In this order they are renamed: a segment is there once its .log is.
+_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
+_VERSION = 1
+_THREADS = 4
+
+
+class LoadedRange(NamedTuple):
+    """Offsets that a load gave: start <= offset < end."""
+
+    start: int
+    end: int
+
+
+def staging_directory(data_dir: str, name: str) -> str:
+    """Where a load with this name (letters and digits) stages its segments: a broker that finds it, Kafka's too, takes
+    it for a deleted partition and removes it."""
+    return os.path.join(data_dir, f"{_STAGING_TOPIC}-0.{name}{DELETE_DIR_SUFFIX}")
+
+
+def commit_load(
+    data_dir: str,
+    staging: str,
+    logs: Iterable[StagedLog],
+    *,
+    partitions: Mapping[str, int],
+    replaced: Collection[str] = (),
+    stream: tuple[str, int] | None = None,
+) -> dict[TopicPartition, LoadedRange]:
+    """The staged logs' records follow those that are there; returns the offsets they got.
+
+    logs: in the order in which those of one partition follow each other.  partitions: topics, and how many partitions
+    each is to have; those that are missing are made.  replaced: topics whose records so far go; their offsets go on,
+    so that no offset ever means two records.  stream: the id of a stream and the number of its batch; a batch that is
+    not above the last one that was committed changes nothing and returns {}.
+    The staging directory is removed.  Nobody may have the directory open; logs that were not closed cleanly are
+    recovered first.  Raises DirectoryInUse, CorruptFile, OSError and what load_log raises.  When it raises, nothing
+    was loaded, unless is_decided() says otherwise.
+    """
+    lock = DirectoryLock(data_dir)
+    try:
+        _finish(data_dir)
+        if stream is not None and _last_batches(data_dir).get(stream[0], -1) >= stream[1]:
+            logger.info("%s: batch %d of stream %s was loaded before", data_dir, stream[1], stream[0])
+            remove_tree(staging)
+            return {}
+        return _Commit(data_dir, staging, logs, partitions, frozenset(replaced), stream).run()
+    finally:
+        lock.release()
+
+
+def finish_interrupted_load(data_dir: str) -> None:
+    """Finish what a crash has left of a load that was decided; for whoever holds the directory's lock.
+
+    Raises CorruptFile, when somebody else has opened the directory meanwhile and removed a part of it; OSError.
+    """
+    if exists(os.path.join(data_dir, JOURNAL_FILE)):
+        logger.warning("%s: finishing a load that was interrupted", data_dir)
+        _finish(data_dir)
+
+
+def is_decided(data_dir: str, staging: str) -> bool:
+    """Whether a load was decided and not finished.  Raises CorruptFile, OSError."""
+    journal = _read_journal(data_dir)
+    return journal is not None and journal.staging == os.path.basename(staging)
+
+
+def discard_load(data_dir: str, staging: str) -> None:
+    """Remove what was staged, unless it was decided that it stays.  Raises CorruptFile, OSError."""
+    if not is_decided(data_dir, staging):
+        remove_tree(staging)
+
+
+@dataclass
+class _Journal:
+    """What a load does; by the names of directories in the data directory."""
+
+    staging: str
+    #: Whether all other logs are in order, and the broker epoch that the marker of the clean stop had.
+    clean: bool
+    broker_epoch: int
+    stream: Sequence[Any] | None = None
+    #: Directories that others take the place of: (from, to).
+    aside: list[Sequence[str]] = field(default_factory=list)
+    #: Partitions that are made whole, in the staging directory.
+    made: list[str] = field(default_factory=list)
+    #: Of partitions that there are: base offset and size of each new segment.
+    segments: dict[str, list[Sequence[int]]] = field(default_factory=dict)
+    #: Where each partition ended and will end.
+    ends: dict[str, Sequence[int]] = field(default_factory=dict)
+    version: int = _VERSION
+
+
+class _Commit:
+    def __init__(
+        self,
+        data_dir: str,
+        staging: str,
+        logs: Iterable[StagedLog],
+        partitions: Mapping[str, int],
+        replaced: frozenset[str],
+        stream: tuple[str, int] | None,
+    ) -> None:
+        self.data_dir = data_dir
+        self.staging = staging
+        self.logs: dict[TopicPartition, list[StagedLog]] = {}
+        for topic, count in partitions.items():
+            self.logs.update({TopicPartition(topic, p): [] for p in range(count)})
+        for log in logs:
+            if log.segments:
+                self.logs.setdefault(log.topic_partition, []).append(log)
+        self.replaced = replaced
+        self.stream = stream
+        self.moved_in: list[str] = []
+
+    def run(self) -> dict[TopicPartition, LoadedRange]:
+        broker_epoch = read_broker_epoch(self.data_dir)
+        self.was_clean = was_clean_shutdown(self.data_dir)
+        self.recovery_points = _checkpoint(self.data_dir, checkpoints.RECOVERY_POINT_CHECKPOINT).read_or_warn()
+        self.log_starts = _checkpoint(self.data_dir, checkpoints.LOG_START_OFFSET_CHECKPOINT).read_or_warn()
+        self.journal = _Journal(
+            os.path.basename(self.staging),
+            self.was_clean or self._is_alone(),
+            -1 if broker_epoch is None else broker_epoch,
+            self.stream,
+        )
+        remove_clean_shutdown(self.data_dir)
+        try:
+            with ThreadPoolExecutor(_THREADS, "kcore-load") as threads:
+                for tp in sorted(self.logs):
+                    self._prepare(tp, threads)
+            _write_json(os.path.join(self.data_dir, JOURNAL_FILE), asdict(self.journal))
+        except BaseException:
+            self._take_back()
+            raise
+        _apply(self.data_dir, self.journal)
+        return {_partition_of(name): LoadedRange(*ends) for name, ends in self.journal.ends.items()}
+
+    def _is_alone(self) -> bool:
+        """Whether every log in the directory is opened, and so recovered, by this load."""
+        for name in list_directory(self.data_dir):
+            parsed = parse_partition_directory(name)
+            if parsed is None or parsed.mark == DELETE_DIR_SUFFIX:
+                continue
+            if parsed.mark or not (
+                self.logs.get(parsed.topic_partition) or parsed.topic_partition.topic in self.replaced
+            ):
+                return False
+        return True
+
+    def _prepare(self, tp: TopicPartition, threads: ThreadPoolExecutor) -> None:
+        staged = self.logs[tp]
+        directory = os.path.join(self.data_dir, partition_directory(tp))
+        if not is_directory(directory):
+            self._make(tp, staged, 0, 0, None, threads)
+        elif staged or tp.topic in self.replaced:
+            was_clean, self.was_clean = self.was_clean, False
+            log = load_log(
+                directory,
+                tp,
+                LogConfig(),
+                log_start_offset=self.log_starts.get(tp, 0),
+                recovery_point=self.recovery_points.get(tp, 0),
+                had_clean_shutdown=was_clean,
+                sole_replica=True,
+            )
+            try:
+                end = log.log_end_offset
+                epoch = _epoch_to_go_on_with(log, end)
+            finally:
+                log.close()
+            self.was_clean = was_clean  # until it is closed, it is not
+            if tp.topic in self.replaced:
+                name = partition_directory(tp)
+                self.journal.aside.append((name, marked_directory(tp, DELETE_DIR_SUFFIX)))
+                self._make(tp, staged, end, epoch, log.topic_id, threads)
+            else:
+                self._move_in(tp, directory, staged, end, epoch, threads)
+
+    def _make(
+        self,
+        tp: TopicPartition,
+        staged: list[StagedLog],
+        start: int,
+        epoch: int,
+        topic_id: UUID | None,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        """A partition's directory, complete, in the staging directory."""
+        name = partition_directory(tp)
+        source = os.path.join(self.staging, "made", name)
+        make_directory(source)
+        end = start
+        for path, base_offset, _, next_offset in self._renumbered(staged, start, epoch, threads):
+            for suffix in _SUFFIXES:
+                rename(path + suffix, segment_file(source, base_offset, suffix))
+            end = next_offset
+        if end == start:
+            LogSegment(source, start).close()
+        LeaderEpochCheckpointFile(os.path.join(source, checkpoints.LEADER_EPOCH_CHECKPOINT)).write(
+            [EpochEntry(epoch, start)]
+        )
+        if topic_id is not None:
+            write_topic_id(source, topic_id)
+        sync_path(source)
+        self.journal.made.append(name)
+        self.journal.ends[name] = (start, end)
+
+    def _move_in(
+        self,
+        tp: TopicPartition,
+        directory: str,
+        staged: list[StagedLog],
+        start: int,
+        epoch: int,
+        threads: ThreadPoolExecutor,
+    ) -> None:
+        """The segments as .cleaned files beside those of the log."""
+        segments: list[Sequence[int]] = []
+        end = start
+        for path, base_offset, size, next_offset in self._renumbered(staged, start, epoch, threads):
+            for suffix in _SUFFIXES:
+                target = segment_file(directory, base_offset, suffix + CLEANED_SUFFIX)
+                self.moved_in.append(target)
+                rename(path + suffix, target)
+            segments.append((base_offset, size))
+            end = next_offset
+        sync_path(directory)
+        self.journal.segments[partition_directory(tp)] = segments
+        self.journal.ends[partition_directory(tp)] = (start, end)
+
+    def _renumbered(
+        self, staged: list[StagedLog], start: int, epoch: int, threads: ThreadPoolExecutor
+    ) -> Iterable[tuple[str, int, int, int]]:
+        """(path without suffix, base offset, size, next offset) of each segment, once its offsets are those of the
+        log."""
+        jobs = []
+        for log in staged:
+            for segment in log.segments:
+                path = segment_file(log.directory, segment.base_offset, "")
+                _check_staged(path + LOG_SUFFIX, segment.size)
+                job = None
+                if (start, epoch) != (0, 0):
+                    job = threads.submit(_renumber, log.directory, segment.base_offset, start, epoch)
+                jobs.append((job, path, start + segment.base_offset, segment.size, start + segment.next_offset))
+            start += log.record_count
+        for job, *result in jobs:
+            if job is not None:
+                job.result()
+            yield tuple(result)  # type: ignore[misc]
+
+    def _take_back(self) -> None:
+        """Nothing was decided: the directory is as it was."""
+        for path in self.moved_in:
+            unlink_if_there(path)
+        if self.was_clean:
+            write_clean_shutdown(self.data_dir, self.journal.broker_epoch)
+
+
+def _epoch_to_go_on_with(log: UnifiedLog, end: int) -> int:
+    """That of the last leader.  A log that has none gets epoch 0 from here on."""
+    latest = log.leader_epoch_cache.latest_entry
+    if latest is None:
+        log.maybe_assign_epoch_start_offset(0, end)
+    return latest.epoch if latest is not None else 0
+
+
+def _check_staged(path: str, size: int) -> None:
+    try:
+        found = File(path).size
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{path}: a staged segment is not there: whoever wrote it sees another file system under this path, or a "
+            "broker was started on the directory and removed it"
+        ) from None
+    if found != size:
+        raise CorruptFile(f"{path}: {found} bytes, {size} were staged")
+
+
+def _renumber(directory: str, base_offset: int, start: int, epoch: int) -> None:
+    segment = LogSegment(directory, base_offset)
+    try:
+        segment.renumber(start + base_offset, epoch)
+    finally:
+        segment.close()
+    for suffix in _SUFFIXES:
+        sync_path(segment_file(directory, base_offset, suffix))
+
+
+# -- from here on it is decided ----------------------------------------------------------------------------------------
+
+
+def _finish(data_dir: str) -> None:
+    journal = _read_journal(data_dir)
+    if journal is None:
+        return
+    # Whether the others are in order was known before the crash; who has been here since, nobody knows.
+    journal.clean = was_clean_shutdown(data_dir)
+    remove_clean_shutdown(data_dir)
+    _apply(data_dir, journal)
+
+
+def _apply(data_dir: str, journal: _Journal) -> None:
+    """Each step may have been taken before."""
+    for name, aside in journal.aside:
+        source, target = os.path.join(data_dir, name), os.path.join(data_dir, aside)
+        if exists(source) and not exists(target):
+            rename(source, target)
+    for name in journal.made:
+        source, target = os.path.join(data_dir, journal.staging, "made", name), os.path.join(data_dir, name)
+        if is_directory(source):
+            rename(source, target)
+        elif not is_directory(target):
+            raise _lost(data_dir, journal, target)
+    sync_path(data_dir)
+    for name, segments in journal.segments.items():
+        _reveal(data_dir, journal, os.path.join(data_dir, name), segments)
+    log_starts = _checkpoint(data_dir, checkpoints.LOG_START_OFFSET_CHECKPOINT)
+    starts = log_starts.read_or_warn()
+    ends: dict[TopicPartition, int] = {}
+    for name, (start, end) in journal.ends.items():
+        tp = _partition_of(name)
+        directory = os.path.join(data_dir, name)
+        if name not in journal.made:
+            start = starts.get(tp, 0)
+        log = load_log(directory, tp, LogConfig(), log_start_offset=start, had_clean_shutdown=True, sole_replica=True)
+        ends[tp] = log.log_end_offset
+        log.close()
+        if ends[tp] < end:
+            raise CorruptFile(f"{directory}: the log ends at {ends[tp]}, with what was loaded it has to end at {end}")
+    for file_name in (checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.REPLICATION_OFFSET_CHECKPOINT):
+        file = _checkpoint(data_dir, file_name)
+        file.write(file.read_or_warn() | ends)
+    made = {_partition_of(name) for name in journal.made}
+    for file in (log_starts, _checkpoint(data_dir, checkpoints.CLEANER_OFFSET_CHECKPOINT)):
+        known = file.read_or_warn()
+        if made & known.keys():  # of an earlier log of that name
+            file.write({tp: offset for tp, offset in known.items() if tp not in made})
+    if journal.stream is not None:
+        _note_batch(data_dir, *journal.stream)
+    if journal.clean:
+        write_clean_shutdown(data_dir, journal.broker_epoch)
+    unlink_if_there(os.path.join(data_dir, JOURNAL_FILE))
+    sync_path(data_dir)
+    for name in (journal.staging, *(target for _, target in journal.aside)):
+        _remove(os.path.join(data_dir, name))
+
+
+def _reveal(data_dir: str, journal: _Journal, directory: str, segments: Sequence[Sequence[int]]) -> None:
+    """.cleaned becomes .swap, the lowest offset last: before that a loader takes none of them, and after it all."""
+    for base_offset, size in reversed(segments):
+        for suffix in _SUFFIXES:
+            path = segment_file(directory, base_offset, suffix)
+            if exists(path + CLEANED_SUFFIX):
+                if (base_offset, suffix) == (segments[0][0], LOG_SUFFIX):
+                    sync_path(directory)
+                rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
+        log = segment_file(directory, base_offset, LOG_SUFFIX)
+        if not any(exists(path) and File(path).size >= size for path in (log + SWAP_SUFFIX, log)):
+            raise _lost(data_dir, journal, log)
+    sync_path(directory)
+
+
+def _lost(data_dir: str, journal: _Journal, path: str) -> CorruptFile:
+    return CorruptFile(
+        f"{path} is missing: a load into {', '.join(sorted(journal.ends))} was interrupted, and before it was finished "
+        f"another broker has opened the directory and removed what was staged.  Some of these partitions have the "
+        f"records and others not.  Remove {os.path.join(data_dir, JOURNAL_FILE)} to go on with what is there"
+    )
+
+
+def _remove(path: str) -> None:
+    try:
+        remove_tree(path)
+    except OSError as error:  # the next broker tries again
+        logger.warning("%s: what a load has left could not be removed: %s", path, error)
+
+
+def _partition_of(name: str) -> TopicPartition:
+    parsed = parse_partition_directory(name)
+    if parsed is None:
+        raise CorruptFile(f"{JOURNAL_FILE}: {name!r} is no partition's directory")
+    return parsed.topic_partition
+
+
+def _checkpoint(data_dir: str, name: str) -> OffsetCheckpointFile:
+    return OffsetCheckpointFile(os.path.join(data_dir, name))
+
+
+# -- small files -------------------------------------------------------------------------------------------------------
+
+
+def _write_json(path: str, content: object) -> None:
+    """JSON behind a line with its CRC-32C."""
+    text = json.dumps(content, indent=1).encode()
+    write_atomically(path, b"%08x\n%s\n" % (crc32c(text), text))
+
+
+def _read_json(path: str) -> dict[str, Any] | None:
+    try:
+        data = read_file(path)
+    except FileNotFoundError:
+        return None
+    crc, _, text = data.rstrip(b"\n").partition(b"\n")
+    if crc != b"%08x" % crc32c(text):
+        raise CorruptFile(f"{path}: line 1: the CRC is {crc32c(text):08x}, found {crc!r}")
+    found = json.loads(text)
+    if found["version"] != _VERSION:
+        raise CorruptFile(f"{path}: version {found['version']}, expected {_VERSION}")
+    return found
+
+
+def _read_journal(data_dir: str) -> _Journal | None:
+    found = _read_json(os.path.join(data_dir, JOURNAL_FILE))
+    return None if found is None else _Journal(**found)
+
+
+def _last_batches(data_dir: str) -> dict[str, int]:
+    found = _read_json(os.path.join(data_dir, STREAMS_FILE))
+    return {} if found is None else found["last_batches"]
+
+
+def _note_batch(data_dir: str, stream: str, batch: int) -> None:
+    known = _last_batches(data_dir)
+    content = {"version": _VERSION, "last_batches": known | {stream: max(batch, known.get(stream, -1))}}
+    _write_json(os.path.join(data_dir, STREAMS_FILE), content)

@@ -1,0 +1,324 @@
+"""Bulk load: Arrow batches become finished segments, without a broker and without an object for any record.
+
+    load = BulkLoad("data", topic="orders", partitions=6)
+    for batch in batches:  # columns key, value, headers, timestamp, partition, topic: those that there are
+        load.append(batch)
+    load.commit()
+
+SegmentWriter writes what one process has, beside the logs; kcore.log.bulk_commit makes the segments of one or many of
+them part of the logs at once.  Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from kcore.common.file import is_directory, list_directory, make_directory, remove_tree
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import DirectoryInUse, InvalidPartitions, InvalidTimestamp, InvalidTopicException
+from kcore.log.bulk_commit import LoadedRange, commit_load, discard_load, staging_directory
+from kcore.log.directory_lock import is_held
+from kcore.log.log_config import LogConfig
+from kcore.log.log_file_names import LOCK_FILE, parse_partition_directory, partition_directory
+from kcore.log.staged_log import StagedLog, StagedLogWriter
+from kcore.record.arrow import columns_from_arrow, pyarrow
+from kcore.record.partitioner import assign_partitions, group_by_partition
+from kcore.record.record_columns import RecordColumns, batches_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kcore.record.record_batch import CompressionType
+
+#: Of a batch before compression.  Larger ones compress little better, and a reader of one record reads the whole batch.
+DEFAULT_BATCH_BYTES = 256 * 1024
+#: Records wait until each partition can be expected to get this much, or batches would be small where partitions are
+#: many; and no more than _MOST_WAITING_BYTES of them wait.
+_BYTES_PER_PARTITION = 64 * 1024
+_MOST_WAITING_BYTES = 64 * 1024 * 1024
+#: What a codec can add to bytes that do not compress, as a share.
+_CODEC_OVERHEAD = 64
+
+
+def partition_counts(data_dir: str) -> dict[str, int]:
+    """How many partitions the topics of a data directory have.
+
+    Raises InvalidPartitions for a topic that has a gap in its partitions: others of them lie elsewhere, and nobody can
+    tell how many there are.  FileNotFoundError, OSError.
+    """
+    found: dict[str, set[int]] = {}
+    for name in list_directory(data_dir):
+        parsed = parse_partition_directory(name)
+        if parsed is not None and not parsed.mark and is_directory(os.path.join(data_dir, name)):
+            found.setdefault(parsed.topic_partition.topic, set()).add(parsed.topic_partition.partition)
+    for topic, partitions in found.items():
+        if max(partitions) + 1 != len(partitions):
+            missing = min(set(range(max(partitions))) - partitions)
+            raise InvalidPartitions(
+                f"{data_dir}: of topic {topic} there is partition {max(partitions)} and no partition {missing}: "
+                "a key's partition depends on their number"
+            )
+    return {topic: len(partitions) for topic, partitions in found.items()}
+
+
+def check_not_in_use(data_dir: str) -> None:
+    """Raises DirectoryInUse for a directory that a broker has; OSError."""
+    if is_held(data_dir):
+        raise DirectoryInUse(
+            f"{data_dir}: a process holds its {LOCK_FILE}: stop the broker, or write through it "
+            "(kcore.bootstrap.servers)"
+        )
+
+
+def check_topic(topic: str) -> str:
+    """Raises InvalidTopicException for what is no topic's name."""
+    legal = topic.isascii() and all(c.isalnum() or c in "._-" for c in topic)
+    if not legal or topic in ("", ".", "..") or len(topic) > 249:
+        raise InvalidTopicException(
+            f"{topic!r} is no topic's name: letters, digits, '.', '_' and '-', up to 249 of them"
+        )
+    return topic
+
+
+class SegmentWriter:
+    """Writes the records of Arrow batches as segments, those of each partition in a directory of its own.
+
+    partitions: how many partitions each known topic has; new_topic_partitions: what a topic gets that is not among
+    them.  topic: of all records; None: the column says it.  turn: the partition that the first record without a key
+    goes to.  Not thread-safe.  Ends with finish() or discard().
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        partitions: Mapping[str, int],
+        *,
+        topic: str | None = None,
+        new_topic_partitions: int = 1,
+        config: LogConfig | None = None,
+        compression: CompressionType = "none",
+        level: int | None = None,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        turn: int = 0,
+        time: Time = SYSTEM_TIME,
+    ) -> None:
+        self.directory = directory
+        self._partitions = partitions
+        self._topic = topic
+        self._new_topic_partitions = new_topic_partitions
+        self._config = config or LogConfig()
+        largest = self._config.max_message_bytes
+        if compression != "none":
+            largest -= largest // _CODEC_OVERHEAD
+        self._options: dict[str, Any] = {
+            "compression": compression,
+            "level": level,
+            "max_bytes": min(batch_bytes, max(largest, 1)),
+            "leader_epoch": 0,
+        }
+        self._first_turn = turn
+        self._turns: dict[str, int] = {}
+        self._time = time
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._most_partitions = 1
+        self._logs: dict[TopicPartition, StagedLogWriter] = {}
+        self._pa = pyarrow()
+        make_directory(directory)
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """Records of the columns key, value (bytes or strings), headers (lists of structs of key and value), timestamp
+        (null: now), partition (null: the key decides) and topic: those that there are; others are passed over.
+
+        Raises ValueError, InvalidTimestamp, InvalidTopicException, MessageTooLarge for records that no log can have;
+        OSError.
+        """
+        if batch.num_rows:
+            if self._waiting and self._waiting[0].schema != batch.schema:
+                self._write_waiting()
+            self._waiting.append(batch)
+            self._waiting_bytes += batch.nbytes
+            if self._waiting_bytes >= min(self._most_partitions * _BYTES_PER_PARTITION, _MOST_WAITING_BYTES):
+                self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        if not self._waiting:
+            return
+        table = self._pa.Table.from_batches(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+        if self._topic is not None:
+            self._write(self._topic, table)
+            return
+        import pyarrow.compute as pc
+
+        topics = pc.unique(table["topic"]).to_pylist()
+        for topic in topics:
+            if topic is None:
+                raise InvalidTopicException("a record has no topic: its column topic is null")
+            chosen = table if len(topics) == 1 else table.filter(pc.equal(table["topic"], topic))
+            self._write(check_topic(topic), chosen)
+
+    def _write(self, topic: str, table: pa.Table) -> None:
+        partitions = self._partitions.get(topic, self._new_topic_partitions)
+        self._most_partitions = max(self._most_partitions, partitions * max(1, len(self._turns)))
+        columns = columns_from_arrow(self._with_timestamps(table))
+        of_record, self._turns[topic] = assign_partitions(
+            len(columns),
+            partitions,
+            columns.key,
+            self._given_partitions(table),
+            self._turns.get(topic, self._first_turn % partitions),
+        )
+        if partitions == 1:
+            self._write_partition(TopicPartition(topic, 0), columns)
+            return
+        starts, order = group_by_partition(of_record, partitions)
+        for partition in range(partitions):
+            start, stop = starts[partition], starts[partition + 1]
+            if start < stop:
+                self._write_partition(TopicPartition(topic, partition), columns.take(order[start:stop]))
+
+    def _write_partition(self, tp: TopicPartition, columns: RecordColumns) -> None:
+        log = self._logs.get(tp)
+        if log is None:
+            directory = os.path.join(self.directory, partition_directory(tp))
+            log = self._logs[tp] = StagedLogWriter(tp, directory, self._config, time=self._time)
+        log.append(batches_of(columns, base_offset=log.next_offset, **self._options))
+
+    def _with_timestamps(self, table: pa.Table) -> pa.Table:
+        """Milliseconds; where there is none, now."""
+        pa = self._pa
+        now_ms = self._time.milliseconds()
+        if "timestamp" not in table.column_names:
+            import numpy as np
+
+            return table.append_column("timestamp", pa.array(np.full(len(table), now_ms, np.int64)))
+        import pyarrow.compute as pc
+
+        column = table["timestamp"]
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
+        column = column.cast(pa.int64()).fill_null(now_ms)
+        earliest = pc.min(column).as_py()
+        if earliest < 0:
+            raise InvalidTimestamp(f"timestamp {earliest} ms: a record's lies at or behind 1970-01-01T00:00:00Z")
+        return table.set_column(table.column_names.index("timestamp"), "timestamp", column)
+
+    def _given_partitions(self, table: pa.Table) -> Any:
+        if "partition" not in table.column_names:
+            return None
+        import pyarrow.compute as pc
+
+        column = table["partition"].cast(self._pa.int32())
+        if column.null_count == len(column):
+            return None
+        lowest = pc.min(column).as_py()
+        if lowest < 0:
+            raise ValueError(f"partition {lowest} is negative; null leaves it to the key")
+        return column.fill_null(-1).to_numpy()
+
+    def finish(self) -> list[StagedLog]:
+        """What was written, on the disk.  Raises as append() does."""
+        self._write_waiting()
+        return [log.finish() for log in self._logs.values()]
+
+    def discard(self) -> None:
+        """Close and remove everything.  Raises OSError."""
+        for log in self._logs.values():
+            log.close()
+        remove_tree(self.directory)
+
+
+class BulkLoad:
+    """A whole load in one process: append(), then commit(), or close() without it, which leaves nothing behind.
+
+    topic: of all records; None: the column topic says it.  partitions: of topics that are new; of one that is there, it
+    is its number, or None.  replace: the records that the topic has so far go (needs topic).  config: segment.bytes,
+    segment.ms, index.interval.bytes and max.message.bytes count.  compression, level, batch_bytes as for batches_of().
+    Raises DirectoryInUse, InvalidPartitions, OSError.
+    """
+
+    def __init__(
+        self,
+        data_dir: str | os.PathLike[str],
+        *,
+        topic: str | None = None,
+        partitions: int | None = None,
+        replace: bool = False,
+        config: LogConfig | None = None,
+        compression: CompressionType = "none",
+        level: int | None = None,
+        batch_bytes: int = DEFAULT_BATCH_BYTES,
+        time: Time = SYSTEM_TIME,
+    ) -> None:
+        self.data_dir = os.path.abspath(data_dir)
+        make_directory(self.data_dir)
+        check_not_in_use(self.data_dir)
+        self._known = partition_counts(self.data_dir)
+        self._new_topic_partitions = partitions or 1
+        if replace and topic is None:
+            raise ValueError("replace needs the topic that is to be replaced")
+        self._replaced = {topic} if replace and topic is not None else set()
+        if topic is not None:
+            check_topic(topic)
+            check_partition_count(topic, self._known, partitions)
+        self._topic = topic
+        self._staging = staging_directory(self.data_dir, uuid.uuid4().hex)
+        self._writer: SegmentWriter | None = SegmentWriter(
+            os.path.join(self._staging, "0"),
+            self._known,
+            topic=topic,
+            new_topic_partitions=self._new_topic_partitions,
+            config=config,
+            compression=compression,
+            level=level,
+            batch_bytes=batch_bytes,
+            time=time,
+        )
+
+    def append(self, batch: pa.RecordBatch) -> None:
+        """As SegmentWriter.append()."""
+        if self._writer is None:
+            raise ValueError("the load has ended")
+        self._writer.append(batch)
+
+    def commit(self) -> dict[TopicPartition, LoadedRange]:
+        """Make the records visible; the offsets that they got.  Raises as append() and commit_load() do."""
+        if self._writer is None:
+            raise ValueError("the load has ended")
+        staged = self._writer.finish()
+        topics = {log.topic_partition.topic for log in staged} | ({self._topic} if self._topic is not None else set())
+        partitions = {topic: self._known.get(topic, self._new_topic_partitions) for topic in topics}
+        found = commit_load(self.data_dir, self._staging, staged, partitions=partitions, replaced=self._replaced)
+        self._writer = None
+        return found
+
+    def close(self) -> None:
+        """Give up what was not committed.  Raises OSError."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            writer.discard()
+            discard_load(self.data_dir, self._staging)
+
+    def __enter__(self) -> BulkLoad:
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def check_partition_count(topic: str, known: Mapping[str, int], partitions: int | None) -> None:
+    """Raises InvalidPartitions for another number than the topic has."""
+    there = known.get(topic)
+    if there is not None and partitions is not None and there != partitions:
+        raise InvalidPartitions(
+            f"topic {topic} has {there} partitions, not {partitions}: with another number keys would change "
+            "their partition"
+        )

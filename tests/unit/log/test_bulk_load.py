@@ -1,0 +1,492 @@
+"""A bulk load makes finished segments; a crash leaves all of it or nothing."""
+
+import errno
+import os
+import random
+import shutil
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+import kcore
+from kcore.common import file
+from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    CorruptFile,
+    DirectoryInUse,
+    InvalidPartitions,
+    InvalidTimestamp,
+    InvalidTopicException,
+    MessageTooLarge,
+)
+from kcore.log import bulk_commit, checkpoints
+from kcore.log.bulk_commit import JOURNAL_FILE, commit_load, discard_load, finish_interrupted_load, staging_directory
+from kcore.log.bulk_load import BulkLoad, SegmentWriter, partition_counts
+from kcore.log.checkpoints import EpochEntry, OffsetCheckpointFile
+from kcore.log.clean_shutdown import was_clean_shutdown
+from kcore.log.directory_lock import DirectoryLock
+from kcore.log.log_config import LogConfig
+from kcore.log.log_file_names import parse_partition_directory
+from kcore.log.log_loader import load_log
+from kcore.log.log_manager import LogManager
+from kcore.log.log_segment import LogSegment
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.reference.partitioner import partition_for_key
+
+NOW = 1_700_000_000_000
+SMALL = LogConfig(segment_bytes=4096, index_interval_bytes=200)
+
+
+@pytest.fixture(autouse=True)
+def _no_fault_stays():
+    yield
+    file.clear_faults()
+
+
+def random_rows(seed, count, *, topics=("orders",)):
+    """(topic, key, value, timestamp, headers)"""
+    rng = random.Random(seed)
+    return [
+        (
+            rng.choice(topics),
+            rng.choice([None, b"", b"key-%d" % rng.randrange(40)]),
+            rng.choice([None, b"", rng.randbytes(rng.randint(1, 150))]),
+            NOW + rng.randint(0, 10**6),
+            rng.choice([None, [], [("source", b"web"), ("", None)]]),
+        )
+        for _ in range(count)
+    ]
+
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def batch_of(rows, **columns):
+    topic, key, value, timestamp, headers = zip(*rows, strict=True)
+    return pa.record_batch(
+        {
+            "topic": pa.array(topic, pa.string()),
+            "key": pa.array(key, pa.binary()),
+            "value": pa.array(value, pa.binary()),
+            "timestamp": pa.array([t * 1000 for t in timestamp], pa.timestamp("us", "UTC")),
+            "headers": pa.array([h and [{"key": k, "value": v} for k, v in h] for h in headers], HEADERS),
+        }
+        | columns
+    )
+
+
+def load(data_dir, rows, *, per_batch=37, **options):
+    with BulkLoad(data_dir, **{"config": SMALL, "batch_bytes": 500} | options) as bulk:
+        for at in range(0, len(rows), per_batch):
+            bulk.append(batch_of(rows[at : at + per_batch]))
+        return bulk.commit()
+
+
+def by_partition(rows, partitions, turns=None):
+    """The model: topic and partition -> (key, value, timestamp, headers) in their order."""
+    turns = {} if turns is None else turns
+    found = {}
+    for topic, key, value, timestamp, headers in rows:
+        if key is None:
+            partition = turns.get(topic, 0)
+            turns[topic] = (partition + 1) % partitions
+        else:
+            partition = partition_for_key(key, partitions)
+        record = (key, value, timestamp, list(headers or []))
+        found.setdefault(TopicPartition(topic, partition), []).append(record)
+    return found
+
+
+def records_in(directory, **options):
+    with kcore.open_log(directory, **options) as log:
+        found = list(log.records())
+        assert [r.offset for r in found] == list(range(log.log_start_offset, log.log_end_offset))
+        return [(r.key, r.value, r.timestamp, list(r.headers)) for r in found]
+
+
+def contents(data_dir):
+    return {
+        parse_partition_directory(path.name).topic_partition: records_in(path)
+        for path in sorted(data_dir.iterdir())
+        if path.is_dir() and not path.name.endswith("-delete")
+    }
+
+
+def check_indexes(directory):
+    """They are byte for byte those that recovery builds."""
+    for path in sorted(directory.glob("*.log")):
+        files = [path.with_suffix(extension) for extension in (".index", ".timeindex")]
+        before = [f.read_bytes() for f in files]
+        segment = LogSegment(str(directory), int(path.stem), index_interval_bytes=SMALL.index_interval_bytes)
+        segment.sanity_check()
+        assert segment.recover().truncated_bytes == 0
+        segment.close()
+        assert [f.read_bytes() for f in files] == before
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_every_record_is_in_the_partition_of_its_key_in_the_order_of_its_coming(tmp_path, codec):
+    rows = random_rows(codec, 1500, topics=("orders", "a.b-c"))
+    offsets = load(tmp_path, rows, partitions=5, compression=codec)
+    expected = by_partition(rows, 5)
+    assert contents(tmp_path) == expected
+    assert offsets == {tp: (0, len(records)) for tp, records in expected.items()}
+    assert len(list(tmp_path.glob("*/*.log"))) > 2 * len(expected)
+    for path in tmp_path.glob("*-[0-9]"):
+        check_indexes(path)
+        with kcore.open_log(path) as log:
+            assert {b.compression for b in log.batches()} == {codec}
+            assert log.leader_epoch_cache.entries == (EpochEntry(0, 0),)
+    assert was_clean_shutdown(tmp_path)
+    assert not list(tmp_path.glob("kcore-load*"))
+
+
+def test_a_second_load_goes_on_where_the_first_ended(tmp_path):
+    first, second = random_rows(1, 400), random_rows(2, 700)
+    load(tmp_path, first, topic="orders", partitions=3)
+    ends = load(tmp_path, second, topic="orders")
+    expected, more = by_partition(first, 3), by_partition(second, 3)
+    assert contents(tmp_path) == {tp: expected[tp] + more[tp] for tp in expected}
+    assert ends == {tp: (len(expected[tp]), len(expected[tp]) + len(more[tp])) for tp in expected}
+    for path in tmp_path.glob("orders-?"):
+        check_indexes(path)
+
+
+def test_a_load_goes_behind_what_a_leader_of_a_later_epoch_wrote(tmp_path):
+    def one():
+        builder = RecordBatchBuilder()
+        builder.append(b"v", b"k", timestamp=NOW)
+        return builder.build()
+
+    with kcore.open_log(tmp_path / "orders-0", "a") as log:
+        log.append_as_leader(one(), leader_epoch=4)
+    rows = random_rows(3, 50)
+    load(tmp_path, rows)
+    assert records_in(tmp_path / "orders-0") == [
+        (b"k", b"v", NOW, []),
+        *by_partition(rows, 1)[TopicPartition("orders", 0)],
+    ]
+    with kcore.open_log(tmp_path / "orders-0") as log:
+        assert log.leader_epoch_cache.entries == (EpochEntry(4, 0),)
+        assert {batch.leader_epoch for batch in log.batches()} == {4}
+        log_end = log.log_end_offset
+    for name in (checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.REPLICATION_OFFSET_CHECKPOINT):
+        assert OffsetCheckpointFile(str(tmp_path / name)).read() == {TopicPartition("orders", 0): log_end}
+    with kcore.open_log(tmp_path / "orders-0", "a") as log:
+        log.append_as_leader(one(), leader_epoch=5)
+        assert log.log_end_offset == log_end + 1
+
+
+def test_the_segments_of_several_tasks_follow_each_other_in_the_order_of_the_tasks(tmp_path):
+    staging = staging_directory(str(tmp_path), "abc")
+    logs, expected = [], {}
+    for task in range(4):
+        rows = random_rows(task, 300)
+        writer = SegmentWriter(f"{staging}/{task}", {"orders": 2}, config=SMALL, batch_bytes=500, turn=task)
+        for at in range(0, 300, 50):
+            writer.append(batch_of(rows[at : at + 50]))
+        logs += writer.finish()
+        for tp, records in by_partition(rows, 2, {"orders": task % 2}).items():
+            expected.setdefault(tp, []).extend(records)
+    commit_load(str(tmp_path), staging, logs, partitions={"orders": 3})
+    assert contents(tmp_path) == expected | {TopicPartition("orders", 2): []}
+    for path in tmp_path.glob("orders-?"):
+        check_indexes(path)
+
+
+def test_an_empty_topic_gets_its_partitions_and_takes_a_load_later(tmp_path):
+    with BulkLoad(tmp_path, topic="orders", partitions=2) as bulk:
+        assert bulk.commit() == {TopicPartition("orders", p): (0, 0) for p in (0, 1)}
+    assert contents(tmp_path) == {TopicPartition("orders", p): [] for p in (0, 1)}
+    rows = random_rows(4, 100)
+    load(tmp_path, rows, topic="orders", partitions=2)
+    assert contents(tmp_path) == by_partition(rows, 2)
+
+
+def test_a_replaced_topic_has_the_new_records_alone_behind_the_offsets_of_the_old(tmp_path):
+    first, second = random_rows(5, 200), random_rows(6, 90)
+    load(tmp_path, first, topic="orders", partitions=2)
+    load(tmp_path, random_rows(7, 10, topics=("others",)), topic="others")
+    topic_id = UUID(int=77)
+    with kcore.open_log(tmp_path / "orders-1", "a") as log:
+        log.assign_topic_id(topic_id)
+        log.maybe_increment_log_start_offset(3)
+    before = by_partition(first, 2)
+    offsets = load(tmp_path, second, topic="orders", replace=True)
+    after = by_partition(second, 2)
+    assert offsets == {tp: (len(before[tp]), len(before[tp]) + len(after[tp])) for tp in before}
+    assert {tp: rows for tp, rows in contents(tmp_path).items() if tp.topic == "orders"} == after
+    with kcore.open_log(tmp_path / "orders-1", "a") as log:
+        assert log.topic_id == topic_id
+        assert log.log_start_offset == len(before[TopicPartition("orders", 1)])
+    assert not list(tmp_path.glob("*-delete"))
+    assert len(records_in(tmp_path / "others-0")) == 10
+
+
+def test_records_without_timestamp_headers_or_key_get_now_none_and_turns(tmp_path):
+    with BulkLoad(tmp_path, topic="t", partitions=2, time=MockTime(NOW)) as bulk:
+        bulk.append(pa.record_batch({"value": pa.array(["a", "b", "c"])}))
+        bulk.append(
+            pa.record_batch(
+                {
+                    "value": pa.array([b"d", None]),
+                    "timestamp": pa.array([None, 5000], pa.timestamp("us", "UTC")),
+                    "partition": pa.array([None, 1], pa.int32()),
+                    "other": pa.array([1, 2]),
+                }
+            )
+        )
+        bulk.commit()
+    assert records_in(tmp_path / "t-0") == [(None, b"a", NOW, []), (None, b"c", NOW, [])]
+    assert records_in(tmp_path / "t-1") == [(None, b"b", NOW, []), (None, b"d", NOW, []), (None, None, 5, [])]
+
+
+def test_a_partition_that_a_record_names_comes_before_its_key(tmp_path):
+    rows = random_rows(8, 60)
+    given = [random.Random(i).choice([None, 0, 1, 2]) for i in range(60)]
+    with BulkLoad(tmp_path, partitions=3) as bulk:
+        bulk.append(batch_of(rows, partition=pa.array(given, pa.int32())))
+        bulk.commit()
+    for p in range(3):
+        values = [row[2] for row, own in zip(rows, given, strict=True) if own == p]
+        found = [record[1] for record in records_in(tmp_path / f"orders-{p}")]
+        assert [v for v in found if v in values] and set(map(str, values)) <= set(map(str, found))
+
+
+def test_a_segment_is_rolled_when_its_bytes_or_its_time_are_up(tmp_path):
+    config = LogConfig(segment_bytes=10_000, segment_ms=1000)
+    rows = [("t", None, b"v" * 900, NOW + (5000 if n >= 30 else 0), None) for n in range(40)]
+    load(tmp_path, rows, config=config, batch_bytes=1000)
+    with kcore.open_log(tmp_path / "t-0") as log:
+        assert [s.base_offset for s in log.segments] == [0, 10, 20, 30]
+        assert all(s.size <= 10_000 for s in log.segments)
+
+
+@pytest.mark.parametrize(
+    "columns, error, words",
+    [
+        ({"value": pa.array([b"x" * 3000])}, MessageTooLarge, "t-0.*3[0-9]{3} bytes.*2000"),
+        ({"timestamp": pa.array([-2000], pa.timestamp("us", "UTC"))}, InvalidTimestamp, "-2 ms"),
+        ({"partition": pa.array([2], pa.int32())}, ValueError, "partition 2"),
+        ({"partition": pa.array([-1], pa.int32())}, ValueError, "-1"),
+        ({"topic": pa.array([None], pa.string())}, InvalidTopicException, "no topic"),
+        ({"topic": pa.array(["a/b"], pa.string())}, InvalidTopicException, "a/b"),
+        ({"value": pa.array([1.5])}, pa.ArrowException, ""),
+    ],
+)
+def test_a_record_that_no_log_can_have_fails_the_load_and_nothing_stays(tmp_path, columns, error, words):
+    config = LogConfig(max_message_bytes=2000)
+    with pytest.raises(error, match=words), BulkLoad(tmp_path, partitions=2, config=config) as bulk:
+        bulk.append(batch_of([("t", b"k", b"v", NOW, None)]))
+        bulk.append(batch_of([("t", b"k", b"v", NOW, None)], **columns))
+        bulk.commit()
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == []
+
+
+def test_a_directory_in_use_is_refused_by_the_name_of_its_lock(tmp_path):
+    lock = DirectoryLock(str(tmp_path))
+    with pytest.raises(DirectoryInUse, match=r"\.lock"):
+        BulkLoad(tmp_path)
+    lock.release()
+    with BulkLoad(tmp_path) as bulk:
+        bulk.append(batch_of(random_rows(1, 5)))
+        lock = DirectoryLock(str(tmp_path))
+        with pytest.raises(DirectoryInUse):
+            bulk.commit()
+        lock.release()
+    assert contents(tmp_path) == {}
+
+
+def test_the_number_of_partitions_is_that_of_the_directory(tmp_path):
+    load(tmp_path, random_rows(1, 20), partitions=4)
+    assert partition_counts(str(tmp_path)) == {"orders": 4}
+    with pytest.raises(InvalidPartitions, match="has 4 partitions, not 6"):
+        BulkLoad(tmp_path, topic="orders", partitions=6)
+    shutil.rmtree(tmp_path / "orders-2")
+    with pytest.raises(InvalidPartitions, match="no partition 2"):
+        BulkLoad(tmp_path, topic="orders")
+
+
+def staged_stream_batch(data_dir, name, rows):
+    staging = staging_directory(str(data_dir), name)
+    writer = SegmentWriter(f"{staging}/0", {}, config=SMALL)
+    writer.append(batch_of(rows))
+    return staging, writer.finish()
+
+
+def test_a_batch_of_a_stream_is_loaded_once_however_often_it_comes(tmp_path):
+    batches = [random_rows(n, 20) for n in range(3)]
+    for stream, number in [("q", 0), ("q", 0), ("q", 1), ("q", 0), ("other", 0), ("q", 2), ("q", 2)]:
+        staging, logs = staged_stream_batch(tmp_path, f"{stream}{number}", batches[number])
+        commit_load(str(tmp_path), staging, logs, partitions={}, stream=(stream, number))
+    assert [r[1] for r in records_in(tmp_path / "orders-0")] == [
+        row[2] for rows in (batches[0], batches[1], batches[0], batches[2]) for row in rows
+    ]
+    assert not list(tmp_path.glob("kcore-load-0*"))
+
+
+def test_an_unclean_directory_is_recovered_where_it_is_loaded_into_and_stays_unclean(tmp_path):
+    first = random_rows(1, 50)
+    load(tmp_path, first, topic="orders")
+    load(tmp_path, random_rows(2, 50, topics=("others",)), topic="others")
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / checkpoints.RECOVERY_POINT_CHECKPOINT).unlink()
+    last = max((tmp_path / "orders-0").glob("*.log"))
+    last.write_bytes(last.read_bytes() + b"\0" * 40)
+    second = random_rows(3, 50)
+    load(tmp_path, second, topic="orders")
+    assert records_in(tmp_path / "orders-0") == by_partition(first + second, 1)[TopicPartition("orders", 0)]
+    assert not was_clean_shutdown(tmp_path)
+
+
+# -- crashes -----------------------------------------------------------------------------------------------------------
+
+
+def as_another_broker_finds_it(data_dir, copy):
+    """Each partition as a loader that knows nothing of loads takes it."""
+    shutil.copytree(data_dir, copy)
+    found = {}
+    for path in sorted(copy.iterdir()):
+        if path.is_dir() and not path.name.endswith("-delete"):
+            tp = parse_partition_directory(path.name).topic_partition
+            log = load_log(str(path), tp, LogConfig(), had_clean_shutdown=was_clean_shutdown(str(copy)))
+            found[tp] = [(r.key, r.value, r.timestamp, list(r.headers)) for r in log.records()]
+            log.close()
+    shutil.rmtree(copy)
+    return found
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_kcore_all_of_them(tmp_path, replace):
+    origin = tmp_path / "origin"
+    first, second = random_rows(11, 60), random_rows(12, 160)
+    load(origin, first, topic="orders", partitions=2)
+    shutil.rmtree(origin / "orders-0")  # new again, so that a load has both kinds; its offsets are of no matter here
+    before, more = by_partition(first, 2), by_partition(second, 2)
+    tp_new, tp_old = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    old = {tp_old: before[tp_old]}
+    new = {tp_new: more[tp_new], tp_old: more[tp_old] if replace else before[tp_old] + more[tp_old]}
+
+    def commit(data_dir):
+        staging = staging_directory(str(data_dir), "abc")
+        writer = SegmentWriter(f"{staging}/0", {"orders": 2}, config=SMALL, batch_bytes=500)
+        writer.append(batch_of(second))
+        logs = writer.finish()
+        file.count_calls()
+        yield
+        replaced = {"orders"} if replace else ()
+        commit_load(str(data_dir), staging, logs, partitions={"orders": 2}, replaced=replaced, stream=("q", 1))
+
+    def run(data_dir, step):
+        shutil.copytree(origin, data_dir)
+        steps = commit(data_dir)
+        next(steps)
+        if step is not None:
+            file.fail_next(file.CHANGES, errno.EIO, times=-1, skip=step)
+        next(steps, None)
+
+    run(tmp_path / "whole", None)
+    changes = sum(file.calls(call) for call in file.CHANGES)
+    assert contents(tmp_path / "whole") == {tp_new: new[tp_new], tp_old: new[tp_old]}
+    seen = set()
+    every = 1 if "KCORE_CRASH_SEEDS" in os.environ else changes // 20
+    for step in range(random.randrange(every), changes, every):
+        data_dir = tmp_path / f"step-{step}"
+        try:
+            run(data_dir, step)
+        except (OSError, kcore.errors.KafkaError):
+            pass
+        file.clear_faults()
+        decided = (data_dir / JOURNAL_FILE).exists()
+        for tp, records in as_another_broker_finds_it(data_dir, tmp_path / "copy").items():
+            assert records in ([old.get(tp, []), new[tp]]), step
+        with kcore.open_log(data_dir / "spare-0", "a"):  # whoever opens the directory finishes the load
+            pass
+        found = {tp: records for tp, records in contents(data_dir).items() if tp.topic == "orders"}
+        seen.add(found == new)
+        assert found in (old, new), step
+        assert found == new or not decided, step
+        if found == new:
+            assert bulk_commit._last_batches(str(data_dir)) == {"q": 1}
+        else:
+            discard_load(str(data_dir), staging_directory(str(data_dir), "abc"))
+            next(again := commit(data_dir))
+            next(again, None)
+            assert {tp: r for tp, r in contents(data_dir).items() if tp.topic == "orders"} == new, step
+        assert not (data_dir / JOURNAL_FILE).exists()
+        shutil.rmtree(data_dir)
+    assert seen == {False, True}
+
+
+@pytest.fixture
+def interrupted(tmp_path, monkeypatch):
+    """A load of two topics, one of them new, that died when it was decided."""
+    load(tmp_path, random_rows(1, 30), topic="orders")
+    with monkeypatch.context() as patch:
+        patch.setattr(bulk_commit, "_apply", lambda *arguments: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            load(tmp_path, random_rows(2, 90, topics=("orders", "others")))
+    return tmp_path
+
+
+def test_what_is_decided_is_not_discarded(interrupted):
+    (staging,) = interrupted.glob("kcore-load-0.*-delete")
+    discard_load(str(interrupted), str(staging))
+    finish_interrupted_load(str(interrupted))
+    assert sum(map(len, contents(interrupted).values())) == 120
+    assert not staging.exists()
+
+
+def test_a_broker_finishes_what_was_interrupted_when_it_starts(interrupted):
+    manager = LogManager([interrupted])
+    manager.startup()
+    assert sum(log.log_end_offset for log in manager.all_logs()) == 120
+    manager.shutdown()
+
+
+def test_half_a_load_that_another_broker_left_is_told_and_keeps_no_broker_from_starting(interrupted, caplog):
+    for path in interrupted.glob("*/*.cleaned"):
+        path.unlink()
+    with pytest.raises(CorruptFile, match=r"another broker.*Remove .*kcore-load-journal"):
+        load(interrupted, random_rows(3, 5))
+    manager = LogManager([interrupted])
+    manager.startup()
+    assert "another broker has opened the directory" in caplog.text
+    assert manager.get_log(TopicPartition("orders", 0)).log_end_offset == 30
+    manager.shutdown()
+    (interrupted / JOURNAL_FILE).unlink()
+    load(interrupted, random_rows(3, 5))
+
+
+@pytest.mark.parametrize("name", [JOURNAL_FILE, bulk_commit.STREAMS_FILE])
+def test_a_flipped_byte_in_a_file_of_the_loads_is_told_by_its_name(tmp_path, name, interrupted):
+    if name != JOURNAL_FILE:
+        finish_interrupted_load(str(tmp_path))
+        staging, logs = staged_stream_batch(tmp_path, "a", random_rows(1, 3))
+        commit_load(str(tmp_path), staging, logs, partitions={}, stream=("q", 1))
+    path = tmp_path / name
+    whole = path.read_bytes()
+    before = {p.name: p.read_bytes() for p in tmp_path.glob("orders-0/*")}
+    for at in range(0, len(whole) - 1, 7):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        with pytest.raises(CorruptFile, match=name):
+            commit_load(str(tmp_path), staging_directory(str(tmp_path), "b"), [], partitions={}, stream=("q", 1))
+    for cut in (0, 5, len(whole) // 2):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CorruptFile, match=name):
+            commit_load(str(tmp_path), staging_directory(str(tmp_path), "b"), [], partitions={}, stream=("q", 1))
+    assert {p.name: p.read_bytes() for p in tmp_path.glob("orders-0/*")} == before
+
+
+def test_staged_files_that_are_gone_or_cut_fail_the_commit_and_the_directory_is_as_it_was(tmp_path):
+    load(tmp_path, random_rows(1, 30), topic="orders")
+    before = contents(tmp_path)
+    for damage in (lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:-1])):
+        staging, logs = staged_stream_batch(tmp_path, "abc", random_rows(2, 200))
+        damage(max(tmp_path.glob("kcore-load-0*/0/orders-0/*.log")))
+        with pytest.raises((FileNotFoundError, CorruptFile), match="staged"):
+            commit_load(str(tmp_path), staging, logs, partitions={})
+        discard_load(str(tmp_path), staging)
+        assert contents(tmp_path) == before and was_clean_shutdown(tmp_path)
