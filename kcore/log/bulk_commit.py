@@ -187,14 +187,13 @@ class _Commit:
         self.moved_in: list[str] = []
 
     def run(self) -> dict[TopicPartition, LoadedRange]:
-        broker_epoch = read_broker_epoch(self.data_dir)
         self.was_clean = was_clean_shutdown(self.data_dir)
         self.recovery_points = _checkpoint(self.data_dir, checkpoints.RECOVERY_POINT_CHECKPOINT).read_or_warn()
         self.log_starts = _checkpoint(self.data_dir, checkpoints.LOG_START_OFFSET_CHECKPOINT).read_or_warn()
         self.journal = _Journal(
             os.path.basename(self.staging),
             self.was_clean or self._is_alone(),
-            -1 if broker_epoch is None else broker_epoch,
+            read_broker_epoch(self.data_dir),
             self.stream,
         )
         remove_clean_shutdown(self.data_dir)

@@ -9,12 +9,22 @@ from __future__ import annotations
 import json
 import os
 
-from kcore.common.file import exists, sync_path, unlink_if_there, write_atomically
+from kcore.common.file import exists, read_file, sync_path, unlink_if_there, write_atomically
+from kcore.errors import CorruptFile
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE
 
 
 def was_clean_shutdown(log_dir: str) -> bool:
     return exists(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE))
+
+
+def read_broker_epoch(log_dir: str) -> int:
+    """The broker epoch at the last stop; -1 without a marker or if it does not say."""
+    try:
+        epoch = json.loads(read_file(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE))).get("brokerEpoch")
+    except (OSError, ValueError, AttributeError, CorruptFile):
+        return -1
+    return epoch if isinstance(epoch, int) and not isinstance(epoch, bool) else -1
 
 
 def write_clean_shutdown(log_dir: str, broker_epoch: int = -1) -> None:

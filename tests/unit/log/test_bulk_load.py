@@ -1,6 +1,7 @@
 """A bulk load makes finished segments; a crash leaves all of it or nothing."""
 
 import errno
+import json
 import os
 import random
 import shutil
@@ -152,6 +153,14 @@ def test_a_second_load_goes_on_where_the_first_ended(tmp_path):
     assert ends == {tp: (len(expected[tp]), len(expected[tp]) + len(more[tp])) for tp in expected}
     for path in tmp_path.glob("orders-?"):
         check_indexes(path)
+
+
+def test_the_marker_of_a_clean_stop_keeps_what_the_broker_wrote_into_it(tmp_path):
+    marker = tmp_path / ".kafka_cleanshutdown"
+    for text, kept in [('{"version":0,"brokerEpoch":41}', 41), ("", -1), ("[]", -1), ('{"brokerEpoch":true}', -1)]:
+        marker.write_text(text)
+        load(tmp_path, random_rows(1, 3))
+        assert json.loads(marker.read_text()) == {"version": 0, "brokerEpoch": kept}
 
 
 def test_a_load_goes_behind_what_a_leader_of_a_later_epoch_wrote(tmp_path):
