@@ -9,8 +9,10 @@ from kcore.record.record_batch import Record, RecordBatch
 Buffer = bytes | bytearray | memoryview
 
 class BatchTable(Sequence[RecordBatch]):
-    """The headers of a buffer's batches, one row each, in file order."""
+    """The headers of a buffer's batches, one row each, in file order.  As a buffer the rows themselves, of
+    kcore.record.layout.BATCH_DTYPE: np.frombuffer(table, BATCH_DTYPE) copies nothing."""
 
+    def __buffer__(self, flags: int, /) -> memoryview: ...
     def __len__(self) -> int: ...
     def __getitem__(self, index): ...  # type: ignore[no-untyped-def]
     def __iter__(self) -> Iterator[RecordBatch]: ...

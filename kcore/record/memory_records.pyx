@@ -5,7 +5,7 @@ Everything after the walk (validation, epoch cache, producer state, roll decisio
 the BatchTable; nobody parses the bytes again.
 """
 
-from cpython.buffer cimport PyBuffer_IsContiguous
+from cpython.buffer cimport PyBuffer_FillInfo, PyBuffer_IsContiguous
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -18,7 +18,10 @@ cdef Py_ssize_t NOGIL_BYTES = 256 * 1024
 
 
 cdef class BatchTable:
-    """The headers of a buffer's batches, one row each, in file order.  Read-only; safe to share."""
+    """The headers of a buffer's batches, one row each, in file order.  Read-only; safe to share.
+
+    As a buffer it is its rows, of kcore.record.layout.BATCH_DTYPE: np.frombuffer(table, BATCH_DTYPE) copies nothing.
+    """
 
     def __cinit__(self):
         self.source = ""
@@ -36,6 +39,10 @@ cdef class BatchTable:
             self.rows = <kc_batch *>rows
             self.capacity = capacity
         return 0
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        # Nobody changes a table that was handed out, so its rows stay where they are.
+        PyBuffer_FillInfo(view, self, self.rows, self.count * <Py_ssize_t>sizeof(kc_batch), True, flags)
 
     cdef RecordBatch batch(self, Py_ssize_t index):
         cdef const kc_batch *row = self.rows + index

@@ -287,11 +287,10 @@ def read_index_entries(path: str) -> tuple[np.ndarray, int, int]:
     dtype = np.dtype([("timestamp", ">i8"), ("offset", ">i4")] if is_time else [("offset", ">i4"), ("position", ">i4")])
     with log_files.open_file(path) as file:
         data = file.read()
-    rest = len(data) % dtype.itemsize
-    entries = np.frombuffer(data[: len(data) - rest], dtype)
-    used = np.flatnonzero(entries != np.zeros(1, dtype))
-    count = int(used[-1]) + 1 if len(used) else 0
-    return entries[:count], len(entries) - count, rest
+    slots, rest = divmod(len(data), dtype.itemsize)
+    # Up to the last slot that has a byte which is not zero.
+    count = min(-(-len(data.rstrip(b"\0")) // dtype.itemsize), slots)
+    return np.frombuffer(data, dtype, count), slots - count, rest
 
 
 def check_index(partition: PartitionFiles, base: int, path: str, found: ScannedSegment) -> Iterator[Problem]:
@@ -326,16 +325,21 @@ def _offset_index_checks(
     table = found.batches
     for n in np.flatnonzero(offsets[1:] <= offsets[:-1]):
         yield int(n) + 1, f"offset {offsets[n + 1]} is not above {offsets[n]}, the one before it"
-    positions = entries["position"]
+    positions = entries["position"].astype(np.int64)
     inside = batch < len(table)
     expected = np.full(len(entries), -1, np.int64)
     expected[inside] = table["position"][batch[inside]]
-    ends_append = np.zeros(len(entries), bool)
-    ends_append[inside] = table["last_offset"][batch[inside]] == offsets[inside]
-    ends_append &= (positions < expected) & np.isin(positions, table["position"])
-    for n in np.flatnonzero((positions != expected) & ~ends_append):
+    others = np.flatnonzero(positions != expected)
+    if not len(others):
+        return
+    at = np.append(table["position"], -1)  # ascending but for the last, which is that of no batch
+    names_a_batch = at[np.searchsorted(at[:-1], positions[others])] == positions[others]
+    for n, names_batch in zip(others, names_a_batch, strict=True):
+        sound_batch = inside[n] and names_batch
+        if sound_batch and positions[n] < expected[n] and table["last_offset"][batch[n]] == offsets[n]:
+            continue  # the first batch of its append
         # It may point at a batch that could not be read: then only a readable one can contradict it.
-        if found.incomplete and not (inside[n] and positions[n] in table["position"]):
+        if found.incomplete and not sound_batch:
             continue
         where = f"that offset lies in the batch at {expected[n]}" if inside[n] else "no batch holds that offset"
         yield int(n), f"offset {offsets[n]} at position {positions[n]}: {where}"

@@ -219,6 +219,8 @@ def test_the_table_as_an_array_has_the_same_rows():
     data, _ = encoded(random.Random(4), 6)
     table = MemoryRecords(data, base_position=100).batches
     array = table.to_numpy()
+    rows = np.frombuffer(memoryview(table), BATCH_DTYPE)
+    assert (rows == array).all() and not rows.flags.writeable
     assert array.dtype == BATCH_DTYPE
     for row, batch in zip(array, table, strict=True):
         for name in BATCH_DTYPE.names:

@@ -9,6 +9,7 @@ import struct
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kcore.log.log_config import LogConfig
@@ -494,3 +495,22 @@ def test_a_segment_that_is_about_to_replace_others_is_checked_too(data, capsys):
     assert [(p["type"], p["file"]) for p in problems] == [("warning", str(swap)), ("damage", str(swap))]
     status, events = run_json(capsys, "repair", data)
     assert (status, events[-1]["beyondRepair"]) == (1, 1)
+
+
+def test_the_rows_of_a_segment_are_those_of_its_batches_whatever_sizes_they_have(tmp_path):
+    """Small batches first and large ones behind, or the other way round: how many there are is guessed wrong."""
+    for name, counts in (("a-0", [1] * 9_000 + [400] * 30), ("b-0", [400] * 30 + [1] * 9_000)):
+        directory = tmp_path / name
+        with open_log(directory, "a") as log:
+            for count in counts:
+                builder = RecordBatchBuilder()
+                for _ in range(count):
+                    builder.append(b"v", timestamp=1_700_000_000_000)
+                log.append_as_leader(builder.build())
+        found = scan_segment(str(directory / LOG), records=False)
+        assert found.records == sum(counts)
+        assert found.batches["count"].tolist() == counts
+        sizes = found.batches["size"]
+        assert found.batches["position"].tolist() == [0, *sizes.cumsum(dtype="i8")[:-1].tolist()]
+        assert found.batches["last_offset"].tolist() == (np.cumsum(counts) - 1).tolist()
+        assert (found.batches["magic"] == 2).all() and (found.batches["leader_epoch"] == 0).all()
