@@ -30,6 +30,7 @@ from kcore.errors import (
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
 from kcore.log.log_segment cimport LogSegment
 from kcore.log.log_segments cimport LogSegments
+from kcore.log.log_validator cimport kc_record_rules, kc_validate_records, kc_validation
 from kcore.log.log_validator import assign_offsets, validate_records
 from kcore.record.file_records cimport FileRecords
 from kcore.record.memory_records import EMPTY
@@ -45,22 +46,6 @@ from kcore.record.record_batch cimport (
     kc_batch_set_log_append_time,
     kc_batch_sync_max_timestamp,
 )
-
-
-cdef extern from "log_validator.h" nogil:
-    ctypedef struct kc_record_rules:
-        int64_t min_timestamp
-        int64_t max_timestamp
-        int need_key
-
-    ctypedef struct kc_validation:
-        int64_t max_timestamp
-        int64_t max_timestamp_delta
-        int64_t fault_count
-
-    kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int64_t size,
-                                  const kc_record_rules *rules, void *faults, int64_t capacity,
-                                  kc_validation *result, kc_error *err)
 
 
 # The clock was not read: nothing asks for it.
