@@ -17,7 +17,10 @@ def data(tmp_path_factory):
     return directory
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(row.kcore for row in storage.rows()))
+CASES = dict.fromkeys(case for row in storage.rows() for case in (row.kcore, row.limit) if case)
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_each_case_of_kcore_does_its_work(data, tmp_path, name):
     kind, *options = name.split(":")
     case = storage_cases.CASES[kind](data, tmp_path, *options)
@@ -61,6 +64,23 @@ def test_a_goal_is_met_from_its_ratio_on(times, met):
 def test_a_goal_without_a_rival_is_not_measured():
     assert result([1.0], []).met is None
     assert result([1.0], []).cells()[-1] == "not measured"
+
+
+@pytest.mark.parametrize("limit, verdict", [(0.6, "MISSED: above the limit"), (0.5, "MISSED")])
+def test_a_missed_goal_that_the_bare_system_calls_miss_too_is_told_as_such(limit, verdict):
+    missed = result([1.0], [1.0], limit="b")
+    missed.limit = [limit]
+    assert missed.cells()[-1] == verdict
+    assert missed.cells()[-3] == f"{1 / limit:.2f}x"
+
+
+def test_an_idempotent_case_sends_the_next_sequence_numbers_round_by_round(data, tmp_path):
+    case = storage_cases.LeaderAppend(data, tmp_path, "16KiB", "idempotent")
+    for _ in range(2):
+        case.before()
+        case.run()
+    (entry,) = case.log.producer_state_manager.producers.values()
+    assert entry.last_sequence == case.log.log_end_offset - 1 == 2 * case.pool.records - 1
 
 
 @pytest.mark.parametrize("nanoseconds, met", [(90, True), (91, False)])

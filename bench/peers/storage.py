@@ -4,7 +4,9 @@ Each path runs in a process of kcore's and in a JVM of Kafka's (java/StorageBenc
 while the other works; rounds alternate, so that a slow moment of the machine meets both.  The ratio is the median over
 the pairs of neighbouring rounds, by the CPU time of the one thread that works: nothing here waits, and what else runs
 on the machine disturbs that least.  What a JVM does in threads of its own (collecting garbage, compiling) counts for
-nothing.  The ratio by the clock stands beside it.  --quick takes some five minutes, the full run about twenty.
+nothing.  The ratio by the clock stands beside it.  Appends have a third process, which does nothing but os.pwrite of
+the same bytes: the limit, and the ratio to Kafka that it reaches.  --quick takes some five minutes, the full run about
+twenty.
 """
 
 from __future__ import annotations
@@ -43,18 +45,28 @@ class Row:
     peer: str | None = None  # None: the same case
     rival: str = "Kafka"
     at_most_ns: float | None = None  # in the place of the goal: kcore's time per unit
+    limit: str | None = None  # the case of kcore's that does nothing but the system calls
+
+
+def append(path: str, kcore: str, goal: float, peer: str | None = None) -> Row:
+    """Of the set file that the case names, and in groups of as many batches."""
+    _, name, *options = kcore.split(":")
+    limit = ":".join(["plain_write", name, *(option for option in options if option.isdigit())])
+    return Row(path, "byte", kcore, goal, peer, limit=limit)
 
 
 def rows() -> list[Row]:
     found = [
-        Row("LogSegment.append, 1 KiB batches", "byte", "segment_append:1KiB_one", 1.8),
-        Row("LogSegment.append, 16 KiB batches", "byte", "segment_append:16KiB", 1.3),
-        Row("group append, 64 x 1 KiB", "byte", "segment_append:1KiB_one:64", 6, "segment_append:1KiB_one"),
-        Row("group append, 16 x 16 KiB", "byte", "segment_append:16KiB:16", 2.5, "segment_append:16KiB"),
-        Row("append_as_leader, 1 KiB", "byte", "leader_append:1KiB", 1.5),
-        Row("append_as_leader, 16 KiB", "byte", "leader_append:16KiB", 1.5),
-        Row("append_as_follower, 1 KiB", "byte", "follower_append:1KiB", 1.5),
-        Row("append_as_follower, 16 KiB", "byte", "follower_append:16KiB", 1.5),
+        append("LogSegment.append, 1 KiB batches", "segment_append:1KiB_one", 1.8),
+        append("LogSegment.append, 16 KiB batches", "segment_append:16KiB", 1.3),
+        append("group append, 64 x 1 KiB", "segment_append:1KiB_one:64", 6, "segment_append:1KiB_one"),
+        append("group append, 16 x 16 KiB", "segment_append:16KiB:16", 2.5, "segment_append:16KiB"),
+        append("append_as_leader, 1 KiB", "leader_append:1KiB", 1.5),
+        append("append_as_leader, 16 KiB", "leader_append:16KiB", 1.5),
+        append("append_as_leader, idempotent, 1 KiB", "leader_append:1KiB:idempotent", 1.5),
+        append("append_as_leader, idempotent, 16 KiB", "leader_append:16KiB:idempotent", 1.5),
+        append("append_as_follower, 1 KiB", "follower_append:1KiB", 1.5),
+        append("append_as_follower, 16 KiB", "follower_append:16KiB", 1.5),
         Row("recover, 1 KiB batches", "byte", "recover:segment_1KiB", 20),
         Row("recover, 16 KiB batches", "byte", "recover:segment_16KiB", 4),
         Row("header scan, 1 KiB batches", "batch", "header_scan:segment_1KiB", 0, at_most_ns=1e9 / 60e6),
@@ -89,6 +101,13 @@ class Result:
     rival: list[float] = field(default_factory=list)
     kcore_clock: list[float] = field(default_factory=list)  # the same by the clock
     rival_clock: list[float] = field(default_factory=list)
+    limit: list[float] = field(default_factory=list)
+    limit_clock: list[float] = field(default_factory=list)
+
+    @property
+    def ratio_of_limit(self) -> float:
+        """How many times as fast as the rival the bare system calls are."""
+        return statistics.median(b / a for a, b in zip(self.limit, self.rival, strict=True))
 
     @property
     def ratio(self) -> float:
@@ -114,7 +133,12 @@ class Result:
         if self.row.rival != "Kafka" and self.rival:
             rival[0] = f"{self.row.rival} {rival[0]}"
         ratios = [f"{self.ratio:.2f}x", f"{self.ratio_by_clock:.2f}x"] if self.rival else ["", ""]
-        return [self.row.path, *self._figure(self.kcore), *rival, *ratios, goal, verdict]
+        limit = [self._figure(self.limit)[0] if self.limit else "", ""]
+        if self.limit and self.rival:
+            limit[1] = f"{self.ratio_of_limit:.2f}x"
+            if self.met is False and self.ratio_of_limit < self.row.goal:
+                verdict = "MISSED: above the limit"
+        return [self.row.path, *self._figure(self.kcore), *rival, *ratios, *limit, goal, verdict]
 
     def _figure(self, rounds: list[float]) -> list[str]:
         """Median and interquartile range."""
@@ -124,7 +148,7 @@ class Result:
         return [text, f"{(quartiles[2] - quartiles[0]) / median:.0%}"]
 
 
-HEADINGS = ["path", "kcore", "spread", "Kafka", "spread", "ratio", "by clock", "goal", "verdict"]
+HEADINGS = ["path", "kcore", "spread", "Kafka", "spread", "ratio", "by clock", "limit", "its ratio", "goal", "verdict"]
 
 
 def table(lines: list[list[str]]) -> str:
@@ -221,6 +245,8 @@ class Comparison:
         if row.rival != "Kafka" or self.java is not None:
             workers.append((self._worker(row.rival, row.peer or row.kcore), result.rival, result.rival_clock))
         workers.append((self._worker("kcore", row.kcore), result.kcore, result.kcore_clock))
+        if row.limit is not None:
+            workers.append((self._worker("limit", row.limit), result.limit, result.limit_clock))
         try:
             for _ in range(self.mode.rounds):
                 for worker, by_cpu, by_clock in workers:
@@ -230,7 +256,7 @@ class Comparison:
         finally:
             for worker, _, _ in workers:
                 worker.stop()
-            for who in (row.rival, "kcore"):
+            for who in (row.rival, "kcore", "limit"):
                 shutil.rmtree(self.work / who, ignore_errors=True)
         return result
 

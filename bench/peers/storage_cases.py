@@ -7,6 +7,7 @@ the case is set up and warm, then one round a line, answered by "SECONDS CPU UNI
 from __future__ import annotations
 
 import gc
+import os
 import random
 import struct
 import sys
@@ -27,6 +28,7 @@ from kcore.log.log_validator import assign_offsets, validate_records
 from kcore.log.offset_index import OffsetIndex
 from kcore.log.offset_map import OffsetMap
 from kcore.log.unified_log import UnifiedLog
+from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
 from kcore.record.record_batch_builder import RecordBatchBuilder
@@ -87,6 +89,13 @@ class Pool:
         for buffer in self.buffers:
             buffer[0:8] = bytes(8)
 
+    def in_sequence(self) -> None:
+        """The next sequence numbers of an idempotent producer."""
+        for buffer, count in zip(self.buffers, self.counts, strict=True):
+            struct.pack_into(">qhi", buffer, 43, 4711, 0, self.end)
+            struct.pack_into(">I", buffer, 17, crc32c(memoryview(buffer)[21:]))
+            self.end += count
+
     def from_leader(self) -> None:
         """The next offsets of the log, as a leader sends them."""
         for buffer, count in zip(self.buffers, self.counts, strict=True):
@@ -126,6 +135,33 @@ class SegmentAppend(Case):
         return self.pool.bytes
 
 
+class PlainWrite(Case):
+    """The limit of all appends: os.pwrite of the same bytes, and nothing else."""
+
+    def __init__(self, data: Path, work: Path, name: str, group: str = "1") -> None:
+        super().__init__(data, work)
+        buffers, size = read_sets(data / name), int(group)
+        self.buffers = [bytearray().join(buffers[n : n + size]) for n in range(0, len(buffers), size)]
+        self.bytes = sum(map(len, self.buffers))
+        self.path = self.fresh_directory() / "plain"
+        self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT)
+        self.position = 0
+
+    def before(self) -> None:
+        if self.position + self.bytes > LIMIT:
+            os.close(self.fd)
+            self.path.unlink()
+            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT)
+            self.position = 0
+
+    def run(self) -> int:
+        fd, position = self.fd, self.position
+        for buffer in self.buffers:
+            position += os.pwrite(fd, buffer, position)
+        self.position = position
+        return self.bytes
+
+
 class LogAppend(Case):
     """Appends to a log, from bytes as they came in from the network."""
 
@@ -157,8 +193,16 @@ class LogAppend(Case):
 
 
 class LeaderAppend(LogAppend):
+    """With or without what clients add by default: a producer id and sequence numbers."""
+
+    def __init__(self, data: Path, work: Path, name: str, idempotent: str = "") -> None:
+        super().__init__(data, work, name)
+        self.idempotent = bool(idempotent)
+
     def prepare(self, pool: Pool) -> None:
         pool.from_producer()
+        if self.idempotent:
+            pool.in_sequence()
 
     def how(self, log: UnifiedLog) -> Callable[[bytearray], object]:
         return log.append_as_leader
@@ -437,6 +481,7 @@ class OffsetMapCalls(Case):
 
 CASES: dict[str, Callable[..., Case]] = {
     "segment_append": SegmentAppend,
+    "plain_write": PlainWrite,
     "leader_append": LeaderAppend,
     "follower_append": FollowerAppend,
     "recover": Recover,

@@ -27,6 +27,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.SplittableRandom;
 import java.util.stream.Stream;
+import java.util.zip.CRC32C;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.compress.Compression;
 import org.apache.kafka.common.record.TimestampType;
@@ -114,8 +115,8 @@ public final class StorageBench {
         String[] part = name.split(":");
         switch (part[0]) {
             case "segment_append": return segmentAppend(part[1]);
-            case "leader_append": return logAppend(part[1], true);
-            case "follower_append": return logAppend(part[1], false);
+            case "leader_append": return logAppend(part[1], true, part.length > 2);
+            case "follower_append": return logAppend(part[1], false, false);
             case "recover": return recover(part[1]);
             case "header_scan": return headerScan(part[1]);
             case "translate_offset": return translateOffset(part[1]);
@@ -176,6 +177,18 @@ public final class StorageBench {
         void fromProducer() {
             for (int i = 0; i < counts.length; i++) {
                 batches.get(i).setLastOffset(counts[i] - 1);
+            }
+        }
+
+        /** The next sequence numbers of an idempotent producer. */
+        void inSequence() {
+            for (int i = 0; i < counts.length; i++) {
+                ByteBuffer buffer = records.get(i).buffer();
+                buffer.putLong(43, 4711).putShort(51, (short) 0).putInt(53, (int) end);
+                CRC32C crc = new CRC32C();
+                crc.update(buffer.duplicate().position(21));
+                buffer.putInt(17, (int) crc.getValue());
+                end += counts[i];
             }
         }
 
@@ -300,7 +313,7 @@ public final class StorageBench {
         };
     }
 
-    private static Case logAppend(String name, boolean leader) throws IOException {
+    private static Case logAppend(String name, boolean leader, boolean idempotent) throws IOException {
         Pool pool = new Pool(name);
         long bytes = pool.bytes();
         return new Case() {
@@ -320,6 +333,9 @@ public final class StorageBench {
                 }
                 if (leader) {
                     pool.fromProducer();
+                    if (idempotent) {
+                        pool.inSequence();
+                    }
                 } else {
                     pool.fromLeader();
                 }
