@@ -1,6 +1,7 @@
 """UnifiedLog: appends of 100-byte records beside os.pwrite of the same bytes, and reads."""
 
 import os
+import struct
 
 import pytest
 
@@ -8,6 +9,7 @@ from bench.conftest import record_role
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_config import LogConfig
 from kcore.log.log_loader import load_log
+from kcore.record.crc32c import crc32c
 from kcore.record.record_batch_builder import RecordBatchBuilder
 
 NOW = 1_700_000_000_000
@@ -69,6 +71,49 @@ def bench_append_as_leader(benchmark, log, record_values, size):
     benchmark.pedantic(append_all, setup=fresh, rounds=ROUNDS, warmup_rounds=2)
 
 
+def from_producer(template, count, first_offset=None):
+    """The same batch again and again from an idempotent producer; with the offsets of a leader, if there is a first."""
+    records = int.from_bytes(template[57:61], "big")
+    buffers = []
+    for n in range(count):
+        buffer = bytearray(template)
+        struct.pack_into(">qhi", buffer, 43, 4711, 0, n * records)
+        struct.pack_into(">I", buffer, 17, crc32c(memoryview(buffer)[21:]))
+        if first_offset is not None:
+            struct.pack_into(">q", buffer, 0, first_offset + n * records)
+        buffers.append(buffer)
+    return buffers
+
+
+@pytest.mark.parametrize("size", cases("append_as_leader, idempotent"))
+def bench_append_as_leader_idempotent(benchmark, log, record_values, size):
+    """What clients send by default: batches with a producer id and sequence numbers."""
+    template = batch_of(record_values, size)
+
+    def fresh():
+        start_anew(log, template)
+        first, *buffers = from_producer(template, APPENDS + 1)
+        log.append_as_leader(first)
+        return (log.append_as_leader, buffers), {}
+
+    record_role(benchmark, "ours", per_round=APPENDS, unit="append", goal=GOAL, bytes=len(template))
+    benchmark.pedantic(append_all, setup=fresh, rounds=ROUNDS, warmup_rounds=2)
+
+
+@pytest.mark.parametrize("size", cases("append_as_follower, idempotent"))
+def bench_append_as_follower_idempotent(benchmark, log, record_values, size):
+    template = batch_of(record_values, size)
+
+    def fresh():
+        start_anew(log, template)
+        first, *buffers = from_producer(template, APPENDS + 1, log.log_end_offset)
+        log.append_as_follower(first)
+        return (log.append_as_follower, buffers), {}
+
+    record_role(benchmark, "ours", per_round=APPENDS, unit="append", goal=GOAL, bytes=len(template))
+    benchmark.pedantic(append_all, setup=fresh, rounds=ROUNDS, warmup_rounds=2)
+
+
 @pytest.mark.parametrize("size", cases("append_as_follower"))
 def bench_append_as_follower(benchmark, log, record_values, size):
     template = batch_of(record_values, size)
@@ -108,6 +153,16 @@ def time_pwrite(benchmark, tmp_path, record_values, size):
 
 @pytest.mark.parametrize("size", cases("append_as_leader"))
 def bench_append_as_leader_limit(benchmark, tmp_path, record_values, size):
+    time_pwrite(benchmark, tmp_path, record_values, size)
+
+
+@pytest.mark.parametrize("size", cases("append_as_leader, idempotent"))
+def bench_append_as_leader_idempotent_limit(benchmark, tmp_path, record_values, size):
+    time_pwrite(benchmark, tmp_path, record_values, size)
+
+
+@pytest.mark.parametrize("size", cases("append_as_follower, idempotent"))
+def bench_append_as_follower_idempotent_limit(benchmark, tmp_path, record_values, size):
     time_pwrite(benchmark, tmp_path, record_values, size)
 
 

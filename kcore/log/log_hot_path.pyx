@@ -5,8 +5,9 @@ storage error) call methods that it defines.  The order of an append is the orde
 over the bytes, checks of the records (both outside the lock); then under the lock duplicates, offsets in place, roll,
 producer state, epoch, one write, log end offset, transaction index.
 
-Nearly every append is one batch: one row on the stack, no object made but the LogAppendInfo.  What is not that
-(several batches, a codec, an older magic, a producer id, anything that will be refused) becomes MemoryRecords.
+Nearly every append is one batch: one row on the stack, no object made but the LogAppendInfo and the new state of its
+producer, if it has one.  What is not that (several batches, a codec, an older magic, a producer's first batch, a
+repeated one, anything that will be refused) becomes MemoryRecords.
 Source: UnifiedLog and LocalLog, Kafka 2.4-4.x.
 """
 
@@ -32,6 +33,7 @@ from kcore.log.log_segment cimport LogSegment
 from kcore.log.log_segments cimport LogSegments
 from kcore.log.log_validator cimport kc_record_rules, kc_validate_records, kc_validation
 from kcore.log.log_validator import assign_offsets, validate_records
+from kcore.log.producer_state_entry cimport ProducerStateEntry, ProducerStates
 from kcore.record.file_records cimport FileRecords
 from kcore.record.memory_records import EMPTY
 from kcore.record.memory_records cimport MemoryRecords
@@ -166,7 +168,7 @@ cdef class LogHotPath:
     cdef readonly ReentrantLock lock
     cdef public LogSegments segments
     cdef public LatestEpoch leader_epoch_cache
-    cdef public object producer_state_manager
+    cdef public ProducerStates producer_state_manager
     cdef public int64_t log_start_offset
     cdef public int64_t recovery_point
     cdef public bint is_closed
@@ -313,6 +315,7 @@ cdef class LogHotPath:
         cdef kc_batch row
         cdef Py_buffer view
         cdef MemoryRecords batches = None
+        cdef ProducerStateEntry producer = None
         if not self._may_write:
             self._check_writable()
         append.now_ms = self.now() if self.needs_clock else UNREAD
@@ -330,7 +333,11 @@ cdef class LogHotPath:
             try:
                 if not self._may_write:
                     self._check_writable()
-                if append.by_producers and origin is CLIENT:
+                if append.by_producers and batches is None:
+                    producer = self.continued_producer(&row, True)
+                    if producer is None:
+                        batches = self.checked_batches(records, True, &append)
+                if append.by_producers and batches is not None and origin is CLIENT:
                     repeated = self._find_duplicate(batches)
                     if repeated is not None:
                         return self._duplicate(repeated)
@@ -338,7 +345,7 @@ cdef class LogHotPath:
                     max(self.leader_epoch_cache.latest_epoch, 0) if leader_epoch is None else leader_epoch
                 )
                 self.assign_offsets(&append, &row, batches)
-                return self.write(&append, batches, origin)
+                return self.write(&append, batches, producer, origin)
             finally:
                 self.lock.leave()
         finally:
@@ -354,6 +361,7 @@ cdef class LogHotPath:
         cdef kc_batch row
         cdef Py_buffer view
         cdef MemoryRecords batches = None
+        cdef ProducerStateEntry producer = None
         if not self._may_write:
             self._check_writable()
         append.now_ms = UNREAD
@@ -361,7 +369,7 @@ cdef class LogHotPath:
         append.checked = False
         memset(&view, 0, sizeof(view))  # which makes the release one of nothing
         try:
-            if not (one_batch(records, &view, &row, &append) and row.producer_id < 0):
+            if not one_batch(records, &view, &row, &append):
                 batches = self.walked(records, &append)
                 if append.count == 0:
                     return LogAppendInfo(-1, -1, -1, -1, log_start_offset=self.log_start_offset)
@@ -377,14 +385,27 @@ cdef class LogHotPath:
                         append.first_offset,
                         append.last_offset,
                     )
-                return self.write(&append, batches, REPLICATION)
+                if append.by_producers and batches is None:
+                    producer = self.continued_producer(&row, False)
+                    if producer is None:
+                        batches = self.walked(records, &append)
+                return self.write(&append, batches, producer, REPLICATION)
             finally:
                 self.lock.leave()
         finally:
             PyBuffer_Release(&view)
 
-    cdef LogAppendInfo write(self, Append *append, MemoryRecords batches, object origin):
-        """The part under the lock: everything that may refuse comes before the write, then nothing may."""
+    cdef ProducerStateEntry continued_producer(self, const kc_batch *row, bint from_client):
+        """The producer of a single batch, if there is nothing to decide about it; else None."""
+        cdef ProducerStateEntry producer = self.producer_state_manager.producers.get(row.producer_id)
+        return producer if producer is not None and producer.is_continued_by(row, from_client) else None
+
+    cdef LogAppendInfo write(
+        self, Append *append, MemoryRecords batches, ProducerStateEntry producer, object origin
+    ):
+        """The part under the lock: everything that may refuse comes before the write, then nothing may.
+
+        producer: of the only batch, which continues it; None for batches that have to be looked at one by one."""
         cdef LogSegment segment
         cdef int64_t position
         try:
@@ -398,7 +419,9 @@ cdef class LogHotPath:
                 segment = self._roll(
                     append.first_offset if append.rows[0].magic >= 2 else append.last_offset - INT32_MAX
                 )
-            if append.by_producers:
+            if producer is not None:
+                producer = producer.followed_by(append.rows, producer.open_txn)
+            elif append.by_producers:
                 producers, completed = self._analyze_producers(batches, segment, origin)
             if append.count > 1 or append.leader_epoch != self.leader_epoch_cache.latest_epoch:
                 self.assign_epochs(append)
@@ -407,7 +430,9 @@ cdef class LogHotPath:
             self.end.offset = append.last_offset + 1
             self.end.segment = segment.base_offset
             self.end.position = position + append.size
-            if append.by_producers:
+            if producer is not None:
+                self.producer_state_manager.producers[producer.producer_id] = producer
+            elif append.by_producers:
                 self._commit_producers(producers, completed)
                 self._update_first_unstable()
             if self._sole_replica:
@@ -447,7 +472,7 @@ cdef class LogHotPath:
             or row.base_offset != 0
             or row.size > self.max_message_bytes
             or row.size > self.segment_bytes
-            or row.producer_id >= 0
+            or (row.producer_id >= 0 and row.base_sequence < 0)
             or row.attributes & (KC_ATTR_CODEC_MASK | KC_ATTR_CONTROL)
             or row.count == 0
             or row.count - 1 != row.last_offset
@@ -475,7 +500,6 @@ cdef class LogHotPath:
         else:
             append.max_timestamp = row.max_timestamp = found.max_timestamp
             append.offset_of_max = found.max_timestamp_delta
-        append.by_producers = False
         return True
 
     cdef MemoryRecords checked_batches(self, records, bint from_client, Append *append):
@@ -705,5 +729,5 @@ cdef bint one_batch(records, Py_buffer *view, kc_batch *row, Append *append) exc
     append.data = data
     append.size = row.size
     append.checked = status == KC_OK
-    append.by_producers = False
+    append.by_producers = row.producer_id >= 0
     return append.checked

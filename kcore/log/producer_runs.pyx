@@ -4,15 +4,15 @@
 Since producers are idempotent by default nearly every batch has a producer id, and a recovery reads them all.
 """
 
-from libc.stdint cimport INT32_MAX, int16_t, int32_t, int64_t
+from libc.stdint cimport int16_t, int32_t, int64_t
 
+from kcore.log.producer_state_entry cimport BATCHES_KEPT
 from kcore.record.memory_records cimport BatchTable
-from kcore.record.record_batch cimport KC_ATTR_CONTROL, KC_ATTR_TRANSACTIONAL, kc_batch
+from kcore.record.record_batch cimport KC_ATTR_CONTROL, KC_ATTR_TRANSACTIONAL, kc_batch, last_sequence_of
 
 
 cdef enum:
     MAX_RUNS = 64
-    KEPT = 5  # batches that a producer's state remembers
 
 
 ctypedef struct run_t:
@@ -20,19 +20,18 @@ ctypedef struct run_t:
     int64_t first_txn_offset
     int64_t first_txn_position
     int64_t count
-    Py_ssize_t rows[KEPT]
+    Py_ssize_t rows[BATCHES_KEPT]
     int16_t producer_epoch
 
 
 cdef tuple _batch(const kc_batch *row):
-    cdef int64_t delta = row.last_offset - row.base_offset
-    cdef int64_t last_sequence = -1 if row.base_sequence < 0 else (row.base_sequence + delta) & INT32_MAX
-    return last_sequence, row.last_offset, delta, row.max_timestamp
+    return last_sequence_of(row), row.last_offset, row.last_offset - row.base_offset, row.max_timestamp
 
 
 cdef tuple _run(BatchTable table, const run_t *run):
     cdef int64_t i
-    batches = [_batch(table.rows + run.rows[i % KEPT]) for i in range(max(0, run.count - KEPT), run.count)]
+    cdef int64_t first = max(0, run.count - BATCHES_KEPT)
+    batches = [_batch(table.rows + run.rows[i % BATCHES_KEPT]) for i in range(first, run.count)]
     return run.producer_id, run.producer_epoch, batches, run.first_txn_offset, run.first_txn_position
 
 
@@ -77,7 +76,7 @@ def take_runs(BatchTable table not None, Py_ssize_t start, int64_t end_offset, i
             if row.attributes & KC_ATTR_TRANSACTIONAL and run.first_txn_offset < 0:
                 run.first_txn_offset = row.base_offset
                 run.first_txn_position = row.position
-            run.rows[run.count % KEPT] = at
+            run.rows[run.count % BATCHES_KEPT] = at
             run.count += 1
         at += 1
     return at, [_run(table, &runs[i]) for i in range(used)]

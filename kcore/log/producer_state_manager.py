@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import list_directory, read_file, sync_path, unlink_if_there, write_atomically
@@ -29,6 +29,13 @@ from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.log_file_names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin, LogOffsetMetadata
 from kcore.log.producer_runs import take_runs
+from kcore.log.producer_state_entry import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    BatchMetadata,
+    ProducerStateEntry,
+    ProducerStates,
+)
 from kcore.record.control_record import ControlRecordType, control_record_type, parse_end_transaction_marker
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import BatchTable
@@ -40,55 +47,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_PRODUCER_EPOCH = -1
-NO_SEQUENCE = -1
-BATCHES_KEPT = 5
 DEFAULT_PRODUCER_ID_EXPIRATION_MS = 86_400_000
 
-_SEQUENCES = 2**31
 _HEADER = struct.Struct(">hIi")
 _CRC_STARTS = 6
 _ENTRY = struct.Struct(">qhiqiqiq")
 _SNAPSHOT_VERSION = 1
-
-
-class BatchMetadata(NamedTuple):
-    last_sequence: int
-    last_offset: int
-    offset_delta: int
-    timestamp: int  # the batch's maximum
-
-    @property
-    def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) % _SEQUENCES
-
-    @property
-    def first_offset(self) -> int:
-        return self.last_offset - self.offset_delta
-
-
-@dataclass(frozen=True, slots=True)
-class ProducerStateEntry:
-    """One producer.  Immutable, so that an append can prepare a new state and drop it again."""
-
-    producer_id: int
-    producer_epoch: int = NO_PRODUCER_EPOCH
-    batches: tuple[BatchMetadata, ...] = ()  # oldest first, at most five
-    last_timestamp: int = -1
-    coordinator_epoch: int = -1
-    current_txn_first_offset: int | None = None
-
-    @property
-    def last_sequence(self) -> int:
-        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
-
-    def find_duplicate(self, batch: RecordBatch) -> BatchMetadata | None:
-        """The batch already in the log that this one repeats."""
-        if batch.producer_epoch == self.producer_epoch:
-            for known in self.batches:
-                if known.last_sequence == batch.last_sequence and known.first_sequence == batch.base_sequence:
-                    return known
-        return None
 
 
 class CompletedTxn(NamedTuple):
@@ -139,7 +103,15 @@ class ProducerAppendInfo:
             return None
         # Emptied by the cleaner: its transaction is gone from the log, but its epoch still fences older producers.
         if batch.producer_epoch > self.entry.producer_epoch:
-            self.entry = replace(self.entry, producer_epoch=batch.producer_epoch, batches=())
+            entry = self.entry
+            self.entry = ProducerStateEntry(
+                entry.producer_id,
+                batch.producer_epoch,
+                (),
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.current_txn_first_offset,
+            )
         return None
 
     def _append_data(self, batch: RecordBatch, first_offset: LogOffsetMetadata) -> None:
@@ -147,9 +119,6 @@ class ProducerAppendInfo:
         if self._origin is AppendOrigin.CLIENT:
             self._check_sequence(batch)
         entry = self.entry
-        last_offset = batch.last_offset
-        added = BatchMetadata(batch.last_sequence, last_offset, last_offset - batch.base_offset, batch.max_timestamp)
-        same_epoch = batch.producer_epoch == entry.producer_epoch
         open_txn = entry.current_txn_first_offset
         if batch.is_transactional and open_txn is None:
             open_txn = batch.base_offset
@@ -159,14 +128,7 @@ class ProducerAppendInfo:
                 f"{self._name}: producer {entry.producer_id} wrote a plain batch at offset {batch.base_offset} while "
                 f"its transaction from {open_txn} is open"
             )
-        self.entry = ProducerStateEntry(
-            entry.producer_id,
-            batch.producer_epoch,
-            (*entry.batches[-BATCHES_KEPT + 1 :], added) if same_epoch else (added,),
-            batch.max_timestamp,
-            entry.coordinator_epoch,
-            open_txn,
-        )
+        self.entry = entry.with_batch(batch, open_txn)
 
     def _check_producer_epoch(self, producer_epoch: int, offset: int) -> None:
         if producer_epoch >= self.entry.producer_epoch:
@@ -190,11 +152,10 @@ class ProducerAppendInfo:
                     f"{batch.base_offset} with sequence {first}, expected 0"
                 )
             return
-        expected = (entry.last_sequence + 1) % _SEQUENCES
-        if first != expected:
+        if first != entry.expected_sequence:
             raise OutOfOrderSequenceNumber(
                 f"{self._name}: producer {entry.producer_id} at offset {batch.base_offset} sent sequence {first}, "
-                f"expected {expected} after {entry.last_sequence}"
+                f"expected {entry.expected_sequence} after {entry.last_sequence}"
             )
 
     def _end_txn(
@@ -228,7 +189,7 @@ class ProducerAppendInfo:
 def encode_snapshot(entries: Iterable[ProducerStateEntry]) -> bytes:
     body = []
     for e in entries:
-        last = e.batches[-1] if e.batches else BatchMetadata(NO_SEQUENCE, -1, 0, e.last_timestamp)
+        last = e.last_batch or BatchMetadata(NO_SEQUENCE, -1, 0, e.last_timestamp)
         open_txn = -1 if e.current_txn_first_offset is None else e.current_txn_first_offset
         body.append(
             _ENTRY.pack(
@@ -270,7 +231,7 @@ def decode_snapshot(data: bytes, source: str) -> list[ProducerStateEntry]:
     return entries
 
 
-class ProducerStateManager:
+class ProducerStateManager(ProducerStates):
     """State of all producers of one log, and its snapshots.  Not thread-safe: the log's lock guards it.
 
     writable=False neither writes nor deletes a snapshot.
@@ -285,11 +246,11 @@ class ProducerStateManager:
         writable: bool = True,
         snapshots: Iterable[int] = (),
     ) -> None:
+        super().__init__()
         self._name = name
         self._directory = directory
         self._expiration_ms = producer_id_expiration_ms
         self._writable = writable
-        self.producers: dict[int, ProducerStateEntry] = {}
         # By first offset, ascending.
         self._ongoing: dict[int, TxnMetadata] = {}
         # Ended, but with a marker at or above the high watermark.
@@ -338,13 +299,13 @@ class ProducerStateManager:
         if first_transactional is not None and open_txn is None:
             open_txn = first_transactional.message_offset
             self._start_txn(TxnMetadata(producer_id, first_transactional))
-        added = tuple(BatchMetadata(*batch) for batch in batches)
+        added = tuple(batches)
         known = entry.batches if producer_epoch == entry.producer_epoch else ()
         self.producers[producer_id] = ProducerStateEntry(
             producer_id,
             producer_epoch,
-            (*known, *added)[-BATCHES_KEPT:],
-            added[-1].timestamp,
+            (*known, *added),
+            added[-1][3],
             entry.coordinator_epoch,
             open_txn,
         )

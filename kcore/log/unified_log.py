@@ -36,8 +36,8 @@ from kcore.log.log_offset_metadata import (
 )
 from kcore.log.log_segment import LogSegment
 from kcore.log.log_segments import LogSegments
+from kcore.log.producer_state_entry import BatchMetadata
 from kcore.log.producer_state_manager import (
-    BatchMetadata,
     CompletedTxn,
     ProducerAppendInfo,
     ProducerStateManager,
@@ -675,7 +675,7 @@ class UnifiedLog(LogHotPath):
         """producer id -> (offset of its last data record, None if only markers are known; its epoch)."""
         with self.lock:
             return {
-                producer_id: (entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
+                producer_id: (entry.last_batch.last_offset if entry.last_batch else None, entry.producer_epoch)
                 for producer_id, entry in self.producer_state_manager.producers.items()
             }
 

@@ -1,4 +1,4 @@
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 
 from kcore.common.status cimport kc_error, kc_status
 
@@ -43,6 +43,13 @@ cdef extern from "record_batch.h" nogil:
     void kc_batch_assign(uint8_t *buf, kc_batch *batch, int64_t base_offset, int32_t leader_epoch)
     void kc_batch_set_log_append_time(uint8_t *buf, kc_batch *batch, int64_t timestamp)
     void kc_batch_sync_max_timestamp(uint8_t *buf, kc_batch *batch)
+
+
+cdef inline int32_t last_sequence_of(const kc_batch *batch) noexcept nogil:
+    """Of the last record: it wraps from 2**31 - 1 to 0; -1 where the batch has none."""
+    return -1 if batch.base_sequence < 0 else (
+        (batch.base_sequence + (batch.last_offset - batch.base_offset)) & INT32_MAX
+    )
 
 
 cdef extern from "record.h" nogil:

@@ -261,9 +261,7 @@ cdef class RecordBatch:
     @property
     def last_sequence(self):
         """Sequence of the last record: wraps from 2**31 - 1 to 0; -1 where the batch has none."""
-        if self.row.base_sequence < 0:
-            return -1
-        return (self.row.base_sequence + (self.row.last_offset - self.row.base_offset)) & 0x7FFFFFFF
+        return last_sequence_of(&self.row)
 
     @property
     def has_producer_id(self):

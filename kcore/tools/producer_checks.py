@@ -14,7 +14,8 @@ from kcore.common.file import read_file
 from kcore.errors import KafkaError
 from kcore.log.log_file_names import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
 from kcore.log.log_offset_metadata import AbortedTxn
-from kcore.log.producer_state_manager import ProducerStateEntry, decode_snapshot
+from kcore.log.producer_state_entry import ProducerStateEntry
+from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import ENTRY_SIZE, decode_entries
 from kcore.record.control_record import ControlRecordType, control_record_type
 from kcore.record.memory_records import MemoryRecords
@@ -178,9 +179,9 @@ def check_snapshots(
             started = entry.current_txn_first_offset
             if started is not None and started >= offset:
                 yield Problem(path, f"producer {entry.producer_id} began a transaction at {started}", started)
-            if not entry.batches:
+            last = entry.last_batch
+            if last is None:
                 continue
-            last = entry.batches[-1]
             n = newest.get(entry.producer_id)
             if last.last_offset >= offset:
                 text = f"producer {entry.producer_id} wrote last at {last.last_offset}, behind the snapshot"

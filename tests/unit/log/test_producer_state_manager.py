@@ -7,7 +7,8 @@ from kcore.errors import (
     TransactionCoordinatorFenced,
 )
 from kcore.log.log_offset_metadata import AppendOrigin
-from kcore.log.producer_state_manager import BatchMetadata, ProducerStateEntry, decode_snapshot, encode_snapshot
+from kcore.log.producer_state_entry import BatchMetadata, ProducerStateEntry
+from kcore.log.producer_state_manager import decode_snapshot, encode_snapshot
 from tests.unit.log.logs import Logs, idempotent, marker, offsets
 
 COORDINATOR = AppendOrigin.COORDINATOR

@@ -15,6 +15,7 @@ import pytest
 from kcore.log.log_config import LogConfig
 from kcore.log.log_offset_metadata import AbortedTxn
 from kcore.log.open_log import open_log
+from kcore.log.producer_state_entry import ProducerStateEntry
 from kcore.log.producer_state_manager import decode_snapshot, encode_snapshot
 from kcore.log.transaction_index import decode_entries, encode_entries
 from kcore.record.record_batch_builder import RecordBatchBuilder
@@ -471,7 +472,8 @@ def test_a_snapshot_that_contradicts_the_batches_is_damage(data, capsys):
     (entry,) = decode_snapshot(path.read_bytes(), str(path))
     last = entry.batches[-1]
     for wrong in (last._replace(last_offset=61), last._replace(last_sequence=last.last_sequence + 1)):
-        path.write_bytes(encode_snapshot([dataclasses.replace(entry, batches=(wrong,))]))
+        entry = ProducerStateEntry(entry.producer_id, entry.producer_epoch, [wrong], wrong.timestamp)
+        path.write_bytes(encode_snapshot([entry]))
         status, problems, _ = verify(capsys, data / "g-idempotent-0")
         assert status == 1
         assert [p["file"] for p in problems] == [str(path)]
