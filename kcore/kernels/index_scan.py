@@ -12,9 +12,8 @@ import numpy as np
 
 from kcore.errors import CorruptIndex
 from kcore.kernels.jit import kernel
+from kcore.record.layout import OFFSET_INDEX_SLOT, TIME_INDEX_SLOT
 
-_OFFSET_SLOT = np.dtype([("offset", ">i4"), ("position", ">i4")])
-_TIME_SLOT = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
 #: How many searches go on at a time: each waits for memory most of the time.
 _AT_ONCE = 16
 #: What can be added to an int32 without an overflow.
@@ -53,7 +52,7 @@ class TimeEntries(NamedTuple):
 def offset_entries(data: Any, base_offset: int) -> OffsetEntries:
     """A .index, decoded.  data: its bytes, mapped or not; the room behind the entries of an index in use is left out.
     Raises CorruptIndex where the bytes are no whole slots or the offsets do not ascend."""
-    slots = _slots(data, _OFFSET_SLOT)
+    slots = _slots(data, OFFSET_INDEX_SLOT)
     offsets = slots["offset"].astype(np.int32)
     _check_ascending(offsets, "relative offset", strictly=True)
     return OffsetEntries(base_offset, offsets, slots["position"].astype(np.int32))
@@ -61,7 +60,7 @@ def offset_entries(data: Any, base_offset: int) -> OffsetEntries:
 
 def time_entries(data: Any, base_offset: int) -> TimeEntries:
     """A .timeindex, decoded; as offset_entries()."""
-    slots = _slots(data, _TIME_SLOT)
+    slots = _slots(data, TIME_INDEX_SLOT)
     timestamps, offsets = slots["timestamp"].astype(np.int64), slots["offset"].astype(np.int32)
     _check_ascending(timestamps, "timestamp", strictly=True)
     _check_ascending(offsets, "relative offset", strictly=False)

@@ -2,6 +2,10 @@
 
 import numpy as np
 
+#: A slot of a .index and of a .timeindex; offsets count from the segment's base offset.
+OFFSET_INDEX_SLOT = np.dtype([("offset", ">i4"), ("position", ">i4")])
+TIME_INDEX_SLOT = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])
+
 #: One row of a BatchTable: kc_batch of csrc/record_batch.h, field for field.
 BATCH_DTYPE = np.dtype(
     {

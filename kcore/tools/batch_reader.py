@@ -23,7 +23,9 @@ _CHUNK = 1 << 20
 _LOG_OVERHEAD = 12
 _MAGIC_AT = 16
 _HEADER_SIZE = 61
-#: Where the bytes that a CRC covers begin, by magic, and the smallest batch.
+_LENGTH_AT = 8
+#: By magic where the CRC is, where the bytes that it covers begin, and the smallest batch.
+_CRC_AT = {0: 12, 1: 12, 2: 17}
 _CRC_FROM = {0: 16, 1: 16, 2: 21}
 _SMALLEST = {0: 26, 1: 34, 2: _HEADER_SIZE}
 #: How far behind a length that leads nowhere we look for the end its CRC tells.
@@ -125,7 +127,7 @@ def _wrong_around_holes(fd: int, chunk: memoryview, position: int, size: int) ->
     stretches = list(log_files.data_stretches(fd, position, position + size))
     if _magic(chunk, 0) != 2 or stretches == [(position, position + size)]:
         return None
-    (crc,) = struct.unpack_from(">I", chunk, 17)
+    crc = _number(">I", chunk, _CRC_AT[2])
     value, at = 0, position + _CRC_FROM[2]
     for start, end in (*stretches, (position + size, position + size)):
         value = crc32c_of_zeros(start - at, value) if start > at else value
@@ -196,7 +198,7 @@ def _end_by_crc(chunk: memoryview, at: int) -> int | None:
     start, smallest = at + _CRC_FROM[magic], at + _SMALLEST[magic]
     # Magic 0 and 1 keep a CRC-32 in front of their magic byte, magic 2 a CRC-32C behind it.
     crc_of = crc32c if magic == 2 else zlib.crc32
-    (crc,) = struct.unpack_from(">I", chunk, at + (17 if magic == 2 else 12))
+    crc = _number(">I", chunk, at + _CRC_AT[magic])
     value = crc_of(chunk[start:smallest], 0)
     for end in range(smallest, len(chunk)):
         if value == crc:
@@ -206,10 +208,8 @@ def _end_by_crc(chunk: memoryview, at: int) -> int | None:
 
 
 def _length_lies(chunk: memoryview, at: int, position: int, end: int) -> Damage:
-    (length,) = struct.unpack_from(">i", chunk, at + 8)
-    problem = (
-        f"batch length at position {position + at + 8}: expected {end - at - _LOG_OVERHEAD} by the CRC, found {length}"
-    )
+    length, expected = _number(">i", chunk, at + _LENGTH_AT), end - at - _LOG_OVERHEAD
+    problem = f"batch length at position {position + at + _LENGTH_AT}: expected {expected} by the CRC, found {length}"
     return Damage(position + at, _base_offset(chunk, at), problem)
 
 
@@ -229,6 +229,12 @@ def _read_at(fd: int, view: memoryview, position: int) -> int:
     return got
 
 
+def _number(form: str, chunk: memoryview, at: int) -> int:
+    number: int
+    (number,) = struct.unpack_from(form, chunk, at)
+    return number
+
+
 def _magic(chunk: memoryview, at: int) -> int | None:
     """The magic of the batch at `at`; None if it is not there or is none."""
     if len(chunk) - at <= _MAGIC_AT:
@@ -240,13 +246,13 @@ def _stated_size(chunk: memoryview, at: int) -> int | None:
     """Size of the batch at `at` by its header; None if that is not there or too small for a batch."""
     if len(chunk) - at < _LOG_OVERHEAD:
         return None
-    (length,) = struct.unpack_from(">i", chunk, at + 8)
+    size = _LOG_OVERHEAD + _number(">i", chunk, at + _LENGTH_AT)
     magic = _magic(chunk, at)
-    return _LOG_OVERHEAD + length if _LOG_OVERHEAD + length >= _SMALLEST[2 if magic is None else magic] else None
+    return size if size >= _SMALLEST[2 if magic is None else magic] else None
 
 
 def _base_offset(chunk: memoryview, at: int) -> int | None:
-    return struct.unpack_from(">q", chunk, at)[0] if len(chunk) - at >= 8 else None
+    return _number(">q", chunk, at) if len(chunk) - at >= _LENGTH_AT else None
 
 
 def _can_start_here(chunk: memoryview, at: int, position: int, size: int) -> bool:

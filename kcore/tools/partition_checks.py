@@ -283,8 +283,9 @@ def read_index_entries(path: str) -> tuple[np.ndarray, int, int]:
     behind them; how many empty slots that room has, and how many bytes are no whole slot.  Raises OSError."""
     import numpy as np
 
-    is_time = path.endswith(TIME_INDEX_SUFFIX)
-    dtype = np.dtype([("timestamp", ">i8"), ("offset", ">i4")] if is_time else [("offset", ">i4"), ("position", ">i4")])
+    from kcore.record.layout import OFFSET_INDEX_SLOT, TIME_INDEX_SLOT
+
+    dtype = TIME_INDEX_SLOT if path.endswith(TIME_INDEX_SUFFIX) else OFFSET_INDEX_SLOT
     with log_files.open_file(path) as file:
         data = file.read()
     slots, rest = divmod(len(data), dtype.itemsize)

@@ -19,6 +19,8 @@ def rebuilt_indexes(log_path: str, base: int, index_interval_bytes: int) -> dict
     no batch.  Raises OSError."""
     import numpy as np
 
+    from kcore.record.layout import OFFSET_INDEX_SLOT, TIME_INDEX_SLOT
+
     # A segment without index files makes them in memory when it is only read.
     with tempfile.TemporaryDirectory(prefix="kcore-") as alone:
         os.symlink(os.path.abspath(log_path), segment_file(alone, base, LOG_SUFFIX))
@@ -27,9 +29,9 @@ def rebuilt_indexes(log_path: str, base: int, index_interval_bytes: int) -> dict
             offsets, times = segment.offset_index.to_numpy(), segment.time_index.to_numpy()
         finally:
             segment.close(trim=False)
-    by_offset = np.empty(len(offsets), [("offset", ">i4"), ("position", ">i4")])
+    by_offset = np.empty(len(offsets), OFFSET_INDEX_SLOT)
     by_offset["offset"], by_offset["position"] = offsets["offset"] - base, offsets["position"]
-    by_time = np.empty(len(times), [("timestamp", ">i8"), ("offset", ">i4")])
+    by_time = np.empty(len(times), TIME_INDEX_SLOT)
     by_time["timestamp"], by_time["offset"] = times["timestamp"], times["offset"] - base
     return {OFFSET_INDEX_SUFFIX: by_offset.tobytes(), TIME_INDEX_SUFFIX: by_time.tobytes()}
 
