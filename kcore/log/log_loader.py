@@ -45,7 +45,7 @@ from kcore.log.log_file_names import (
 from kcore.log.log_offset_metadata import AbortedTxn
 from kcore.log.log_segment import LogSegment, RecoveryResult
 from kcore.log.log_segments import LogSegments
-from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET, split
+from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET, batch_at, split
 from kcore.log.partition_metadata import read_topic_id
 from kcore.log.producer_state_manager import (
     DEFAULT_PRODUCER_ID_EXPIRATION_MS,
@@ -373,17 +373,7 @@ class _LogLoader:
     def _set_segments_aside(self, log_start_offset: int, log_end_offset: int) -> None:
         """What ends below the log's start was deleted by somebody, or else the start is wrong: nobody can tell, so the
         segments move to a -stray directory, and the log starts anew where nothing of it was ever given out."""
-        aside = os.path.join(os.path.dirname(self.directory), marked_directory(self.tp, STRAY_DIR_SUFFIX))
-        self.close_segments()
-        make_directory(aside)
-        for file in self._list():
-            if file.kind != SNAPSHOT_SUFFIX:
-                path = self._path(file)
-                rename(path, os.path.join(aside, os.path.basename(path)))
-        sync_path(aside)
-        sync_path(os.path.dirname(self.directory))
-        self.segments = LogSegments()
-        self.txn_indexes = {}
+        aside = self._move_aside(list(self.segments))
         logger.error(
             "%s: the log ends at %d, below its start offset %d: it starts anew there.  Its segments were not deleted: "
             "they are in %s",
@@ -392,6 +382,23 @@ class _LogLoader:
             log_start_offset,
             aside,
         )
+
+    def _move_aside(self, segments: list[LogSegment]) -> str:
+        """Take segments out of the log, the last one first, and their files to a -stray directory: its path."""
+        aside = os.path.join(os.path.dirname(self.directory), marked_directory(self.tp, STRAY_DIR_SUFFIX))
+        make_directory(aside)
+        files = [file for file in self._list() if file.kind != SNAPSHOT_SUFFIX]
+        for segment in reversed(segments):
+            self.segments.replace([segment])
+            self.txn_indexes.pop(segment.base_offset, None)
+            segment.close(trim=False)
+            for file in files:
+                if file.base_offset == segment.base_offset:
+                    path = self._path(file)
+                    rename(path, os.path.join(aside, os.path.basename(path)))
+        for directory in (aside, self.directory, os.path.dirname(self.directory)):
+            sync_path(directory)
+        return aside
 
     def _remove_segment(self, segment: LogSegment) -> None:
         self.segments.replace([segment])
@@ -451,14 +458,26 @@ class _LogLoader:
         ahead: list[Future[RecoveryResult]] = []
         try:
             if self.segment_threads is not None and left > 1:
-                ahead = [self.segment_threads.submit(segment.recover) for segment in suspects]
+                ahead = [self.segment_threads.submit(segment.recover, cut=False) for segment in suspects]
             for n, segment in enumerate(suspects):
                 self.on_segments_to_recover(-1)
                 left -= 1
-                if not self._recover_segment(segment, state, epochs, log_start_offset, ahead[n] if ahead else None):
+                result = self._recover_segment(segment, state, epochs, log_start_offset, ahead[n] if ahead else None)
+                if result.truncated_bytes:
                     wait(ahead)  # nobody may remove a segment that is being scanned
-                    self._remove_segments_behind(segment)
+                    self._cut_behind(segment, result)
+                    state.truncate_and_reload(log_start_offset, state.map_end_offset, self.time.milliseconds())
                     break
+                behind = [later for later in self.segments if later.base_offset > segment.base_offset]
+                if behind and result.last_offset >= behind[0].base_offset and behind == suspects[n + 1 :]:
+                    wait(ahead)  # nobody may cut or close a segment that is being scanned
+                    goes_on = self._goes_on_with(segment, result.last_offset, behind)
+                    end_offset = behind[0].base_offset if goes_on else state.map_end_offset
+                    state.truncate_and_reload(log_start_offset, end_offset, self.time.milliseconds())
+                    if not goes_on:
+                        break
+                    if epochs is not None:
+                        epochs.truncate_from_end(end_offset)
         finally:
             wait(ahead)  # nobody may close a segment that is being scanned
             self.on_segments_to_recover(-left)
@@ -470,9 +489,9 @@ class _LogLoader:
         epochs: LeaderEpochFileCache | None,
         log_start_offset: int,
         ahead: Future[RecoveryResult] | None,
-    ) -> bool:
-        """Whether the log goes on behind it.  ahead: another thread checks the segment and builds its indexes; what the
-        batches say in their order is told afterwards."""
+    ) -> RecoveryResult:
+        """One from which something has to be cut off is left as it is.  ahead: another thread checks the segment and
+        builds its indexes; what the batches say in their order is told afterwards."""
         now_ms = self.time.milliseconds()
         # The transaction index needs the transactions that were open when the segment began.
         rebuild_producer_state(state, self.segments, log_start_offset, segment.base_offset, now_ms)
@@ -482,17 +501,73 @@ class _LogLoader:
         index.reset()
         aborted: list[AbortedTxn] = []
         replay = ProducerReplay(state, segment, 2**63 - 1, epochs=epochs, aborted_txns=aborted)
-        if ahead is None:
-            result = segment.recover(replay, only_noteworthy=True)
+        result = None if ahead is None else ahead.result()
+        if result is None or result.truncated_bytes:
+            result = segment.recover(replay, only_noteworthy=True, cut=False)
         else:
-            result = ahead.result()
             segment.scan(replay, check_crc=False, only_noteworthy=True)
         state.map_end_offset = max(result.last_offset + 1, segment.base_offset)
         if aborted:
             index.replace(aborted)
             self.txn_indexes[segment.base_offset] = index
-        if result.truncated_bytes == 0:
-            return True
+        return result
+
+    def _goes_on_with(self, segment: LogSegment, last_offset: int, behind: list[LogSegment]) -> bool:
+        """Have each offset once, where a lost power undid half of a truncation and a segment reaches into the next.
+
+        The later leader epoch is right.  With the same one the segment behind is: a truncation syncs the names that go
+        before anything is appended, so it is not one that came back, while a cut inside a file may have been lost.
+        """
+        following = behind[0]
+        found = segment.translate_offset(following.base_offset)
+        assert found is not None
+        older = batch_at(segment, found.position)
+        assert older is not None
+        try:
+            newer = batch_at(following, 0)
+            if newer is not None:
+                newer.ensure_valid()
+        except CorruptMessage:
+            newer = None
+        if newer is None or newer.leader_epoch < older.leader_epoch:
+            aside = self._move_aside(behind)
+            logger.error(
+                "%s: segment %d has records up to offset %d of leader epoch %d, but segment %d begins with %s: it is "
+                "not part of the log, nor are the %d segments behind it.  They are in %s",
+                self.directory,
+                segment.base_offset,
+                last_offset,
+                older.leader_epoch,
+                following.base_offset,
+                "no sound batch" if newer is None else f"leader epoch {newer.leader_epoch}",
+                len(behind) - 1,
+                aside,
+            )
+            return False
+        cut = segment.truncate_to(following.base_offset, now_ms=self.time.milliseconds())
+        index = self.txn_indexes.get(segment.base_offset)
+        if index is not None:
+            index.truncate_to(following.base_offset)
+        logger.error(
+            "%s: segment %d has records up to offset %d, but segment %d begins with leader epoch %d: the %d bytes of "
+            "epoch %d that overlap it were cut off",
+            self.directory,
+            segment.base_offset,
+            last_offset,
+            following.base_offset,
+            newer.leader_epoch,
+            cut,
+            older.leader_epoch,
+        )
+        return True
+
+    def _cut_behind(self, segment: LogSegment, result: RecoveryResult) -> None:
+        """The log ends where recovery found the first bad batch."""
+        # Later segments first, and durably: as long as the damage is there the next start finds the same end, while a
+        # sound segment before a gap looks like a cleaned one.
+        if self._remove_segments_behind(segment):
+            sync_path(self.directory)
+        segment.recover(only_noteworthy=True)
         logger.warning(
             "%s: cut %d bytes off segment %d from offset %d on, position %d: %s",
             self.directory,
@@ -502,15 +577,14 @@ class _LogLoader:
             result.valid_bytes,
             result.reason,
         )
-        state.truncate_and_reload(log_start_offset, state.map_end_offset, now_ms)
-        return False
 
-    def _remove_segments_behind(self, segment: LogSegment) -> None:
-        # The last one first: a crash in between must not leave a gap that the next start takes for a cleaned one.
-        for later in reversed(list(self.segments)):
-            if later.base_offset > segment.base_offset:
-                logger.warning("%s: removing segment %d behind the cut", self.directory, later.base_offset)
-                self._remove_segment(later)
+    def _remove_segments_behind(self, segment: LogSegment) -> bool:
+        """Whether there were any.  The last one goes first, so that a crash in between leaves no gap."""
+        behind = [later for later in self.segments if later.base_offset > segment.base_offset]
+        for later in reversed(behind):
+            logger.warning("%s: removing segment %d behind the cut", self.directory, later.base_offset)
+            self._remove_segment(later)
+        return bool(behind)
 
     def _txn_index(self, base_offset: int) -> TransactionIndex:
         suffix = TXN_INDEX_SUFFIX + (SWAP_SUFFIX if base_offset in self.swapped else "")

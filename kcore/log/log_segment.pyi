@@ -118,7 +118,7 @@ class LogSegment:
         Tables hold headers only; slice(batch.position, batch.size) has a batch's bytes."""
 
     def recover(
-        self, on_batches: Callable[[BatchTable], None] | None = ..., *, only_noteworthy: bool = ...
+        self, on_batches: Callable[[BatchTable], None] | None = ..., *, only_noteworthy: bool = ..., cut: bool = ...
     ) -> RecoveryResult: ...  # SEG-11
     def renumber(self, base_offset: int, leader_epoch: int) -> None:
         """Another base offset and this leader epoch for all batches, in place; the caller renames the closed files.

@@ -754,12 +754,12 @@ cdef class LogSegment:
             self.base_offset - 1 if last_offset < 0 else last_offset,
         )
 
-    def recover(self, on_batches=None, *, bint only_noteworthy=False):
+    def recover(self, on_batches=None, *, bint only_noteworthy=False, bint cut=True):
         """Check every batch (CRC, offsets), rebuild both indexes in the same pass, cut the file at the first batch
         that is not valid and the indexes to their entries.
 
         on_batches and only_noteworthy as for scan().  Returns a RecoveryResult: how many bytes were cut off and why.
-        GIL released.  Raises ReadOnlyLog, OSError.  Source: SEG-11.
+        cut=False leaves a segment as it is of which something would be cut off, file and indexes.  GIL released.  Raises ReadOnlyLog, OSError.  Source: SEG-11.
         """
         cdef OffsetIndex offset_index
         cdef TimeIndex time_index
@@ -777,18 +777,21 @@ cdef class LogSegment:
             offset_index, time_index, KC_SCAN_CHECK_CRC | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0), on_batches,
             &scan, &err,
         )
-        if scan.position < size:
-            self._cut(scan.position)
-        self._offset_index.replace(offset_index.slots, offset_index.count)
-        self._time_index.replace(time_index.slots, time_index.count)
-        if scan.position == 0:
-            self._first_timestamp_known = False
-        return RecoveryResult(
+        result = RecoveryResult(
             scan.position,
             size - scan.position,
             None if err.status == KC_OK else _describe(&err),
             self.base_offset - 1 if scan.last_offset < 0 else scan.last_offset,
         )
+        if scan.position < size:
+            if not cut:
+                return result
+            self._cut(scan.position)
+        self._offset_index.replace(offset_index.slots, offset_index.count)
+        self._time_index.replace(time_index.slots, time_index.count)
+        if scan.position == 0:
+            self._first_timestamp_known = False
+        return result
 
     def renumber(self, int64_t base_offset, int32_t leader_epoch):
         """Have the batches begin at another base offset, and carry this leader epoch; in place, for a segment that

@@ -70,12 +70,18 @@ def split(directory: str, segment: LogSegment) -> bool:
     return True
 
 
-def _first_offset(segment: LogSegment, position: int) -> int:
-    """Of the batch there; an old wrapper tells only inside where it begins."""
+def batch_at(segment: LogSegment, position: int) -> RecordBatch | None:
+    """The whole batch there, None if there is none; its CRC was not looked at.  Raises CorruptMessage, OSError."""
     found = segment.slice(position, _CHUNK_BYTES).memory_records(check_crc=False)
     if not found:
         found = segment.slice(position, segment.size - position).memory_records(check_crc=False)
-    batch: RecordBatch = found.batches[0]
+    return found.batches[0] if found else None
+
+
+def _first_offset(segment: LogSegment, position: int) -> int:
+    """Of the batch there; an old wrapper tells only inside where it begins."""
+    batch = batch_at(segment, position)
+    assert batch is not None
     return batch.base_offset if batch.magic >= 2 else next(iter(batch.records())).offset
 
 

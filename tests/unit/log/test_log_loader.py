@@ -1,7 +1,10 @@
+import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from kcore.common import file
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.log.log_segment import LogSegment
 from kcore.log.open_log import open_log
@@ -49,6 +52,31 @@ def test_LOG_30_SEG_11_after_an_unclean_stop_the_first_bad_batch_ends_the_log(lo
     assert log.append_as_leader(batch()).first_offset == 4
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_LOG_30_a_crash_while_a_damaged_log_recovers_leaves_no_gap_for_the_next_start(tmp_path, threads):
+    executor = ThreadPoolExecutor(threads) if threads else None
+    crashes = 0
+    for calls_before in range(200):
+        logs = Logs(tmp_path / f"orders-{calls_before}", segment_bytes=3 * SIZE, index_interval_bytes=0)
+        filled(logs, 11)
+        with open(path(logs, 3), "r+b") as damaged:
+            damaged.seek(SIZE + 70)
+            damaged.write(b"\xff")
+        file.fail_next(file.CHANGES, errno.EIO, skip=calls_before, times=-1, under=str(logs.directory))
+        try:
+            logs.open(clean=False, segment_threads=executor)
+        except OSError:
+            crashes += 1
+        else:
+            break
+        finally:
+            file.clear_faults()
+        assert offsets(logs.open(clean=False)) == [0, 1, 2, 3], f"crash before call {calls_before}"
+    assert crashes > 10
+    if executor:
+        executor.shutdown()
+
+
 def test_LOG_30_segments_below_the_recovery_point_are_believed(logs):
     filled(logs)
     with open(path(logs, 0), "r+b") as file:
@@ -56,6 +84,55 @@ def test_LOG_30_segments_below_the_recovery_point_are_believed(logs):
         file.write(b"\xff")
     log = logs.open(clean=False, recovery_point=6)
     assert log.log_end_offset == 8
+
+
+def overlapping(logs, epoch_below, epoch_above):
+    """Offsets 0 to 9 in one segment, 5 to 7 in the next, as after a truncation that a lost power undid in part."""
+    log = logs.open()
+    for _ in range(10):
+        log.append_as_leader(idempotent(7, log.log_end_offset), epoch_below)
+    log.close()
+    made = (logs.directory / f"{0:020d}.log").read_bytes()
+    log = logs.open()
+    log.truncate_fully_and_start_at(5)
+    for n in range(3):
+        log.append_as_leader(idempotent(8, n, key=b"above"), epoch_above)
+    log.close()
+    for left in logs.directory.iterdir():
+        if left.suffix != ".log":
+            left.unlink()
+    (logs.directory / f"{0:020d}.log").write_bytes(made)
+    return made
+
+
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_segment_ends_where_the_next_begins_unless_that_is_of_an_older_epoch(tmp_path, epoch, caplog):
+    logs = Logs(tmp_path / "orders-0")
+    overlapping(logs, 1, epoch)
+    log = logs.open(clean=False)
+    assert [(r.offset, r.key) for r in log.records()] == [(n, b"k" if n < 5 else b"above") for n in range(8)]
+    assert "segment 0 has records up to offset 9, but segment 5 begins with leader epoch" in caplog.text
+    assert log.leader_epoch_cache.entries == ((1, 0), (2, 5))[:epoch]
+    assert log.producer_state_manager.producers[7].last_sequence == 4
+    assert log.producer_state_manager.producers[8].last_sequence == 2
+    assert log.append_as_leader(idempotent(8, 3), 2).first_offset == 8
+    assert [r.offset for r in log.records()] == list(range(9))
+
+
+@pytest.mark.parametrize("above", ["older", "empty", "torn"])
+def test_segments_that_an_older_epoch_left_behind_newer_records_are_set_aside(tmp_path, above, caplog):
+    logs = Logs(tmp_path / "orders-0")
+    overlapping(logs, 2, 1 if above == "older" else 3)
+    if above != "older":
+        os.truncate(path(logs, 5), 0 if above == "empty" else 40)
+    kept = path(logs, 5).read_bytes()
+    log = logs.open(clean=False)
+    assert [(r.offset, r.key) for r in log.records()] == [(n, b"k") for n in range(10)]
+    assert log.log_end_offset == 10 and log.leader_epoch_cache.entries == ((2, 0),)
+    (aside,) = tmp_path.glob("orders-0.*-stray")
+    assert (aside / f"{5:020d}.log").read_bytes() == kept and str(aside) in caplog.text
+    assert 8 not in log.producer_state_manager.producers
+    assert log.append_as_leader(batch(), 3).first_offset == 10
 
 
 @pytest.mark.parametrize("cut", range(1, SIZE + 1, 7))
@@ -108,8 +185,8 @@ def test_orphan_indexes_and_deleted_and_cleaned_files_are_removed(logs):
         path(logs, 3, ".log.cleaned"),
         path(logs, 3, ".timeindex.cleaned"),
     ]
-    for file in leftovers:
-        file.write_bytes(b"junk")
+    for leftover in leftovers:
+        leftover.write_bytes(b"junk")
     with open_log(logs.directory) as reader:
         assert offsets(reader) == list(range(8))
     assert all(file.exists() for file in leftovers)

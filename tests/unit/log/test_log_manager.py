@@ -482,9 +482,9 @@ def test_a_segment_behind_the_cut_goes_only_when_nobody_scans_it_any_more(tmp_pa
     class LateThreads(ThreadPoolExecutor):
         scans = []
 
-        def submit(self, recover):
+        def submit(self, recover, **options):
             late = bool(self.scans)
-            self.scans.append(super().submit(lambda: (late and time.sleep(0.1), recover())[1]))
+            self.scans.append(super().submit(lambda: (late and time.sleep(0.1), recover(**options))[1]))
             return self.scans[-1]
 
     with LateThreads(4) as threads:
