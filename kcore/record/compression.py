@@ -42,17 +42,18 @@ def decompress(
 ) -> Buffer:
     """What compress() was given, with the same magic.  Raises CorruptMessage for bytes the codec refuses, an unknown
     codec, or contents of more than max_size bytes, of which only a bounded part is ever held in memory."""
-    where = f"{source}: " if source else ""
     if codec == 0:
         return bytes(data)
+    where = f"{source}: " if source else ""
     if not 0 < codec < len(CODECS) or (codec == _ZSTD and magic < 2):
         raise CorruptMessage(f"{where}unknown compression codec {codec} in magic {magic}", source=source or None)
     if codec == _LZ4 and magic == 0:
         data = _with_right_checksum(data)
-    refusals: tuple[type[Exception], ...] = (_Refused, *_library_errors(codec))
     try:
         result = _DECOMPRESS[codec](data, max_size)
-    except refusals as error:
+    except Exception as error:
+        if not isinstance(error, (_Refused, *_library_errors(codec))):
+            raise
         raise CorruptMessage(f"{where}{CODECS[codec]}: {error}", source=source or None) from error
     if len(result) > max_size:
         raise CorruptMessage(f"{where}{CODECS[codec]}: contents exceed {max_size} bytes", source=source or None)
