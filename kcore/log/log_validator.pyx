@@ -8,6 +8,7 @@ Records stay as they are, and get their offsets in place, if magic and codec are
 
 from time import perf_counter_ns
 
+cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.string cimport memset, strcmp
@@ -39,6 +40,7 @@ cdef enum:
 cdef int64_t NOGIL_BYTES = 256 * 1024
 
 
+@cython.freelist(16)
 cdef class ValidationResult:
     """What validation found.  max_timestamp: of all records, now_ms on a LogAppendTime topic, -1 for none;
     offset_of_max_timestamp: counted from the first record, as offsets are not yet assigned (VAL-21, VAL-22);

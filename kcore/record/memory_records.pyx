@@ -5,6 +5,7 @@ Everything after the walk (validation, epoch cache, producer state, roll decisio
 the BatchTable; nobody parses the bytes again.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo, PyBuffer_IsContiguous
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from libc.stdlib cimport free, realloc
@@ -17,6 +18,7 @@ from kcore.record.record_batch cimport KC_MIN_BATCH_SIZE, KC_WALK_CHECK_CRC, kc_
 cdef Py_ssize_t NOGIL_BYTES = 256 * 1024
 
 
+@cython.freelist(16)
 cdef class BatchTable:
     """The headers of a buffer's batches, one row each, in file order.  Read-only; safe to share.
 
@@ -86,6 +88,7 @@ cdef class BatchTable:
         return f"BatchTable({self.count} batches of {self.source or 'memory'})"
 
 
+@cython.freelist(16)
 cdef class MemoryRecords:
     """A buffer of batches, of any magic, and their BatchTable, made in one pass: bounds, magic, counts, CRC.
 
