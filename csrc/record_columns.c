@@ -23,6 +23,12 @@ int kc_batch_selected(const kc_batch *batch, const kc_selection *selection) {
     /* Of magic 0 and 1 only the last offset is known: a wrapper may hold some below it. */
     int64_t first = batch->magic == 2 ? batch->base_offset : 0;
     if (batch->last_offset < selection->start || first >= selection->end || batch->count == 0) return 0;
+    /* A header knows the latest timestamp, not the earliest, unless all are that of the append.  Of magic 0 and 1 it
+     * knows that of the wrapper. */
+    if (batch->magic == 2) {
+        if (batch->max_timestamp < selection->from_time) return 0;
+        if (batch->attributes & KC_ATTR_LOG_APPEND_TIME && batch->max_timestamp > selection->to_time) return 0;
+    }
     if (batch->attributes & KC_ATTR_CONTROL) return selection->keep_control;
     return !(batch->attributes & KC_ATTR_TRANSACTIONAL && is_aborted(batch, selection));
 }
@@ -46,6 +52,7 @@ __attribute__((always_inline)) static inline kc_status add_records(
     const int headers, kc_error *err) {
     const kc_columns to = *columns; /* a copy that no store can alias */
     const int64_t start = selection->start, end = selection->end, base_offset = batch->base_offset;
+    const int64_t from_time = selection->from_time, to_time = selection->to_time;
     const int64_t log_append_time = batch->max_timestamp;
     const int is_log_append_time = batch->attributes & KC_ATTR_LOG_APPEND_TIME;
     kc_record_cursor cursor = kc_record_cursor_at_start(data + position, size, batch->count,
@@ -58,7 +65,8 @@ __attribute__((always_inline)) static inline kc_status add_records(
         if (status) return status;
         int64_t offset = base_offset + record.offset_delta;
         if (offsets) to.offset[n] = offset;
-        if (timestamps) to.timestamp[n] = is_log_append_time ? log_append_time : timestamp;
+        if (is_log_append_time) timestamp = log_append_time;
+        if (timestamps) to.timestamp[n] = timestamp;
         if (keys) {
             to.key.position[n] = record.key - data;
             to.key.size[n] = record.key_size;
@@ -72,7 +80,7 @@ __attribute__((always_inline)) static inline kc_status add_records(
             to.headers.size[n] = (int32_t)(cursor.payload + cursor.position - record.headers);
             to.header_count[n] = record.header_count;
         }
-        n += offset >= start && offset < end;
+        n += offset >= start && offset < end && timestamp >= from_time && timestamp <= to_time;
     }
     columns->count = n;
     return KC_OK;

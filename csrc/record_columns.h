@@ -43,11 +43,13 @@ typedef struct kc_aborted {
     int64_t last_offset;
 } kc_aborted;
 
-/* Which records are asked for: offsets in [start, end), none of aborted transactions (sorted by producer id, then
- * first offset), control batches only if kept. */
+/* Which records are asked for: offsets in [start, end), timestamps in [from_time, to_time], none of aborted
+ * transactions (sorted by producer id, then first offset), control batches only if kept. */
 typedef struct kc_selection {
     int64_t start;
     int64_t end;
+    int64_t from_time;
+    int64_t to_time;
     int keep_control;
     const kc_aborted *aborted;
     int64_t aborted_count;

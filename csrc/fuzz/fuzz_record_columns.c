@@ -67,7 +67,7 @@ static void expand_headers(const kc_columns *columns) {
 /* What was read as it stands is written to a batch and read again. */
 static void round_trip(const kc_columns *columns) {
     static const kc_batch_limits limits = {INT32_MAX, INT32_MAX};
-    static const kc_selection all = {0, INT64_MAX, 1, NULL, 0};
+    static const kc_selection all = {0, INT64_MAX, INT64_MIN, INT64_MAX, 1, NULL, 0};
     kc_batch batch = {0};
     kc_error err;
     batch.magic = 2;
@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     if (batch.count > ROOM) return 0;
     kc_aborted aborted = {batch.producer_id, batch.base_offset, batch.last_offset};
-    kc_selection selection = {0, INT64_MAX, 0, &aborted, 1};
+    kc_selection selection = {0, INT64_MAX, INT64_MIN, INT64_MAX, 0, &aborted, 1};
     REQUIRE(!kc_batch_selected(&batch, &selection) ||
             !(batch.attributes & (KC_ATTR_TRANSACTIONAL | KC_ATTR_CONTROL)));
     kc_columns columns = columns_over(&read, data, (int64_t)size);

@@ -32,6 +32,8 @@ cdef extern from "record_columns.h" nogil:
     ctypedef struct kc_selection:
         int64_t start
         int64_t end
+        int64_t from_time
+        int64_t to_time
         int keep_control
         const kc_aborted *aborted
         int64_t aborted_count

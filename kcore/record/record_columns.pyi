@@ -74,6 +74,8 @@ class ColumnsReader:
         *,
         start_offset: int = ...,
         end_offset: int = ...,
+        from_time: int = ...,
+        to_time: int = ...,
         aborted: Iterable[tuple[int, ...]] = ...,
         keep_control: bool = ...,
         check_crc: bool = ...,

@@ -7,7 +7,7 @@ The kernels are in csrc/record_columns.h.  NumPy is imported at first use, by wh
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -299,8 +299,9 @@ cdef class RecordColumns:
 cdef class ColumnsReader:
     """Reads batches into columns.  One thread at a time.
 
-    columns: names of those wanted, None for all; records with an offset in [start_offset, end_offset); aborted: tuples
-    that begin with (producer id, first offset, last offset) of transactions whose records are left out.
+    columns: names of those wanted, None for all; records with an offset in [start_offset, end_offset) and a timestamp in
+    [from_time, to_time]; aborted: tuples that begin with (producer id, first offset, last offset) of transactions whose
+    records are left out.
     """
 
     def __cinit__(
@@ -309,6 +310,8 @@ cdef class ColumnsReader:
         *,
         int64_t start_offset=0,
         int64_t end_offset=INT64_MAX,
+        int64_t from_time=INT64_MIN,
+        int64_t to_time=INT64_MAX,
         aborted=(),
         bint keep_control=False,
         bint check_crc=True,
@@ -331,6 +334,8 @@ cdef class ColumnsReader:
             self.aborted[i].last_offset = last
         self.selection.start = start_offset
         self.selection.end = end_offset
+        self.selection.from_time = from_time
+        self.selection.to_time = to_time
         self.selection.keep_control = keep_control
         self.selection.aborted = self.aborted
         self.selection.aborted_count = len(txns)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_segment import LogSegment
+from kcore.spark.broker_bounds import broker_asker
 from kcore.spark.catalog import Bounds, choose_partitions, log_bounds, segment_base_offsets
 from kcore.spark.filters import Restriction
 from kcore.spark.options import EARLIEST, LATEST, OptionError, Position, ReadOptions
@@ -42,16 +44,28 @@ class BatchPlan:
         for position in (options.starting, options.ending):
             check_partitions(position, chosen)
         partitions = {tp: directory for tp, directory in chosen.items() if self.restriction.admits(tp)}
-        bounds = log_bounds(partitions, options.isolation)
+        bounds = log_bounds(partitions, options.isolation, broker_asker(options))
         found = []
         for tp, directory in partitions.items():
             start = resolve(options.starting, tp, directory, bounds[tp], options.latest_when_no_timestamp)
             end = resolve(options.ending, tp, directory, bounds[tp], True)
-            start = max(start, self.restriction.offset_from)
-            end = min(end, self.restriction.offset_to)
-            if start < end:
-                found.append(OffsetRange(tp, directory, start, end))
+            piece = self._restricted(OffsetRange(tp, directory, start, end, aborted=bounds[tp].aborted), bounds[tp])
+            if piece is not None:
+                found.append(piece)
         return found
+
+    def _restricted(self, piece: OffsetRange, bounds: Bounds) -> OffsetRange | None:
+        """What the filters leave of it."""
+        told = self.restriction
+        start, end = max(piece.start, told.offset_from), min(piece.end, told.offset_to)
+        if start >= end or told.time_from > told.time_to:
+            return None
+        if told.time_from > -1:
+            first = offset_at(piece.directory, told.time_from, Bounds(max(start, bounds.start), min(end, bounds.end)))
+            if first is None:
+                return None
+            start = first
+        return replace(piece, start=start, end=end, time_from=told.time_from, time_to=told.time_to)
 
 
 def check_partitions(position: Position, chosen: Mapping[TopicPartition, str]) -> None:

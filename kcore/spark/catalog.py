@@ -7,7 +7,7 @@ from replication-offset-checkpoint, which a running broker writes every few seco
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kcore.common.file import is_directory, list_directory
@@ -23,10 +23,16 @@ from kcore.spark.options import Isolation, OptionError, ReadOptions
 
 @dataclass(frozen=True)
 class Bounds:
-    """Offsets that can be read: start <= offset < end."""
+    """Offsets that can be read: start <= offset < end, and the transactions among them that were aborted, as (producer
+    id, first offset, last offset)."""
 
     start: int
     end: int
+    aborted: tuple[tuple[int, int, int], ...] = ()
+
+
+#: Asks a running broker for the bounds of partitions.
+Ask = Callable[[Iterable[TopicPartition]], dict[TopicPartition, Bounds]]
 
 
 def find_partitions(paths: Iterable[str]) -> dict[TopicPartition, str]:
@@ -86,13 +92,32 @@ def segment_base_offsets(directory: str) -> list[int]:
     return sorted(file.base_offset for file in files if file is not None and (file.kind, file.mark) == (LOG_SUFFIX, ""))
 
 
-def log_bounds(partitions: Mapping[TopicPartition, str], isolation: Isolation) -> dict[TopicPartition, Bounds]:
-    """What can be read of each, as far as the files tell.  Raises OSError, CorruptFile, CorruptMessage."""
-    parents = {os.path.dirname(directory) for directory in partitions.values()}
-    known = {parent: _Checkpoints(parent) for parent in parents}
-    return {
-        tp: known[os.path.dirname(directory)].bounds(tp, directory, isolation) for tp, directory in partitions.items()
-    }
+def log_bounds(
+    partitions: Mapping[TopicPartition, str], isolation: Isolation, ask_broker: Ask | None = None
+) -> dict[TopicPartition, Bounds]:
+    """What can be read of each, as the broker says or else as far as the files tell.
+
+    Raises OSError, CorruptFile, CorruptMessage, and what ask_broker raises.
+    """
+    if ask_broker is not None:
+        told = ask_broker(partitions)
+    else:
+        parents = {os.path.dirname(directory) for directory in partitions.values()}
+        known = {parent: _Checkpoints(parent) for parent in parents}
+        told = {tp: known[os.path.dirname(directory)].bounds(tp, directory) for tp, directory in partitions.items()}
+    if isolation == "read_uncommitted":
+        return told
+    return {tp: _committed(directory, told[tp]) for tp, directory in partitions.items()}
+
+
+def _committed(directory: str, bounds: Bounds) -> Bounds:
+    """Up to the first transaction that is still open."""
+    if bounds.end <= bounds.start:
+        return bounds
+    with open_log(directory) as log:
+        end = max(bounds.start, min(bounds.end, log.last_stable_offset))
+        aborted = log.local.aborted_between(bounds.start, end)
+    return Bounds(bounds.start, end, tuple((txn.producer_id, txn.first_offset, txn.last_offset) for txn in aborted))
 
 
 class _Checkpoints:
@@ -105,7 +130,7 @@ class _Checkpoints:
         ).read()
         self._was_clean = was_clean_shutdown(path)
 
-    def bounds(self, tp: TopicPartition, directory: str, isolation: Isolation) -> Bounds:
+    def bounds(self, tp: TopicPartition, directory: str) -> Bounds:
         base_offsets = segment_base_offsets(directory)
         if not base_offsets:
             start = self._starts.get(tp, 0)
@@ -117,9 +142,6 @@ class _Checkpoints:
             end = min(end, high_watermark)
         elif self._high_watermarks and not self._was_clean:
             end = start  # of a broker that runs: it has not said yet what is safe
-        if isolation == "read_committed" and end > start:
-            with open_log(directory) as log:
-                end = min(end, log.last_stable_offset)
         return Bounds(min(start, end), end)
 
 

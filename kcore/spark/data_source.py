@@ -19,8 +19,9 @@ from pyspark.sql.types import StructType
 from kcore.spark.batch_plan import BatchPlan
 from kcore.spark.columns import columns_of_schema, sql_schema
 from kcore.spark.options import columns_told, read_options
-from kcore.spark.partition_plan import OffsetRange
 from kcore.spark.reader import read_ranges
+from kcore.spark.stream_reader import StreamReader
+from kcore.spark.task import Task
 
 
 class KcoreDataSource(DataSource):
@@ -42,21 +43,14 @@ class KcoreDataSource(DataSource):
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
         return PushingReader(plan) if pushes else Reader(plan)
 
+    def streamReader(self, schema: StructType) -> StreamReader:
+        return StreamReader(read_options(self.options, streaming=True), columns_of_schema(schema))
+
 
 class PushingKcoreDataSource(KcoreDataSource):
     """What kcore.spark.enable() registers, with the setting that it needs."""
 
     pushes_filters = True
-
-
-class Task(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
-        self.ranges = tuple(ranges)
-
-    def __repr__(self) -> str:
-        return f"Task({', '.join(f'{r.topic_partition} {r.start}..{r.end}' for r in self.ranges)})"
 
 
 class Reader(DataSourceReader):

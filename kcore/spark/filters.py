@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,17 +11,22 @@ from pyspark.sql import datasource as spark
 
 from kcore.common.topic_partition import TopicPartition
 
-_MAX = 2**63 - 1
+_MIN, _MAX = -(2**63), 2**63 - 1
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 @dataclass
 class Restriction:
-    """Records that can pass: predicates on the partition, offset_from <= offset < offset_to."""
+    """Records that can pass: predicates on the partition, offset_from <= offset < offset_to, and
+    time_from <= timestamp <= time_to in ms."""
 
     topics: list[Callable[[Any], bool]] = field(default_factory=list)
     partitions: list[Callable[[Any], bool]] = field(default_factory=list)
     offset_from: int = 0
     offset_to: int = _MAX
+    time_from: int = _MIN
+    time_to: int = _MAX
 
     def admits(self, tp: TopicPartition) -> bool:
         return all(test(tp.topic) for test in self.topics) and all(test(tp.partition) for test in self.partitions)
@@ -38,16 +44,22 @@ class Restriction:
                 return False
             (self.topics if name == "topic" else self.partitions).append(test)
             return True
+        if name not in ("offset", "timestamp"):
+            return False
+        if isinstance(one, spark.IsNotNull):
+            return True
         if name == "offset":
-            if isinstance(one, spark.IsNotNull):
-                return True
-            bounds = _interval(one)
-            if bounds is None:
-                return False
-            self.offset_from = max(self.offset_from, bounds[0])
-            self.offset_to = min(self.offset_to, bounds[1])
-            return not isinstance(one, spark.In)
-        return False
+            bounds = _interval(one, _whole)
+            if bounds is not None:
+                self.offset_from = max(self.offset_from, bounds[0])
+                self.offset_to = min(self.offset_to, bounds[1] + 1)
+        else:
+            bounds = _interval(one, _microseconds)
+            if bounds is not None:
+                # Records have milliseconds: both ends move to the nearest one inside.
+                self.time_from = max(self.time_from, -(-bounds[0] // 1000))
+                self.time_to = min(self.time_to, bounds[1] // 1000)
+        return bounds is not None and not isinstance(one, spark.In)
 
 
 def _column(one: spark.Filter) -> str | None:
@@ -87,26 +99,34 @@ def _predicate(one: spark.Filter) -> Callable[[Any], bool] | None:
     return lambda value: compare(value, told)
 
 
-def _interval(one: spark.Filter) -> tuple[int, int] | None:
-    """[from, to) outside which nothing passes."""
+def _interval(one: spark.Filter, number: Callable[[Any], int | None]) -> tuple[int, int] | None:
+    """[least, greatest] outside which nothing passes, of values that are the numbers that `number` gives."""
     told: Any = getattr(one, "value", None)
     if isinstance(one, spark.In):
-        values = [value for value in told or () if value is not None]
-        return (min(values), max(values) + 1) if values and all(map(_is_whole, values)) else None
-    if not _is_whole(told):
+        values = [number(value) for value in told or () if value is not None]
+        known = [value for value in values if value is not None]
+        return (min(known), max(known)) if known and len(known) == len(values) else None
+    value = number(told)
+    if value is None:
         return None
     if isinstance(one, (spark.EqualTo, spark.EqualNullSafe)):
-        return told, told + 1
+        return value, value
     if isinstance(one, spark.GreaterThan):
-        return told + 1, _MAX
+        return value + 1, _MAX
     if isinstance(one, spark.GreaterThanOrEqual):
-        return told, _MAX
+        return value, _MAX
     if isinstance(one, spark.LessThan):
-        return 0, told
+        return _MIN, value - 1
     if isinstance(one, spark.LessThanOrEqual):
-        return 0, told + 1
+        return _MIN, value
     return None
 
 
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _microseconds(value: object) -> int | None:
+    if not isinstance(value, datetime.datetime) or value.tzinfo is None:
+        return None
+    return (value - _EPOCH) // _MICROSECOND

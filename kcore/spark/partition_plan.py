@@ -20,7 +20,7 @@ _OPEN_COST = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """Records of one partition with start <= offset < end.
+    """Records of one partition with start <= offset < end and time_from <= timestamp <= time_to (ms).
 
     size: bytes of the segment files that hold them, about.  aborted: (producer id, first offset, last offset) of
     transactions to leave out.
@@ -31,6 +31,8 @@ class OffsetRange:
     start: int
     end: int
     size: int = 0
+    time_from: int = -(2**63)
+    time_to: int = 2**63 - 1
     aborted: tuple[tuple[int, int, int], ...] = ()
 
     def __len__(self) -> int:

@@ -49,7 +49,14 @@ def read_ranges(
 def _records(
     piece: OffsetRange, columns: Sequence[str], fail_on_data_loss: bool, batch_bytes: int
 ) -> Iterator[RecordColumns]:
-    reader = ColumnsReader(columns_read(columns), start_offset=piece.start, end_offset=piece.end, aborted=piece.aborted)
+    reader = ColumnsReader(
+        columns_read(columns),
+        start_offset=piece.start,
+        end_offset=piece.end,
+        from_time=piece.time_from,
+        to_time=piece.time_to,
+        aborted=piece.aborted,
+    )
     offset = piece.start
     while offset < piece.end:
         try:

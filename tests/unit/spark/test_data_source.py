@@ -1,5 +1,3 @@
-import datetime
-
 import pytest
 
 from tests.unit.spark.data import FIRST_TIMESTAMP, make_records, write_partition
@@ -21,7 +19,7 @@ def as_tuple(row):
         row.topic,
         row.partition,
         row.offset,
-        int(row.timestamp.replace(tzinfo=datetime.UTC).timestamp() * 1000) if row.timestamp else None,
+        int(row.timestamp.timestamp() * 1000) if row.timestamp else None,
         None if row.key is None else bytes(row.key),
         None if row.value is None else bytes(row.value),
         [(header.key, None if header.value is None else bytes(header.value)) for header in row.headers or ()],

@@ -1,0 +1,293 @@
+"""Plans and reads without a Spark session: what the tasks of a query run."""
+
+import os
+import shutil
+
+import pyarrow as pa
+import pytest
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptMessage
+from kcore.log.log_config import LogConfig
+from kcore.log.open_log import open_log
+from kcore.spark.batch_plan import BatchPlan
+from kcore.spark.catalog import find_partitions
+from kcore.spark.columns import arrow_schema
+from kcore.spark.options import COLUMNS, OptionError, read_options
+from kcore.spark.reader import DataLoss, read_ranges
+from tests import golden_data
+from tests.unit.log.logs import batch, idempotent, marker, old_message, old_wrapper
+from tests.unit.spark.data import FIRST_TIMESTAMP, make_records, write_partition
+
+
+def plan_of(path, columns=COLUMNS, **options):
+    return BatchPlan(read_options({"path": str(path), **options}, streaming=False), tuple(columns))
+
+
+def read(path, columns=COLUMNS, *, tasks=None, batch_bytes=1 << 20, **options):
+    """All rows as one Arrow table, task by task."""
+    plan = plan_of(path, columns, **options)
+    batches = [
+        batch
+        for ranges in (plan.tasks() if tasks is None else tasks)
+        for batch in read_ranges(
+            ranges, columns, fail_on_data_loss=plan.options.fail_on_data_loss, batch_bytes=batch_bytes
+        )
+    ]
+    return pa.Table.from_batches(batches, arrow_schema(columns))
+
+
+def read_offsets(path, **options):
+    return read(path, ["offset"], **options)["offset"].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("data")
+    return directory, write_partition(directory, make_records("orders", 0, 1000), codecs=("none", "zstd", "none"))
+
+
+def test_what_kafka_wrote_is_read_as_kafkas_consumer_reads_it():
+    path = golden_data.data_dir()
+    for name, described in golden_data.expected()["partitions"].items():
+        if name.startswith("__"):
+            continue
+        topic, partition = name.rsplit("-", 1)
+        assigned = f'{{"{topic}":[{partition}]}}'
+        committed = read_offsets(path, assign=assigned, **{"kafka.isolation.level": "read_committed"})
+        assert committed == described["consumer"]["read_committed"]["offsets"], name
+        found = read(path, assign=assigned).to_pylist()
+        expected = described["consumer"]["read_uncommitted"]["records"]
+        assert len(found) == len(expected), name
+        for row, (offset, timestamp, kind, key, value, headers, _) in zip(found, expected, strict=True):
+            assert (row["topic"], row["partition"], row["offset"]) == (topic, int(partition), offset)
+            assert round(row["timestamp"].timestamp() * 1000) == timestamp, (name, offset)
+            assert row["timestampType"] == ["CreateTime", "LogAppendTime"].index(kind), (name, offset)
+            assert (row["key"], row["value"]) == tuple(None if x is None else bytes.fromhex(x) for x in (key, value))
+            assert len(row["headers"] or ()) == len(headers), (name, offset)
+
+
+@pytest.mark.parametrize("batch_bytes", [1, 1000, 1 << 20])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"maxRecordsPerPartition": "7"},
+        {"maxBytesPerPartition": "1000"},
+        {"minPartitions": "5"},
+        {"minPartitions": "2000"},
+        {"startingOffsets": '{"orders":{"0":3}}', "endingOffsets": '{"orders":{"0":777}}', "minPartitions": "3"},
+    ],
+    ids=str,
+)
+def test_each_record_is_in_one_task_however_the_work_is_cut(rows, options, batch_bytes):
+    directory, expected = rows
+    first, last = (3, 777) if "startingOffsets" in options else (0, 1000)
+    tasks = plan_of(directory, **options).tasks()
+    found = read(directory, batch_bytes=batch_bytes, tasks=tasks, **options).to_pylist()
+    assert [row["offset"] for row in found] == list(range(first, last))
+    assert [row["value"] for row in found] == [row.value for row in expected[first:last]]
+    assert [row["key"] for row in found] == [row.key for row in expected[first:last]]
+    if "maxRecordsPerPartition" in options:
+        assert max(sum(map(len, ranges)) for ranges in tasks) <= 7
+    if "minPartitions" in options:
+        assert len(tasks) >= min(int(options["minPartitions"]), 1000)
+
+
+def test_large_partitions_are_cut_and_small_ones_share_a_task(tmp_path):
+    for partition in range(20):
+        write_partition(tmp_path, make_records("small", partition, 3))
+    assert len(plan_of(tmp_path).tasks()) == 2, "what a task costs is counted as 4 MiB of 64"
+    write_partition(tmp_path, make_records("large", 0, 3000))
+    sizes = [sum(piece.size for piece in task) for task in plan_of(tmp_path, maxBytesPerPartition="64k").tasks()]
+    assert max(sizes) < 100_000 and len(sizes) >= 5
+
+
+@pytest.mark.parametrize("at", [0, 1, 499, 999])
+def test_a_timestamp_is_where_the_first_record_as_late_is(rows, at):
+    directory, _ = rows
+    assert read_offsets(directory, startingTimestamp=str(FIRST_TIMESTAMP + 1000 * at))[0] == at
+    told = f'{{"orders":{{"0":{FIRST_TIMESTAMP + 1000 * at - 999}}}}}'
+    assert read_offsets(directory, startingOffsetsByTimestamp=told)[0] == at
+    assert len(read_offsets(directory, endingOffsetsByTimestamp=told)) == at
+
+
+def test_a_timestamp_later_than_all_records_is_an_error_unless_the_strategy_says_latest(rows):
+    late = {"startingTimestamp": str(FIRST_TIMESTAMP * 2)}
+    with pytest.raises(OptionError, match="no record of orders-0 has a timestamp of"):
+        read_offsets(rows[0], **late)
+    assert read_offsets(rows[0], **late, startingOffsetsByTimestampStrategy="latest") == []
+    assert len(read_offsets(rows[0], endingTimestamp=str(FIRST_TIMESTAMP * 2))) == 1000
+
+
+def test_offsets_must_be_told_of_all_partitions_and_of_no_other(rows):
+    with pytest.raises(OptionError, match=r"must name all .*: missing orders-0; unknown orders-7"):
+        read_offsets(rows[0], startingOffsets='{"orders":{"7":3}}')
+
+
+def test_what_is_asked_for_and_not_there_is_named(rows, tmp_path):
+    with pytest.raises(OptionError, match="no partition of topic 'returns' in"):
+        read_offsets(rows[0], subscribe="orders,returns")
+    with pytest.raises(OptionError, match="assign: no orders-1, orders-2 in"):
+        read_offsets(rows[0], assign='{"orders":[0,1,2]}')
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        read_offsets(tmp_path / "nowhere")
+    with pytest.raises(OptionError, match="there is no partition's directory in"):
+        read_offsets(tmp_path)
+
+
+def test_a_partitions_own_directory_can_be_the_path(rows):
+    assert len(read_offsets(rows[0] / "orders-0")) == 1000
+
+
+def test_of_two_directories_each_has_its_partitions_and_none_the_same(rows, tmp_path):
+    write_partition(tmp_path, make_records("orders", 1, 5))
+    both = f"{rows[0]},{tmp_path}"
+    assert sorted(find_partitions(both.split(","))) == [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+    assert len(read_offsets(both)) == 1005
+    shutil.copytree(rows[0] / "orders-0", tmp_path / "orders-0")
+    with pytest.raises(OptionError, match="orders-0 is both in"):
+        read_offsets(both)
+
+
+def test_records_behind_the_high_watermark_of_the_directory_are_not_read(rows, tmp_path):
+    shutil.copytree(rows[0], tmp_path / "data")
+    (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n1\norders 0 800\n")
+    (tmp_path / "data" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 300\n")
+    assert read_offsets(tmp_path / "data") == list(range(300, 800))
+    # A broker that runs, or did not stop in order, and has not said anything of this partition.
+    (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n1\nreturns 0 800\n")
+    (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
+    assert read_offsets(tmp_path / "data") == []
+
+
+def test_a_transaction_that_is_open_ends_what_a_committed_reader_sees(tmp_path):
+    with open_log(tmp_path / "orders-0", "a") as log:
+        log.append_as_leader(idempotent(1, 0, 3, is_transactional=True))
+        log.append_as_leader(marker(1, commit=False), origin="coordinator")
+        log.append_as_leader(idempotent(2, 0, 2, is_transactional=True))
+        log.append_as_leader(marker(2, commit=True), origin="coordinator")
+        log.append_as_leader(idempotent(3, 0, 4, is_transactional=True))
+        log.append_as_leader(batch(2))
+    assert read_offsets(tmp_path) == [0, 1, 2, 4, 5, *range(7, 13)]
+    committed = {"kafka.isolation.level": "read_committed"}
+    assert read_offsets(tmp_path, **committed) == [4, 5]
+    assert read_offsets(tmp_path, **committed, maxRecordsPerPartition="1") == [4, 5]
+
+
+def test_old_messages_are_read_with_their_offsets_and_times(tmp_path):
+    os.makedirs(tmp_path / "orders-0")
+    data = old_message(0, magic=0) + old_message(1) + old_wrapper(2, 3) + old_wrapper(5, 2, magic=0)
+    (tmp_path / "orders-0" / f"{0:020d}.log").write_bytes(data)
+    found = read(tmp_path)
+    assert found["offset"].to_pylist() == list(range(7))
+    assert found["timestampType"].to_pylist() == [-1, 0, 0, 0, 0, -1, -1]
+    milliseconds = found["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
+    assert milliseconds == [-1, *[1_700_000_000_000] * 4, -1, -1], "without a timestamp it is -1, as in the connector"
+
+
+def test_gaps_that_compaction_leaves_are_no_loss(tmp_path):
+    size = len(batch(5))
+    with open_log(tmp_path / "orders-0", "a", config=LogConfig(segment_bytes=3 * size)) as log:
+        for at in range(10):
+            log.append_as_leader(batch(5, key=b"%d" % at))
+    logs = sorted((tmp_path / "orders-0").glob("*.log"))
+    assert len(logs) == 4
+    # As the cleaner leaves it: a segment whose records are all gone, and one that begins later than its name.
+    logs[1].write_bytes(b"")
+    logs[2].write_bytes(logs[2].read_bytes()[size:])
+    for path in (tmp_path / "orders-0").glob("*index"):
+        path.unlink()
+    assert read_offsets(tmp_path) == [*range(15), *range(35, 50)]
+
+
+@pytest.fixture
+def planned(rows, tmp_path):
+    """A copy, and the tasks that were planned before something happens to it."""
+    shutil.copytree(rows[0], tmp_path / "data")
+    return tmp_path / "data", plan_of(tmp_path / "data", maxRecordsPerPartition="100").tasks()
+
+
+def segments(directory):
+    return sorted((directory / "orders-0").glob("*.log"))
+
+
+def remove_segment(path):
+    for suffix in ("log", "index", "timeindex"):
+        path.with_suffix(f".{suffix}").unlink()
+
+
+def test_segments_deleted_between_plan_and_read_are_told_with_their_offsets(planned):
+    directory, tasks = planned
+    remove_segment(segments(directory)[0])
+    start = int(segments(directory)[0].stem)
+    with pytest.raises(
+        DataLoss, match=rf"orders-0: offsets 0 to {min(start, 100) - 1} are no longer in .*failOnDataLoss"
+    ):
+        read(directory, tasks=tasks)
+    found = read(directory, ["offset"], tasks=tasks, failOnDataLoss="false")["offset"].to_pylist()
+    assert found == list(range(start, 1000))
+
+
+def test_a_log_that_was_cut_back_between_plan_and_read_is_told_with_its_end(planned):
+    directory, tasks = planned
+    end = int(segments(directory)[-1].stem)
+    remove_segment(segments(directory)[-1])
+    with pytest.raises(DataLoss, match=rf"offsets {end} to {-(-end // 100) * 100 - 1} .* it now ends at {end}"):
+        read(directory, tasks=tasks)
+    assert read(directory, ["offset"], tasks=tasks, failOnDataLoss="false").num_rows == end
+
+
+def test_a_directory_that_is_gone_between_plan_and_read_is_told(planned):
+    directory, tasks = planned
+    shutil.rmtree(directory / "orders-0")
+    with pytest.raises(DataLoss, match=r"offsets 0 to 99 are no longer in .* it is gone"):
+        read(directory, tasks=tasks)
+
+
+def test_a_log_that_rolled_or_was_compacted_between_plan_and_read_is_read_on(planned):
+    directory, tasks = planned
+    first, second = segments(directory)[:2]
+    data = first.read_bytes() + second.read_bytes()
+    remove_segment(second)
+    first.write_bytes(data)  # merged, as the cleaner merges small segments
+    for suffix in (".index", ".timeindex"):
+        first.with_suffix(suffix).unlink()
+    assert read(directory, ["offset"], tasks=tasks)["offset"].to_pylist() == list(range(1000))
+
+
+def test_a_flipped_bit_is_an_error_with_file_position_and_offset(planned):
+    directory, tasks = planned
+    path = segments(directory)[1]
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(CorruptMessage, match=path.name) as caught:
+        read(directory, tasks=tasks)
+    assert caught.value.position is not None
+
+
+def test_a_segment_cut_inside_a_batch_is_an_error_not_an_end(planned):
+    directory, tasks = planned
+    path = segments(directory)[1]
+    os.truncate(path, path.stat().st_size - 10)
+    with pytest.raises(CorruptMessage, match=path.name):
+        read(directory, tasks=tasks)
+
+
+def test_indexes_that_are_gone_or_damaged_change_nothing(planned):
+    directory, _ = planned
+    names = sorted((directory / "orders-0").glob("*index"))
+    for number, path in enumerate(names):
+        if number % 2:
+            path.unlink()
+        else:
+            path.write_bytes(os.urandom(path.stat().st_size // 12 * 12 or 24))
+    assert read_offsets(directory, minPartitions="7") == list(range(1000))
+
+
+def test_only_the_columns_that_are_asked_for_come_in_the_order_that_is_asked_for(rows):
+    found = read(rows[0], ["offset", "topic"])
+    assert found.schema.names == ["offset", "topic"]
+    assert found["topic"].unique().to_pylist() == ["orders"]
+    assert read(rows[0], ["partition"]).num_rows == 1000
