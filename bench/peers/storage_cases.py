@@ -7,6 +7,7 @@ the case is set up and warm, then one round a line, answered by "SECONDS CPU UNI
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import random
 import struct
@@ -239,6 +240,20 @@ class Recover(OneSegment):
         result = self.segment.recover(note, only_noteworthy=True)
         assert result.truncated_bytes == 0 and epochs == {0}
         return result.valid_bytes
+
+
+class OneCrc(Case):
+    """The limit of all scans that check CRCs: the CRC of a whole log file, as one piece."""
+
+    def __init__(self, data: Path, work: Path, name: str) -> None:
+        super().__init__(data, work)
+        (log,) = (data / name).glob("*.log")
+        with open(log, "rb") as file:
+            self.mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def run(self) -> int:
+        crc32c(self.mapping)
+        return len(self.mapping)
 
 
 class HeaderScan(OneSegment):
@@ -485,6 +500,7 @@ CASES: dict[str, Callable[..., Case]] = {
     "leader_append": LeaderAppend,
     "follower_append": FollowerAppend,
     "recover": Recover,
+    "one_crc": OneCrc,
     "header_scan": HeaderScan,
     "translate_offset": TranslateOffset,
     "log_read": LogRead,
