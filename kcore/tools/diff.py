@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """0 when the replicas hold the same, 1 when they do not or cannot be read.  Raises OSError, CorruptFile,
     UsageError."""
-    pairs = list(_pairs(args.a, args.b))
+    pairs = list(paired_partitions(args.a, args.b))
     directories = [directory for pair in pairs for directory in pair if directory is not None]
     progress = Progress("diff", log_files.size_under(directories), quiet=args.quiet or args.json)
     different = 0
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
                 lines = [_not_compared(a, b, error, args.json)]
             else:
                 different += not found.equal
-                lines = [json_line(_event(found))] if args.json else [*_text(found)]
+                lines = [json_line(event(found))] if args.json else [*_text(found)]
         progress.clear()
         for line in lines:
             print(line)
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return DAMAGE if different else OK
 
 
-def _pairs(a: str, b: str) -> Iterator[tuple[str | None, str | None]]:
+def paired_partitions(a: str, b: str) -> Iterator[tuple[str | None, str | None]]:
     """The partition directories to hold against each other; None where a side lacks one.  Raises OSError, CorruptFile,
     UsageError."""
     kinds = [log_files.is_partition_dir(path) for path in (a, b)]
@@ -81,7 +81,7 @@ def _not_compared(a: str, b: str, error: Exception, as_json: bool) -> str:
     return f"{a} and {b}: cannot be compared: {error}"
 
 
-def _event(diff: PartitionDiff) -> dict[str, Any]:
+def event(diff: PartitionDiff) -> dict[str, Any]:
     """Stable keys; docs/tools.md explains them."""
 
     def tail(found: Tail | None) -> dict[str, int] | None:

@@ -5,54 +5,66 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import Any
 
 from kcore.errors import KafkaError
 from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError, nearest
 
-#: name -> (module, what it does in one line).  A module is imported only when its command runs.
-COMMANDS = {
+#: name -> (module, what it does in one line).  A module is imported only when its command runs; one that has COMMANDS
+#: of its own has subcommands, with the functions in the place of a module.
+COMMANDS: dict[str, tuple[Any, str]] = {
     "serve": ("kcore.tools.serve", "run a broker on a data directory"),
     "dump": ("kcore.tools.dump_log_segments", "show what log files hold: text, JSON lines or Arrow"),
     "verify": ("kcore.tools.verify", "check log files for damage"),
     "diff": ("kcore.tools.diff", "say where two replicas part, and why"),
     "repair": ("kcore.tools.repair", "say what is wrong and what mending it costs; with --apply, mend it"),
     "reindex": ("kcore.tools.reindex", "make the indexes of a closed log anew"),
+    "spark": ("kcore.tools.spark", "verify, reindex, recompress and more on Spark, in parallel inside a partition"),
     "version": ("kcore.tools.version", "print the version"),
 }
 
 
-def _overview() -> str:
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items()]
+def _overview(prog: str, commands: Mapping[str, tuple[Any, str]], about: str) -> str:
+    width = max(map(len, commands))
+    lines = [f"  {name:{width}}  {text}" for name, (_, text) in commands.items()]
     return "\n".join(
         [
-            "usage: kcore COMMAND [ARGUMENT...]",
+            f"usage: {prog} COMMAND [ARGUMENT...]",
             "",
-            "The Apache Kafka log, native in Python.",
+            about,
             "",
             *lines,
             "",
-            "`kcore COMMAND --help` says more.",
+            f"`{prog} COMMAND --help` says more.",
             "Exit status: 0 fine, 1 damage or a difference found, 2 usage or environment.",
         ]
     )
 
 
-def _run(argv: Sequence[str]) -> int:
+def _run(
+    argv: Sequence[str],
+    prog: str = "kcore",
+    commands: Mapping[str, tuple[Any, str]] = COMMANDS,
+    about: str = "The Apache Kafka log, native in Python.",
+) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_overview(), file=sys.stdout if argv else sys.stderr)
+        print(_overview(prog, commands, about), file=sys.stdout if argv else sys.stderr)
         return OK if argv else USAGE
-    name = "version" if argv[0] == "--version" else argv[0]
-    if name not in COMMANDS:
-        print(f"kcore: no command {name!r}; `kcore --help` lists them{nearest(name, COMMANDS)}", file=sys.stderr)
+    name = argv[0].removeprefix("--") if argv[0] == "--version" else argv[0]
+    if name not in commands:
+        print(f"{prog}: no command {name!r}; `{prog} --help` lists them{nearest(name, commands)}", file=sys.stderr)
         return USAGE
-    module_name, text = COMMANDS[name]
-    module = import_module(module_name)
-    parser = Parser(prog=f"kcore {name}", description=text[0].upper() + text[1:] + ".")
-    module.add_arguments(parser)
-    status: int = module.run(parser.parse_args(argv[1:]))
+    command, text = commands[name]
+    if isinstance(command, str):
+        command = import_module(command)
+    text = text[0].upper() + text[1:] + "."
+    if subcommands := getattr(command, "COMMANDS", None):
+        return _run(argv[1:], f"{prog} {name}", subcommands, text)
+    parser = Parser(prog=f"{prog} {name}", description=text)
+    command.add_arguments(parser)
+    status: int = command.run(parser.parse_args(argv[1:]))
     # Here and not at interpreter exit: a reader that has gone must still be noticed below.
     sys.stdout.flush()
     return status

@@ -198,3 +198,32 @@ def check_snapshots(
             else:
                 continue
             yield Problem(path, text, last.last_offset)
+
+
+def essence_of(partition: PartitionFiles, base: int, segment: ScannedSegment) -> ScannedSegment:
+    """A scanned segment with no more rows than check_producers() looks at, so that those of many segments can be
+    brought together.  Raises OSError."""
+    import numpy as np
+
+    rows = segment.producer_batches
+    kept = is_transactional(rows) | is_control(rows)
+    snapshots = sorted(read_snapshots(partition))
+    if snapshots:
+        # The last batch of each producer before each snapshot: the first one from behind.
+        before = np.searchsorted(snapshots, rows["last_offset"], "right")
+        data = np.flatnonzero(~is_control(rows))[::-1]
+        _, first = np.unique(np.stack([before[data], rows["producer_id"][data]]), axis=1, return_index=True)
+        kept[data[first]] = True
+    batches, path = segment.batches, partition.file(base, TXN_INDEX_SUFFIX)
+    wanted = np.empty(0, np.int64)
+    if os.path.exists(path):
+        try:
+            with open(path, "rb") as file:
+                offsets = [entry.last_offset for entry in decode_entries(file.read(), path, base)]
+            wanted = np.unique(batches["last_offset"].searchsorted(offsets))
+        except KafkaError:
+            pass  # reported where the file itself is verified
+    few = batches[wanted[wanted < len(batches)].astype(np.int64)]
+    return ScannedSegment(
+        segment.path, segment.size, segment.damages[:1], segment.tail, _chosen=few, _producer_rows=[rows[kept]]
+    )

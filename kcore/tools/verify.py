@@ -117,7 +117,7 @@ def verify(
     directory that cannot be read is a problem.
     """
     progress = progress or Progress("verify", 0, quiet=True)
-    verifier = _Verifier(records, progress)
+    verifier = Verifier(records, progress)
     for result in in_order(verifier.work(path), jobs, progress):
         summary.add(result.counts)
         for problem in result.problems:
@@ -136,7 +136,9 @@ class Examined:
     problems: list[Problem] = field(default_factory=list)
 
 
-class _Verifier:
+class Verifier:
+    """The pieces of work that verifying a path is made of: each segment by itself, then what needs all of them."""
+
     def __init__(self, records: bool, progress: Progress) -> None:
         self.records = records
         self.progress = progress
@@ -153,7 +155,7 @@ class _Verifier:
             if not directories and not files:
                 raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
             for file in files:
-                yield self._small_file(file), True
+                yield self.small_file(file), True
             for directory in directories:
                 yield from self._partition(directory)
 
@@ -166,10 +168,10 @@ class _Verifier:
             return
         scanned: list[ScannedSegment] = []
         for base in partition.bases:
-            yield self._segment(partition, base, scanned), False
-        yield lambda: self._rest(partition, scanned), True
+            yield self.segment(partition, base, scanned), False
+        yield lambda: self.rest(partition, scanned), True
 
-    def _segment(self, partition: PartitionFiles, base: int, scanned: list[ScannedSegment]) -> Callable[[], Examined]:
+    def segment(self, partition: PartitionFiles, base: int, scanned: list[ScannedSegment]) -> Callable[[], Examined]:
         def examine() -> Examined:
             path = partition.file(base, LOG_SUFFIX)
             result = Examined()
@@ -203,7 +205,7 @@ class _Verifier:
         except OSError as error:
             result.problems.append(unreadable(path, error))
 
-    def _rest(self, partition: PartitionFiles, scanned: list[ScannedSegment]) -> Examined:
+    def rest(self, partition: PartitionFiles, scanned: list[ScannedSegment]) -> Examined:
         """What needs all segments, or none."""
         result = Examined()
         directory = partition.directory
@@ -215,7 +217,7 @@ class _Verifier:
             if path.endswith((*_INDEXES, TXN_INDEX_SUFFIX)) and base not in partition.bases:
                 result.problems.append(Problem(path, "no .log beside this index", warning=True))
             elif not path.endswith(SEGMENT_KINDS):
-                examined = self._small_file(path)()
+                examined = self.small_file(path)()
                 result.counts.add(examined.counts)
                 result.problems += examined.problems
         by_path = {segment.path: segment for segment in scanned}
@@ -230,10 +232,10 @@ class _Verifier:
             result.problems.append(Problem(path, text, warning=True))
             if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
                 # When the log is opened it takes the place of other segments.
-                result.problems += self._small_file(path)().problems
+                result.problems += self.small_file(path)().problems
         return result
 
-    def _small_file(self, path: str) -> Callable[[], Examined]:
+    def small_file(self, path: str) -> Callable[[], Examined]:
         def examine() -> Examined:
             result = Examined()
             try:
@@ -267,7 +269,7 @@ class _Verifier:
             if kind.kind == LOG_SUFFIX:
                 self._lone_log(path, result)
                 return result
-            return self._small_file(path)()
+            return self.small_file(path)()
         partition = PartitionFiles.of(os.path.dirname(path) or ".")
         if base not in partition.bases:
             return Examined(problems=[Problem(path, "no .log beside this index", warning=True)])

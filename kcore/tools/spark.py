@@ -1,0 +1,380 @@
+"""`kcore spark ...`: jobs over whole data directories, and load tests, on Spark.
+
+Each command starts a session on this machine (--master), or joins the one that spark-submit has made.  Results go to
+stdout, as text or as JSON lines; progress, and what Spark has to say, to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kcore.tools.command_line import (
+    DAMAGE,
+    OK,
+    UsageError,
+    add_json,
+    bytes_of,
+    json_line,
+    places,
+    positive,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NEEDS = "pip install 'kcore[spark]'"
+_DIRECTORIES = "a partition directory or a data directory"
+#: Spark's own words only when something is wrong.
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = spark: %m%n%ex{0}
+"""
+
+
+class Command(NamedTuple):
+    """What main() needs of a subcommand; a module has the same two functions."""
+
+    add_arguments: Any
+    run: Any
+
+
+def _add_session(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; default: local[*]")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="NAME=VALUE",
+        help="a setting of Spark; repeatable",
+    )
+
+
+def _add_work(parser: argparse.ArgumentParser) -> None:
+    _add_session(parser)
+    parser.add_argument(
+        "--tasks", type=positive, metavar="N", help="at least so many tasks; default: as many as run at a time"
+    )
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress on stderr")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")
+    return name, value
+
+
+@contextmanager
+def session(args: argparse.Namespace) -> Iterator[SparkSession]:
+    """A session for one command, stopped behind it; that of spark-submit where the command runs there.
+
+    Raises UsageError, of one line, for what went wrong in Spark inside the body, or when there is no Spark.
+    """
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+
+        from kcore.spark.session import enable, local_session
+    except ImportError as error:
+        raise UsageError(f"`kcore spark` needs {_NEEDS} ({error})") from None
+    conf = dict(args.conf)
+    try:
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            spark = enable(SparkSession.builder.appName("kcore").getOrCreate())
+        else:
+            with _quiet_log4j(conf):
+                spark = local_session(args.master, "kcore", conf)
+    except RuntimeError as error:
+        raise UsageError(str(error)) from None
+    try:
+        yield spark
+    except (PySparkException, Py4JError) as error:
+        raise UsageError(short_error(error)) from None
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _quiet_log4j(conf: dict[str, str]) -> Iterator[None]:
+    """Settings that keep the JVM's start from telling of itself, unless there are others."""
+    name = "spark.driver.extraJavaOptions"
+    if name in conf:
+        yield
+        return
+    with tempfile.NamedTemporaryFile("w", suffix=".properties") as file:
+        file.write(_LOG4J)
+        file.flush()
+        conf[name] = f"-Dlog4j2.configurationFile={file.name}"
+        yield
+
+
+def short_error(error: Exception) -> str:
+    """What an error of Spark's is about, in a line: the exception in Python that caused it, where one did, or the first
+    line that says something."""
+    text = str(error)
+    raised = re.findall(r"^(?!Traceback)([\w.]+(?:Error|Exception|[a-z]\w*): .*)$", text.partition("\n\tat ")[0], re.M)
+    line = raised[-1] if "Traceback (most recent call last)" in text and raised else _first_line(text)
+    kind, colon, rest = line.partition(": ")
+    return rest if colon and re.fullmatch(r"[\w.]*\.[A-Z]\w*", kind) else line
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # "An error occurred while calling o12.x." is followed by the exception itself.
+    told = [line for line in lines if not line.startswith(("An error occurred while calling", ":")) or ": " in line]
+    return (told or lines or ["Spark failed without a word"])[0].removeprefix(": ")
+
+
+def _existing(paths: list[str]) -> list[str]:
+    """A path that is not there is told before Spark is started.  Raises OSError."""
+    for path in paths:
+        os.listdir(path)
+    return paths
+
+
+def _rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+# -- verify -----------------------------------------------------------------------------------------------------------
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help=_DIRECTORIES)
+    add_json(parser, "the lines of `kcore verify --json`")
+    parser.add_argument(
+        "--records", action=argparse.BooleanOptionalAction, default=True, help="look into the batches too"
+    )
+    _add_work(parser)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    """1 when there is damage; warnings alone leave it 0."""
+    _existing(args.paths)
+    with session(args) as spark:
+        from kcore.spark import jobs
+
+        started = time.perf_counter()
+        rows = _rows(jobs.verify(spark, *args.paths, records=args.records, tasks=args.tasks, quiet=args.quiet))
+        seconds = time.perf_counter() - started
+    names = ("files", "bytes", "batches", "records", "damaged", "warnings")
+    summary = {name: sum(row[name] for row in rows) for name in names}
+    for finding in (finding for row in rows for finding in row["findings"]):
+        if args.json:
+            print(json_line(finding))
+        else:
+            word = "warning: " if finding["type"] == "warning" else ""
+            where = places(finding["offset"], finding["position"])
+            print(f"{finding['file']}: {word}{where}{finding['problem']}")
+    if args.json:
+        print(json_line({"type": "summary", **summary, "seconds": seconds}))
+    else:
+        verdict = f"{summary['damaged']} damaged places" if summary["damaged"] else "no damage"
+        verdict += f", {summary['warnings']} warnings" if summary["warnings"] else ""
+        print(
+            f"{summary['files']} files, {summary['bytes']} bytes, {summary['batches']} batches, {summary['records']} "
+            f"records in {seconds:.3f} s ({summary['bytes'] / seconds / 1e9:.2f} GB/s): {verdict}"
+        )
+    return DAMAGE if summary["damaged"] else OK
+
+
+# -- reindex ----------------------------------------------------------------------------------------------------------
+
+
+def _add_reindex(parser: argparse.ArgumentParser) -> None:
+    from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
+
+    parser.add_argument("paths", nargs="+", metavar="PATH", help=f"{_DIRECTORIES}, closed")
+    add_json(parser, "the lines of `kcore reindex --json`")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--check", action="store_true", help="only compare; exit 1 when a file contradicts the log")
+    mode.add_argument("--dry-run", action="store_true", help="list what would be written, write nothing")
+    parser.add_argument(
+        "--index-interval-bytes",
+        type=positive,
+        default=DEFAULT_INDEX_INTERVAL_BYTES,
+        metavar="N",
+        help="as the topic's",
+    )
+    _add_work(parser)
+
+
+def _reindex(args: argparse.Namespace) -> int:
+    """1 when --check found a contradiction, or a log is damaged."""
+    _existing(args.paths)
+    with session(args) as spark:
+        from kcore.spark import jobs
+
+        frame = jobs.reindex(
+            spark,
+            *args.paths,
+            mode="check" if args.check else "dry-run" if args.dry_run else "write",
+            index_interval_bytes=args.index_interval_bytes,
+            tasks=args.tasks,
+            quiet=args.quiet,
+        )
+        rows = _rows(frame)
+    for row in rows:
+        if args.json:
+            print(json_line({"type": "index", **{name: value for name, value in row.items() if name != "directory"}}))
+        elif row["done"] != "left" or args.check:
+            problem = f": {row['problem']}" if row["problem"] else ""
+            print(f"{row['file']}: {row['status']}{problem}; {row['done']}")
+    if not args.json and not args.check:
+        written = sum(row["done"] in ("written", "would write") for row in rows)
+        print(f"{written} files {'to write' if args.dry_run else 'written'}")
+    wrong = [row for row in rows if args.check and row["status"] not in ("identical", "agrees")]
+    return DAMAGE if wrong or any(row["done"] == "refused" for row in rows) else OK
+
+
+# -- recompress -------------------------------------------------------------------------------------------------------
+
+
+def _add_recompress(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help=f"{_DIRECTORIES}, closed; it is only read")
+    parser.add_argument("output", metavar="OUTPUT", help="the directory to make; it must not exist")
+    parser.add_argument("--codec", required=True, help="none, gzip, snappy, lz4 or zstd")
+    parser.add_argument("--level", type=int, metavar="N", help="on the codec's own scale; default: the codec's own")
+    parser.add_argument(
+        "--segment-bytes",
+        type=positive,
+        default=1 << 30,
+        metavar="N",
+        help="a segment that outgrows it becomes several",
+    )
+    add_json(parser, "one JSON object a line for each segment, the summary last")
+    _add_work(parser)
+
+
+def _recompress(args: argparse.Namespace) -> int:
+    _existing([args.path])
+    with session(args) as spark:
+        from kcore.spark import jobs
+
+        try:
+            frame = jobs.recompress(
+                spark,
+                args.path,
+                args.output,
+                codec=args.codec,
+                level=args.level,
+                segment_bytes=args.segment_bytes,
+                tasks=args.tasks,
+                quiet=args.quiet,
+            )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        rows = _rows(frame)
+    for row in rows:
+        if args.json:
+            print(json_line({"type": "segment", **row}))
+        else:
+            sizes = f"{bytes_of(row['bytes_before'])} -> {bytes_of(row['bytes_after'])}"
+            print(f"{row['file']}: {row['recompressed']} of {row['batches']} batches, {sizes}")
+    names = ("segments", "batches", "recompressed", "records", "bytes_before", "bytes_after")
+    total = {name: sum(row[name] for row in rows) for name in names}
+    if args.json:
+        print(json_line({"type": "summary", **total}))
+    else:
+        print(f"{args.output}: {bytes_of(total['bytes_before'])} -> {bytes_of(total['bytes_after'])}")
+    return OK
+
+
+# -- compaction -------------------------------------------------------------------------------------------------------
+
+
+def _add_compaction(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="PATH", help=_DIRECTORIES)
+    add_json(parser, "one JSON object a line for each partition")
+    _add_work(parser)
+
+
+def _compaction(args: argparse.Namespace) -> int:
+    _existing(args.paths)
+    with session(args) as spark:
+        from kcore.spark import jobs
+
+        rows = _rows(jobs.compaction_statistics(spark, *args.paths, tasks=args.tasks, quiet=args.quiet))
+    for row in rows:
+        if args.json:
+            print(json_line({"type": "partition", **row}))
+        else:
+            print(
+                f"{row['directory']}: {row['records']} records, {row['keys']} keys ({row['deleted_keys']} deleted); "
+                f"{row['dead']} dead ({row['dead_ratio']:.1%}, {bytes_of(row['dead_bytes'])} of "
+                f"{bytes_of(row['bytes'])}), {row['without_key']} without key, {row['aborted']} aborted"
+            )
+    return OK
+
+
+# -- diff -------------------------------------------------------------------------------------------------------------
+
+
+def _add_diff(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", metavar="A", help=_DIRECTORIES)
+    parser.add_argument("b", metavar="B", help="what to hold against it: of the same kind")
+    add_json(parser, "the lines of `kcore diff --json`")
+    _add_work(parser)
+
+
+def _diff(args: argparse.Namespace) -> int:
+    """1 when a partition differs, or only one side has it."""
+    _existing([args.a, args.b])
+    with session(args) as spark:
+        from kcore.spark import jobs
+
+        rows = _rows(jobs.diff(spark, args.a, args.b, tasks=args.tasks, quiet=args.quiet))
+    for row in rows:
+        if args.json:
+            one_sided = {"type": "partition", "a": row["a"], "b": row["b"], "equal": False}
+            print(row["detail"] or json_line(one_sided | ({"damage": row["damage"]} if row["damage"] else {})))
+        else:
+            print(f"{row['partition']}: {_difference(row)}")
+    different = sum(not row["equal"] for row in rows)
+    if args.json:
+        print(json_line({"type": "summary", "partitions": len(rows), "different": different}))
+    else:
+        print(f"{len(rows)} partitions, {different} different")
+    return DAMAGE if different else OK
+
+
+def _difference(row: dict[str, Any]) -> str:
+    if row["a"] is None or row["b"] is None:
+        return f"only {'A' if row['b'] is None else 'B'} has this partition"
+    if row["detail"] is None:
+        return f"cannot be compared: {'; '.join(row['damage'])}"
+    same = f"the same from offset {row['start']} to below {row['common_end']}"
+    if row["equal"]:
+        return same
+    told = [same]
+    if row["first_difference"] is not None:
+        fields = ", ".join(row["batch_fields"] + row["record_fields"])
+        told.append(f"first difference at offset {row['first_difference']} ({fields})")
+    told += [f"{row[f'records_only_{s}']} records only in {s.upper()}" for s in "ab" if row[f"records_only_{s}"]]
+    return "; ".join([*told, *row["damage"]])
+
+
+#: name -> (what runs it, what it does in one line).
+COMMANDS = {
+    "verify": (Command(_add_verify, _verify), "check data directories for damage, in parallel"),
+    "reindex": (Command(_add_reindex, _reindex), "make the indexes of closed logs anew, in parallel"),
+    "recompress": (Command(_add_recompress, _recompress), "write a closed directory anew with another codec"),
+    "compaction": (Command(_add_compaction, _compaction), "count the keys and dead records of each partition"),
+    "diff": (Command(_add_diff, _diff), "say where two data directories part"),
+}

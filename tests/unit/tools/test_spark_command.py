@@ -1,0 +1,181 @@
+"""kcore spark: the command line of the jobs; what they find is tested in tests/unit/spark."""
+
+import json
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from kcore.tools import spark as spark_command
+from kcore.tools.main import main
+from kcore.tools.spark import short_error
+from tests import golden_data
+from tests.unit.spark.conftest import spark as spark
+from tests.unit.spark.data import make_records, write_partition
+from tests.unit.tools.command import LOG, flip
+
+
+@pytest.fixture
+def kcore_spark(spark, monkeypatch, capsys):
+    """Runs `kcore spark ...` in the tests' session: exit status, lines on stdout, text on stderr."""
+
+    @contextmanager
+    def session(args):
+        with monkeypatch.context() as patched:
+            patched.setattr(spark, "stop", lambda: None)
+            patched.setattr("kcore.spark.session.local_session", lambda *_: spark)
+            with real_session(args) as found:
+                yield found
+
+    real_session = spark_command.session
+    monkeypatch.setattr(spark_command, "session", session)
+
+    def run(*arguments):
+        status = main(["spark", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return status, out.splitlines(), err
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    return Path(shutil.copytree(golden_data.data_dir(), tmp_path / "data"))
+
+
+def test_verify_prints_what_kcore_verify_prints(kcore_spark, capsys, data):
+    status, lines, err = kcore_spark("verify", "-q", data)
+    assert (status, err) == (0, "") and lines[-1].endswith("no damage")
+    flip(data / "g-none-0" / LOG, 100)
+    for arguments in ([], ["--json"], ["--json", "--no-records"]):
+        status, lines, err = kcore_spark("verify", "-q", *arguments, data)
+        assert (status, err) == (1, "")
+        assert main(["verify", "-q", *arguments, str(data)]) == 1
+        expected = capsys.readouterr().out.splitlines()
+        assert sorted(lines[:-1]) == sorted(expected[:-1])
+        if arguments:
+            summary, other = json.loads(lines[-1]), json.loads(expected[-1])
+            assert {name: other[name] for name in summary if name != "seconds"} == {
+                name: value for name, value in summary.items() if name != "seconds"
+            }
+
+
+def test_reindex_tells_each_file_and_checks(kcore_spark, data):
+    (data / "g-segments-0" / f"{30:020}.index").unlink()
+    assert kcore_spark("reindex", "-q", "--check", data)[0] == 1
+    status, lines, _ = kcore_spark("reindex", "-q", "--dry-run", data)
+    assert status == 0 and any("missing; would write" in line for line in lines)
+    status, lines, _ = kcore_spark("reindex", "-q", "--json", data)
+    events = [json.loads(line) for line in lines]
+    assert status == 0 and {event["type"] for event in events} == {"index"}
+    assert {event["done"] for event in events if event["status"] == "missing"} == {"written"}
+    assert kcore_spark("reindex", "-q", "--check", data)[0] == 0
+    flip(data / "g-none-0" / LOG, 100)
+    status, lines, _ = kcore_spark("reindex", "-q", data)
+    assert status == 1 and any("refused" in line for line in lines)
+
+
+def test_recompress_makes_the_directory_it_was_told_to(kcore_spark, data, tmp_path):
+    output = tmp_path / "smaller"
+    status, lines, _ = kcore_spark("recompress", "-q", "--json", data, output, "--codec", "zstd", "--level", 5)
+    *segments, summary = map(json.loads, lines)
+    assert status == 0 and summary["type"] == "summary" and len(segments) == summary["segments"]
+    assert summary["recompressed"] > 0 and (output / "g-none-0" / LOG).is_file()
+    assert main(["verify", "-q", str(output)]) == 0
+    for arguments, told in (
+        ([data, output, "--codec", "zstd"], "must not exist"),
+        ([data, tmp_path / "other", "--codec", "zstandard"], "no codec 'zstandard'; did you mean zstd"),
+    ):
+        status, _, err = kcore_spark("recompress", "-q", *arguments)
+        assert status == 2 and told in err and err.count("\n") == 1
+
+
+def test_compaction_and_diff_say_a_line_for_each_partition(kcore_spark, tmp_path):
+    a, b = tmp_path / "a", tmp_path / "b"
+    a.mkdir()
+    for partition in range(2):
+        write_partition(a, make_records("t", partition, 200))
+    shutil.copytree(a, b)
+    assert kcore_spark("diff", "-q", a, b)[:2] == (
+        0,
+        [*(f"t-{n}: the same from offset 0 to below 200" for n in range(2)), "2 partitions, 0 different"],
+    )
+    shutil.rmtree(b / "t-1")
+    status, lines, _ = kcore_spark("diff", "-q", a, b)
+    assert status == 1 and lines[1] == "t-1: only A has this partition"
+    status, lines, _ = kcore_spark("diff", "-q", "--json", a, b)
+    assert status == 1 and [json.loads(line)["equal"] for line in lines[:-1]] == [True, False]
+    status, lines, _ = kcore_spark("compaction", "-q", a)
+    assert status == 0 and len(lines) == 2 and "200 records, 17 keys (4 deleted); 183 dead" in lines[0]
+    rows = [json.loads(line) for line in kcore_spark("compaction", "-q", "--json", a)[1]]
+    assert [row["records"] for row in rows] == [200, 200]
+    flip(a / "t-0" / LOG, 100)
+    status, _, err = kcore_spark("compaction", "-q", a)
+    assert status == 2 and err.count("\n") == 1 and "CRC-32C" in err and "Traceback" not in err and "\tat " not in err
+
+
+def test_what_cannot_be_is_told_in_a_line_before_spark_starts(tmp_path, capsys):
+    for arguments, told in (
+        (["verify", tmp_path / "missing"], "No such file or directory"),
+        (["diff", tmp_path, tmp_path / "missing"], "No such file or directory"),
+        (["verify", "--recrods", tmp_path], "no option --recrods; did you mean --records"),
+        (["verify", "--conf", "nothing", tmp_path], "expected NAME=VALUE"),
+        (["verify"], "PATH"),
+        (["verfy", tmp_path], "no command 'verfy'; `kcore spark --help` lists them; did you mean verify"),
+        (["recompress", tmp_path, tmp_path / "out"], "--codec"),
+    ):
+        assert main(["spark", *map(str, arguments)]) == 2
+        out, err = capsys.readouterr()
+        assert told in err and not out
+    assert main(["spark", "--help"]) == 0
+    assert "recompress  write a closed directory" in capsys.readouterr().out
+
+
+def test_an_error_of_sparks_is_one_line():
+    worker = """An error occurred while calling o62.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed: Traceback (most recent call last):
+  File "worker.py", line 2297, in main
+    process()
+  File "compaction.py", line 141, in _seen_in
+    raise CorruptFile(text)
+kcore.errors.CorruptFile: a.log: position 0: CRC-32C at position 0: expected 1, found 2
+
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
+\tat java.base/java.lang.Thread.run(Thread.java:840)
+"""
+    assert short_error(RuntimeError(worker)) == "a.log: position 0: CRC-32C at position 0: expected 1, found 2"
+    java = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: org.apache.spark.SparkException: Could not parse Master URL: 'locl'
+\tat org.apache.spark.SparkContext$.createTaskScheduler(SparkContext.scala:3251)
+"""
+    assert short_error(RuntimeError(java)) == "Could not parse Master URL: 'locl'"
+    assert short_error(RuntimeError("[PATH_NOT_FOUND] Path does not exist: x.\nmore")) == (
+        "[PATH_NOT_FOUND] Path does not exist: x."
+    )
+
+
+def test_without_pyspark_the_error_names_the_extra(tmp_path):
+    code = "import sys; sys.modules['pyspark'] = None; from kcore.tools.main import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "spark", "verify", str(tmp_path)], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "pip install 'kcore[spark]'" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_command_by_itself_starts_spark_and_leaves_stderr_alone(data):
+    """In a process of its own: nothing but the result is printed, and the session ends with the command."""
+    flip(data / "g-none-0" / LOG, 100)
+    done = subprocess.run(
+        [sys.executable, "-m", "kcore.tools.main", "spark", "verify", "-q", "--json", "--master", "local[2]", data],
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 1 and lines[-1]["damaged"] >= 1
+    assert "ERROR" not in done.stderr and "WARN " not in done.stderr and "Exception" not in done.stderr
