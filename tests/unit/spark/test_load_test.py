@@ -1,7 +1,7 @@
 import json
 import os
+import sys
 import threading
-import time
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -22,10 +22,27 @@ def soon(monkeypatch):
     monkeypatch.setattr(load_test, "START_DELAY_NS", 20_000_000)
 
 
-def measure_together(options, makes):
+MS = 1_000_000
+
+
+class SetClock:
+    """A clock that only goes on when it is told to; a task may wake up late."""
+
+    def __init__(self, ahead_ms=0, wakes_late_ms=0):
+        self.moment = (5_000_000 + ahead_ms) * MS
+        self.wakes_late_ms = wakes_late_ms
+
+    def now(self):
+        return self.moment
+
+    def wait_until(self, moment):
+        self.moment = max(self.moment, moment) + self.wakes_late_ms * MS
+
+
+def measure_together(options, makes, clocks=None):
     """As measure() runs in the tasks of a stage, here in threads: a row for each of these workloads."""
     count = len(makes)
-    texts, all_there = [""] * count, threading.Barrier(count, timeout=30)
+    texts, all_there = [""] * count, threading.Barrier(count, timeout=60)
     rows = [None] * count
 
     def gather(number, text):
@@ -37,6 +54,8 @@ def measure_together(options, makes):
 
     def work(number):
         task = Task(options, number, count, "run")
+        if clocks is not None:
+            task.clock = clocks[number]
         rows[number] = measure(task, makes[number], lambda text: gather(number, text))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(count)]
@@ -49,23 +68,22 @@ def measure_together(options, makes):
 
 
 class Steps:
-    """A workload that keeps what it did, and may be told to fail."""
+    """A workload of steps of a millisecond that keeps what it did, and may be told to fail."""
 
-    def __init__(self, task, *, fail_after=None, fail_at_close=False, first_step_lasts=0.0):
+    def __init__(self, task, *, fail_after=None, fail_at_close=False, first_step_ms=1):
         self.clock = task.clock
         self.fail_after = fail_after
         self.fail_at_close = fail_at_close
-        self.first_step_lasts = first_step_lasts
+        self.first_step_ms = first_step_ms
         self.done = []
 
     def step(self, recorder):
         started = self.clock.now()
         if self.fail_after is not None and len(self.done) >= self.fail_after:
             raise OSError("no space left")
-        time.sleep(self.first_step_lasts if not self.done else 0.001)
-        stopped = self.clock.now()
-        recorder.record(started, stopped, 3, 100)
-        self.done.append((started, stopped))
+        self.clock.moment += (1 if self.done else self.first_step_ms) * MS
+        recorder.record(started, self.clock.now(), 3, 100)
+        self.done.append((started, self.clock.now()))
 
     def __enter__(self):
         return self
@@ -91,84 +109,93 @@ def in_window(found, steps):
     return [(a, b) for a, b in steps.done if start <= a and b < stop]
 
 
-def test_only_what_lies_in_the_window_of_all_is_counted(soon):
+def test_only_what_lies_in_the_window_of_all_is_counted():
     makes = [Made(), Made()]
-    found = measure_together(APPEND, makes)
+    found = measure_together(APPEND, makes, [SetClock(), SetClock(ahead_ms=-300)])
     assert found.seconds == pytest.approx(APPEND.seconds)
     for row, made in zip(found.rows, makes, strict=True):
         inside = in_window(found, made.steps)
-        assert 0 < len(inside) < len(made.steps.done)  # the warm-up is not in it
-        assert (row["operations"], row["records"], row["bytes"]) == (len(inside), 3 * len(inside), 100 * len(inside))
-        assert sum(row["latency_counts"]) == len(inside)
-        assert row["start_ns"] == row["window_start_ns"] >= row["began_ns"]
+        assert len(inside) == 199  # the last one ends when the window does
+        assert len(made.steps.done) == 250  # with the warm-up
+        assert (row["operations"], row["records"], row["bytes"]) == (199, 3 * 199, 100 * 199)
+        assert sum(row["latency_counts"]) == 199
+        assert row["start_ns"] == row["window_start_ns"] == row["began_ns"] + 50 * MS
     assert found.errors == []
-    assert not [note for note in found.notes if "worked together" in note]
+    assert found.start_skew_ns == 0
+    assert found.notes == []
+    assert found.latencies.percentile(50).ns == pytest.approx(MS, rel=1 / 64)
 
 
-def test_a_task_that_ends_early_ends_the_window_for_all(soon):
-    options = LoadOptions("append", (2,), ("/nowhere",), seconds=1, warm_up=0)
-    healthy, failing = Made(), Made(fail_after=50)
-    found = measure_together(options, [healthy, failing])
-    assert 0 < found.seconds < 1
-    assert found.rows[0]["window_stop_ns"] <= found.rows[1]["stop_ns"]
-    # Those that span the edge of the window's first slice may be in or out.
-    assert abs(found.rows[0]["operations"] - len(in_window(found, healthy.steps))) <= 1
-    assert found.rows[0]["operations"] < len(healthy.steps.done) / 2
+def test_a_task_that_wakes_up_behind_the_warm_up_narrows_the_window_for_all():
+    makes = [Made(), Made()]
+    found = measure_together(APPEND, makes, [SetClock(), SetClock(wakes_late_ms=150)])
+    assert found.start_skew_ns == 150 * MS
+    assert found.seconds == pytest.approx(0.1)
+    # Where the window was cut, an operation belongs to the slice in which it ended.
+    assert [row["operations"] for row in found.rows] == [100, 99]
+    assert any("worked together for 0.1 s only, of 0.2 s" in note for note in found.notes)
+
+
+def test_a_task_that_ends_early_ends_the_window_for_all():
+    healthy, failing = Made(), Made(fail_after=150)
+    found = measure_together(APPEND, [healthy, failing], [SetClock(), SetClock()])
+    assert found.seconds == pytest.approx(0.1)
+    assert [row["operations"] for row in found.rows] == [99, 99]
+    assert [row["stop_ns"] - row["start_ns"] for row in found.rows] == [200 * MS, 100 * MS]
     assert found.rows[1]["errors"] == 100
     (error,) = found.errors
     assert "task 1" in error and "OSError: no space left (and 99 more)" in error
     assert any("worked together for" in note for note in found.notes)
 
 
-def test_errors_now_and_then_are_counted_and_the_task_goes_on(soon):
+def test_errors_now_and_then_are_counted_and_the_task_goes_on():
     class Flaky(Steps):
         def step(self, recorder):
             super().step(recorder)
             if len(self.done) % 5 == 0:
                 raise OSError("now and then")
 
-    found = measure_together(APPEND, [Flaky])
-    assert found.rows[0]["operations"] > 5
-    assert found.rows[0]["errors"] >= 2
+    found = measure_together(APPEND, [Flaky], [SetClock()])
+    assert (found.total("operations"), found.total("errors")) == (199, 50)
     assert found.seconds == pytest.approx(APPEND.seconds)
 
 
-def test_when_one_task_cannot_begin_none_does_and_the_reason_is_told(soon):
+def test_when_one_task_cannot_begin_none_does_and_the_reason_is_told():
     def cannot(task):
         raise FileNotFoundError("no such directory: /data")
 
     waiting = Made()
-    found = measure_together(APPEND, [waiting, cannot])
+    found = measure_together(APPEND, [waiting, cannot], [SetClock(), SetClock()])
     assert waiting.steps.done == []
     assert found.seconds == found.rate("records") == 0
     assert [row["errors"] for row in found.rows] == [0, 1]
     assert "no such directory: /data" in found.errors[0]
 
 
-def test_what_goes_wrong_at_the_end_is_told_and_the_figures_stay(soon):
-    found = measure_together(APPEND, [Made(fail_at_close=True)])
+def test_what_goes_wrong_at_the_end_is_told_and_the_figures_stay():
+    found = measure_together(APPEND, [Made(fail_at_close=True)], [SetClock()])
     assert "cannot be closed" in found.errors[0]
-    assert found.rows[0]["records"] > 0
+    assert found.total("operations") == 199
 
 
-def test_an_operation_longer_than_the_window_is_not_half_counted(soon):
-    found = measure_together(APPEND, [Made(first_step_lasts=0.5)])
+def test_an_operation_longer_than_the_window_is_not_half_counted():
+    found = measure_together(APPEND, [Made(first_step_ms=500)], [SetClock()])
     assert found.total("operations") == 0
     assert any("--seconds is too short" in note for note in found.notes)
 
 
-def test_the_summary_adds_the_tasks_up(soon):
-    found = measure_together(APPEND, [Made(), Made()])
+def test_the_summary_adds_the_tasks_up():
+    found = measure_together(APPEND, [Made(), Made()], [SetClock(), SetClock(wakes_late_ms=2)])
     total = json.loads(json.dumps(found.summary()))
     assert total["records"] == sum(row["records"] for row in found.rows)
     assert total["records_per_s"] == pytest.approx(total["records"] / found.seconds)
     assert len(found.latencies) == total["operations"]
-    assert total["latency_ns"]["p50"] >= 1_000_000
-    assert total["start_skew_ns"] == abs(found.rows[0]["began_ns"] - found.rows[1]["began_ns"])
+    assert total["latency_ns"]["p50"] == pytest.approx(MS, rel=1 / 64)
+    assert total["start_skew_ns"] == 2 * MS
 
 
-def test_it_is_said_when_driver_and_tasks_share_cores(soon):
-    found = measure_together(APPEND, [Made()])
+def test_it_is_said_when_driver_and_tasks_share_cores():
+    found = measure_together(APPEND, [Made()], [SetClock()])
     here = LoadRun(found.rows, found.rows[0]["host"])
     assert any("not for absolute figures" in note for note in here.notes)
     assert not any("not for absolute figures" in note for note in found.notes)
@@ -200,7 +227,7 @@ def load(options, count=1):
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_append_writes_logs_that_are_sound(soon, tmp_path, codec):
-    options = LoadOptions("append", (1,), (str(tmp_path),), seconds=0.2, warm_up=0.05, codec=codec, keep=True)
+    options = LoadOptions("append", (1,), (str(tmp_path),), seconds=0.5, warm_up=0.1, codec=codec, keep=True)
     found = load(options)
     (data_dir,) = tmp_path.iterdir()
     with kcore.open_log(data_dir / "load-0") as log:
@@ -285,7 +312,7 @@ def test_verify_counts_damage_as_an_error_and_goes_on(soon, tmp_path):
     data[len(data) // 2] ^= 1
     segment.write_bytes(data)
     found = measure_together(
-        LoadOptions("verify", (1,), (str(tmp_path),), seconds=0.2, warm_up=0), [WORKLOADS["verify"]]
+        LoadOptions("verify", (1,), (str(tmp_path),), seconds=0.5, warm_up=0.1), [WORKLOADS["verify"]]
     )
     assert found.total("records") > 0
     assert segment.name in found.errors[0] and "position" in found.errors[0]
@@ -329,7 +356,7 @@ def test_a_broker_that_is_not_there_is_named(soon, monkeypatch, mode):
 
 @pytest.mark.parametrize("mode", ["produce", "fetch"])
 def test_without_confluent_kafka_it_is_said_what_is_missing(soon, monkeypatch, mode):
-    monkeypatch.setitem(__import__("sys").modules, "confluent_kafka", None)
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     options = LoadOptions(mode, (1,), bootstrap_servers="127.0.0.1:1", topic="t")
     found = measure_together(options, [WORKLOADS[mode]])
     assert "pip install 'kcore[spark]'" in found.errors[0]
