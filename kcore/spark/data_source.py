@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
+    DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamArrowWriter,
     Filter,
     InputPartition,
 )
@@ -45,6 +47,16 @@ class KcoreDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(read_options(self.options, streaming=True), columns_of_schema(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from kcore.spark.writer import make_writer
+
+        return make_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        from kcore.spark.writer import make_stream_writer
+
+        return make_stream_writer(self.options, schema, overwrite)
 
 
 class PushingKcoreDataSource(KcoreDataSource):

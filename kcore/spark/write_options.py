@@ -1,0 +1,179 @@
+"""Options and columns of the sink: the names of Spark's Kafka connector, and some of our own."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+from kcore.log.bulk_load import DEFAULT_BATCH_BYTES, check_topic
+from kcore.log.log_config import LogConfig
+from kcore.spark.columns import SQL_TYPES
+from kcore.spark.options import OptionError, _count, _flag, _number, _size, check_names, client_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from kcore.record.record_batch import CompressionType
+
+_Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+
+#: What Spark itself leaves among the options of a stream.
+_SPARKS = ("checkpointLocation", "queryName")
+_BOTH = ("topic", "includeHeaders", *_SPARKS)
+FILE_OPTIONS = (
+    "path",
+    "numPartitions",
+    "compression",
+    "compressionLevel",
+    "segmentBytes",
+    "batchBytes",
+    "maxMessageBytes",
+    *_BOTH,
+)
+BROKER_OPTIONS = ("kcore.bootstrap.servers", *_BOTH)
+
+_ONE_PLACE = "name the data directory with option path, or a broker with kcore.bootstrap.servers"
+#: What the files are written with instead of a producer's setting.
+_FOR_FILES = {
+    "kafka.compression.type": "compression",
+    "kafka.batch.size": "batchBytes",
+    "kafka.max.request.size": "maxMessageBytes",
+}
+
+#: Columns that the source gives and that only a log can give: what was read can be written as it is.
+_PASSED_OVER = ("offset", "timestampType")
+_TYPES = {
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+    "headers": (SQL_TYPES["headers"],),
+}
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """Of a write into a data directory."""
+
+    path: str
+    topic: str | None
+    num_partitions: int | None
+    compression: CompressionType
+    level: int | None
+    batch_bytes: int
+    config: LogConfig
+    include_headers: bool
+    checkpoint_location: str | None
+
+
+@dataclass(frozen=True)
+class BrokerOptions:
+    """Of a write through a broker; settings: the producer's, without those that the writer gives."""
+
+    bootstrap_servers: str
+    topic: str | None
+    settings: Mapping[str, str]
+    include_headers: bool
+
+
+def write_options(options: Mapping[str, str]) -> FileOptions | BrokerOptions:
+    """What the options of a sink say.  Raises OptionError."""
+    given = {name.lower(): value for name, value in options.items()}
+    if "kafka.bootstrap.servers" in given:
+        raise OptionError(f"option kafka.bootstrap.servers is not kcore's: {_ONE_PLACE}")
+    topic = given.get("topic")
+    if topic is not None:
+        check_topic(topic)
+    if "path" in given and "kcore.bootstrap.servers" in given:
+        raise OptionError(f"options path and kcore.bootstrap.servers exclude each other: {_ONE_PLACE}")
+    if "path" in given:
+        return _file_options(options, given, topic)
+    if "kcore.bootstrap.servers" in given:
+        return _broker_options(options, given, topic)
+    check_names(options, (*FILE_OPTIONS, *BROKER_OPTIONS))
+    raise OptionError(f"where to write is missing: {_ONE_PLACE}")
+
+
+def _file_options(options: Mapping[str, str], given: Mapping[str, str], topic: str | None) -> FileOptions:
+    for name in given:
+        if name.startswith("kafka."):
+            instead = f"use {_FOR_FILES[name]}" if name in _FOR_FILES else "files are written, without a producer"
+            raise OptionError(f"option {name} is not for this: {instead}")
+    check_names(options, FILE_OPTIONS)
+    path = given["path"].strip()
+    if not path or "," in path:
+        raise OptionError(f"path {path!r}: expected one data directory")
+    codec = given.get("compression", "none").lower()
+    codec = "none" if codec == "uncompressed" else codec
+    if codec not in get_args(_Codec):
+        raise OptionError(f"compression {codec!r} is none of {', '.join(get_args(_Codec))}")
+    level = given.get("compressionlevel")
+    default = LogConfig()
+    segment_bytes = _size(given, "segmentBytes") or default.segment_bytes
+    batch_bytes = _size(given, "batchBytes") or DEFAULT_BATCH_BYTES
+    max_message_bytes = _size(given, "maxMessageBytes") or default.max_message_bytes
+    for option, value in (
+        ("segmentBytes", segment_bytes),
+        ("batchBytes", batch_bytes),
+        ("maxMessageBytes", max_message_bytes),
+    ):
+        if value > 2**31 - 1:
+            raise OptionError(f"{option} {value}: the largest is {2**31 - 1}")
+    return FileOptions(
+        path=path,
+        topic=topic,
+        num_partitions=_count(given, "numPartitions"),
+        compression=cast("CompressionType", codec),
+        level=None if level is None else _number("compressionLevel", level, -(2**31)),
+        batch_bytes=batch_bytes,
+        config=LogConfig(segment_bytes=segment_bytes, max_message_bytes=max_message_bytes),
+        include_headers=_flag(given, "includeHeaders", True),
+        checkpoint_location=given.get("checkpointlocation"),
+    )
+
+
+def _broker_options(options: Mapping[str, str], given: Mapping[str, str], topic: str | None) -> BrokerOptions:
+    settings = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+    others = {name: value for name, value in options.items() if not name.lower().startswith("kafka.")}
+    check_names(others, BROKER_OPTIONS, dict.fromkeys(FILE_OPTIONS, "it is for files (option path)"))
+    for name in ("key.serializer", "value.serializer", "transactional.id"):
+        if name in settings:
+            raise OptionError(
+                f"option kafka.{name} is not supported: "
+                + ("there are no transactions yet" if name == "transactional.id" else "bytes are written as they are")
+            )
+    if "max.request.size" in settings:  # what librdkafka calls it
+        settings["message.max.bytes"] = settings.pop("max.request.size")
+    return BrokerOptions(
+        bootstrap_servers=given["kcore.bootstrap.servers"],
+        topic=topic,
+        settings=settings | client_settings(options),
+        include_headers=_flag(given, "includeHeaders", True),
+    )
+
+
+def check_columns(schema: StructType, topic: str | None) -> None:
+    """Raises OptionError for columns that cannot be written, or are missing."""
+    names = [field.name for field in schema.fields]
+    for field in schema.fields:
+        if field.name in _PASSED_OVER:
+            continue
+        expected = _TYPES.get(field.name)
+        if expected is None:
+            near = difflib.get_close_matches(field.name, _TYPES, n=1, cutoff=0.7)
+            raise OptionError(
+                f"column {field.name!r} cannot be written; "
+                + (f"did you mean {near[0]}?" if near else f"records have {', '.join(_TYPES)}")
+            )
+        found = field.dataType.simpleString()
+        if found not in expected:
+            raise OptionError(f"column {field.name} is {found}, it has to be {' or '.join(expected)}")
+    if len(set(names)) < len(names):
+        raise OptionError(f"a column stands twice among {', '.join(names)}")
+    if "value" not in names:
+        raise OptionError(f"column value is missing; there are {', '.join(names) or 'none'}")
+    if topic is None and "topic" not in names:
+        raise OptionError("nobody says which topic: give option topic or a column topic")
