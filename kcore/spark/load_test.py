@@ -285,7 +285,7 @@ class LoadRun:
         return found
 
     def summary(self) -> Row:
-        """The totals, as the last of the run's JSON lines."""
+        """The totals, and what there is to say of them."""
         percentiles = {f"p{percent:g}": self.latencies.percentile(percent) for percent in PERCENTS}
         return {
             "type": "run",
@@ -303,6 +303,12 @@ class LoadRun:
             "notes": self.notes,
             **{name: self.rows[0][name] for name in ("config", "spark_version", "master")},
         }
+
+    def json_lines(self) -> Iterator[str]:
+        """The tasks' rows (type "task"), behind them the summary (type "run")."""
+        for row in self.rows:
+            yield json.dumps({"type": "task", **row})
+        yield json.dumps(self.summary())
 
     def lines(self) -> list[str]:
         """For people."""
@@ -349,27 +355,36 @@ class LoadResult:
         return self.spark.createDataFrame(pa.Table.from_pylist(rows, ROW))
 
     def json_lines(self) -> Iterator[str]:
-        """The tasks' rows, after those of each run its totals."""
         for run in self.runs:
-            for row in run.rows:
-                yield json.dumps({"type": "task", **row})
-            yield json.dumps(run.summary())
+            yield from run.json_lines()
 
 
 # -- on the driver ----------------------------------------------------------------------------------------------------
 
 
-def run(spark: SparkSession, options: LoadOptions, *, progress: TextIO | None = None) -> LoadResult:
-    """Load as the options say, once for each number of tasks; progress: a stream for a line a second.
+def run(
+    spark: SparkSession,
+    options: LoadOptions,
+    *,
+    progress: TextIO | None = None,
+    on_run: Callable[[LoadRun], None] | None = None,
+) -> LoadResult:
+    """Load as the options say, once for each number of tasks.
 
-    Errors of the tasks are in their rows.  Raises LoadFailed when the tasks do not fit or Spark ends them.
+    progress: a stream for a line now and then; on_run is called with each run as it ends.  Errors of the tasks are in
+    their rows.  Raises LoadFailed when the tasks do not fit or Spark ends them.
     """
     try:
         context = spark.sparkContext
     except Exception as error:  # Spark Connect's own class, which is not always there
         raise LoadFailed(f"a load needs a session of its own, not one of Spark Connect: {error}") from None
     check_slots(context, max(options.tasks))
-    return LoadResult(tuple(_run_once(context, options, count, progress) for count in options.tasks), spark)
+    runs = []
+    for count in options.tasks:
+        runs.append(_run_once(context, options, count, progress))
+        if on_run is not None:
+            on_run(runs[-1])
+    return LoadResult(tuple(runs), spark)
 
 
 def check_slots(context: SparkContext, count: int, wait_s: float = _WAIT_FOR_SLOTS_S) -> None:
@@ -389,7 +404,7 @@ def check_slots(context: SparkContext, count: int, wait_s: float = _WAIT_FOR_SLO
 
 
 def _run_once(context: SparkContext, options: LoadOptions, count: int, progress: TextIO | None) -> LoadRun:
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JJavaError
 
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     work = context.parallelize(range(count), count).barrier().mapPartitions(_TaskFunction(options, count, run_id))
