@@ -5,6 +5,7 @@ directories.py DIRECTORY appends to the partition there for ever: somebody will 
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 import signal
@@ -12,13 +13,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
 
 import kcore
 from ci.interop.oracle import NOW, SMALL
+from kcore.common import file
 from kcore.common.time import MockTime
+from kcore.errors import KafkaError
+from kcore.log import bulk_commit
+from kcore.log.bulk_commit import commit_load, staging_directory
+from kcore.log.bulk_load import SegmentWriter
 from kcore.log.log_cleaner import Cleaner
 from kcore.log.log_cleaner_manager import LogToClean
 from kcore.log.log_offset_metadata import AppendOrigin
@@ -205,6 +215,67 @@ def crashed(data: Path, rng: random.Random) -> None:
         log.append_as_leader(batch(rng, 6))
 
 
+def bulk_loaded(data: Path, rng: random.Random) -> None:
+    """Two loads into new partitions and behind what is there."""
+    for codec in ("none", "zstd"):
+        load(data, rng, codec)
+
+
+def load(data: Path, rng: random.Random, codec: Any) -> None:
+    """By two tasks, whose segments follow each other."""
+    staging = staging_directory(str(data), codec)
+    logs = []
+    for task in range(2):
+        writer = SegmentWriter(
+            f"{staging}/{task}",
+            {"bulk": 3, "codec-lz4": 1},
+            config=SMALL,
+            compression=codec,
+            batch_bytes=2000,
+            turn=task,
+        )
+        for _ in range(12):
+            writer.append(arrow_batch(rng, 80))
+        logs += writer.finish()
+    commit_load(str(data), staging, logs, partitions={"bulk": 4})
+
+
+def interrupted_loads(work: Path) -> list[Path]:
+    """Data directories with a load that was decided and then got so many steps far."""
+    apply = bulk_commit._apply
+    found = []
+    for steps in (0, 5, 6, 16, 30):
+
+        def die(data_dir: str, journal: Any, steps: int = steps) -> None:
+            file.fail_next(file.CHANGES, errno.EIO, times=-1, skip=steps)
+            apply(data_dir, journal)
+
+        data = work / f"steps-{steps}"
+        data.mkdir(parents=True)
+        load(data, random.Random(0), "none")
+        with patch.object(bulk_commit, "_apply", die), suppress(OSError, KafkaError):
+            load(data, random.Random(1), "none")
+        file.clear_faults()
+        found.append(data)
+    return found
+
+
+def arrow_batch(rng: random.Random, count: int) -> pa.RecordBatch:
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    choices = ([], [{"key": "h", "value": b"v"}, {"key": "", "value": None}])
+    return pa.record_batch(
+        {
+            "topic": rng.choices(["bulk", "codec-lz4"], [4, 1], k=count),
+            "key": pa.array(
+                [rng.choice([None, b"", b"key-%d" % rng.randrange(50)]) for _ in range(count)], pa.binary()
+            ),
+            "value": pa.array([rng.choice([None, b"", rng.randbytes(60)]) for _ in range(count)], pa.binary()),
+            "timestamp": pa.array([NOW + rng.randint(-3000, 3000) for _ in range(count)], pa.timestamp("ms", "UTC")),
+            "headers": pa.array(rng.choices(choices, k=count), headers),
+        }
+    )
+
+
 WRITERS: list[Callable[[Path, random.Random], None]] = [
     crashed,
     codecs,
@@ -217,6 +288,7 @@ WRITERS: list[Callable[[Path, random.Random], None]] = [
     follower,
     old_formats,
     compacted,
+    bulk_loaded,
 ]
 
 

@@ -197,6 +197,10 @@ def prove(tool: KafkaTool, kafka: Oracle, work: Path) -> list[str]:
         pass
     bad += check_loading(kafka, killed, work)
     bad += check_dump(tool, killed)
+    print("a load of kcore's that died in the middle of its commit: each partition has all of it or nothing")
+    for data in directories.interrupted_loads(work / "interrupted"):
+        print(f" {data.name}")
+        bad += check_loading(kafka, data, work, stopped=False)
     print("written by Kafka, golden")
     bad += check_loading(kafka, GOLDEN, work)
     print("written by Kafka, not closed, then damaged")
