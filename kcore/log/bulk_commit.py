@@ -21,10 +21,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kcore.common.file import (
@@ -75,7 +75,10 @@ _STAGING_TOPIC = "kcore-load"
 #: In this order they are renamed: a segment is there once its .log is.
 _SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
 _VERSION = 1
-_THREADS = 4
+_THREADS = 8
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class LoadedRange(NamedTuple):
@@ -164,6 +167,16 @@ class _Journal:
     version: int = _VERSION
 
 
+@dataclass
+class _Prepared:
+    """What a load does to one partition."""
+
+    name: str
+    ends: tuple[int, int]
+    aside: str | None = None
+    segments: list[Sequence[int]] | None = None  # None: the partition is made whole
+
+
 class _Commit:
     def __init__(
         self,
@@ -185,28 +198,34 @@ class _Commit:
         self.replaced = replaced
         self.stream = stream
         self.moved_in: list[str] = []
+        self.open: set[TopicPartition] = set()
 
     def run(self) -> dict[TopicPartition, LoadedRange]:
         self.was_clean = was_clean_shutdown(self.data_dir)
+        self.broker_epoch = read_broker_epoch(self.data_dir)
         self.recovery_points = _checkpoint(self.data_dir, checkpoints.RECOVERY_POINT_CHECKPOINT).read_or_warn()
         self.log_starts = _checkpoint(self.data_dir, checkpoints.LOG_START_OFFSET_CHECKPOINT).read_or_warn()
-        self.journal = _Journal(
-            os.path.basename(self.staging),
-            self.was_clean or self._is_alone(),
-            read_broker_epoch(self.data_dir),
-            self.stream,
-        )
+        clean = self.was_clean or self._is_alone()
         remove_clean_shutdown(self.data_dir)
         try:
-            with ThreadPoolExecutor(_THREADS, "kcore-load") as threads:
-                for tp in sorted(self.logs):
-                    self._prepare(tp, threads)
-            _write_json(os.path.join(self.data_dir, JOURNAL_FILE), asdict(self.journal))
+            prepared = _side_by_side(self._prepare, sorted(self.logs))
+            touched = [one for one in prepared if one is not None]
+            journal = _Journal(
+                os.path.basename(self.staging),
+                clean,
+                self.broker_epoch,
+                self.stream,
+                aside=[(one.name, one.aside) for one in touched if one.aside is not None],
+                made=[one.name for one in touched if one.segments is None],
+                segments={one.name: one.segments for one in touched if one.segments is not None},
+                ends={one.name: one.ends for one in touched},
+            )
+            _write_json(os.path.join(self.data_dir, JOURNAL_FILE), asdict(journal))
         except BaseException:
             self._take_back()
             raise
-        _apply(self.data_dir, self.journal)
-        return {_partition_of(name): LoadedRange(*ends) for name, ends in self.journal.ends.items()}
+        _apply(self.data_dir, journal)
+        return {_partition_of(one.name): LoadedRange(*one.ends) for one in touched}
 
     def _is_alone(self) -> bool:
         """Whether every log in the directory is opened, and so recovered, by this load."""
@@ -220,50 +239,44 @@ class _Commit:
                 return False
         return True
 
-    def _prepare(self, tp: TopicPartition, threads: ThreadPoolExecutor) -> None:
+    def _prepare(self, tp: TopicPartition) -> _Prepared | None:
+        """None for a partition to which nothing happens."""
         staged = self.logs[tp]
         directory = os.path.join(self.data_dir, partition_directory(tp))
         if not is_directory(directory):
-            self._make(tp, staged, 0, 0, None, threads)
-        elif staged or tp.topic in self.replaced:
-            was_clean, self.was_clean = self.was_clean, False
-            log = load_log(
-                directory,
-                tp,
-                LogConfig(),
-                log_start_offset=self.log_starts.get(tp, 0),
-                recovery_point=self.recovery_points.get(tp, 0),
-                had_clean_shutdown=was_clean,
-                sole_replica=True,
-            )
-            try:
-                end = log.log_end_offset
-                epoch = _epoch_to_go_on_with(log, end)
-            finally:
-                log.close()
-            self.was_clean = was_clean  # until it is closed, it is not
-            if tp.topic in self.replaced:
-                name = partition_directory(tp)
-                self.journal.aside.append((name, marked_directory(tp, DELETE_DIR_SUFFIX)))
-                self._make(tp, staged, end, epoch, log.topic_id, threads)
-            else:
-                self._move_in(tp, directory, staged, end, epoch, threads)
+            return self._make(tp, staged, 0, 0, None)
+        if not staged and tp.topic not in self.replaced:
+            return None
+        self.open.add(tp)
+        log = load_log(
+            directory,
+            tp,
+            LogConfig(),
+            log_start_offset=self.log_starts.get(tp, 0),
+            recovery_point=self.recovery_points.get(tp, 0),
+            had_clean_shutdown=self.was_clean,
+            sole_replica=True,
+        )
+        try:
+            end = log.log_end_offset
+            epoch = _epoch_to_go_on_with(log, end)
+        finally:
+            log.close()
+        self.open.discard(tp)
+        if tp.topic not in self.replaced:
+            return self._move_in(directory, staged, end, epoch)
+        made = self._make(tp, staged, end, epoch, log.topic_id)
+        made.aside = marked_directory(tp, DELETE_DIR_SUFFIX)
+        return made
 
     def _make(
-        self,
-        tp: TopicPartition,
-        staged: list[StagedLog],
-        start: int,
-        epoch: int,
-        topic_id: UUID | None,
-        threads: ThreadPoolExecutor,
-    ) -> None:
+        self, tp: TopicPartition, staged: list[StagedLog], start: int, epoch: int, topic_id: UUID | None
+    ) -> _Prepared:
         """A partition's directory, complete, in the staging directory."""
-        name = partition_directory(tp)
-        source = os.path.join(self.staging, "made", name)
+        source = os.path.join(self.staging, "made", partition_directory(tp))
         make_directory(source)
         end = start
-        for path, base_offset, _, next_offset in self._renumbered(staged, start, epoch, threads):
+        for path, base_offset, _, next_offset in _renumbered(staged, start, epoch):
             for suffix in _SUFFIXES:
                 rename(path + suffix, segment_file(source, base_offset, suffix))
             end = next_offset
@@ -275,22 +288,13 @@ class _Commit:
         if topic_id is not None:
             write_topic_id(source, topic_id)
         sync_path(source)
-        self.journal.made.append(name)
-        self.journal.ends[name] = (start, end)
+        return _Prepared(partition_directory(tp), (start, end))
 
-    def _move_in(
-        self,
-        tp: TopicPartition,
-        directory: str,
-        staged: list[StagedLog],
-        start: int,
-        epoch: int,
-        threads: ThreadPoolExecutor,
-    ) -> None:
+    def _move_in(self, directory: str, staged: list[StagedLog], start: int, epoch: int) -> _Prepared:
         """The segments as .cleaned files beside those of the log."""
         segments: list[Sequence[int]] = []
         end = start
-        for path, base_offset, size, next_offset in self._renumbered(staged, start, epoch, threads):
+        for path, base_offset, size, next_offset in _renumbered(staged, start, epoch):
             for suffix in _SUFFIXES:
                 target = segment_file(directory, base_offset, suffix + CLEANED_SUFFIX)
                 self.moved_in.append(target)
@@ -298,35 +302,32 @@ class _Commit:
             segments.append((base_offset, size))
             end = next_offset
         sync_path(directory)
-        self.journal.segments[partition_directory(tp)] = segments
-        self.journal.ends[partition_directory(tp)] = (start, end)
-
-    def _renumbered(
-        self, staged: list[StagedLog], start: int, epoch: int, threads: ThreadPoolExecutor
-    ) -> Iterable[tuple[str, int, int, int]]:
-        """(path without suffix, base offset, size, next offset) of each segment, once its offsets are those of the
-        log."""
-        jobs = []
-        for log in staged:
-            for segment in log.segments:
-                path = segment_file(log.directory, segment.base_offset, "")
-                _check_staged(path + LOG_SUFFIX, segment.size)
-                job = None
-                if (start, epoch) != (0, 0):
-                    job = threads.submit(_renumber, log.directory, segment.base_offset, start, epoch)
-                jobs.append((job, path, start + segment.base_offset, segment.size, start + segment.next_offset))
-            start += log.record_count
-        for job, *result in jobs:
-            if job is not None:
-                job.result()
-            yield tuple(result)  # type: ignore[misc]
+        return _Prepared(os.path.basename(directory), (start, end), segments=segments)
 
     def _take_back(self) -> None:
         """Nothing was decided: the directory is as it was."""
         for path in self.moved_in:
             unlink_if_there(path)
-        if self.was_clean:
-            write_clean_shutdown(self.data_dir, self.journal.broker_epoch)
+        if self.was_clean and not self.open:
+            write_clean_shutdown(self.data_dir, self.broker_epoch)
+
+
+def _side_by_side(task: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Each partition waits for the disk several times; all of them are done or have failed when this returns."""
+    with ThreadPoolExecutor(_THREADS, "kcore-load") as threads:
+        return list(threads.map(task, items))
+
+
+def _renumbered(staged: list[StagedLog], start: int, epoch: int) -> Iterator[tuple[str, int, int, int]]:
+    """(path without suffix, base offset, size, next offset) of each segment, once its offsets are those of the log."""
+    for log in staged:
+        for segment in log.segments:
+            path = segment_file(log.directory, segment.base_offset, "")
+            _check_staged(path + LOG_SUFFIX, segment.size)
+            if (start, epoch) != (0, 0):
+                _renumber(log.directory, segment.base_offset, start, epoch)
+            yield path, start + segment.base_offset, segment.size, start + segment.next_offset
+        start += log.record_count
 
 
 def _epoch_to_go_on_with(log: UnifiedLog, end: int) -> int:
@@ -389,21 +390,24 @@ def _apply(data_dir: str, journal: _Journal) -> None:
         _reveal(data_dir, journal, os.path.join(data_dir, name), segments)
     log_starts = _checkpoint(data_dir, checkpoints.LOG_START_OFFSET_CHECKPOINT)
     starts = log_starts.read_or_warn()
-    ends: dict[TopicPartition, int] = {}
-    for name, (start, end) in journal.ends.items():
-        tp = _partition_of(name)
-        directory = os.path.join(data_dir, name)
-        if name not in journal.made:
+    made = {_partition_of(name) for name in journal.made}
+
+    def end_of(name: str) -> tuple[TopicPartition, int]:
+        tp, directory = _partition_of(name), os.path.join(data_dir, name)
+        start, expected = journal.ends[name]
+        if tp not in made:
             start = starts.get(tp, 0)
         log = load_log(directory, tp, LogConfig(), log_start_offset=start, had_clean_shutdown=True, sole_replica=True)
-        ends[tp] = log.log_end_offset
+        end = log.log_end_offset
         log.close()
-        if ends[tp] < end:
-            raise CorruptFile(f"{directory}: the log ends at {ends[tp]}, with what was loaded it has to end at {end}")
+        if end < expected:
+            raise CorruptFile(f"{directory}: the log ends at {end}, with what was loaded it has to end at {expected}")
+        return tp, end
+
+    ends = dict(_side_by_side(end_of, journal.ends))
     for file_name in (checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.REPLICATION_OFFSET_CHECKPOINT):
         file = _checkpoint(data_dir, file_name)
         file.write(file.read_or_warn() | ends)
-    made = {_partition_of(name) for name in journal.made}
     for file in (log_starts, _checkpoint(data_dir, checkpoints.CLEANER_OFFSET_CHECKPOINT)):
         known = file.read_or_warn()
         if made & known.keys():  # of an earlier log of that name

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ _BYTES_PER_PARTITION = 64 * 1024
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
 #: What a codec can add to bytes that do not compress, as a share.
 _CODEC_OVERHEAD = 64
+_THREADS = 8
 
 
 def partition_counts(data_dir: str) -> dict[str, int]:
@@ -225,7 +227,8 @@ class SegmentWriter:
     def finish(self) -> list[StagedLog]:
         """What was written, on the disk.  Raises as append() does."""
         self._write_waiting()
-        return [log.finish() for log in self._logs.values()]
+        with ThreadPoolExecutor(_THREADS, "kcore-load") as threads:  # they wait for the disk
+            return list(threads.map(StagedLogWriter.finish, self._logs.values()))
 
     def discard(self) -> None:
         """Close and remove everything.  Raises OSError."""
