@@ -409,7 +409,7 @@ def _run_once(context: SparkContext, options: LoadOptions, count: int, progress:
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     work = context.parallelize(range(count), count).barrier().mapPartitions(_TaskFunction(options, count, run_id))
     expected_s = options.warm_up + options.seconds + START_DELAY_NS / 1e9
-    with _ticking(f"{options.mode}, {count} tasks", expected_s, progress):
+    with _ticking(f"{options.mode}, {count} task{'s' if count > 1 else ''}", expected_s, progress):
         try:
             found = work.collect()
         except Py4JJavaError as error:
@@ -437,7 +437,7 @@ def _ticking(what: str, expected_s: float, stream: TextIO | None) -> Iterator[No
 
     def tick() -> None:
         while not done.wait(_TICK_S if on_terminal else 5 * _TICK_S):
-            line = f"load {what}: {time.monotonic() - started:.0f} s of some {expected_s:.0f} s"
+            line = f"load {what}: {time.monotonic() - started:.0f} s; start and measurement take {expected_s:.0f} s"
             stream.write(f"\r\x1b[K{line}" if on_terminal else f"{line}\n")
             stream.flush()
 

@@ -11,7 +11,6 @@ good as the clocks are synchronized.
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -77,13 +76,14 @@ class Counted(NamedTuple):
 class WindowRecorder:
     """Counts operations that lie within a window.  Not thread-safe.
 
-    Memory does not grow with the operations.  record() costs some 0.2 us, sorting in included.
+    Memory does not grow with the operations.  record() costs some 0.4 us, sorting in included: what the measurement
+    adds to each operation, beside the two looks at the clock.
     """
 
     def __init__(self, window: Window) -> None:
         self.window = window
         self._slice_ns = max((window.stop - window.start) // SLICES, 1)
-        self._pending = array("q")
+        self._pending: list[int] = []
         self._latencies = np.zeros((SLICES, BUCKETS), np.int64)
         self._records = np.zeros(SLICES, np.int64)
         self._bytes = np.zeros(SLICES, np.int64)
@@ -96,13 +96,15 @@ class WindowRecorder:
 
     def _sort_in(self) -> None:
         operations = np.array(self._pending, np.int64).reshape(-1, _FIELDS)
-        del self._pending[:]
+        self._pending.clear()
         inside = (operations[:, 0] >= self.window.start) & (operations[:, 1] < self.window.stop)
         started, stopped, records, size = operations[inside].T
         at = np.minimum((stopped - self.window.start) // self._slice_ns, SLICES - 1)
-        np.add.at(self._latencies, (at, buckets_of(stopped - started)), 1)
-        np.add.at(self._records, at, records)
-        np.add.at(self._bytes, at, size)
+        buckets = at * BUCKETS + buckets_of(stopped - started)
+        self._latencies += np.bincount(buckets, minlength=SLICES * BUCKETS).reshape(SLICES, BUCKETS)
+        # Sums of this few are exact as floats.
+        self._records += np.bincount(at, records, minlength=SLICES).astype(np.int64)
+        self._bytes += np.bincount(at, size, minlength=SLICES).astype(np.int64)
 
     def within(self, window: Window) -> Counted:
         """What lies in whole slices inside another window; there an operation belongs to the slice in which it

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -52,8 +53,8 @@ class Command(NamedTuple):
     run: Any
 
 
-def _add_session(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--master", default="local[*]", metavar="URL", help="Spark's master; default: local[*]")
+def _add_session(parser: argparse.ArgumentParser, master: str = "local[*]") -> None:
+    parser.add_argument("--master", default=master, metavar="URL", help=f"Spark's master; default: {master}")
     parser.add_argument(
         "--conf",
         action="append",
@@ -370,6 +371,73 @@ def _difference(row: dict[str, Any]) -> str:
     return "; ".join([*told, *row["damage"]])
 
 
+# -- load -------------------------------------------------------------------------------------------------------------
+
+#: As many cores as there are tasks at a time.
+_MASTER_FOR_TASKS = "local[TASKS]"
+
+
+def _add_load(parser: argparse.ArgumentParser) -> None:
+    from kcore.spark.load_options import add_arguments
+
+    add_arguments(parser)
+    parser.add_argument("--json", metavar="FILE", help="write JSON lines: a row for each task, then the run's totals")
+    parser.add_argument("--plot", metavar="FILE", help="draw throughput and latencies: .png or .svg")
+    _add_session(parser, _MASTER_FOR_TASKS)
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress on stderr")
+
+
+def _load(args: argparse.Namespace) -> int:
+    """1 when a task had errors."""
+    from kcore.spark.load_options import LoadOptions
+    from kcore.spark.load_test import SESSION_CONF, LoadFailed, LoadRun, run
+    from kcore.spark.options import OptionError
+    from kcore.spark.plot import check_plot, plot
+
+    try:
+        options = LoadOptions.from_arguments(args)
+        if args.plot:
+            check_plot(args.plot)
+    except OptionError as error:
+        raise UsageError(str(error)) from None
+    if args.master == _MASTER_FOR_TASKS:
+        args.master = f"local[{max(options.tasks)}]"
+    args.conf = [*SESSION_CONF.items(), *args.conf]
+    with open(args.json or os.devnull, "w") as lines, session(args) as spark:
+
+        def tell(found: LoadRun) -> None:
+            print("\n".join(found.lines()), flush=True)
+            lines.writelines(f"{line}\n" for line in found.json_lines())
+            lines.flush()
+
+        try:
+            runs = run(spark, options, progress=None if args.quiet else sys.stderr, on_run=tell).runs
+        except LoadFailed as error:
+            raise UsageError(str(error)) from None
+    if args.plot:
+        plot(runs, args.plot)
+    return DAMAGE if any(found.errors for found in runs) else OK
+
+
+# -- archive ----------------------------------------------------------------------------------------------------------
+
+
+def _add_archive(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("output", metavar="OUT.tgz", help="the archive to write")
+
+
+def _archive(args: argparse.Namespace) -> int:
+    from kcore.spark.archive import made_for, usage, write_archive
+
+    try:
+        names = write_archive(args.output)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    print(f"{args.output}: {len(names)} files, for {made_for()}; give executors this installation's kcore with")
+    print("\n".join(f"  {line}" for line in usage(args.output)))
+    return OK
+
+
 #: name -> (what runs it, what it does in one line).
 COMMANDS = {
     "verify": (Command(_add_verify, _verify), "check data directories for damage, in parallel"),
@@ -377,4 +445,6 @@ COMMANDS = {
     "recompress": (Command(_add_recompress, _recompress), "write a closed directory anew with another codec"),
     "compaction": (Command(_add_compaction, _compaction), "count the keys and dead records of each partition"),
     "diff": (Command(_add_diff, _diff), "say where two data directories part"),
+    "load": (Command(_add_load, _load), "measure throughput and latency of many tasks at once"),
+    "archive": (Command(_add_archive, _archive), "pack kcore for the executors of a cluster"),
 }

@@ -119,6 +119,29 @@ def test_compaction_and_diff_say_a_line_for_each_partition(kcore_spark, tmp_path
     assert status == 2 and err.count("\n") == 1 and "CRC-32C" in err and "Traceback" not in err and "\tat " not in err
 
 
+def test_load_prints_each_run_and_writes_its_rows_and_a_plot(kcore_spark, tmp_path):
+    (tmp_path / "data").mkdir()
+    write_partition(tmp_path / "data", make_records("t", 0, 2000))
+    rows, picture = tmp_path / "rows.jsonl", tmp_path / "plot.svg"
+    load = ("load", "--mode", "read", "--seconds", "0.3", "--warm-up", "0.1", tmp_path / "data")
+    status, lines, err = kcore_spark(*load, "-q", "--tasks", 2, "--json", rows, "--plot", picture)
+    assert (status, err) == (0, "")
+    assert lines[0].startswith("read, 2 tasks: ") and "records/s" in lines[0] and "p99.9" in lines[1]
+    assert [json.loads(line)["type"] for line in rows.read_text().splitlines()] == ["task", "task", "run"]
+    assert "throughput" in picture.read_text()
+    status, lines, err = kcore_spark(*load[:-1], tmp_path / "missing")
+    assert status == 1 and any("error: task 0" in line and "No such file or directory" in line for line in lines)
+    status, lines, err = kcore_spark(*load, "--tasks", 3)
+    assert (status, lines) == (2, []) and "--tasks 3: local[2] runs only 2 at a time" in err and err.count("\n") == 1
+
+
+def test_archive_says_how_executors_get_it(tmp_path, capsys):
+    assert main(["spark", "archive", str(tmp_path / "kcore.tgz")]) == 0
+    told = capsys.readouterr().out
+    assert f"--conf spark.archives={tmp_path}/kcore.tgz#kcore" in told and "PYTHONPATH=./kcore" in told
+    assert (tmp_path / "kcore.tgz").stat().st_size > 100_000
+
+
 def test_what_cannot_be_is_told_in_a_line_before_spark_starts(tmp_path, capsys):
     for arguments, told in (
         (["verify", tmp_path / "missing"], "No such file or directory"),
@@ -128,6 +151,12 @@ def test_what_cannot_be_is_told_in_a_line_before_spark_starts(tmp_path, capsys):
         (["verify"], "PATH"),
         (["verfy", tmp_path], "no command 'verfy'; `kcore spark --help` lists them; did you mean verify"),
         (["recompress", tmp_path, tmp_path / "out"], "--codec"),
+        (["load", "--mode", "append"], "--mode append needs a PATH"),
+        (["load", "--mode", "append", "--tasks", "two", tmp_path], "--tasks 'two'"),
+        (["load", "--mode", "append", "--recrod-size", "5", tmp_path], "did you mean --record-size"),
+        (["load", "--mode", "append", "--plot", "x.pdf", tmp_path], ".png or .svg"),
+        (["load", "--mode", "append", "--json", tmp_path / "no" / "rows", tmp_path], "No such file or directory"),
+        (["archive", tmp_path / "kcore.zip"], ".tgz"),
     ):
         assert main(["spark", *map(str, arguments)]) == 2
         out, err = capsys.readouterr()
