@@ -237,7 +237,7 @@ def load(data: Path, rng: random.Random, codec: Any) -> None:
         for _ in range(12):
             writer.append(arrow_batch(rng, 80))
         logs += writer.finish()
-    commit_load(str(data), staging, logs, partitions={"bulk": 4})
+    commit_load(str(data), staging, logs, partitions={"bulk": 4}, config=SMALL)
 
 
 def interrupted_loads(work: Path) -> list[Path]:

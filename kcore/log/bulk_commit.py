@@ -62,9 +62,10 @@ from kcore.log.log_file_names import (
 from kcore.log.log_loader import load_log
 from kcore.log.log_segment import LogSegment
 from kcore.log.partition_metadata import write_topic_id
-from kcore.log.staged_log import StagedLog
+from kcore.log.staged_log import StagedLog, StagedSegment
 from kcore.log.unified_log import UnifiedLog
 from kcore.record.crc32c import crc32c
+from kcore.record.memory_records import MemoryRecords
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ _STAGING_TOPIC = "kcore-load"
 _SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
 _VERSION = 1
 _THREADS = 8
+#: Segments below this are joined: Kafka 4.1 takes no smaller segment.bytes, and so little is copied soon.
+_SMALL_SEGMENT_BYTES = 1 << 20
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -102,13 +105,15 @@ def commit_load(
     partitions: Mapping[str, int],
     replaced: Collection[str] = (),
     stream: tuple[str, int] | None = None,
+    config: LogConfig | None = None,
 ) -> dict[TopicPartition, LoadedRange]:
     """The staged logs' records follow those that are there; returns the offsets they got.
 
     logs: in the order in which those of one partition follow each other.  partitions: topics, and how many partitions
     each is to have; those that are missing are made.  replaced: topics whose records so far go; their offsets go on,
     so that no offset ever means two records.  stream: the id of a stream and the number of its batch; a batch that is
-    not above the last one that was committed changes nothing and returns {}.
+    not above the last one that was committed changes nothing and returns {}.  config: what the segments were staged
+    with; those below 1 MiB are joined to the one before where it has room.
     The staging directory is removed.  Nobody may have the directory open; logs that were not closed cleanly are
     recovered first.  Raises DirectoryInUse, CorruptFile, OSError and what load_log raises.  When it raises, nothing
     was loaded, unless is_decided() says otherwise.
@@ -120,7 +125,7 @@ def commit_load(
             logger.info("%s: batch %d of stream %s was loaded before", data_dir, stream[1], stream[0])
             remove_tree(staging)
             return {}
-        return _Commit(data_dir, staging, logs, partitions, frozenset(replaced), stream).run()
+        return _Commit(data_dir, staging, logs, partitions, frozenset(replaced), stream, config or LogConfig()).run()
     finally:
         lock.release()
 
@@ -186,8 +191,10 @@ class _Commit:
         partitions: Mapping[str, int],
         replaced: frozenset[str],
         stream: tuple[str, int] | None,
+        config: LogConfig,
     ) -> None:
         self.data_dir = data_dir
+        self.config = config
         self.staging = staging
         self.logs: dict[TopicPartition, list[StagedLog]] = {}
         for topic, count in partitions.items():
@@ -276,7 +283,7 @@ class _Commit:
         source = os.path.join(self.staging, "made", partition_directory(tp))
         make_directory(source)
         end = start
-        for path, base_offset, _, next_offset in _renumbered(staged, start, epoch):
+        for path, base_offset, _, next_offset in _renumbered(staged, start, epoch, self.config):
             for suffix in _SUFFIXES:
                 rename(path + suffix, segment_file(source, base_offset, suffix))
             end = next_offset
@@ -294,7 +301,7 @@ class _Commit:
         """The segments as .cleaned files beside those of the log."""
         segments: list[Sequence[int]] = []
         end = start
-        for path, base_offset, size, next_offset in _renumbered(staged, start, epoch):
+        for path, base_offset, size, next_offset in _renumbered(staged, start, epoch, self.config):
             for suffix in _SUFFIXES:
                 target = segment_file(directory, base_offset, suffix + CLEANED_SUFFIX)
                 self.moved_in.append(target)
@@ -318,16 +325,97 @@ def _side_by_side(task: Callable[[_Item], _Result], items: Iterable[_Item]) -> l
         return list(threads.map(task, items))
 
 
-def _renumbered(staged: list[StagedLog], start: int, epoch: int) -> Iterator[tuple[str, int, int, int]]:
+@dataclass
+class _Piece:
+    """A staged segment, perhaps with the records of small ones that follow it."""
+
+    directory: str
+    base_offset: int  # as it is staged; in the log it begins at start + base_offset
+    next_offset: int
+    size: int
+    start: int
+
+
+def _renumbered(
+    staged: list[StagedLog], start: int, epoch: int, config: LogConfig
+) -> Iterator[tuple[str, int, int, int]]:
     """(path without suffix, base offset, size, next offset) of each segment, once its offsets are those of the log."""
-    for log in staged:
-        for segment in log.segments:
-            path = segment_file(log.directory, segment.base_offset, "")
-            _check_staged(path + LOG_SUFFIX, segment.size)
-            if (start, epoch) != (0, 0):
-                _renumber(log.directory, segment.base_offset, start, epoch)
-            yield path, start + segment.base_offset, segment.size, start + segment.next_offset
-        start += log.record_count
+    for piece in _joined(staged, start, config):
+        if (piece.start, epoch) != (0, 0):
+            segment = LogSegment(piece.directory, piece.base_offset)
+            try:
+                segment.renumber(piece.start + piece.base_offset, epoch)
+            finally:
+                segment.close()
+            _sync_segment(piece)
+        path = segment_file(piece.directory, piece.base_offset, "")
+        yield path, piece.start + piece.base_offset, piece.size, piece.start + piece.next_offset
+
+
+def _joined(staged: list[StagedLog], start: int, config: LogConfig) -> list[_Piece]:
+    """The segments in their order.  Small ones, as many tasks with few records leave them, go into the one before."""
+    pieces: list[_Piece] = []
+    target: LogSegment | None = None
+    try:
+        for log in staged:
+            for segment in log.segments:
+                _check_staged(segment_file(log.directory, segment.base_offset, LOG_SUFFIX), segment.size)
+                if pieces and segment.size < _SMALL_SEGMENT_BYTES:
+                    if target is None:
+                        target = _open_segment(pieces[-1].directory, pieces[-1].base_offset, config)
+                    if _join(pieces[-1], target, log, segment, config):
+                        continue
+                if target is not None:
+                    target.close()
+                    target = None
+                    _sync_segment(pieces[-1])
+                pieces.append(_Piece(log.directory, segment.base_offset, segment.next_offset, segment.size, start))
+            start += log.record_count
+    finally:
+        if target is not None:
+            target.close()
+    if target is not None:
+        _sync_segment(pieces[-1])
+    return pieces
+
+
+def _join(piece: _Piece, target: LogSegment, log: StagedLog, segment: StagedSegment, config: LogConfig) -> bool:
+    """Whether the segment's records fit behind the piece's by the rules that roll segments; then they are there."""
+    source = LogSegment(log.directory, segment.base_offset)
+    try:
+        max_timestamp = source.max_timestamp_so_far
+        next_offset = piece.next_offset + segment.next_offset - segment.base_offset
+        if target.should_roll(
+            segment.size,
+            next_offset - 1,
+            max_timestamp,
+            target.created_ms,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.segment_ms,
+        ):
+            return False
+        source.renumber(piece.next_offset, 0)
+        target.append(MemoryRecords(source.slice(0, segment.size).read(), check_crc=False, source=source.log_path))
+    finally:
+        source.close()
+    piece.next_offset = next_offset
+    piece.size += segment.size
+    return True
+
+
+def _open_segment(directory: str, base_offset: int, config: LogConfig) -> LogSegment:
+    return LogSegment(
+        directory,
+        base_offset,
+        index_interval_bytes=config.index_interval_bytes,
+        max_index_size=config.segment_index_bytes,
+        max_segment_bytes=config.segment_bytes,
+    )
+
+
+def _sync_segment(piece: _Piece) -> None:
+    for suffix in _SUFFIXES:
+        sync_path(segment_file(piece.directory, piece.base_offset, suffix))
 
 
 def _epoch_to_go_on_with(log: UnifiedLog, end: int) -> int:
@@ -348,16 +436,6 @@ def _check_staged(path: str, size: int) -> None:
         ) from None
     if found != size:
         raise CorruptFile(f"{path}: {found} bytes, {size} were staged")
-
-
-def _renumber(directory: str, base_offset: int, start: int, epoch: int) -> None:
-    segment = LogSegment(directory, base_offset)
-    try:
-        segment.renumber(start + base_offset, epoch)
-    finally:
-        segment.close()
-    for suffix in _SUFFIXES:
-        sync_path(segment_file(directory, base_offset, suffix))
 
 
 # -- from here on it is decided ----------------------------------------------------------------------------------------

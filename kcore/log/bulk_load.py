@@ -271,6 +271,7 @@ class BulkLoad:
             check_topic(topic)
             check_partition_count(topic, self._known, partitions)
         self._topic = topic
+        self._config = config
         self._staging = staging_directory(self.data_dir, uuid.uuid4().hex)
         self._writer: SegmentWriter | None = SegmentWriter(
             os.path.join(self._staging, "0"),
@@ -297,7 +298,14 @@ class BulkLoad:
         staged = self._writer.finish()
         topics = {log.topic_partition.topic for log in staged} | ({self._topic} if self._topic is not None else set())
         partitions = {topic: self._known.get(topic, self._new_topic_partitions) for topic in topics}
-        found = commit_load(self.data_dir, self._staging, staged, partitions=partitions, replaced=self._replaced)
+        found = commit_load(
+            self.data_dir,
+            self._staging,
+            staged,
+            partitions=partitions,
+            replaced=self._replaced,
+            config=self._config,
+        )
         self._writer = None
         return found
 

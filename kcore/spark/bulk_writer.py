@@ -86,7 +86,15 @@ class _Files:
         if self.options.topic is not None:
             topics.add(self.options.topic)
         partitions = {topic: self.partitions.get(topic, self.options.num_partitions or 1) for topic in topics}
-        commit_load(self.data_dir, staging, logs, partitions=partitions, replaced=self.replaced, stream=stream)
+        commit_load(
+            self.data_dir,
+            staging,
+            logs,
+            partitions=partitions,
+            replaced=self.replaced,
+            stream=stream,
+            config=self.options.config,
+        )
 
 
 class BulkWriter(DataSourceArrowWriter):
