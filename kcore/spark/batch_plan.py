@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 
 class BatchPlan:
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self.options = options
-        self.columns = columns
         self.restriction = Restriction()
 
     def push(self, filters: Iterable[Filter]) -> list[Filter]:

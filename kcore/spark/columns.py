@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from kcore.record.record_columns import RecordColumns
 
-#: In the words of Spark's SQL; all can be null, as in the connector.
+#: In the words of Spark's SQL.
 SQL_TYPES = {
     "key": "binary",
     "value": "binary",
@@ -28,6 +28,10 @@ SQL_TYPES = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
 }
+
+#: What a record may be without.  Of the others Spark is told that they are never null, which spares it a look at each
+#: (the connector says that all can be).
+NULLABLE = frozenset({"key", "value", "headers"})
 
 _ARROW_TYPES = {
     "key": pa.binary(),
@@ -44,11 +48,11 @@ _ARROW_TYPES = {
 
 
 def sql_schema(columns: Sequence[str]) -> str:
-    return ", ".join(f"{name} {SQL_TYPES[name]}" for name in columns)
+    return ", ".join(f"{name} {SQL_TYPES[name]}{'' if name in NULLABLE else ' NOT NULL'}" for name in columns)
 
 
-def columns_of_schema(schema: StructType) -> tuple[str, ...]:
-    """The names of a schema that the user gave.  Raises OptionError for what the source has not."""
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What Spark expects of batches with this schema, to the letter.  OptionError for what the source has not."""
     for field in schema.fields:
         if field.name not in COLUMNS:
             near = difflib.get_close_matches(field.name, COLUMNS, n=1)
@@ -59,21 +63,18 @@ def columns_of_schema(schema: StructType) -> tuple[str, ...]:
         told = field.dataType.simpleString()
         if told != SQL_TYPES[field.name]:
             raise OptionError(f"schema: column {field.name} is {SQL_TYPES[field.name]}, not {told}")
+        if field.name in NULLABLE and not field.nullable:
+            raise OptionError(f"schema: column {field.name} can be null, the schema says NOT NULL")
     names = tuple(field.name for field in schema.fields)
     if not names or len(set(names)) < len(names):
         raise OptionError(f"schema: expected different columns, found {', '.join(names) or 'none'}")
-    return names
+    return pa.schema([pa.field(f.name, _ARROW_TYPES[f.name], nullable=f.nullable) for f in schema.fields])
 
 
 def columns_read(columns: Sequence[str]) -> tuple[str, ...]:
     """What a ColumnsReader has to read for them."""
     # At least one, or nobody counts the records.
     return columns_to_read(columns) or ("offset",)
-
-
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """What Spark expects of these columns, to the letter."""
-    return pa.schema([pa.field(name, _ARROW_TYPES[name]) for name in columns])
 
 
 def record_batch(

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kcore.spark.batch_plan import BatchPlan
-from kcore.spark.columns import columns_of_schema, sql_schema
+from kcore.spark.columns import arrow_schema, sql_schema
 from kcore.spark.options import columns_told, read_options
 from kcore.spark.reader import read_ranges
 from kcore.spark.stream_reader import StreamReader
@@ -41,12 +41,11 @@ class KcoreDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, streaming=False)
-        plan = BatchPlan(options, columns_of_schema(schema))
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
-        return PushingReader(plan) if pushes else Reader(plan)
+        return (PushingReader if pushes else Reader)(BatchPlan(options), arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(read_options(self.options, streaming=True), columns_of_schema(schema))
+        return StreamReader(read_options(self.options, streaming=True), arrow_schema(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from kcore.spark.writer import make_writer
@@ -66,14 +65,14 @@ class PushingKcoreDataSource(KcoreDataSource):
 
 
 class Reader(DataSourceReader):
-    def __init__(self, plan: BatchPlan) -> None:
+    def __init__(self, plan: BatchPlan, schema: pa.Schema) -> None:
         self.plan = plan
-        self.columns = plan.columns
+        self.schema = schema
         self.fail_on_data_loss = plan.options.fail_on_data_loss
 
     def __getstate__(self) -> dict[str, object]:
         # To the tasks goes what they need, not what the driver planned with.
-        return {"columns": self.columns, "fail_on_data_loss": self.fail_on_data_loss}
+        return {"schema": self.schema, "fail_on_data_loss": self.fail_on_data_loss}
 
     def partitions(self) -> Sequence[InputPartition]:
         return [Task(ranges) for ranges in self.plan.tasks()]
@@ -81,7 +80,7 @@ class Reader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes a partition of its own where there are none.
         ranges = partition.ranges if isinstance(partition, Task) else ()
-        return read_ranges(ranges, self.columns, fail_on_data_loss=self.fail_on_data_loss)
+        return read_ranges(ranges, self.schema, fail_on_data_loss=self.fail_on_data_loss)
 
 
 class PushingReader(Reader):

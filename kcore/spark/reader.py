@@ -16,7 +16,7 @@ from kcore.errors import CorruptMessage, OffsetOutOfRange
 from kcore.log.log_segment import LogSegment
 from kcore.record.record_columns import ColumnsReader, RecordColumns
 from kcore.spark.catalog import segment_base_offsets
-from kcore.spark.columns import arrow_schema, columns_read, record_batch
+from kcore.spark.columns import columns_read, record_batch
 from kcore.spark.partition_plan import OffsetRange
 
 logger = logging.getLogger(__name__)
@@ -32,16 +32,18 @@ class DataLoss(OffsetOutOfRange):
 
 def read_ranges(
     ranges: Iterable[OffsetRange],
-    columns: Sequence[str],
+    wanted: pa.Schema,
     *,
     fail_on_data_loss: bool = True,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The records of all ranges, in their order.  Raises DataLoss, CorruptMessage, OSError."""
-    wanted = arrow_schema(columns)
+    """The records of all ranges, in their order, as batches of that schema (columns.arrow_schema).
+
+    Raises DataLoss, CorruptMessage, OSError.
+    """
     for piece in ranges:
         tp = piece.topic_partition
-        for records in _records(piece, columns, fail_on_data_loss, batch_bytes):
+        for records in _records(piece, wanted.names, fail_on_data_loss, batch_bytes):
             if len(records):
                 yield record_batch(records, wanted, tp.topic, tp.partition, 0, len(records))
 

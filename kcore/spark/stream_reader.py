@@ -54,9 +54,9 @@ def offsets_from_json(found: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self.options = options
-        self.columns = columns
+        self.schema = schema
         self._ask: Ask | None = None
         self._last_trigger: float | None = None
         #: What Trigger.AvailableNow reads up to.
@@ -64,7 +64,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         # To the tasks goes what they need; a client of a broker could not go.
-        return {"options": self.options, "columns": self.columns}
+        return {"options": self.options, "schema": self.schema}
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
         options = self.options
@@ -145,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         ranges = partition.ranges if isinstance(partition, Task) else ()
-        return read_ranges(ranges, self.columns, fail_on_data_loss=self.options.fail_on_data_loss)
+        return read_ranges(ranges, self.schema, fail_on_data_loss=self.options.fail_on_data_loss)
 
     def _bounds(self, partitions: Mapping[TopicPartition, str]) -> dict[TopicPartition, Bounds]:
         if self._ask is None:

@@ -39,7 +39,7 @@ def test_a_running_broker_says_how_far_its_files_can_be_read(broker, directory):
     produce(broker, "orders", 25)
     told = options(broker, directory)
     assert broker_asker(told)([TopicPartition("orders", 0)]) == {TopicPartition("orders", 0): Bounds(0, 25)}
-    ranges = BatchPlan(told, ("offset",)).ranges()
+    ranges = BatchPlan(told).ranges()
     assert [(piece.start, piece.end) for piece in ranges] == [(0, 25)]
 
 

@@ -65,6 +65,25 @@ def test_a_filter_finds_what_python_finds(spark, data, condition, expected):
     assert sorted(map(tuple, found)) == sorted(row[:3] for row in rows if expected(row))
 
 
+def test_only_what_a_record_may_be_without_can_be_null(spark, data):
+    fields = spark.read.format("kcore").option("includeHeaders", "true").load(str(data[0])).schema.fields
+    assert [field.name for field in fields if field.nullable] == ["key", "value", "headers"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("offset int", "column offset is bigint, not int"),
+        ("offest long", "no column 'offest'; did you mean offset"),
+        ("key binary NOT NULL", "column key can be null"),
+        ("headers array<string>", "column headers is array<struct<key:string,value:binary>>"),
+    ],
+)
+def test_a_schema_that_the_source_has_not_is_an_error(spark, data, schema, message):
+    with pytest.raises(Exception, match=message):
+        spark.read.format("kcore").schema(schema).load(str(data[0])).collect()
+
+
 def test_the_format_is_found_without_being_registered(spark, data):
     frame = spark.newSession().read.format("kcore").schema("offset long").load(str(data[0]))
     assert frame.count() == len(data[1])

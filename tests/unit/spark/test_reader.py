@@ -12,29 +12,28 @@ from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
 from kcore.spark.batch_plan import BatchPlan
 from kcore.spark.catalog import find_partitions
-from kcore.spark.columns import arrow_schema
 from kcore.spark.options import COLUMNS, OptionError, read_options
 from kcore.spark.reader import DataLoss, read_ranges
 from tests import golden_data
 from tests.unit.log.logs import batch, idempotent, marker, old_message, old_wrapper
-from tests.unit.spark.data import FIRST_TIMESTAMP, make_records, write_partition
+from tests.unit.spark.data import FIRST_TIMESTAMP, make_records, schema_of, write_partition
 
 
-def plan_of(path, columns=COLUMNS, **options):
-    return BatchPlan(read_options({"path": str(path), **options}, streaming=False), tuple(columns))
+def plan_of(path, **options):
+    return BatchPlan(read_options({"path": str(path), **options}, streaming=False))
 
 
 def read(path, columns=COLUMNS, *, tasks=None, batch_bytes=1 << 20, **options):
     """All rows as one Arrow table, task by task."""
-    plan = plan_of(path, columns, **options)
+    plan, schema = plan_of(path, **options), schema_of(*columns)
     batches = [
         batch
         for ranges in (plan.tasks() if tasks is None else tasks)
         for batch in read_ranges(
-            ranges, columns, fail_on_data_loss=plan.options.fail_on_data_loss, batch_bytes=batch_bytes
+            ranges, schema, fail_on_data_loss=plan.options.fail_on_data_loss, batch_bytes=batch_bytes
         )
     ]
-    return pa.Table.from_batches(batches, arrow_schema(columns))
+    return pa.Table.from_batches(batches, schema)
 
 
 def read_offsets(path, **options):

@@ -9,13 +9,15 @@ from kcore.spark import lag
 from kcore.spark.options import OptionError, read_options
 from kcore.spark.reader import DataLoss
 from kcore.spark.stream_reader import StreamReader, offsets_from_json, shares
-from tests.unit.spark.data import make_records, write_partition
+from tests.unit.spark.data import make_records, schema_of, write_partition
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 
 def reader(path, **options):
-    return StreamReader(read_options({"path": str(path), **options}, streaming=True), ("topic", "partition", "offset"))
+    return StreamReader(
+        read_options({"path": str(path), **options}, streaming=True), schema_of("topic", "partition", "offset")
+    )
 
 
 def rows_of(stream, start, end):
