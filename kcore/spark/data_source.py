@@ -23,7 +23,7 @@ from kcore.spark.columns import arrow_schema, sql_schema
 from kcore.spark.options import columns_told, read_options
 from kcore.spark.reader import read_ranges
 from kcore.spark.stream_reader import StreamReader
-from kcore.spark.task import Task
+from kcore.spark.task import Task, spare_the_collector
 
 
 class KcoreDataSource(DataSource):
@@ -79,6 +79,7 @@ class Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Spark makes a partition of its own where there are none.
+        spare_the_collector()
         ranges = partition.ranges if isinstance(partition, Task) else ()
         return read_ranges(ranges, self.schema, fail_on_data_loss=self.fail_on_data_loss)
 

@@ -27,7 +27,7 @@ from kcore.spark.catalog import Ask, Bounds, choose_partitions, log_bounds
 from kcore.spark.options import OptionError, ReadOptions
 from kcore.spark.partition_plan import OffsetRange, plan
 from kcore.spark.reader import DataLoss, read_ranges
-from kcore.spark.task import Task
+from kcore.spark.task import Task, spare_the_collector
 
 logger = logging.getLogger(__name__)
 
@@ -144,6 +144,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Task(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        spare_the_collector()
         ranges = partition.ranges if isinstance(partition, Task) else ()
         return read_ranges(ranges, self.schema, fail_on_data_loss=self.options.fail_on_data_loss)
 
