@@ -28,7 +28,7 @@ from kcore.common.time import MockTime
 from kcore.errors import KafkaError
 from kcore.log import bulk_commit
 from kcore.log.bulk_commit import commit_load, staging_directory
-from kcore.log.bulk_load import SegmentWriter
+from kcore.log.bulk_load import PartitionCounts, SegmentWriter
 from kcore.log.log_cleaner import Cleaner
 from kcore.log.log_cleaner_manager import LogToClean
 from kcore.log.log_offset_metadata import AppendOrigin
@@ -228,7 +228,7 @@ def load(data: Path, rng: random.Random, codec: Any) -> None:
     for task in range(2):
         writer = SegmentWriter(
             f"{staging}/{task}",
-            {"bulk": 3, "codec-lz4": 1},
+            PartitionCounts({"bulk": 3, "codec-lz4": 1}),
             config=SMALL,
             compression=codec,
             batch_bytes=2000,

@@ -231,7 +231,14 @@ class _Commit:
         except BaseException:
             self._take_back()
             raise
-        _apply(self.data_dir, journal)
+        try:
+            _apply(self.data_dir, journal)
+        except BaseException as error:
+            error.add_note(
+                f"The load is decided all the same: whoever opens {self.data_dir} with kcore next finishes it.  "
+                "To repeat it would write the records twice."
+            )
+            raise
         return {_partition_of(one.name): LoadedRange(*one.ends) for one in touched}
 
     def _is_alone(self) -> bool:

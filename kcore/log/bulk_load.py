@@ -15,6 +15,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -47,25 +48,46 @@ _CODEC_OVERHEAD = 64
 _THREADS = 8
 
 
-def partition_counts(data_dir: str) -> dict[str, int]:
-    """How many partitions the topics of a data directory have.
+@dataclass(frozen=True)
+class PartitionCounts:
+    """How many partitions topics have: known ones, and those that are new."""
 
-    Raises InvalidPartitions for a topic that has a gap in its partitions: others of them lie elsewhere, and nobody can
-    tell how many there are.  FileNotFoundError, OSError.
-    """
+    known: Mapping[str, int] = field(default_factory=dict)
+    new: int = 1
+    #: Topics of which nobody can tell, and why.
+    unknown: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, topic: str) -> int:
+        """Raises InvalidPartitions."""
+        if topic in self.unknown:
+            raise InvalidPartitions(self.unknown[topic])
+        return self.known.get(topic, self.new)
+
+    def check(self, topic: str, wanted: int | None) -> None:
+        """Raises InvalidPartitions for another number than the topic has."""
+        there = self.of(topic)
+        if topic in self.known and wanted not in (None, there):
+            raise InvalidPartitions(
+                f"topic {topic} has {there} partitions, not {wanted}: with another number keys would change theirs"
+            )
+
+
+def partition_counts(data_dir: str, new: int = 1) -> PartitionCounts:
+    """Those of a data directory.  A topic with a gap among its partitions is unknown: the others lie elsewhere.
+    Raises FileNotFoundError, OSError."""
     found: dict[str, set[int]] = {}
     for name in list_directory(data_dir):
         parsed = parse_partition_directory(name)
         if parsed is not None and not parsed.mark and is_directory(os.path.join(data_dir, name)):
             found.setdefault(parsed.topic_partition.topic, set()).add(parsed.topic_partition.partition)
-    for topic, partitions in found.items():
-        if max(partitions) + 1 != len(partitions):
-            missing = min(set(range(max(partitions))) - partitions)
-            raise InvalidPartitions(
-                f"{data_dir}: of topic {topic} there is partition {max(partitions)} and no partition {missing}: "
-                "a key's partition depends on their number"
-            )
-    return {topic: len(partitions) for topic, partitions in found.items()}
+    known = {topic: len(partitions) for topic, partitions in found.items() if max(partitions) + 1 == len(partitions)}
+    unknown = {
+        topic: f"{data_dir}: of topic {topic} there is partition {max(partitions)}, and of those before it not all: "
+        "a key's partition depends on their number"
+        for topic, partitions in found.items()
+        if topic not in known
+    }
+    return PartitionCounts(known, new, unknown)
 
 
 def check_not_in_use(data_dir: str) -> None:
@@ -90,18 +112,16 @@ def check_topic(topic: str) -> str:
 class SegmentWriter:
     """Writes the records of Arrow batches as segments, those of each partition in a directory of its own.
 
-    partitions: how many partitions each known topic has; new_topic_partitions: what a topic gets that is not among
-    them.  topic: of all records; None: the column says it.  turn: the partition that the first record without a key
-    goes to.  Not thread-safe.  Ends with finish() or discard().
+    topic: of all records; None: the column says it.  turn: the partition that the first record without a key goes to.
+    Not thread-safe.  Ends with finish() or discard().
     """
 
     def __init__(
         self,
         directory: str,
-        partitions: Mapping[str, int],
+        partitions: PartitionCounts,
         *,
         topic: str | None = None,
-        new_topic_partitions: int = 1,
         config: LogConfig | None = None,
         compression: CompressionType = "none",
         level: int | None = None,
@@ -112,7 +132,6 @@ class SegmentWriter:
         self.directory = directory
         self._partitions = partitions
         self._topic = topic
-        self._new_topic_partitions = new_topic_partitions
         self._config = config or LogConfig()
         largest = self._config.max_message_bytes
         if compression != "none":
@@ -138,7 +157,7 @@ class SegmentWriter:
         (null: now), partition (null: the key decides) and topic: those that there are; others are passed over.
 
         Raises ValueError, InvalidTimestamp, InvalidTopicException, MessageTooLarge for records that no log can have;
-        OSError.
+        InvalidPartitions, OSError.
         """
         if batch.num_rows:
             if self._waiting and self._waiting[0].schema != batch.schema:
@@ -166,7 +185,7 @@ class SegmentWriter:
             self._write(check_topic(topic), chosen)
 
     def _write(self, topic: str, table: pa.Table) -> None:
-        partitions = self._partitions.get(topic, self._new_topic_partitions)
+        partitions = self._partitions.of(topic)
         self._most_partitions = max(self._most_partitions, partitions * max(1, len(self._turns)))
         columns = columns_from_arrow(self._with_timestamps(table))
         of_record, self._turns[topic] = assign_partitions(
@@ -262,22 +281,20 @@ class BulkLoad:
         self.data_dir = os.path.abspath(data_dir)
         make_directory(self.data_dir)
         check_not_in_use(self.data_dir)
-        self._known = partition_counts(self.data_dir)
-        self._new_topic_partitions = partitions or 1
+        self._counts = partition_counts(self.data_dir, partitions or 1)
         if replace and topic is None:
             raise ValueError("replace needs the topic that is to be replaced")
         self._replaced = {topic} if replace and topic is not None else set()
         if topic is not None:
             check_topic(topic)
-            check_partition_count(topic, self._known, partitions)
+            self._counts.check(topic, partitions)
         self._topic = topic
         self._config = config
         self._staging = staging_directory(self.data_dir, uuid.uuid4().hex)
         self._writer: SegmentWriter | None = SegmentWriter(
             os.path.join(self._staging, "0"),
-            self._known,
+            self._counts,
             topic=topic,
-            new_topic_partitions=self._new_topic_partitions,
             config=config,
             compression=compression,
             level=level,
@@ -297,7 +314,7 @@ class BulkLoad:
             raise ValueError("the load has ended")
         staged = self._writer.finish()
         topics = {log.topic_partition.topic for log in staged} | ({self._topic} if self._topic is not None else set())
-        partitions = {topic: self._known.get(topic, self._new_topic_partitions) for topic in topics}
+        partitions = {topic: self._counts.of(topic) for topic in topics}
         found = commit_load(
             self.data_dir,
             self._staging,
@@ -323,13 +340,3 @@ class BulkLoad:
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-
-def check_partition_count(topic: str, known: Mapping[str, int], partitions: int | None) -> None:
-    """Raises InvalidPartitions for another number than the topic has."""
-    there = known.get(topic)
-    if there is not None and partitions is not None and there != partitions:
-        raise InvalidPartitions(
-            f"topic {topic} has {there} partitions, not {partitions}: with another number keys would change "
-            "their partition"
-        )

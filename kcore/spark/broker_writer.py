@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kcore.errors import KafkaError
+from kcore.errors import InvalidTimestamp, KafkaError
 from kcore.spark.options import OptionError
 from kcore.spark.write_options import BrokerOptions
 
@@ -128,6 +128,9 @@ def _records(batch: pa.RecordBatch, options: BrokerOptions) -> Iterator[dict[str
         columns["partition"] = [-1 if p is None else p for p in given]
     if "timestamp" in names:
         ms = batch.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_pylist()
+        earliest = min((t for t in ms if t is not None), default=0)
+        if earliest < 0:
+            raise InvalidTimestamp(f"timestamp {earliest} ms: a record's lies at or behind 1970-01-01T00:00:00Z")
         columns["timestamp"] = [0 if t is None else t for t in ms]  # 0: the producer takes its clock
     if "headers" in names and options.include_headers:
         columns["headers"] = [

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from kcore.common.file import make_directory
 from kcore.log.bulk_commit import commit_load, discard_load, staging_directory
-from kcore.log.bulk_load import SegmentWriter, check_not_in_use, check_partition_count, partition_counts
+from kcore.log.bulk_load import SegmentWriter, check_not_in_use, partition_counts
 from kcore.log.staged_log import StagedLog
 from kcore.spark.options import OptionError
 from kcore.spark.write_options import FileOptions
@@ -52,9 +52,9 @@ class _Files:
         self.data_dir = os.path.abspath(options.path)
         make_directory(self.data_dir)
         check_not_in_use(self.data_dir)
-        self.partitions = partition_counts(self.data_dir)
+        self.partitions = partition_counts(self.data_dir, options.num_partitions or 1)
         if options.topic is not None:
-            check_partition_count(options.topic, self.partitions, options.num_partitions)
+            self.partitions.check(options.topic, options.num_partitions)
         self.replaced = {options.topic} if overwrite and options.topic is not None else set()
 
     def stage(self, batches: Iterator[pa.RecordBatch], staging: str, task: int) -> list[StagedLog]:
@@ -63,7 +63,6 @@ class _Files:
             os.path.join(staging, f"{task}-{uuid.uuid4().hex}"),
             self.partitions,
             topic=options.topic,
-            new_topic_partitions=options.num_partitions or 1,
             config=options.config,
             compression=options.compression,
             level=options.level,
@@ -85,7 +84,7 @@ class _Files:
         topics = {log.topic_partition.topic for log in logs}
         if self.options.topic is not None:
             topics.add(self.options.topic)
-        partitions = {topic: self.partitions.get(topic, self.options.num_partitions or 1) for topic in topics}
+        partitions = {topic: self.partitions.of(topic) for topic in topics}
         commit_load(
             self.data_dir,
             staging,

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 import kcore
+from kcore.errors import InvalidTimestamp
 from kcore.spark.broker_writer import DeliveryFailed
 from kcore.spark.options import OptionError
 from kcore.spark.writer import make_stream_writer, make_writer
@@ -83,6 +84,8 @@ def test_a_partition_that_there_is_not_fails_the_task(broker):
         writer.write(iter([batch_of(rows, partition=pa.array([7], pa.int32()))]))
     with pytest.raises(ValueError, match="-3 is negative"):
         writer.write(iter([batch_of(rows, partition=pa.array([-3], pa.int32()))]))
+    with pytest.raises(InvalidTimestamp, match="-7 ms"):
+        writer.write(iter([batch_of([("two", b"k", b"v", -7, None)])]))
     with pytest.raises(ValueError, match="column topic is null"):
         make_writer(options_for(broker), SCHEMA, False).write(iter([batch_of([(None, b"k", b"v", 0, None)])]))
 

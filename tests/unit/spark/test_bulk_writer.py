@@ -145,6 +145,19 @@ def test_each_batch_of_a_stream_counts_once_even_if_its_first_try_died_before_or
     assert sum(map(len, contents(tmp_path).values())) == 160
 
 
+def test_output_mode_complete_keeps_the_last_batch_alone(tmp_path, task):
+    batches = [random_rows(n, 30) for n in range(3)]
+    for number, rows in enumerate(batches):
+        task.batch = number
+        writer = make_stream_writer(options_for(tmp_path, topic="orders"), SCHEMA, True)
+        writer.commit([attempt(writer, task, 0, rows)], number)
+    assert contents(tmp_path) == expected_of([(0, batches[2])], 3)
+    with kcore.open_log(tmp_path / "orders-0") as log:
+        assert log.log_start_offset == sum(
+            len(expected_of([(0, rows)], 3).get(TopicPartition("orders", 0), [])) for rows in batches[:2]
+        )
+
+
 def test_an_empty_batch_of_a_stream_changes_nothing(tmp_path, task):
     make_stream_writer(options_for(tmp_path, topic="orders"), SCHEMA, False).commit([], 0)
     assert list(tmp_path.iterdir()) == []
