@@ -13,6 +13,7 @@ from kcore.spark.catalog import Bounds, choose_partitions, log_bounds, segment_b
 from kcore.spark.filters import Restriction
 from kcore.spark.options import EARLIEST, LATEST, OptionError, Position, ReadOptions
 from kcore.spark.partition_plan import OffsetRange, plan
+from kcore.spark.reader import lost
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -48,10 +49,23 @@ class BatchPlan:
         for tp, directory in partitions.items():
             start = resolve(options.starting, tp, directory, bounds[tp], options.latest_when_no_timestamp)
             end = resolve(options.ending, tp, directory, bounds[tp], True)
-            piece = self._restricted(OffsetRange(tp, directory, start, end, aborted=bounds[tp].aborted), bounds[tp])
+            if start > end:
+                raise OptionError(
+                    f"{tp}: {options.starting.option} is offset {start}, behind {options.ending.option}, offset {end}"
+                )
+            whole = OffsetRange(tp, directory, start, end, aborted=bounds[tp].aborted)
+            piece = self._restricted(self._there(whole, bounds[tp].start), bounds[tp])
             if piece is not None:
                 found.append(piece)
         return found
+
+    def _there(self, piece: OffsetRange, log_start: int) -> OffsetRange:
+        """Without what lies before the log's start: a segment may still hold records that were deleted."""
+        if piece.start >= min(log_start, piece.end):
+            return piece
+        first = min(log_start, piece.end)
+        lost(piece, piece.start, first, f"the log now starts at {log_start}", self.options.fail_on_data_loss)
+        return replace(piece, start=first)
 
     def _restricted(self, piece: OffsetRange, bounds: Bounds) -> OffsetRange | None:
         """What the filters leave of it."""

@@ -68,7 +68,7 @@ def _records(
         if not base_offsets or base_offsets[0] > offset:
             # Compaction leaves the first segment's name: the log starts later now.
             found_at = min(base_offsets[0], piece.end) if base_offsets else piece.end
-            _lost(
+            lost(
                 piece,
                 offset,
                 found_at,
@@ -92,7 +92,7 @@ def _records(
         if following is not None:
             offset = max(offset, following)
         elif offset < piece.end:
-            _lost(piece, offset, piece.end, f"it now ends at {offset}", fail_on_data_loss)
+            lost(piece, offset, piece.end, f"it now ends at {offset}", fail_on_data_loss)
             return
 
 
@@ -115,7 +115,8 @@ def _segment_records(
         yield found
 
 
-def _lost(piece: OffsetRange, start: int, end: int, why: str, fail: bool) -> None:
+def lost(piece: OffsetRange, start: int, end: int, why: str, fail: bool) -> None:
+    """Raises DataLoss, or logs a warning, about offsets start to end - 1 of a range."""
     message = (
         f"{piece.topic_partition}: offsets {start} to {end - 1} are no longer in {piece.directory}: {why}. "
         "They were deleted by retention, or the log was cut back or made anew"

@@ -160,6 +160,29 @@ def test_records_behind_the_high_watermark_of_the_directory_are_not_read(rows, t
     assert read_offsets(tmp_path / "data") == []
 
 
+def test_deleted_records_are_lost_even_while_their_segment_is_there(rows, tmp_path):
+    shutil.copytree(rows[0], tmp_path / "data")
+    (tmp_path / "data" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 3\n")
+    from_1 = {"startingOffsets": '{"orders":{"0":1}}', "endingOffsets": '{"orders":{"0":6}}'}
+    with pytest.raises(DataLoss, match=r"offsets 1 to 2 are no longer in .*: the log now starts at 3"):
+        read_offsets(tmp_path / "data", **from_1)
+    assert read_offsets(tmp_path / "data", **from_1, failOnDataLoss="false") == [3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": '{"orders":{"0":1001}}'},
+        {"startingOffsets": '{"orders":{"0":7}}', "endingOffsets": '{"orders":{"0":6}}'},
+        {"startingTimestamp": str(FIRST_TIMESTAMP + 7000), "endingTimestamp": str(FIRST_TIMESTAMP + 6000)},
+    ],
+)
+def test_a_start_behind_the_end_is_refused(rows, options):
+    with pytest.raises(OptionError, match=r"orders-0: starting\w+ is offset \d+, behind ending\w+, offset \d+"):
+        read_offsets(rows[0], **options)
+    assert read_offsets(rows[0], startingOffsets='{"orders":{"0":1000}}') == []
+
+
 def test_a_transaction_that_is_open_ends_what_a_committed_reader_sees(tmp_path):
     with open_log(tmp_path / "orders-0", "a") as log:
         log.append_as_leader(idempotent(1, 0, 3, is_transactional=True))
