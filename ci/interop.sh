@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # kcore's files in the hands of Apache Kafka's own classes and tools, Kafka's in kcore's, and Kafka's Java client
-# against a kcore broker.  On a machine without Maven or Java it says so and exits 0.
+# against a kcore broker; and what Spark's Kafka connector reads through a real Kafka is what kcore's source reads from
+# its files.  On a machine without Maven or Java it says so and exits 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jars=$(bash ci/kafka_jars.sh) || {
@@ -11,4 +12,5 @@ jars=$(bash ci/kafka_jars.sh) || {
 classes=build/interop-classes
 mkdir -p "$classes"
 javac -nowarn -proc:none -cp "$jars/*" -d "$classes" ci/interop/*.java
-PYTHONPATH=. exec "${PYTHON:-python3}" ci/interop/run.py "$jars" "$classes" "$@"
+PYTHONPATH=. "${PYTHON:-python3}" ci/interop/run.py "$jars" "$classes" "$@"
+PYTHONPATH=. "${PYTHON:-python3}" ci/interop/spark_connector.py

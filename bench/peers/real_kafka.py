@@ -23,15 +23,21 @@ class Unavailable(Exception):
     """This machine lacks Maven or Java."""
 
 
-def jars() -> Path:
-    """The folder with Kafka's jars, fetched at the first call.  Raises Unavailable."""
+def jars(of: str = "kafka") -> Path:
+    """The folder with Kafka's jars, or with those of Spark's connector ("spark"), fetched at the first call.  Raises
+    Unavailable."""
     result = subprocess.run(
-        ["bash", str(ROOT / "ci" / "kafka_jars.sh")], stdout=subprocess.PIPE, text=True, check=False
+        ["bash", str(ROOT / "ci" / "kafka_jars.sh"), of], stdout=subprocess.PIPE, text=True, check=False
     )
     if result.returncode == 3:
         raise Unavailable("a real Kafka needs Maven and a JDK")
     result.check_returncode()
     return Path(result.stdout.strip())
+
+
+def connector_jars() -> list[str]:
+    """What spark.jars has to name for format("kafka").  Raises Unavailable."""
+    return sorted(str(jar) for jar in jars("spark").glob("*.jar"))
 
 
 def free_port() -> int:
