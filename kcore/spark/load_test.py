@@ -11,11 +11,12 @@ import os
 import platform
 import socket
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -28,7 +29,7 @@ from kcore.spark.latency_histogram import LatencyHistogram
 from kcore.spark.load_options import LoadOptions
 from kcore.spark.load_options import add_arguments as add_arguments
 from kcore.spark.load_window import START_DELAY_NS, Counted, Window, WindowRecorder, common_window
-from kcore.spark.load_workloads import WORKLOADS, Task, Workload
+from kcore.spark.load_workloads import WORKLOADS, Task, Workload, remove_data_dirs
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -78,6 +79,8 @@ ROW = pa.schema(
         ("kernel", pa.string()),
     ]
 )
+
+_THIS_HOST = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 Row = dict[str, Any]
 #: Hands one text to all tasks and gives back that of each.
@@ -249,6 +252,13 @@ class LoadRun:
         return max(began) - min(began)
 
     @property
+    def cpu_share(self) -> float:
+        """CPU-seconds of the tasks' processes by the seconds they measured: less than 1 for a task that waited for a
+        disk, a broker or a core, more for a client with threads."""
+        measured = sum(Window(row["start_ns"], row["stop_ns"]).seconds for row in self.rows)
+        return float(self.total("cpu_s") / measured) if measured else 0.0
+
+    @property
     def errors(self) -> list[str]:
         """The first error of each task that had some."""
         return [
@@ -270,6 +280,9 @@ class LoadRun:
                 f"Spark's driver ran on {self.driver_host}, on the cores that were measured: good for comparisons, not "
                 "for absolute figures"
             )
+        broker = self.rows[0]["config"].get("bootstrap_servers", "").rpartition(":")[0]
+        if broker and (broker in hosts or broker in _THIS_HOST):
+            found.append("the broker ran on these cores too, and its CPU-seconds are not counted")
         for host, rows in hosts.items():
             if rows[0]["cores"] and len(rows) > rows[0]["cores"]:
                 found.append(f"{len(rows)} tasks shared the {rows[0]['cores']} cores of {host}")
@@ -298,6 +311,7 @@ class LoadRun:
             "bytes_per_s": self.rate("bytes"),
             "latency_ns": {name: found and found.ns for name, found in percentiles.items()},
             "latency_error_ns": {name: found and found.error_ns for name, found in percentiles.items()},
+            "cpu_share": self.cpu_share,
             "start_skew_ns": self.start_skew_ns,
             "first_errors": self.errors,
             "notes": self.notes,
@@ -315,7 +329,8 @@ class LoadRun:
         tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
         found = [
             f"{self.mode}, {tasks}: {self.rate('records'):,.0f} records/s, {self.rate('bytes') / 1e6:,.1f} MB/s, "
-            f"{self.total('operations'):,} operations in {self.seconds:.2f} s, {self.total('cpu_s'):.2f} CPU-s",
+            f"{self.total('operations'):,} operations in {self.seconds:.2f} s, {self.total('cpu_s'):.2f} CPU-s "
+            f"({self.cpu_share:.0%} of the tasks' time)",
         ]
         percentiles = [(percent, self.latencies.percentile(percent)) for percent in PERCENTS]
         told = ", ".join(f"p{percent:g} {_duration(at.ns)}" for percent, at in percentiles if at is not None)
@@ -408,13 +423,23 @@ def _run_once(context: SparkContext, options: LoadOptions, count: int, progress:
 
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     work = context.parallelize(range(count), count).barrier().mapPartitions(_TaskFunction(options, count, run_id))
-    expected_s = options.warm_up + options.seconds + START_DELAY_NS / 1e9
-    with _ticking(f"{options.mode}, {count} task{'s' if count > 1 else ''}", expected_s, progress):
-        try:
-            found = work.collect()
-        except Py4JJavaError as error:
-            message = str(error.java_exception.getMessage()).strip()
-            raise LoadFailed(f"Spark has ended the load: {message.splitlines()[0]}") from error
+    what = f"{options.mode}, {count} task{'s' if count > 1 else ''}"
+
+    def collect() -> list[Row]:
+        # Else tasks of a job that was cancelled work on to their end.
+        context.setLocalProperty("spark.job.interruptOnCancel", "true")
+        rows: list[Row] = work.collect()
+        return rows
+
+    try:
+        found = _wait_for(collect, what, options.warm_up + options.seconds + START_DELAY_NS / 1e9, progress)
+    except Py4JJavaError as error:
+        message = str(error.java_exception.getMessage()).strip()
+        raise LoadFailed(f"Spark has ended the load: {message.splitlines()[0]}") from error
+    finally:
+        # Tasks tidy up behind themselves unless they were killed, as Ctrl-C does.
+        if not options.keep:
+            remove_data_dirs(options.paths, run_id)
     told = {
         "run_id": run_id,
         "config": options.config(),
@@ -425,29 +450,28 @@ def _run_once(context: SparkContext, options: LoadOptions, count: int, progress:
     return LoadRun(tuple(rows), socket.gethostname())
 
 
-@contextmanager
-def _ticking(what: str, expected_s: float, stream: TextIO | None) -> Iterator[None]:
-    """A line now and then: a barrier stage is one wave of tasks, so Spark's own bar would stand at 0 to the end."""
-    if stream is None:
-        yield
-        return
-    done = threading.Event()
+def _wait_for(collect: Callable[[], list[Row]], what: str, expected_s: float, stream: TextIO | None) -> list[Row]:
+    """What collect() gives, and meanwhile a line now and then: a barrier stage is one wave of tasks, so Spark's own bar
+    would stand at 0 to the end.
+
+    It runs in a thread, so that Ctrl-C finds the main thread's connection to the JVM free to cancel the job.
+    """
     started = time.monotonic()
-    on_terminal = stream.isatty()
-
-    def tick() -> None:
-        while not done.wait(_TICK_S if on_terminal else 5 * _TICK_S):
-            line = f"load {what}: {time.monotonic() - started:.0f} s; start and measurement take {expected_s:.0f} s"
-            stream.write(f"\r\x1b[K{line}" if on_terminal else f"{line}\n")
-            stream.flush()
-
-    ticker = threading.Thread(target=tick, name="kcore-load-progress", daemon=True)
-    ticker.start()
-    try:
-        yield
-    finally:
-        done.set()
-        ticker.join()
-        if on_terminal:
-            stream.write("\r\x1b[K")
-            stream.flush()
+    on_terminal = stream is not None and stream.isatty()
+    with ThreadPoolExecutor(1, "kcore-load") as thread:
+        future = thread.submit(collect)
+        while True:
+            try:
+                found = future.result(_TICK_S if on_terminal else 5 * _TICK_S)
+                break
+            except NotYet:
+                if future.done():  # it was the work that raised this
+                    raise
+            if stream is not None:
+                line = f"load {what}: {time.monotonic() - started:.0f} s; start and measurement take {expected_s:.0f} s"
+                stream.write(f"\r\x1b[K{line}" if on_terminal else f"{line}\n")
+                stream.flush()
+    if on_terminal and stream is not None:
+        stream.write("\r\x1b[K")
+        stream.flush()
+    return found

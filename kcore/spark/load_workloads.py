@@ -6,19 +6,22 @@ produce and fetch go through a broker; bytes are those of keys and values.
 
 from __future__ import annotations
 
+import glob
 import itertools
 import os
 import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, Protocol
 
 from kcore.errors import CorruptMessage
+from kcore.log.directory_lock import is_held
 from kcore.log.log_config import LogConfig
+from kcore.log.log_file_names import DELETED_SUFFIX, LOG_SUFFIX
 from kcore.log.log_segment import LogSegment
 from kcore.log.open_log import open_log
 from kcore.record.file_records import FileRecords
@@ -35,6 +38,9 @@ _BASE_OFFSET_0 = bytes(8)
 _RECORD_OVERHEAD = 24
 #: An append log's segment at most; whole ones are deleted when the log has become too large.
 _SEGMENT_BYTES = 128 << 20
+_DISK_POLL_S = 0.005
+_KILL_S = 10.0
+_PREFIX = "kcore-load-"
 _MESSAGES_AT_ONCE = 500
 _BROKER_TIMEOUT_S = 15.0
 #: librdkafka's default of a second makes a fast consumer sleep most of the time.
@@ -104,7 +110,8 @@ def batches_of_task(options: LoadOptions, seed: int) -> list[tuple[bytearray, in
 class Append:
     """Appends batches to a log of its own, in a data directory of its own.
 
-    When the log has become too large its oldest segments go, in the time that is measured.
+    When the log has become too large its oldest segments go, in the time that is measured.  They leave the disk behind
+    the segments that are being flushed; when too many wait, because the disk is slower, appends wait for them.
     """
 
     def __init__(self, task: Task) -> None:
@@ -117,7 +124,8 @@ class Append:
         largest = max(len(batch) for batch, _ in self._batches)
         self._segment_bytes = max(min(_SEGMENT_BYTES, options.log_size // 4), 2 * largest)
         self._until_check = self._segment_bytes
-        self.data_dir = tempfile.mkdtemp(prefix=f"kcore-load-{task.run_id}-{task.number}-", dir=path)
+        self._disk_bytes = 2 * max(options.log_size, self._segment_bytes)
+        self.data_dir = tempfile.mkdtemp(prefix=f"{_PREFIX}{task.run_id}-{task.number}-", dir=path)
         config = LogConfig(
             segment_bytes=self._segment_bytes,
             retention_bytes=options.log_size,
@@ -142,6 +150,18 @@ class Append:
         if self._until_check < 0:
             self._until_check = self._segment_bytes
             self._log.delete_old_segments()
+            while self._bytes_on_disk() > self._disk_bytes:
+                time.sleep(_DISK_POLL_S)
+
+    def _bytes_on_disk(self) -> int:
+        found = 0
+        for name in os.listdir(self._log.directory):
+            if name.endswith((LOG_SUFFIX, LOG_SUFFIX + DELETED_SUFFIX)):
+                try:
+                    found += os.path.getsize(os.path.join(self._log.directory, name))
+                except FileNotFoundError:  # just now
+                    continue
+        return found
 
     def __enter__(self) -> Append:
         return self
@@ -154,6 +174,19 @@ class Append:
         finally:
             if not self._keep:
                 shutil.rmtree(self.data_dir)
+
+
+def remove_data_dirs(paths: Iterable[str], run_id: str) -> None:
+    """What killed tasks of mode append have left under these paths, as far as it can be reached from here.
+
+    Spark takes some seconds to kill them.
+    """
+    until = time.monotonic() + _KILL_S
+    for path in paths:
+        for left in glob.glob(os.path.join(glob.escape(path), f"{_PREFIX}{run_id}-*")):
+            while is_held(left) and time.monotonic() < until:
+                time.sleep(0.1)
+            shutil.rmtree(left, ignore_errors=True)
 
 
 class Read:

@@ -1,7 +1,9 @@
+import io
 import json
 import os
 import sys
 import threading
+import time
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -10,7 +12,7 @@ import kcore
 from kcore.spark import load_test
 from kcore.spark.load_options import LoadOptions
 from kcore.spark.load_test import LoadFailed, LoadResult, LoadRun, check_slots, measure, run
-from kcore.spark.load_workloads import WORKLOADS, Append, Task, batches_of_task, values_of
+from kcore.spark.load_workloads import WORKLOADS, Append, Task, batches_of_task, remove_data_dirs, values_of
 from tests.unit.spark.data import make_records, write_partition
 
 APPEND = LoadOptions("append", (2,), ("/nowhere",), seconds=0.2, warm_up=0.05)
@@ -192,6 +194,7 @@ def test_the_summary_adds_the_tasks_up():
     assert len(found.latencies) == total["operations"]
     assert total["latency_ns"]["p50"] == pytest.approx(MS, rel=1 / 64)
     assert total["start_skew_ns"] == 2 * MS
+    assert total["cpu_share"] == pytest.approx(total["cpu_s"] / 0.4)
 
 
 def test_it_is_said_when_driver_and_tasks_share_cores():
@@ -201,6 +204,35 @@ def test_it_is_said_when_driver_and_tasks_share_cores():
     assert not any("not for absolute figures" in note for note in found.notes)
     crowd = LoadRun(tuple({**found.rows[0], "cores": 1, "task": n} for n in range(3)), "driver")
     assert any("3 tasks shared the 1 cores" in note for note in crowd.notes)
+
+
+def test_it_is_said_when_the_broker_is_on_these_cores():
+    row = measure_together(APPEND, [Made()], [SetClock()]).rows[0]
+    for server, told in (("localhost:9092", True), ("far.example:9092", False), (f"{row['host']}:1", True)):
+        found = LoadRun(({**row, "config": {**row["config"], "bootstrap_servers": server}},), "driver")
+        assert any("the broker ran on these cores" in note for note in found.notes) == told
+
+
+def test_while_it_waits_it_tells_how_long(monkeypatch):
+    monkeypatch.setattr(load_test, "_TICK_S", 0.01)
+    told, gone_on = io.StringIO(), threading.Event()
+
+    def collect():
+        while told.getvalue().count("\n") < 3:
+            gone_on.wait(0.01)
+        return [{"task": 0}]
+
+    assert load_test._wait_for(collect, "append, 1 task", 13.5, told) == [{"task": 0}]
+    assert told.getvalue().startswith("load append, 1 task: 0 s; start and measurement take 14 s\n")
+
+
+@pytest.mark.parametrize("error", [OSError("gone"), TimeoutError("of the work's own")])
+def test_what_the_work_raises_is_raised(error):
+    def collect():
+        raise error
+
+    with pytest.raises(type(error), match=str(error)):
+        load_test._wait_for(collect, "append", 1, None)
 
 
 # -- the workloads, without Spark -------------------------------------------------------------------------------------
@@ -254,6 +286,34 @@ def test_append_spreads_its_logs_over_the_paths_and_bounds_their_size(tmp_path):
             assert append._log.size <= 1.5 * options.log_size
             assert append._log.log_start_offset > 0
             assert [entry.name for entry in path.iterdir()] == [os.path.basename(append.data_dir)]
+
+
+def test_append_waits_while_deleted_segments_have_not_left_the_disk(tmp_path):
+    options = LoadOptions("append", (1,), (str(tmp_path),), log_size=1 << 20)
+    with Append(Task(options, 0, 1, "run")) as append:
+        waiting = os.path.join(append.data_dir, "load-0", f"{7:020}.log.deleted")
+        with open(waiting, "wb") as file:
+            file.truncate(100 << 20)
+        left = []
+
+        def disk():
+            time.sleep(0.3)
+            left.append(True)
+            os.remove(waiting)
+
+        thread = threading.Thread(target=disk)
+        thread.start()
+        for _ in range(100):  # 1.6 MB
+            append.step(NothingRecorded())
+        assert left
+        thread.join()
+
+
+def test_what_killed_tasks_leave_goes_and_nothing_else(tmp_path):
+    for name in ("kcore-load-run1-0-abc", "kcore-load-run1-1-def", "kcore-load-run2-0-abc", "orders-0"):
+        (tmp_path / name / "load-0").mkdir(parents=True)
+    remove_data_dirs([str(tmp_path), str(tmp_path / "missing")], "run1")
+    assert {entry.name for entry in tmp_path.iterdir()} == {"kcore-load-run2-0-abc", "orders-0"}
 
 
 class NothingRecorded:
