@@ -145,7 +145,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     check_names(options, known, elsewhere)
     given = {name.lower(): value for name, value in options.items()}
     topics, pattern, assigned = _topics(given)
-    include_headers = _flag(given, "includeHeaders", False)
+    include_headers = flag_option(given, "includeHeaders", False)
     isolation = given.get("kafka.isolation.level", "read_uncommitted")
     if isolation not in ("read_uncommitted", "read_committed"):
         raise OptionError(f"kafka.isolation.level {isolation!r} is neither read_uncommitted nor read_committed")
@@ -159,7 +159,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
             "option path is missing: one or several data directories, separated by commas"
             + (" (records are read from files; a broker is asked for its high watermarks only)" if bootstrap else "")
         )
-    minimum, maximum = _count(given, "minOffsetsPerTrigger"), _count(given, "maxOffsetsPerTrigger")
+    minimum, maximum = count_option(given, "minOffsetsPerTrigger"), count_option(given, "maxOffsetsPerTrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
         raise OptionError(f"minOffsetsPerTrigger {minimum} is above maxOffsetsPerTrigger {maximum}")
     return ReadOptions(
@@ -170,16 +170,16 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         starting=_position(given, "starting", "latest" if streaming else "earliest", streaming),
         ending=_position(given, "ending", "latest", streaming),
         latest_when_no_timestamp=strategy == "latest",
-        min_partitions=_count(given, "minPartitions"),
-        max_records_per_partition=_count(given, "maxRecordsPerPartition"),
-        max_bytes_per_partition=_size(given, "maxBytesPerPartition"),
+        min_partitions=count_option(given, "minPartitions"),
+        max_records_per_partition=count_option(given, "maxRecordsPerPartition"),
+        max_bytes_per_partition=size_option(given, "maxBytesPerPartition"),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,
         max_trigger_delay_ms=_duration_ms(given, "maxTriggerDelay", "15m"),
         include_headers=include_headers,
-        fail_on_data_loss=_flag(given, "failOnDataLoss", True),
+        fail_on_data_loss=flag_option(given, "failOnDataLoss", True),
         columns=_columns(given.get("columns"), include_headers),
-        pushdown=_flag(given, "pushdown", False) if "pushdown" in given else None,
+        pushdown=flag_option(given, "pushdown", False) if "pushdown" in given else None,
         isolation=isolation,  # type: ignore[arg-type]
         bootstrap_servers=bootstrap,
         client_settings=client_settings(options),
@@ -195,7 +195,7 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
 def columns_told(options: Mapping[str, str]) -> tuple[str, ...]:
     """The columns of a schema that the user did not give.  Raises OptionError."""
     given = {name.lower(): value for name, value in options.items()}
-    return _columns(given.get("columns"), _flag(given, "includeHeaders", False))
+    return _columns(given.get("columns"), flag_option(given, "includeHeaders", False))
 
 
 def _paths(text: str | None) -> tuple[str, ...]:
@@ -266,7 +266,7 @@ def _position(given: Mapping[str, str], side: str, default: str, streaming: bool
         if option.endswith("Offsets"):
             return _offsets(option, text, streaming)
         if not option.endswith("ByTimestamp"):
-            return Position(option, timestamp=_number(option, text, 0))
+            return Position(option, timestamp=number_option(option, text, 0))
         timestamps = _by_partition(option, text)
         for tp, timestamp in timestamps.items():
             if timestamp < 0:
@@ -340,7 +340,8 @@ def _partition(option: str, value: object) -> int:
     raise OptionError(f"{option}: {value!r} is no partition's number")
 
 
-def _flag(given: Mapping[str, str], option: str, default: bool) -> bool:
+def flag_option(given: Mapping[str, str], option: str, default: bool) -> bool:
+    """Raises OptionError for what is neither true nor false."""
     text = given.get(option.lower())
     if text is None:
         return default
@@ -349,7 +350,8 @@ def _flag(given: Mapping[str, str], option: str, default: bool) -> bool:
     return text.strip().lower() == "true"
 
 
-def _number(option: str, text: str, least: int) -> int:
+def number_option(option: str, text: str, least: int) -> int:
+    """A whole number from least on.  Raises OptionError."""
     text = text.strip()
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and least <= int(text) < 2**63):
@@ -357,9 +359,10 @@ def _number(option: str, text: str, least: int) -> int:
     return int(text)
 
 
-def _count(given: Mapping[str, str], option: str) -> int | None:
+def count_option(given: Mapping[str, str], option: str) -> int | None:
+    """A number from 1 on; None without the option.  Raises OptionError."""
     text = given.get(option.lower())
-    return None if text is None else _number(option, text, 1)
+    return None if text is None else number_option(option, text, 1)
 
 
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
@@ -375,7 +378,8 @@ def _with_unit(option: str, text: str, units: Mapping[str, int]) -> int:
     return int(match[1]) * units[match[2].lower()]
 
 
-def _size(given: Mapping[str, str], option: str) -> int | None:
+def size_option(given: Mapping[str, str], option: str) -> int | None:
+    """Bytes, with a unit or without; None without the option.  Raises OptionError."""
     text = given.get(option.lower())
     if text is None:
         return None

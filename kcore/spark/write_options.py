@@ -5,19 +5,26 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 from kcore.log.bulk_load import DEFAULT_BATCH_BYTES, check_topic
 from kcore.log.log_config import LogConfig
+from kcore.record.compression import CODECS, compress
 from kcore.spark.columns import SQL_TYPES
-from kcore.spark.options import OptionError, _count, _flag, _number, _size, check_names, client_settings
+from kcore.spark.options import (
+    OptionError,
+    check_names,
+    client_settings,
+    count_option,
+    flag_option,
+    number_option,
+    size_option,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kcore.record.record_batch import CompressionType
-
-_Codec = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 #: What Spark itself leaves among the options of a stream.
 _SPARKS = ("checkpointLocation", "queryName")
@@ -108,13 +115,19 @@ def _file_options(options: Mapping[str, str], given: Mapping[str, str], topic: s
         raise OptionError(f"path {path!r}: expected one data directory")
     codec = given.get("compression", "none").lower()
     codec = "none" if codec == "uncompressed" else codec
-    if codec not in get_args(_Codec):
-        raise OptionError(f"compression {codec!r} is none of {', '.join(get_args(_Codec))}")
-    level = given.get("compressionlevel")
+    if codec not in CODECS:
+        raise OptionError(f"compression {codec!r} is none of {', '.join(CODECS)}")
+    level = (
+        number_option("compressionLevel", given["compressionlevel"], -(2**31)) if "compressionlevel" in given else None
+    )
+    try:
+        compress(CODECS.index(codec), b"", level)
+    except ValueError as error:
+        raise OptionError(f"compressionLevel {level} is none that {codec} has: {error}") from None
     default = LogConfig()
-    segment_bytes = _size(given, "segmentBytes") or default.segment_bytes
-    batch_bytes = _size(given, "batchBytes") or DEFAULT_BATCH_BYTES
-    max_message_bytes = _size(given, "maxMessageBytes") or default.max_message_bytes
+    segment_bytes = size_option(given, "segmentBytes") or default.segment_bytes
+    batch_bytes = size_option(given, "batchBytes") or DEFAULT_BATCH_BYTES
+    max_message_bytes = size_option(given, "maxMessageBytes") or default.max_message_bytes
     for option, value in (
         ("segmentBytes", segment_bytes),
         ("batchBytes", batch_bytes),
@@ -125,12 +138,12 @@ def _file_options(options: Mapping[str, str], given: Mapping[str, str], topic: s
     return FileOptions(
         path=path,
         topic=topic,
-        num_partitions=_count(given, "numPartitions"),
+        num_partitions=count_option(given, "numPartitions"),
         compression=cast("CompressionType", codec),
-        level=None if level is None else _number("compressionLevel", level, -(2**31)),
+        level=level,
         batch_bytes=batch_bytes,
         config=LogConfig(segment_bytes=segment_bytes, max_message_bytes=max_message_bytes),
-        include_headers=_flag(given, "includeHeaders", True),
+        include_headers=flag_option(given, "includeHeaders", True),
         checkpoint_location=given.get("checkpointlocation"),
     )
 
@@ -151,7 +164,7 @@ def _broker_options(options: Mapping[str, str], given: Mapping[str, str], topic:
         bootstrap_servers=given["kcore.bootstrap.servers"],
         topic=topic,
         settings=settings | client_settings(options),
-        include_headers=_flag(given, "includeHeaders", True),
+        include_headers=flag_option(given, "includeHeaders", True),
     )
 
 

@@ -205,6 +205,8 @@ def test_a_directory_in_use_is_refused_before_any_task_and_again_at_the_commit(t
     [
         ({"topik": "t"}, "unknown option topik; did you mean topic?"),
         ({"compression": "lzo"}, "'lzo' is none of none, gzip"),
+        ({"compression": "zstd", "compressionLevel": "99"}, "compressionLevel 99 is none that zstd has"),
+        ({"compressionLevel": "high"}, "compressionLevel 'high'"),
         ({"numPartitions": "0"}, "numPartitions '0'"),
         ({"segmentBytes": "3g"}, "the largest is 2147483647"),
         ({"path": ""}, "expected one data directory"),
