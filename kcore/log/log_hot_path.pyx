@@ -31,7 +31,7 @@ from kcore.errors import (
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
 from kcore.log.log_segment cimport LogSegment
 from kcore.log.log_segments cimport LogSegments
-from kcore.log.log_validator cimport kc_record_rules, kc_validate_records, kc_validation
+from kcore.log.log_validator cimport allow_timestamps, kc_record_rules, kc_validate_records, kc_validation
 from kcore.log.log_validator import assign_offsets, validate_records
 from kcore.log.producer_state_entry cimport ProducerStateEntry, ProducerStates
 from kcore.record.file_records cimport FileRecords
@@ -482,8 +482,7 @@ cdef class LogHotPath:
         if append.log_append_time >= 0 or append.now_ms == UNREAD:
             rules.min_timestamp, rules.max_timestamp = INT64_MIN, INT64_MAX
         else:
-            rules.min_timestamp = append.now_ms - self.before_max_ms
-            rules.max_timestamp = append.now_ms + min(self.after_max_ms, INT64_MAX - append.now_ms)
+            allow_timestamps(&rules, append.now_ms, self.before_max_ms, self.after_max_ms)
         if row.size < NOGIL_BYTES:
             status = kc_validate_records(row, append.data + KC_BATCH_HEADER_SIZE, row.size - KC_BATCH_HEADER_SIZE,
                                          &rules, NULL, 0, &found, &err)

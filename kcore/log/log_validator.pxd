@@ -1,4 +1,4 @@
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int8_t, int32_t, int64_t, uint8_t
 
 from kcore.common.status cimport kc_error, kc_status
 from kcore.record.record_batch cimport kc_batch
@@ -51,3 +51,14 @@ cdef extern from "log_validator.h" nogil:
     kc_status kc_validate_messages(const kc_messages *messages, const kc_record_rules *rules, kc_record_fault *faults,
                                    int64_t capacity, uint8_t *out, kc_conversion *result, kc_error *err)
     int64_t kc_renumber_records(const uint8_t *payload, int64_t size, int32_t count, uint8_t *out, kc_error *err)
+
+
+cdef inline void allow_timestamps(
+    kc_record_rules *rules, int64_t now_ms, int64_t before_max_ms, int64_t after_max_ms
+) noexcept nogil:
+    """What the topic's settings allow at now_ms; each is at least 0, and the largest number sets no limit."""
+    rules.min_timestamp, rules.max_timestamp = INT64_MIN, INT64_MAX
+    if before_max_ms < INT64_MAX and now_ms >= INT64_MIN + before_max_ms:
+        rules.min_timestamp = now_ms - before_max_ms
+    if after_max_ms < INT64_MAX and now_ms <= INT64_MAX - after_max_ms:
+        rules.max_timestamp = now_ms + after_max_ms

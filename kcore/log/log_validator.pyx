@@ -109,9 +109,7 @@ def validate_records(
     if log_append_time:
         rules.min_timestamp, rules.max_timestamp = INT64_MIN, INT64_MAX
     else:
-        # Both settings are at least 0.
-        rules.min_timestamp = now_ms - before_max_ms if now_ms >= INT64_MIN + before_max_ms else INT64_MIN
-        rules.max_timestamp = now_ms + after_max_ms if now_ms <= INT64_MAX - after_max_ms else INT64_MAX
+        allow_timestamps(&rules, now_ms, before_max_ms, after_max_ms)
     if records.batches.count == 0:
         raise InvalidRecord(f"{source}: no batch makes no append")
     if records.batches.rows[0].magic != 2:

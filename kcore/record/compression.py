@@ -51,18 +51,19 @@ def decompress(
     if codec == _LZ4 and magic == 0:
         data = _with_right_checksum(data)
     try:
-        result = _DECOMPRESS[codec](data, max_size)
+        return _DECOMPRESS[codec](data, max_size)
     except Exception as error:
         if not isinstance(error, (_Refused, *_library_errors(codec))):
             raise
         raise CorruptMessage(f"{where}{CODECS[codec]}: {error}", source=source or None) from error
-    if len(result) > max_size:
-        raise CorruptMessage(f"{where}{CODECS[codec]}: contents exceed {max_size} bytes", source=source or None)
-    return result
 
 
 class _Refused(Exception):
     """Bytes that this module itself finds wrong."""
+
+
+def _exceeding(max_size: int) -> _Refused:
+    return _Refused(f"contents exceed {max_size} bytes")
 
 
 @cache
@@ -82,6 +83,9 @@ def _library_errors(codec: int) -> tuple[type[Exception], ...]:
     if codec == 4:
         return (_library("zstandard").ZstdError,)
     return ()
+
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def _gzip_compress(data: Buffer, level: int | None) -> bytes:
@@ -104,12 +108,13 @@ def _gzip_decompress(data: Buffer, max_size: int) -> Buffer:
     parts = []
     rest: Buffer = data
     size = 0
-    while rest:  # concatenated members are one stream, as in Java's GZIPInputStream
+    # Concatenated members are one stream, what follows them and is none is not looked at, as in Java's GZIPInputStream.
+    while not parts or bytes(rest[:2]) == _GZIP_MAGIC:
         unpacker = inflate.decompressobj(31)
         parts.append(unpacker.decompress(rest, max_size + 1 - size))
         size += len(parts[-1])
         if size > max_size:
-            break
+            raise _exceeding(max_size)
         if not unpacker.eof:
             raise _Refused("stream ends early")
         rest = unpacker.unused_data
@@ -142,7 +147,7 @@ def _snappy_decompress(data: Buffer, max_size: int) -> Buffer:
     sizes = [_raw_snappy_size(block) for block in blocks]
     size = sum(sizes)
     if size > max_size:
-        raise _Refused(f"contents exceed the limit by {size - max_size} bytes")
+        raise _exceeding(max_size)
     if size > _SNAPPY_MOST * len(view):
         raise _Refused(f"{len(view)} bytes that claim to hold {size}")
     return _raw_snappy(blocks, sizes, size)
@@ -153,6 +158,9 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     if len(view) < position:
         raise _Refused("stream ends in its header")
     while position < len(view):
+        if view[position : position + len(_XERIAL_MAGIC)] == _XERIAL_MAGIC:  # streams may be concatenated
+            position += len(_XERIAL_HEADER)
+            continue
         if len(view) - position < 4:
             raise _Refused(f"stream ends in a block length at {position}")
         (length,) = _INT32.unpack_from(view, position)
@@ -212,7 +220,9 @@ def _lz4_decompress(data: Buffer, max_size: int) -> Buffer:
         step = min(2 * step, max_size + 1 - size)
         parts.append(unpacker.decompress(b"", max_length=step))
         size += len(parts[-1])
-    if not unpacker.eof and size <= max_size:
+    if size > max_size:
+        raise _exceeding(max_size)
+    if not unpacker.eof:
         raise _Refused("stream ends early")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -273,7 +283,7 @@ def _zstd_decompress(data: Buffer, max_size: int) -> Buffer:
     if context is None:
         context = _per_thread.unpacker = _library("zstandard").ZstdDecompressor()
     view = memoryview(data).cast("B")
-    if 0 <= _zstd_content_size(view) <= max_size:
+    if 0 < _zstd_content_size(view) <= max_size:  # the library takes 0 for an end without a look at what follows
         try:
             whole: bytes = context.decompress(view, allow_extra_data=False)
             return whole
@@ -293,7 +303,9 @@ def _zstd_decompress(data: Buffer, max_size: int) -> Buffer:
             position -= len(unpacker.unused_data)
             if position < len(view):
                 unpacker = context.decompressobj()
-    if not unpacker.eof and size <= max_size:
+    if size > max_size:
+        raise _exceeding(max_size)
+    if not unpacker.eof:
         raise _Refused("stream ends early")
     return b"".join(parts)
 

@@ -145,6 +145,19 @@ def test_VAL_17_limits_as_large_as_a_config_allows_do_not_overflow():
     assert validate(batch_of(far), now_ms=2**62).max_timestamp == 2**62
 
 
+@pytest.mark.parametrize("timestamp", [-(2**63), -(2**63) + 5, 2**63 - 1])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_VAL_17_the_largest_limits_are_none(timestamp, codec):
+    batch = batch_of([timestamp, timestamp], codec=codec)
+    for limits in ({}, {"before_max_ms": HOUR}, {"after_max_ms": HOUR}):
+        beyond = ("before_max_ms" in limits and timestamp < 0) or ("after_max_ms" in limits and timestamp > 0)
+        if beyond:
+            with pytest.raises(InvalidTimestamp):
+                validate(batch, **limits)
+        else:
+            validate(batch, **limits)
+
+
 def test_VAL_18_a_producer_may_not_set_log_append_time():
     for timestamp_type in ("CreateTime", "LogAppendTime"):
         with pytest.raises(InvalidTimestamp, match="LogAppendTime") as e:

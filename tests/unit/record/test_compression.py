@@ -174,3 +174,36 @@ def test_gzip_is_read_alike_with_and_without_isal(monkeypatch):
             decompress(1, packed, max_size=len(data))
     compression._inflate.cache_clear()
     assert answers == [data + b"a second member"] * 2
+
+
+def test_an_empty_zstd_frame_is_no_end_where_another_follows():
+    empty, full = zstandard.ZstdCompressor().compress(b""), compress(4, b"records")
+    assert decompress(4, empty) == b""
+    assert decompress(4, empty + full) == b"records"
+
+
+@pytest.mark.parametrize("behind", [b"garbage", b"\x00"], ids=["garbage", "a zero"])
+def test_an_empty_zstd_frame_with_bytes_behind_it_that_are_no_frame_is_corrupt(behind):
+    with pytest.raises(CorruptMessage):
+        decompress(4, zstandard.ZstdCompressor().compress(b"") + behind)
+
+
+def test_an_empty_zstd_frame_that_is_cut_short_is_corrupt():
+    empty = zstandard.ZstdCompressor().compress(b"")
+    for size in range(len(empty)):
+        with pytest.raises(CorruptMessage):
+            decompress(4, empty[:size])
+
+
+def test_bytes_behind_a_gzip_stream_are_not_looked_at_and_a_second_stream_is_read():
+    packed = compress(1, b"records")
+    assert decompress(1, packed + b"garbage") == b"records"
+    assert decompress(1, packed + packed) == b"recordsrecords"
+    with pytest.raises(CorruptMessage, match="ends early"):
+        decompress(1, packed + packed[:-1])
+    with pytest.raises(CorruptMessage):
+        decompress(1, b"")
+
+
+def test_concatenated_streams_of_framed_snappy_are_one():
+    assert decompress(2, compress(2, b"rec") + compress(2, b"ords")) == b"records"
