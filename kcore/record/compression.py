@@ -105,7 +105,7 @@ def _inflate() -> Any:
 
 def _gzip_decompress(data: Buffer, max_size: int) -> Buffer:
     inflate = _inflate()
-    parts = []
+    parts: list[bytes] = []
     rest: Buffer = data
     size = 0
     # Concatenated members are one stream, what follows them and is none is not looked at, as in Java's GZIPInputStream.
