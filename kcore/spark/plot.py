@@ -88,7 +88,9 @@ def _latency(axes: Axes, runs: Sequence[LoadRun]) -> None:
         used = np.flatnonzero(counts)
         if len(used):
             below = np.cumsum(counts)[used] - counts[used]
-            axes.step(_nines(100 * below / counts.sum()), middles_us[used], where="post", label=f"tasks: {run.tasks}")
+            # The last step goes on to the slowest operation.
+            steps, heights = np.append(below, counts.sum() - 1), middles_us[np.append(used, used[-1])]
+            axes.step(_nines(100 * steps / counts.sum()), heights, where="post", label=f"tasks: {run.tasks}")
     axes.set_xticks(_nines(np.array(_TICKS)), [f"{percent:g}" for percent in _TICKS])
     axes.set_yscale("log")
     axes.set_xlabel("percentile of operations")
