@@ -6,11 +6,12 @@ import pytest
 
 import kcore
 from kcore.errors import InvalidTimestamp
+from kcore.log.bulk_load import BulkLoad
 from kcore.spark.broker_writer import DeliveryFailed
 from kcore.spark.options import OptionError
 from kcore.spark.writer import make_stream_writer, make_writer
 from tests.reference.partitioner import partition_for_key
-from tests.unit.log.test_bulk_load import batch_of, contents, random_rows
+from tests.unit.log.test_bulk_load import NOW, batch_of, contents, random_rows
 from tests.unit.spark.schemas import schema_of
 from tests.unit.spark.test_bulk_writer import SCHEMA
 
@@ -116,3 +117,30 @@ def test_a_setting_that_cannot_be_is_named_before_any_task_runs(options, words):
 def test_records_behind_a_broker_cannot_be_overwritten():
     with pytest.raises(OptionError, match="cannot be replaced"):
         make_writer({"kcore.bootstrap.servers": "127.0.0.1:1", "topic": "t"}, SCHEMA, True)
+
+
+def test_a_broker_serves_what_was_loaded_into_its_directory_while_it_was_stopped(tmp_path):
+    import confluent_kafka
+
+    def consumed(broker, count):
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
+        )
+        consumer.assign([confluent_kafka.TopicPartition("orders", 0, 0), confluent_kafka.TopicPartition("new", 0, 0)])
+        found = [m for m in consumer.consume(count, timeout=20) if m.error() is None]
+        consumer.close()
+        return sorted((m.topic(), m.offset(), m.value()) for m in found)
+
+    def produce(broker, values):
+        writer = make_writer(options_for(broker, topic="orders"), SCHEMA, False)
+        writer.write(iter([batch_of([("orders", None, value, NOW, None) for value in values])]))
+
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("orders", 1)
+        produce(broker, [b"a", b"b"])
+    with BulkLoad(tmp_path) as load:
+        load.append(batch_of([("orders", None, b"c", NOW, None), ("new", None, b"x", NOW, None)]))
+        load.commit()
+    with kcore.Broker(tmp_path) as broker:
+        produce(broker, [b"d"])
+        assert consumed(broker, 5) == [("new", 0, b"x"), *(("orders", n, b"abcd"[n : n + 1]) for n in range(4))]
