@@ -356,7 +356,8 @@ def ask(frame: Callable[[], DataFrame], query: Query) -> Answer:
     try:
         found = frame()
         if query.schema:
-            return Answer([(field.name, field.dataType.simpleString(), field.nullable) for field in found.schema])
+            # Not whether they can be null: the connector says so of all columns, kcore of those that can.
+            return Answer([(field.name, field.dataType.simpleString()) for field in found.schema])
         if query.where:
             found = found.where(query.where)
         length = {name: f.coalesce(f.length(name), f.lit(0)) for name in ("key", "value")}

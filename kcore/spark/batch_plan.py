@@ -54,18 +54,23 @@ class BatchPlan:
                     f"{tp}: {options.starting.option} is offset {start}, behind {options.ending.option}, offset {end}"
                 )
             whole = OffsetRange(tp, directory, start, end, aborted=bounds[tp].aborted)
-            piece = self._restricted(self._there(whole, bounds[tp].start), bounds[tp])
+            piece = self._restricted(self._there(whole, bounds[tp]), bounds[tp])
             if piece is not None:
                 found.append(piece)
         return found
 
-    def _there(self, piece: OffsetRange, log_start: int) -> OffsetRange:
-        """Without what lies before the log's start: a segment may still hold records that were deleted."""
-        if piece.start >= min(log_start, piece.end):
-            return piece
-        first = min(log_start, piece.end)
-        lost(piece, piece.start, first, f"the log now starts at {log_start}", self.options.fail_on_data_loss)
-        return replace(piece, start=first)
+    def _there(self, piece: OffsetRange, bounds: Bounds) -> OffsetRange:
+        """Without what lies before the log's start, where a segment may still hold records that were deleted, or behind
+        the end of what can be read, which may still be taken back."""
+        fail = self.options.fail_on_data_loss
+        first, end = min(bounds.start, piece.end), max(bounds.end, piece.start)
+        if piece.start < first:
+            lost(piece, piece.start, first, f"the log now starts at {bounds.start}", fail)
+            piece = replace(piece, start=first)
+        if piece.end > max(end, piece.start):
+            lost(piece, max(end, piece.start), piece.end, f"it can be read up to {bounds.end}", fail)
+            piece = replace(piece, end=max(end, piece.start))
+        return piece
 
     def _restricted(self, piece: OffsetRange, bounds: Bounds) -> OffsetRange | None:
         """What the filters leave of it."""

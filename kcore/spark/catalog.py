@@ -7,15 +7,23 @@ from replication-offset-checkpoint, which a running broker writes every few seco
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from kcore.common.file import is_directory, list_directory
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import CorruptFile
 from kcore.log import checkpoints
 from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.clean_shutdown import was_clean_shutdown
-from kcore.log.log_file_names import LOG_SUFFIX, parse_partition_directory, parse_segment_file
+from kcore.log.log_file_names import (
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    parse_partition_directory,
+    parse_segment_file,
+    segment_file,
+)
 from kcore.log.log_segment import LogSegment
 from kcore.log.open_log import open_log
 from kcore.spark.options import Isolation, OptionError, ReadOptions
@@ -30,6 +38,9 @@ class Bounds:
     end: int
     aborted: tuple[tuple[int, int, int], ...] = ()
 
+
+#: How often a directory is looked at in which a segment is being replaced.
+_ATTEMPTS = 10
 
 #: Asks a running broker for the bounds of partitions.
 Ask = Callable[[Iterable[TopicPartition]], dict[TopicPartition, Bounds]]
@@ -87,9 +98,22 @@ def choose_partitions(options: ReadOptions) -> dict[TopicPartition, str]:
 
 
 def segment_base_offsets(directory: str) -> list[int]:
-    """Base offsets of the segments in it, ascending.  Raises FileNotFoundError for a directory that is gone."""
-    files = (parse_segment_file(name) for name in list_directory(directory))
-    return sorted(file.base_offset for file in files if file is not None and (file.kind, file.mark) == (LOG_SUFFIX, ""))
+    """Base offsets of the segments in it, ascending.
+
+    Raises FileNotFoundError for a directory that is gone, CorruptFile for one in which a cleaning was interrupted.
+    """
+    for attempt in range(_ATTEMPTS):
+        files = [parse_segment_file(name) for name in list_directory(directory)]
+        logs = [file for file in files if file is not None and file.kind == LOG_SUFFIX]
+        swaps = [file for file in logs if file.mark == SWAP_SUFFIX]
+        if not swaps:
+            return sorted(file.base_offset for file in logs if not file.mark)
+        # A broker that puts a cleaned segment in its place is done in a moment.
+        time.sleep(0.02 * attempt)
+    raise CorruptFile(
+        f"{segment_file(directory, swaps[0].base_offset, LOG_SUFFIX + SWAP_SUFFIX)}: a cleaning was interrupted here. "
+        "A broker that starts, or kcore.open_log(path, 'a'), finishes it"
+    )
 
 
 def log_bounds(

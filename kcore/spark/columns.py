@@ -8,26 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from kcore.record.arrow import binary_array, columns_to_read, header_array
 from kcore.spark.options import COLUMNS, OptionError
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
     from kcore.record.record_columns import RecordColumns
 
-#: In the words of Spark's SQL.
-SQL_TYPES = {
-    "key": "binary",
-    "value": "binary",
-    "topic": "string",
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp": "timestamp",
-    "timestampType": "int",
-    "headers": "array<struct<key:string,value:binary>>",
+_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 }
+
+#: In the words of Spark's SQL.
+SQL_TYPES = {name: type_.simpleString() for name, type_ in _TYPES.items()}
 
 #: What a record may be without.  Of the others Spark is told that they are never null, which spares it a look at each
 #: (the connector says that all can be).
@@ -47,8 +58,8 @@ _ARROW_TYPES = {
 }
 
 
-def sql_schema(columns: Sequence[str]) -> str:
-    return ", ".join(f"{name} {SQL_TYPES[name]}{'' if name in NULLABLE else ' NOT NULL'}" for name in columns)
+def spark_schema(columns: Sequence[str]) -> StructType:
+    return StructType([StructField(name, _TYPES[name], name in NULLABLE) for name in columns])
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

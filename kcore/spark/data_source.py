@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kcore.spark.batch_plan import BatchPlan
-from kcore.spark.columns import arrow_schema, sql_schema
+from kcore.spark.columns import arrow_schema, spark_schema
 from kcore.spark.options import columns_told, read_options
 from kcore.spark.reader import read_ranges
 from kcore.spark.stream_reader import StreamReader
@@ -36,8 +36,8 @@ class KcoreDataSource(DataSource):
     def name(cls) -> str:
         return "kcore"
 
-    def schema(self) -> str:
-        return sql_schema(columns_told(self.options))
+    def schema(self) -> StructType:
+        return spark_schema(columns_told(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, streaming=False)

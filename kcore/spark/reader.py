@@ -6,28 +6,25 @@ broker's cleaner or its retention: what was opened stays readable, and what come
 
 from __future__ import annotations
 
-import logging
+import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from kcore.errors import CorruptMessage, OffsetOutOfRange
+from kcore.errors import CorruptMessage
 from kcore.log.log_segment import LogSegment
 from kcore.record.record_columns import ColumnsReader, RecordColumns
 from kcore.spark.catalog import segment_base_offsets
 from kcore.spark.columns import columns_read, record_batch
+from kcore.spark.data_loss import report_loss
 from kcore.spark.partition_plan import OffsetRange
-
-logger = logging.getLogger(__name__)
 
 #: Bytes of batches that become one Arrow batch.
 BATCH_BYTES = 4 * 1024 * 1024
 _NO_BOUND = 2**63 - 1
-
-
-class DataLoss(OffsetOutOfRange):
-    """Records that were asked for are not there any more."""
+#: How often a segment is looked for that the directory lists and that is not there.
+_ATTEMPTS = 10
 
 
 def read_ranges(
@@ -60,6 +57,7 @@ def _records(
         aborted=piece.aborted,
     )
     offset = piece.start
+    missing = 0
     while offset < piece.end:
         try:
             base_offsets = segment_base_offsets(piece.directory)
@@ -82,7 +80,13 @@ def _records(
         try:
             segment = LogSegment(piece.directory, base_offsets[at], writable=False)
         except FileNotFoundError:
-            continue  # deleted or replaced since the directory was listed
+            # Deleted or replaced since the directory was listed; a link that leads nowhere stays.
+            missing += 1
+            if missing == _ATTEMPTS:
+                raise
+            time.sleep(0.01 * missing)
+            continue
+        missing = 0
         try:
             for found in _segment_records(segment, reader, offset, piece.end, following, batch_bytes):
                 offset = reader.previous + 1
@@ -117,10 +121,8 @@ def _segment_records(
 
 def lost(piece: OffsetRange, start: int, end: int, why: str, fail: bool) -> None:
     """Raises DataLoss, or logs a warning, about offsets start to end - 1 of a range."""
-    message = (
+    report_loss(
         f"{piece.topic_partition}: offsets {start} to {end - 1} are no longer in {piece.directory}: {why}. "
-        "They were deleted by retention, or the log was cut back or made anew"
+        "They were deleted by retention, or the log was cut back or made anew",
+        fail,
     )
-    if fail:
-        raise DataLoss(f"{message}. With failOnDataLoss=false the query goes on without them")
-    logger.warning("%s", message)

@@ -5,7 +5,6 @@ Offsets in checkpoints and progress are the connector's JSON, {"topic": {"0": 23
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -24,12 +23,11 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.spark.batch_plan import check_partitions, resolve
 from kcore.spark.broker_bounds import broker_asker
 from kcore.spark.catalog import Ask, Bounds, choose_partitions, log_bounds
+from kcore.spark.data_loss import report_loss
 from kcore.spark.options import OptionError, ReadOptions
 from kcore.spark.partition_plan import OffsetRange, plan
-from kcore.spark.reader import DataLoss, read_ranges
+from kcore.spark.reader import read_ranges
 from kcore.spark.task import Task, spare_the_collector
-
-logger = logging.getLogger(__name__)
 
 Offsets = dict[TopicPartition, int]
 
@@ -121,20 +119,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for tp in ends.keys() - chosen.keys():
             if starts.get(tp, 0) < ends[tp]:
                 self._lost(f"{tp}: offsets {starts.get(tp, 0)} to {ends[tp] - 1} are no longer there")
-        # What is new since the last batch is read from its beginning; only committed readers need more than that.
-        need = grown if options.isolation == "read_committed" else {t: d for t, d in grown.items() if t not in starts}
-        bounds = self._bounds(need)
-        nothing = Bounds(0, 0)
-        ranges = [
-            OffsetRange(
-                tp,
-                directory,
-                starts.get(tp, bounds.get(tp, nothing).start),
-                ends[tp],
-                aborted=bounds.get(tp, nothing).aborted,
-            )
-            for tp, directory in grown.items()
-        ]
+        bounds = self._bounds(grown)
+        ranges = []
+        for tp, directory in grown.items():
+            # What is new since the last batch is read from its beginning.
+            start_at = starts.get(tp, bounds[tp].start)
+            if start_at < bounds[tp].start:
+                first = bounds[tp].start
+                self._lost(
+                    f"{tp}: offsets {start_at} to {min(first, ends[tp]) - 1} were deleted: the log starts at {first}"
+                )
+                start_at = first
+            ranges.append(OffsetRange(tp, directory, start_at, ends[tp], aborted=bounds[tp].aborted))
         tasks = plan(
             ranges,
             max_bytes=options.max_bytes_per_partition,
@@ -176,9 +172,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return shares(starts, ends, limit.max_rows) if isinstance(limit, ReadMaxRows) else ends
 
     def _lost(self, message: str) -> None:
-        if self.options.fail_on_data_loss:
-            raise DataLoss(f"{message}. With failOnDataLoss=false the query goes on without them")
-        logger.warning("%s", message)
+        report_loss(message, self.options.fail_on_data_loss)
 
 
 def shares(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], rows: int) -> Offsets:

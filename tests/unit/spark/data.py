@@ -3,19 +3,17 @@
 import random
 from typing import NamedTuple
 
-from pyspark.sql.types import StructType
-
 from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.spark.columns import arrow_schema, sql_schema
+from kcore.spark.columns import arrow_schema, spark_schema
 
 FIRST_TIMESTAMP = 1_700_000_000_000
 
 
 def schema_of(*columns):
     """What a reader is given for these columns."""
-    return arrow_schema(StructType.fromDDL(sql_schema(columns)))
+    return arrow_schema(spark_schema(columns))
 
 
 class Row(NamedTuple):

@@ -7,13 +7,14 @@ import pyarrow as pa
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import CorruptMessage
+from kcore.errors import CorruptFile, CorruptMessage
 from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
 from kcore.spark.batch_plan import BatchPlan
 from kcore.spark.catalog import find_partitions
+from kcore.spark.data_loss import DataLoss
 from kcore.spark.options import COLUMNS, OptionError, read_options
-from kcore.spark.reader import DataLoss, read_ranges
+from kcore.spark.reader import read_ranges
 from tests import golden_data
 from tests.unit.log.logs import batch, idempotent, marker, old_message, old_wrapper
 from tests.unit.spark.data import FIRST_TIMESTAMP, make_records, schema_of, write_partition
@@ -276,6 +277,32 @@ def test_a_log_that_rolled_or_was_compacted_between_plan_and_read_is_read_on(pla
     for suffix in (".index", ".timeindex"):
         first.with_suffix(suffix).unlink()
     assert read(directory, ["offset"], tasks=tasks)["offset"].to_pylist() == list(range(1000))
+
+
+def test_a_segment_that_leads_nowhere_is_an_error_not_a_wait_for_ever(planned):
+    directory, tasks = planned
+    path = segments(directory)[1]
+    path.unlink()
+    path.symlink_to("nowhere")
+    with pytest.raises(FileNotFoundError, match=path.name):
+        read(directory, tasks=tasks)
+
+
+def test_a_cleaning_that_was_interrupted_is_told_not_read_as_a_gap(planned):
+    directory, tasks = planned
+    path = segments(directory)[1]
+    path.rename(f"{path}.swap")
+    with pytest.raises(CorruptFile, match=r"\.log\.swap: a cleaning was interrupted here"):
+        read(directory, tasks=tasks)
+
+
+def test_offsets_behind_the_high_watermark_that_are_asked_for_are_loss(rows, tmp_path):
+    shutil.copytree(rows[0], tmp_path / "data")
+    (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n1\norders 0 800\n")
+    to_900 = {"endingOffsets": '{"orders":{"0":900}}'}
+    with pytest.raises(DataLoss, match=r"offsets 800 to 899 .* it can be read up to 800"):
+        read_offsets(tmp_path / "data", **to_900)
+    assert read_offsets(tmp_path / "data", **to_900, failOnDataLoss="false") == list(range(800))
 
 
 def test_a_flipped_bit_is_an_error_with_file_position_and_offset(planned):

@@ -6,8 +6,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.spark import lag
+from kcore.spark.data_loss import DataLoss
 from kcore.spark.options import OptionError, read_options
-from kcore.spark.reader import DataLoss
 from kcore.spark.stream_reader import StreamReader, offsets_from_json, shares
 from tests.unit.spark.data import make_records, schema_of, write_partition
 
