@@ -42,6 +42,7 @@ AT_A_TIME = 4  # queries: most of each is waiting for planners, workers, consume
 #: Seconds are too long for a check, and segments of a megabyte are the smallest that Kafka makes.
 BROKER = {
     "replica_high_watermark_checkpoint_interval_ms": 300,
+    "log_flush_start_offset_checkpoint_interval_ms": 300,
     "log_cleaner_backoff_ms": 200,
     "log_cleaner_min_cleanable_ratio": "0.01",
     "log_segment_bytes": 1 << 20,
@@ -80,7 +81,9 @@ def write(bootstrap_servers: str, data: Path) -> list[Any]:
         moved.result(30)
     still_open = write_transactions(settings, rng)
     wait_until("compaction", lambda: compacted_up_to(data) == 2)
-    wait_until("the high watermarks", lambda: high_watermarks(data).get(("plain", 2)) == RECORDS)
+    starts, ends = data / "log-start-offset-checkpoint", data / "replication-offset-checkpoint"
+    wait_until("the log start", lambda: checkpointed(starts).get(("moved", 0)) == MOVED_TO)
+    wait_until("the high watermarks", lambda: checkpointed(ends).get(("plain", 2)) == RECORDS)
     time.sleep(1)  # one more checkpoint, for those that were written last
     return still_open
 
@@ -202,10 +205,6 @@ def compacted_up_to(data: Path) -> int:
     """How many partitions have been compacted."""
     found = checkpointed(data / "cleaner-offset-checkpoint")
     return sum(topic == "compacted" and offset > 0 for (topic, _), offset in found.items())
-
-
-def high_watermarks(data: Path) -> dict[tuple[str, int], int]:
-    return checkpointed(data / "replication-offset-checkpoint")
 
 
 # -- what is asked ----------------------------------------------------------------------------------------------------
