@@ -97,7 +97,7 @@ def _latency(axes: Axes, runs: Sequence[LoadRun]) -> None:
     axes.set_ylabel("latency, µs")
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend()
+        axes.legend(loc="lower right")
     axes.set_title("latency")
 
 
