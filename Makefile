@@ -27,7 +27,7 @@ lint: $(VENV)/.built $(VENV)/.dev
 
 bench: $(VENV)/.built $(VENV)/.dev
 	mkdir -p build
-	$(PY) -m pytest bench/micro bench/flow --benchmark-enable --benchmark-json=build/bench.json
+	$(PY) -m pytest bench/micro bench/flow bench/spark --benchmark-enable --benchmark-json=build/bench.json
 	$(PY) bench/report.py build/bench.json
 
 bench-peers: $(VENV)/.built $(VENV)/.dev

@@ -14,6 +14,7 @@ from kcore.log.transaction_index import decode_entries
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_columns import RecordColumns, columns_of
 from kcore.spark.job_runner import TARGET_BYTES, Sized, balanced, checked, collected, frame_of, parallelism
+from kcore.spark.task import spare_the_collector
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Damage, Tail, read_batches
 from kcore.tools.closed_directory import partitions_under
@@ -130,6 +131,7 @@ def _spark_schema() -> Any:
 
 def _reader(planned: list[list[_Piece]]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        spare_the_collector()
         for batch in numbers:
             for n in batch.column(0).to_pylist():
                 for piece in planned[n]:

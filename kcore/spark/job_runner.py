@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 import pyarrow as pa
 
 from kcore.errors import KafkaError
+from kcore.spark.task import spare_the_collector
 from kcore.tools.command_line import Progress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, Row, SparkSession
 
-#: Bytes of a task: a few hundredths of a second beside the hundredth that starting one takes.
-TARGET_BYTES = 256 << 20
+#: Bytes of a task at most, where pieces are small enough: some hundredths of a second, where one costs a hundredth.
+TARGET_BYTES = 512 << 20
+#: What is not worth a task of its own.
+_SMALLEST_BYTES = 32 << 20
 _TICK_SECONDS = 0.1
 
 T = TypeVar("T")
@@ -45,8 +48,8 @@ class Sized(NamedTuple, Generic[T]):
 
 
 def balanced(pieces: Sequence[Sized[T]], parallelism: int, target: int = TARGET_BYTES) -> list[Sized[list[T]]]:
-    """The pieces as tasks of some `target` bytes, as even as they can be; as many as can run at a time, if there is
-    work for them.  The largest come first, so that the last to end is a small one."""
+    """The pieces as tasks of some `target` bytes, as even as they can be; at least `parallelism`, if there are pieces
+    for them.  The largest come first, so that the last to end is a small one."""
     total = sum(piece.size for piece in pieces)
     count = min(len(pieces), max(parallelism, -(-total // target)))
     tasks: list[list[T]] = [[] for _ in range(count)]
@@ -59,6 +62,11 @@ def balanced(pieces: Sequence[Sized[T]], parallelism: int, target: int = TARGET_
         heapq.heappush(heap, (sizes[n], n))
     order = sorted(range(count), key=lambda n: -sizes[n])
     return [Sized(sizes[n], tasks[n]) for n in order]
+
+
+def target_bytes(total: int, parallelism: int) -> int:
+    """How large tasks should be: so that all that can run have the same to do."""
+    return max(_SMALLEST_BYTES, min(TARGET_BYTES, -(-total // parallelism)))
 
 
 def parallelism(spark: SparkSession) -> int:
@@ -110,6 +118,7 @@ class _Guarded:
         self._work = work
 
     def __call__(self, task: Any) -> _Outcome:
+        spare_the_collector()
         try:
             return _Outcome(self._work(task), None)
         except (OSError, KafkaError, ImportError, ValueError) as error:

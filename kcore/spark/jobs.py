@@ -18,7 +18,7 @@ import pyarrow as pa
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.spark.compaction import compaction_statistics as compaction_statistics
-from kcore.spark.job_runner import TARGET_BYTES, Sized, balanced, checked, frame_of, parallelism, run_tasks
+from kcore.spark.job_runner import Sized, balanced, checked, frame_of, parallelism, run_tasks, target_bytes
 from kcore.spark.recompress import recompress as recompress
 from kcore.tools import diff as diff_tool
 from kcore.tools import log_files
@@ -75,30 +75,34 @@ def verify(
     *paths: str,
     records: bool = True,
     tasks: int | None = None,
-    target_bytes: int = TARGET_BYTES,
+    max_task_bytes: int | None = None,
     quiet: bool = False,
 ) -> DataFrame:
     """Every CRC, every index, every record counted, as `kcore verify` does it.
 
     A row for each segment with its indexes (file: its .log), and one for the rest of each partition and of each data
     directory (file null): directory, file, files, bytes, batches, records, damaged, warnings, findings (type "damage"
-    or "warning", file, offset, position, problem).  Partitions larger than target_bytes are cut between segments.
+    or "warning", file, offset, position, problem).  Partitions larger than a task are cut between segments.
     records: look into batches too, as --records.  tasks: at least so many; default: as many as run at a time.
+    max_task_bytes: how large they may be; default: an even share of all, but not more than 512 MiB.
     Raises FileNotFoundError, CorruptFile for a path that holds no log; what cannot be read inside is a finding.
     """
     pieces: list[Sized[_Piece]] = []
     cut: dict[str, PartitionFiles] = {}
     rows: list[dict[str, Any]] = []
     verifier = Verifier(records, _QUIET)
-    for path in checked(paths):
+    directories = [directory for path in checked(paths) for directory in partitions_under(path)]
+    tasks = tasks or parallelism(spark)
+    target = max_task_bytes or target_bytes(log_files.size_under(directories), tasks)
+    for directory in directories:
+        partition, found = _pieces(directory, target)
+        pieces += found
+        if partition is not None:
+            cut[directory] = partition
+    for path in paths:
         if not log_files.is_partition_dir(path):
             rows.append(_verified(path, None, _own_files(verifier, path)))
-        for directory in partitions_under(path):
-            partition, found = _pieces(directory, target_bytes)
-            pieces += found
-            if partition is not None:
-                cut[directory] = partition
-    planned = balanced(pieces, tasks or parallelism(spark), target_bytes)
+    planned = balanced(pieces, tasks, target)
     scanned: dict[str, list[ScannedSegment]] = {directory: [] for directory in cut}
     for found_rows, essences in run_tasks(spark, "verify", planned, partial(_verify_pieces, records), quiet=quiet):
         rows += found_rows
@@ -120,9 +124,9 @@ def _own_files(verifier: Verifier, data_dir: str) -> Examined:
     return result
 
 
-def _pieces(directory: str, target_bytes: int) -> tuple[PartitionFiles | None, list[Sized[_Piece]]]:
+def _pieces(directory: str, target: int) -> tuple[PartitionFiles | None, list[Sized[_Piece]]]:
     """A partition as one piece or, if it is large, as runs of its segments: then with what was seen of it."""
-    if (total := log_files.size_under([directory])) <= target_bytes:
+    if (total := log_files.size_under([directory])) <= target:
         return None, [Sized(total, _Piece(directory))]
     sizes = {path: log_files.size_of(path) for path in log_files.known_files(directory)}
     partition = PartitionFiles.of(directory)
@@ -135,7 +139,7 @@ def _pieces(directory: str, target_bytes: int) -> tuple[PartitionFiles | None, l
             room -= size
         else:
             found.append(Sized(size, _Piece(directory, (base,))))
-            room = target_bytes - size
+            room = target - size
     return partition, found
 
 

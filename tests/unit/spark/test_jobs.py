@@ -51,8 +51,8 @@ def test_a_sound_directory_is_verified_as_by_the_command(spark, capsys):
     assert {Path(row.file).parent.name for row in segments} >= set(golden_data.partitions())
 
 
-@pytest.mark.parametrize("target_bytes", [1, 2000, 1 << 30])
-def test_damage_is_found_however_the_segments_are_spread(spark, capsys, data, target_bytes):
+@pytest.mark.parametrize("max_task_bytes", [1, 2000, 1 << 30])
+def test_damage_is_found_however_the_segments_are_spread(spark, capsys, data, max_task_bytes):
     rng = random.Random(1)
     for path in sorted(data.rglob("*")):
         hit = path.suffix in (".log", ".index", ".txnindex", ".snapshot") and rng.random() < 0.6
@@ -60,19 +60,19 @@ def test_damage_is_found_however_the_segments_are_spread(spark, capsys, data, ta
             flip(path, rng.randrange(path.stat().st_size))
     (data / "g-segments-0" / f"{30:020}.index").unlink()
     (data / "recovery-point-offset-checkpoint").write_text("0\n1\nno-such 0 5\n")
-    rows = assert_verified_as_by_the_command(spark, capsys, data, target_bytes=target_bytes)
+    rows = assert_verified_as_by_the_command(spark, capsys, data, max_task_bytes=max_task_bytes)
     assert sum(row.damaged for row in rows) > 10
 
 
-@pytest.mark.parametrize("target_bytes", [1, 1 << 30])
-def test_transactions_across_segments_are_checked_when_the_partition_is_cut(spark, capsys, data, target_bytes):
+@pytest.mark.parametrize("max_task_bytes", [1, 1 << 30])
+def test_transactions_across_segments_are_checked_when_the_partition_is_cut(spark, capsys, data, max_task_bytes):
     """The transaction indexes and snapshots swapped among partitions: what they say then contradicts the batches."""
     for suffix in (".txnindex", ".snapshot"):
         files = [path for path in sorted(data.rglob(f"*{suffix}")) if path.stat().st_size]
         contents_of = [path.read_bytes() for path in files]
         for path, content in zip(files, contents_of[1:] + contents_of[:1], strict=True):
             path.write_bytes(content)
-    rows = assert_verified_as_by_the_command(spark, capsys, data, target_bytes=target_bytes)
+    rows = assert_verified_as_by_the_command(spark, capsys, data, max_task_bytes=max_task_bytes)
     assert any(finding.file.endswith((".txnindex", ".snapshot")) for row in rows for finding in row.findings)
 
 
