@@ -394,7 +394,7 @@ def test_produce_and_fetch_move_records_through_a_broker(soon):
         there = sum(broker.log("load", number).log_end_offset for number in range(3))
         assert there >= produced.total("records")
 
-        fetched = load(LoadOptions("fetch", (2,), **common), 2)
+        fetched = load(LoadOptions("fetch", (2,), **{**common, "seconds": 1.5}), 2)
         assert fetched.total("bytes") == 100 * fetched.total("records") > 0
         assert len(fetched.latencies) == fetched.total("operations")
 
