@@ -12,6 +12,7 @@ from kcore.log.directory_lock import DirectoryLock
 from kcore.log.open_log import open_log
 from kcore.record.memory_records import MemoryRecords
 from kcore.spark import job_runner, jobs
+from kcore.spark import recompress as recompress_module
 from kcore.spark.job_runner import Sized, balanced
 from kcore.tools.main import main
 from tests import golden_data
@@ -313,3 +314,41 @@ def test_statistics_of_a_damaged_log_are_refused_with_the_place(spark, data):
     flip(data / "g-none-0" / LOG, 100)
     with pytest.raises(Exception, match=r"CorruptFile: .*g-none-0.*position 0"):
         jobs.compaction_statistics(spark, str(data), quiet=True)
+
+
+# -- what changes meanwhile -------------------------------------------------------------------------------------------
+
+
+def test_a_segment_that_goes_between_plan_and_task_is_a_finding(spark, tmp_path, monkeypatch):
+    """As retention takes it from a directory in use."""
+    write_partition(tmp_path, make_records("t", 0, 2000))
+    first = sorted((tmp_path / "t-0").glob("*.log"))[0]
+
+    def removed_before(*arguments, **options):
+        first.unlink()
+        return run_tasks(*arguments, **options)
+
+    run_tasks = job_runner.run_tasks
+    monkeypatch.setattr(jobs, "run_tasks", removed_before)
+    rows = jobs.verify(spark, str(tmp_path / "t-0"), max_task_bytes=1, quiet=True).collect()
+    findings = [finding for row in rows for finding in row.findings if finding.file == str(first)]
+    assert any("No such file" in finding.problem for finding in findings)
+    assert sum(row.records for row in rows) == 2000 - int(sorted((tmp_path / "t-0").glob("*.log"))[0].stem)
+
+
+def test_a_segment_that_is_recompressed_twice_is_there_once(tmp_path):
+    """A task that is tried again, or runs twice: each works in a directory of its own."""
+    write_partition(tmp_path, make_records("t", 0, 2000), segment_bytes=1 << 20)
+    attempts, target = tmp_path / "attempts", tmp_path / "target"
+    attempts.mkdir()
+    target.mkdir()
+    settings = recompress_module._Settings(4, None, 1 << 30, 4096, str(attempts))
+    segment = recompress_module._Segment(str(tmp_path / "t-0"), 0, str(target))
+    dead = attempts / "of-a-task-that-was-killed"
+    dead.mkdir()
+    (dead / LOG).write_bytes(b"half of it")
+    first = recompress_module._recompress_segments(settings, [segment])
+    once = contents(target)
+    assert recompress_module._recompress_segments(settings, [segment]) == first
+    assert contents(target) == once and sorted(attempts.iterdir()) == [dead]
+    assert_same_but_for_the_codec(batches_of(tmp_path / "t-0"), batches_of(target), "zstd")
