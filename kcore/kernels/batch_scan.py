@@ -62,7 +62,7 @@ def scan_batches(data: Any, position: int = 0) -> BatchScan:
         raise ValueError(f"position {position} is not within the {len(view)} bytes")
     rows = np.empty(_FIRST_ROWS, BATCH_DTYPE)
     count, at, why, expected, found = _walk(view, position, rows, 0)
-    while count == len(rows):
+    while count == len(rows) and at < len(view):
         # Memory that is asked for and not touched costs nothing: half as much again as the sizes so far suggest.
         grown = np.empty(count + int(1.5 * (len(view) - at) * count / (at - position)) + _FIRST_ROWS, BATCH_DTYPE)
         grown[:count] = rows

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,14 +31,15 @@ def test_where_code_cannot_be_kept_it_is_compiled_for_the_process(monkeypatch):
 
     from kcore.kernels import jit
 
-    compile_for_real = numba.njit
+    def njit(**options):
+        def compile_or_refuse(function):
+            if options.get("cache"):
+                raise RuntimeError(f"cannot cache function {function.__name__!r}: no locator available")
+            return numba.njit(**options)(function)
 
-    def nowhere_to_write(**options):
-        if options.get("cache"):
-            raise RuntimeError("cannot cache function 'double': no locator available for file")
-        return compile_for_real(**options)
+        return compile_or_refuse
 
-    monkeypatch.setattr(numba, "njit", lambda **options: lambda f: nowhere_to_write(**options)(f))
+    monkeypatch.setattr(jit, "numba", SimpleNamespace(njit=njit))
 
     def double(n):
         return 2 * n
