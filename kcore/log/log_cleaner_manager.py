@@ -144,8 +144,8 @@ class LogCleanerManager:
         # How many wait for the end of a cleaning in the state "aborting": it ends in as many pauses.
         self._waiting: dict[TopicPartition, int] = {}
         self._uncleanable: set[tuple[str, TopicPartition]] = set()
-        # How long the log was put off, and until when.
-        self._put_off: dict[TopicPartition, tuple[int, int]] = {}
+        # How long the log was put off, and until when by the clock that never steps.
+        self._put_off: dict[TopicPartition, tuple[int, float]] = {}
         self._lock = threading.RLock()
         self._paused = threading.Condition(self._lock)
         #: Of the dirtiest log at the last look.
@@ -232,11 +232,11 @@ class LogCleanerManager:
         max.compaction.lag.ms.
         """
         with self._lock:
-            now_ms = self._time.milliseconds()
+            now_ms, clock_ms = self._time.milliseconds(), self._time.hi_res_clock_ms()
             offsets = self.cleaner_offsets()
             dirty = []
             for tp, log in self._logs().items():
-                if not self._may_be_cleaned(tp, log) or self._put_off.get(tp, (0, now_ms))[1] > now_ms:
+                if not self._may_be_cleaned(tp, log) or self._put_off.get(tp, (0, clock_ms))[1] > clock_ms:
                     continue
                 try:
                     found, is_wrong = find_log_to_clean(log, offsets.get(tp), now_ms)
@@ -372,7 +372,7 @@ class LogCleanerManager:
         with self._lock:
             last_ms, _ = self._put_off.get(log.topic_partition, (_FIRST_RETRY_MS // 2, 0))
             delay_ms = min(2 * last_ms, _LAST_RETRY_MS)
-            self._put_off[log.topic_partition] = (delay_ms, self._time.milliseconds() + delay_ms)
+            self._put_off[log.topic_partition] = (delay_ms, self._time.hi_res_clock_ms() + delay_ms)
             return delay_ms
 
     def cleaned(self, log: UnifiedLog) -> None:

@@ -791,7 +791,7 @@ class LogManager:
                 self._fail_dir(log_dir, error)
                 return
             # A full disk is emptied again; what it refuses every minute is told of now and then.
-            now_ms = self._time.milliseconds()
+            now_ms = self._time.hi_res_clock_ms()
             if now_ms >= log_dir.next_passing_error_ms.get(checkpoint.path, 0):
                 log_dir.next_passing_error_ms[checkpoint.path] = now_ms + _PASSING_ERROR_INTERVAL_MS
                 logger.error("%s: could not be written: %s", checkpoint.path, error)

@@ -420,6 +420,23 @@ def test_a_disk_that_stays_full_has_the_log_read_more_and_more_seldom(manager, t
     assert thread.clean_filthiest_log(), "what failed before the last success is forgotten"
 
 
+def test_a_clock_that_is_set_back_does_not_put_a_log_off_for_longer(manager, tmp_path, faults):
+    manager = manager()
+    log = create(manager)
+    append(log, 5)
+    log.flush()
+    faults("pwrite", errno.ENOSPC, times=-1, under=str(tmp_path))
+    (thread,) = manager.cleaner.threads
+    assert not thread.clean_filthiest_log()
+    clear_faults()
+    manager._time._now_ms -= 86_400_000
+    manager._time.sleep(59_999)
+    assert not thread.clean_filthiest_log()
+    manager._time.sleep(1)
+    assert thread.clean_filthiest_log()
+    assert offsets(log) == [4]
+
+
 def test_other_logs_are_cleaned_and_retention_goes_on_while_one_is_put_off(manager, tmp_path, faults):
     manager = manager(policy="compact,delete", **{"retention.ms": 1000})
     log = create(manager)
