@@ -20,6 +20,7 @@ def run(code: str) -> str:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
+    assert not done.stderr
     return done.stdout
 
 
