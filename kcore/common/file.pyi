@@ -22,7 +22,8 @@ def read_file(path: str) -> bytes:
     that at once, where a FIFO would wait for a writer."""
 
 def write_atomically(path: str, data: bytes, *, sync: bool = ...) -> None:
-    """Replace a file's content; after a crash there is the old content or the new.
+    """Replace a file's content; after a crash there is the old content or the new.  What is there and is no file is set
+    aside.
 
     sync=False leaves the moment of reaching the disk to the system; the rename still hides a half-written file.
     """

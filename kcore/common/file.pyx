@@ -251,7 +251,8 @@ def read_file(str path):
     try:
         fd = _open(path, KC_OPEN_READ)
     except OSError as error:
-        if error.errno in _NO_REGULAR_FILE:
+        # (A link that leads nowhere is no missing file: who asks would take it for one that was never written.)
+        if error.errno in _NO_REGULAR_FILE or (error.errno == errno.ENOENT and os.path.islink(path)):
             raise CorruptFile(f"{path}: no regular file") from None
         raise
     try:
@@ -289,6 +290,7 @@ cdef int _write(int fd, const uint8_t[:] data, int64_t position, bint append, bi
 
 def write_atomically(str path, const uint8_t[:] data, *, bint sync=True):
     """Replace a file's content; after a crash there is the old content or the new.  Raises OSError with the path.
+    What is there and is no file is set aside.
 
     sync=False leaves the moment of reaching the disk to the system; the rename still hides a half-written file.
     """
@@ -298,11 +300,9 @@ def write_atomically(str path, const uint8_t[:] data, *, bint sync=True):
         _write(fd, data, 0, False, sync, temporary)
     finally:
         kc_file_close(fd)
-    try:
-        rename(temporary, path)
-    except IsADirectoryError:
+    if not is_file(path):
         clear_the_way(path)
-        rename(temporary, path)
+    rename(temporary, path)
     if sync:
         sync_path(os.path.dirname(path) or ".")
 

@@ -35,7 +35,7 @@ def write_clean_shutdown(log_dir: str, broker_epoch: int = -1) -> None:
 
 def remove_clean_shutdown(log_dir: str) -> bool:
     """Take the marker away before the first write; whether there was one.  Durable when it returns.  Raises OSError."""
-    if not unlink_if_there(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE)):
-        return False
-    sync_path(log_dir)
-    return True
+    was_clean = was_clean_shutdown(log_dir)
+    if unlink_if_there(os.path.join(log_dir, CLEAN_SHUTDOWN_FILE)):
+        sync_path(log_dir)
+    return was_clean

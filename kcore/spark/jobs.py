@@ -238,7 +238,7 @@ def _reindex_partitions(mode: str, index_interval_bytes: int, directories: list[
         try:
             files = reindex_tool.examine(directory, index_interval_bytes, 1, _QUIET)
         except (CorruptFile, OSError) as error:
-            refused = reindex_tool.IndexFile(directory, "unknown", problem=str(error))
+            refused = reindex_tool.IndexFile(directory, "damaged", problem=str(error))
             rows.append(_reindexed(directory, refused, "refused"))
             continue
         for file in files:

@@ -123,6 +123,12 @@ def write_tables(files: list[str], wanted: Wanted, output: str | None) -> bool:
     """
     if output is None:
         raise UsageError("--format arrow needs -o FILE")
+    damaged = False
+    for path in files:
+        if log_files.kind_of_named(path) is None:  # a directory that cannot be read
+            for event in events_of(path, wanted):
+                damaged |= _say(path, event)
+    files = [path for path in files if log_files.kind_of_named(path) is not None]
     tables = [_table_of(path, wanted) for path in files]
     names = list(dict.fromkeys(tables))
     if len(names) > 1 and (output == "-" or (os.path.exists(output) and not os.path.isdir(output))):
@@ -130,7 +136,6 @@ def write_tables(files: list[str], wanted: Wanted, output: str | None) -> bool:
     into_directory = len(names) > 1 or os.path.isdir(output)
     if into_directory:
         os.makedirs(output, exist_ok=True)
-    damaged = False
     with ExitStack() as stack:
         for name in names:
             path = os.path.join(output, f"{name.lstrip('.')}.arrow") if into_directory else output
@@ -165,13 +170,17 @@ def _write_file(writer: Any, schema: pa.Schema, file: pa.DictionaryArray, batche
     damaged = False
     for item in batches:
         if isinstance(item, dict):
-            damaged = True
-            where = places(item["offset"], item["position"])
-            print(f"{file[0]}: {where}{item['problem']}", file=sys.stderr)
+            damaged = _say(str(file[0]), item)
         elif item.num_rows:
             column = file.take(pa.array([0] * item.num_rows, pa.int32()))
             writer.write_table(pa.table([column, *item.columns], schema=schema))
     return damaged
+
+
+def _say(path: str, damage: Event) -> bool:
+    where = places(damage["offset"], damage["position"])
+    print(f"{path}: {where}{damage['problem']}", file=sys.stderr)
+    return True
 
 
 def _tables(path: str, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.Table | Event]:

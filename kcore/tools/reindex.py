@@ -44,7 +44,8 @@ from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes, r
 from kcore.tools.segment_scan import ScannedSegment
 
 #: identical: byte for byte what we would write.  agrees: other entries, and all of them right (IDX-17).
-Status = Literal["identical", "agrees", "contradicts", "missing", "orphan", "unknown"]
+#: damaged is not about a file but about its partition.
+Status = Literal["identical", "agrees", "contradicts", "missing", "orphan", "unknown", "damaged"]
 _WORDS = {
     "identical": "identical to what the log gives",
     "agrees": "agrees with the log, with other entries than we would write",
@@ -52,6 +53,7 @@ _WORDS = {
     "missing": "missing",
     "orphan": "no .log beside it",
     "unknown": "cannot be rebuilt: what the producers did before the log's start is not known",
+    "damaged": "nothing is rebuilt from a log that is damaged or cannot be read",
 }
 _SOUND = ("identical", "agrees")
 
@@ -102,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
                 except (CorruptFile, OSError) as error:
                     progress.clear()
                     bad += 1
-                    print(_line(IndexFile(directory, "unknown", problem=str(error)), "refused", args.json))
+                    print(_line(IndexFile(directory, "damaged", problem=str(error)), "refused", args.json))
                     continue
                 progress.clear()
                 for file in found:

@@ -329,7 +329,44 @@ def test_a_log_may_be_a_link_to_another_disk(tmp_path):
         assert offsets_read(log) == list(range(21))
 
 
-@pytest.mark.parametrize("damage", ["text", "directory", "fifo"])
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_in_the_place_of_the_leader_epochs_is_told_and_they_are_rebuilt(tmp_path, kind, clean, caplog):
+    path = tmp_path / "t-0"
+    with open_log(path, "a") as log:
+        for epoch in (3, 5):
+            log.append_as_leader(batch(), epoch)
+        expected = log.leader_epoch_cache.entries
+    assert len(expected) == 2
+    if not clean:
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    checkpoint = path / "leader-epoch-checkpoint"
+    content = checkpoint.read_bytes()
+    no_file(checkpoint, kind)
+    with open_log(path) as log:
+        assert log.leader_epoch_cache.entries == expected
+    assert os.path.lexists(checkpoint) and not checkpoint.is_file()
+    with open_log(path, "a") as log:
+        assert log.leader_epoch_cache.entries == expected
+    assert f"rebuilding the leader epochs from the log: {checkpoint}: no regular file" in caplog.text
+    assert f"{checkpoint}: this is no file; it is {checkpoint}.damaged now" in caplog.text
+    assert checkpoint.read_bytes() == content
+    assert os.path.lexists(f"{checkpoint}.damaged") and not (path / "not").exists()
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_what_is_no_file_in_the_place_of_a_checkpoint_is_told_and_set_aside(tmp_path, kind, caplog):
+    path = written(tmp_path, 2)
+    checkpoint = tmp_path / "recovery-point-offset-checkpoint"
+    no_file(checkpoint, kind)
+    with open_log(path, "a") as log:
+        assert offsets_read(log) == list(range(20))
+    assert f"going on without a checkpoint: {checkpoint}: no regular file" in caplog.text
+    assert os.path.lexists(f"{checkpoint}.damaged")
+    assert checkpoint.read_text() == "0\n1\nt 0 20\n"
+
+
+@pytest.mark.parametrize("damage", ["text", "directory", "fifo", "dangling link"])
 def test_partition_metadata_that_nobody_understands_is_set_aside(tmp_path, damage, caplog):
     path = written(tmp_path, 1)
     metadata = path / "partition.metadata"

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -58,6 +59,13 @@ def test_the_clean_shutdown_marker_is_kafkas_byte_for_byte(tmp_path):
 def test_an_empty_or_odd_marker_is_clean(tmp_path, text):
     (tmp_path / ".kafka_cleanshutdown").write_text(text)
     assert clean_shutdown.was_clean_shutdown(str(tmp_path))
+
+
+def test_a_marker_that_is_a_link_to_nowhere_is_none_and_goes(tmp_path):
+    (tmp_path / ".kafka_cleanshutdown").symlink_to("not/mounted")
+    assert not clean_shutdown.was_clean_shutdown(str(tmp_path))
+    assert not clean_shutdown.remove_clean_shutdown(str(tmp_path))
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_directory_is_locked_against_this_process_and_others(tmp_path):

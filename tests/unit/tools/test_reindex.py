@@ -132,8 +132,12 @@ def test_a_damaged_log_is_not_indexed(data, capsys):
     before = contents(data)
     status, files = run_json(capsys, "reindex", data / "g-none-0")
     assert status == 1
+    assert files[0]["status"] == "damaged"
     assert "repair" in files[0]["problem"] and "position 3541" in files[0]["problem"]
     assert contents(data) == before
+    assert main(["reindex", "--quiet", str(data / "g-none-0")]) == 1
+    said = capsys.readouterr().out
+    assert "is damaged or cannot be read" in said and "before the log's start" not in said
 
 
 @pytest.mark.parametrize("option", [[], ["--check"]])

@@ -4,12 +4,14 @@ import os
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.ipc
 import pytest
 
 from kcore.log.open_log import open_log
 from kcore.record.crc32c import crc32c
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.tools import batch_reader
+from kcore.tools import batch_reader, log_files
 from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.log.logs import NO_FILES, no_file
@@ -36,11 +38,10 @@ def paths_of(events: list[dict], *types: str) -> set[str]:
 def test_every_command_names_it_and_goes_on_with_the_other_partitions(name, kind, data, capsys):
     bad = data / "g-lz4-0" / name
     no_file(bad, kind)
-    silent = "link" in kind and name in ("leader-epoch-checkpoint", "partition.metadata")  # as if it were missing
     for command in (["dump"], ["verify"], ["verify", "--no-records"]):
         status, events = run_json(capsys, *command, data)
-        assert status == 1 or silent
-        assert silent or str(bad) in paths_of(events, "damage")
+        assert status == 1
+        assert str(bad) in paths_of(events, "damage")
         assert any("g-txn-zstd-0" in event.get("file", "") for event in events) or command != ["dump"]
     status, events = run_json(capsys, "reindex", "--check", data)
     assert {os.path.dirname(path) for path in paths_of(events, "index")} >= {str(data / "g-txn-zstd-0")}
@@ -49,7 +50,8 @@ def test_every_command_names_it_and_goes_on_with_the_other_partitions(name, kind
         assert any(event["file"] == str(bad) and event["status"] not in ("identical", "agrees") for event in events)
     elif name == LOG:
         assert status == 1
-        assert [event["done"] for event in events if event["file"] == str(data / "g-lz4-0")] == ["refused"]
+        ours = [event for event in events if event["file"] == str(data / "g-lz4-0")]
+        assert [(event["status"], event["done"]) for event in ours] == [("damaged", "refused")]
     status, events = run_json(capsys, "diff", golden_data.data_dir(), data)
     compared = {os.path.basename(event["b"]): event["equal"] for event in events if event.get("b") and event.get("a")}
     assert compared == {"g-lz4-0": name != LOG, "g-txn-zstd-0": True}
@@ -68,6 +70,25 @@ def test_repair_makes_an_index_anew_and_keeps_what_was_there(name, kind, in_plac
         assert events[-1]["keptAside"] == [f"{bad}.repair-cut"]
         assert os.path.lexists(f"{bad}.repair-cut")
         assert kind != "directory" or (bad.with_name(f"{name}.repair-cut") / "dear").exists()
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "partition.metadata", *log_files.OFFSET_CHECKPOINTS])
+def test_repair_finds_in_a_small_file_what_verify_finds_and_mends_it(name, kind, in_place, data, capsys):
+    bad = data / name if name in log_files.OFFSET_CHECKPOINTS else data / "g-lz4-0" / name
+    bad.touch()
+    no_file(bad, kind)
+    status, events = run_json(capsys, "verify", data)
+    assert status == 1 and paths_of(events, "damage") == {str(bad)}
+    status, events = run_json(capsys, "repair", data)
+    assert (status, paths_of(events, "damage"), paths_of(events, "action")) == (1, {str(bad)}, {str(bad)})
+    status, events = run_json(capsys, "repair", data, "--apply", *(["--in-place"] if in_place else []))
+    assert status == 0, events
+    result = Path(events[-1]["result"])
+    assert run_json(capsys, "verify", result)[0] == 0
+    if name == "leader-epoch-checkpoint":
+        assert (result / "g-lz4-0" / name).read_text() == "0\n1\n0 0\n"
 
 
 @pytest.mark.parametrize("kind", NO_FILES)
@@ -111,7 +132,18 @@ def test_a_partition_directory_that_is_a_link_to_nowhere_is_named(kind, data, ca
         assert paths_of(events, "damage") == {str(lost)}
     status, events = run_json(capsys, "reindex", "--check", data)
     assert status == 1
-    assert [event["file"] for event in events if event["done"] == "refused"] == [str(lost)]
+    refused = [event for event in events if event["done"] == "refused"]
+    assert [(event["file"], event["status"]) for event in refused] == [(str(lost), "damaged")]
+    tables = data.parent / "tables"
+    assert main(["dump", "--format", "arrow", "-o", str(tables), str(data)]) == 1
+    assert f"{lost}: cannot be read: " in capsys.readouterr().err
+    files = pa.ipc.open_file(tables / "records.arrow").read_all()["file"].unique().to_pylist()
+    assert {os.path.basename(os.path.dirname(file)) for file in files} == {"g-lz4-0", "g-txn-zstd-0"}
+    lone = data.parent / "lone"
+    lone.mkdir()
+    no_file(lone / "a-0", kind)
+    assert main(["dump", "--format", "arrow", "-o", str(data.parent / "none"), str(lone)]) == 1
+    assert f"{lone / 'a-0'}: cannot be read: " in capsys.readouterr().err
     status, events = run_json(capsys, "repair", data)
     assert (status, events[-1]["beyondRepair"]) == (1, 1)
     (data / "g-txn-zstd-0" / INDEXES[0]).unlink()
