@@ -212,7 +212,7 @@ class SegmentWriter:
         log.append(batches_of(columns, base_offset=log.next_offset, **self._options))
 
     def _with_timestamps(self, table: pa.Table) -> pa.Table:
-        """Milliseconds; where there is none, now."""
+        """Milliseconds; where there is none, now.  -1, as which a record without a timestamp is read, stays."""
         pa = self._pa
         now_ms = self._time.milliseconds()
         if "timestamp" not in table.column_names:
@@ -226,7 +226,7 @@ class SegmentWriter:
             column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
         column = column.cast(pa.int64()).fill_null(now_ms)
         earliest = pc.min(column).as_py()
-        if earliest < 0:
+        if earliest < -1:
             raise InvalidTimestamp(f"timestamp {earliest} ms: a record's lies at or behind 1970-01-01T00:00:00Z")
         return table.set_column(table.column_names.index("timestamp"), "timestamp", column)
 
