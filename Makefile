@@ -7,6 +7,8 @@ NATIVE := $(wildcard csrc/*.c csrc/*.h kcore/*/*.pyx kcore/*/*.pxd) setup.py
 PYTEST_ARGS ?=
 # How thoroughly bench-peers compares the storage classes: --quick, or nothing for the long run.
 STORAGE ?= --quick
+# The same of the comparison with Spark's Kafka connector.
+SPARK ?= --quick
 
 .PHONY: run test lint bench bench-peers interop wheel sanitize clean
 
@@ -33,6 +35,7 @@ bench: $(VENV)/.built $(VENV)/.dev
 bench-peers: $(VENV)/.built $(VENV)/.dev
 	$(PY) bench/peers/run.py
 	$(PY) bench/peers/storage.py $(STORAGE)
+	$(PY) bench/peers/spark.py $(SPARK)
 
 interop: $(VENV)/.built $(VENV)/.dev
 	PYTHON=$(PY) bash ci/interop.sh

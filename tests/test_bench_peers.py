@@ -1,11 +1,11 @@
-"""The storage comparison of `make bench-peers`, without its Java side."""
+"""The comparisons of storage and Spark in `make bench-peers`, without their Java sides."""
 
 import subprocess
 import sys
 
 import pytest
 
-from bench.peers import storage, storage_cases, storage_data
+from bench.peers import rounds, spark, storage, storage_cases, storage_data
 
 MIB = storage_data.MIB
 
@@ -89,6 +89,57 @@ def test_a_goal_in_nanoseconds_needs_no_rival(nanoseconds, met):
 
 
 def test_the_table_is_aligned_and_shows_rates():
-    lines = storage.table([result([1e-9] * 3, [2e-9] * 3).cells()]).splitlines()
+    lines = rounds.table(storage.HEADINGS, [result([1e-9] * 3, [2e-9] * 3).cells()]).splitlines()
     assert len(set(map(len, lines))) == 1
     assert "1 GB/s" in lines[2] and "0.5 GB/s" in lines[2] and "2.00x" in lines[2]
+
+
+def spark_result(kcore, connector, kcore_cpu=(1.0,), connector_cpu=(9.0,), **options):
+    row = spark.Row("some case", **{"goal": 4.0} | options)
+    return spark.Result(row, list(kcore), list(connector), list(kcore_cpu), list(connector_cpu))
+
+
+@pytest.mark.parametrize(
+    "clock, cpu, met", [(4.0, 3.0, True), (3.99, 9.0, False), (9.0, 2.99, False)], ids=["both", "clock", "cpu"]
+)
+def test_a_case_of_spark_meets_its_goals_by_the_clock_and_by_cpu_or_misses_them(clock, cpu, met):
+    found = spark_result([1.0], [clock], [1.0], [cpu], cpu_goal=3.0)
+    assert found.met is met
+    assert found.cells()[-2:] == [">= 4x, CPU >= 3x", "met" if met else "MISSED"]
+
+
+@pytest.mark.parametrize("seconds, met", [(0.2, True), (0.21, False)])
+def test_a_job_of_spark_has_a_goal_in_bytes_a_second_and_no_rival(seconds, met):
+    found = spark_result([seconds], [], [0.3], [], goal=None, bytes_per_second=5e9)
+    found.bytes = 10**9
+    assert found.met is met
+    assert found.cells()[1] == f"{1 / seconds:.3g} GB/s"
+
+
+def test_every_case_of_spark_has_a_goal_or_no_rival():
+    for dataset in spark.datasets(spark.QUICK):
+        for row in spark.rows(dataset):
+            assert row.goal is not None and row.case in spark.CASES, row
+
+
+def test_cpu_seconds_are_those_of_all_processes_below_also_of_one_that_ended_but_not_of_one_branch():
+    burn = "import time\nwhile time.process_time() < 0.4: pass\n"
+    ends = [sys.executable, "-c", f"{burn}time.sleep(1)"]
+    stays = [sys.executable, "-c", f"{burn}print(flush=True)\ninput()"]
+    # Shells between them and us, so that they are not our own children.
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(["sh", "-c", '"$@"; true', "sh", *stays], **pipes) as before:
+        before.stdout.readline()
+        with (
+            spark.CpuMeter() as meter,
+            spark.CpuMeter(without=before.pid) as same,
+            subprocess.Popen(stays, **pipes) as one,
+        ):
+            with spark.CpuMeter(without=one.pid) as less:
+                subprocess.run(["sh", "-c", '"$@"; true', "sh", *ends], check=True)
+                one.stdout.readline()
+            one.communicate(b"x\n")
+        before.communicate(b"x\n")
+    assert meter.seconds >= 0.7, "both burnt 0.4 s, seen to a quarter of a second"
+    assert same.seconds >= 0.7
+    assert 0.3 <= less.seconds <= meter.seconds - 0.3

@@ -124,6 +124,11 @@ class RealKafka:
             time.sleep(0.05)
         return self
 
+    def tool(self, main: str, *arguments: str) -> None:
+        """Run one of Kafka's programs to its end.  Raises RuntimeError."""
+        if self._java(main, *arguments).wait():
+            raise RuntimeError(f"{main} {' '.join(arguments)}:\n{(self.directory / 'out').read_text()[-4000:]}")
+
     def _java(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         log4j = ROOT / "ci" / "interop" / "log4j2.xml"
         command = ["java", *JVM, f"-Dlog4j2.configurationFile={log4j}", f"-Dkafka.logs.dir={self.directory}"]

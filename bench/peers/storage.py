@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from bench.conftest import machine_notes  # noqa: E402
-from bench.peers import storage_data  # noqa: E402
+from bench.peers import rounds, storage_data  # noqa: E402
 from bench.peers.real_kafka import Unavailable, jars  # noqa: E402
 from bench.report import duration, rate  # noqa: E402
 
@@ -107,15 +107,15 @@ class Result:
     @property
     def ratio_of_limit(self) -> float:
         """How many times as fast as the rival the bare system calls are."""
-        return statistics.median(b / a for a, b in zip(self.limit, self.rival, strict=True))
+        return rounds.ratio(self.limit, self.rival)
 
     @property
     def ratio(self) -> float:
-        return statistics.median(b / a for a, b in zip(self.kcore, self.rival, strict=True))
+        return rounds.ratio(self.kcore, self.rival)
 
     @property
     def ratio_by_clock(self) -> float:
-        return statistics.median(b / a for a, b in zip(self.kcore_clock, self.rival_clock, strict=True))
+        return rounds.ratio(self.kcore_clock, self.rival_clock)
 
     @property
     def met(self) -> bool | None:
@@ -128,7 +128,7 @@ class Result:
         if self.row.at_most_ns is not None:
             seconds = self.row.at_most_ns * 1e-9
             goal = f"<= {duration(seconds)}" if self.row.unit == "op" else f">= {rate(seconds, self.row.unit)}"
-        verdict = {True: "met", False: "MISSED", None: "not measured"}[self.met]
+        verdict = rounds.VERDICTS[self.met]
         rival = self._figure(self.rival) if self.rival else ["", ""]
         if self.row.rival != "Kafka" and self.rival:
             rival[0] = f"{self.row.rival} {rival[0]}"
@@ -140,22 +140,13 @@ class Result:
                 verdict = "MISSED: above the limit"
         return [self.row.path, *self._figure(self.kcore), *rival, *ratios, *limit, goal, verdict]
 
-    def _figure(self, rounds: list[float]) -> list[str]:
+    def _figure(self, taken: list[float]) -> list[str]:
         """Median and interquartile range."""
-        median = statistics.median(rounds)
-        quartiles = statistics.quantiles(rounds, n=4, method="inclusive") if len(rounds) > 1 else [median] * 3
-        text = duration(median) if self.row.unit == "op" else rate(median, self.row.unit)
-        return [text, f"{(quartiles[2] - quartiles[0]) / median:.0%}"]
+        median = statistics.median(taken)
+        return [duration(median) if self.row.unit == "op" else rate(median, self.row.unit), rounds.spread(taken)]
 
 
 HEADINGS = ["path", "kcore", "spread", "Kafka", "spread", "ratio", "by clock", "limit", "its ratio", "goal", "verdict"]
-
-
-def table(lines: list[list[str]]) -> str:
-    widths = [max(len(line[n]) for line in [HEADINGS, *lines]) for n in range(len(HEADINGS))]
-    shown = ["| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines]
-    head = "| " + " | ".join(c.ljust(w) for c, w in zip(HEADINGS, widths, strict=True)) + " |"
-    return "\n".join([head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown])
 
 
 class Worker:
@@ -291,7 +282,7 @@ def main() -> int:
     }
     Path(args.json).parent.mkdir(parents=True, exist_ok=True)
     Path(args.json).write_text(json.dumps(document, indent=1))
-    print(f"\n{table([result.cells() for result in results])}\n")
+    print(f"\n{rounds.table(HEADINGS, [result.cells() for result in results])}\n")
     missed = sum(result.met is False for result in results)
     met = sum(result.met is True for result in results)
     print(f"{met} of {len(results)} goals met, {missed} missed, {len(results) - met - missed} not measured.")
