@@ -1,22 +1,25 @@
 """Which partitions lie in data directories, and from where to where each can be read.
 
 A partition's records end at its high watermark: what lies behind it may still be taken back.  The directory knows it
-from replication-offset-checkpoint, which a running broker writes every few seconds; asking the broker is more exact.
+from replication-offset-checkpoint, which a running broker writes every few seconds; asking the broker is more exact.  A
+partition that the file does not name ends where its log does, unless somebody has the directory open.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from kcore.common.file import is_directory, list_directory
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
 from kcore.log import checkpoints
 from kcore.log.checkpoints import OffsetCheckpointFile
-from kcore.log.clean_shutdown import was_clean_shutdown
+from kcore.log.directory_lock import is_held
 from kcore.log.log_file_names import (
     LOG_SUFFIX,
     SWAP_SUFFIX,
@@ -27,6 +30,8 @@ from kcore.log.log_file_names import (
 from kcore.log.log_segment import LogSegment
 from kcore.log.open_log import open_log
 from kcore.spark.options import Isolation, OptionError, ReadOptions
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -148,11 +153,15 @@ class _Checkpoints:
     """What a data directory says about its partitions."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
         self._starts = OffsetCheckpointFile(os.path.join(path, checkpoints.LOG_START_OFFSET_CHECKPOINT)).read()
         self._high_watermarks = OffsetCheckpointFile(
             os.path.join(path, checkpoints.REPLICATION_OFFSET_CHECKPOINT)
         ).read()
-        self._was_clean = was_clean_shutdown(path)
+
+    @cached_property
+    def _is_open(self) -> bool:
+        return is_held(self._path)
 
     def bounds(self, tp: TopicPartition, directory: str) -> Bounds:
         base_offsets = segment_base_offsets(directory)
@@ -164,8 +173,19 @@ class _Checkpoints:
         high_watermark = self._high_watermarks.get(tp)
         if high_watermark is not None:
             end = min(end, high_watermark)
-        elif self._high_watermarks and not self._was_clean:
-            end = start  # of a broker that runs: it has not said yet what is safe
+        elif start < end and self._high_watermarks and self._is_open:
+            # A broker that runs and has not said yet what is safe.  Where none runs the file only names what was
+            # written here since a directory was copied: a load and open_log() name their own partitions.
+            logger.warning(
+                "%s: offsets %d to %d are not read: %s is open in a broker, whose %s does not name the partition yet; "
+                "option kcore.bootstrap.servers asks the broker",
+                tp,
+                start,
+                end - 1,
+                self._path,
+                checkpoints.REPLICATION_OFFSET_CHECKPOINT,
+            )
+            end = start
         return Bounds(min(start, end), end)
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptMessage
+from kcore.log.bulk_load import BulkLoad
+from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
 from kcore.spark.batch_plan import BatchPlan
@@ -155,10 +157,37 @@ def test_records_behind_the_high_watermark_of_the_directory_are_not_read(rows, t
     (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n1\norders 0 800\n")
     (tmp_path / "data" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 300\n")
     assert read_offsets(tmp_path / "data") == list(range(300, 800))
-    # A broker that runs, or did not stop in order, and has not said anything of this partition.
+
+
+def test_a_partition_that_a_running_broker_has_said_nothing_of_yet_is_left_out_with_a_warning(rows, tmp_path, caplog):
+    shutil.copytree(rows[0], tmp_path / "data")
     (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n1\nreturns 0 800\n")
     (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
-    assert read_offsets(tmp_path / "data") == []
+    lock = DirectoryLock(tmp_path / "data")
+    try:
+        assert read_offsets(tmp_path / "data") == []
+    finally:
+        lock.release()
+    assert "orders-0: offsets 0 to 999 are not read" in caplog.text
+    caplog.clear()
+    assert read_offsets(tmp_path / "data") == list(range(1000)), "the broker is gone: nobody can take anything back"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("how", ["a load", "open_log"])
+def test_what_was_copied_here_is_still_read_after_another_topic_was_written_beside_it(rows, tmp_path, how, isolation):
+    shutil.copytree(rows[0] / "orders-0", tmp_path / "orders-0")
+    if how == "a load":
+        with BulkLoad(tmp_path, topic="returns") as load:
+            load.append(pa.record_batch({"value": [b"x"]}))
+            load.commit()
+    else:
+        write_partition(tmp_path, make_records("returns", 0, 1))
+    assert "returns" in (tmp_path / "replication-offset-checkpoint").read_text()
+    options = {"subscribe": "orders", "kafka.isolation.level": isolation}
+    assert read_offsets(tmp_path, **options) == list(range(1000))
+    assert read_offsets(tmp_path, **{**options, "subscribe": "returns"}) == [0]
 
 
 def test_deleted_records_are_lost_even_while_their_segment_is_there(rows, tmp_path):
