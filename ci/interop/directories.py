@@ -28,11 +28,12 @@ from kcore.common.time import MockTime
 from kcore.errors import KafkaError
 from kcore.log import bulk_commit
 from kcore.log.bulk_commit import commit_load, staging_directory
-from kcore.log.bulk_load import PartitionCounts, SegmentWriter
+from kcore.log.bulk_load import SegmentWriter
 from kcore.log.log_cleaner import Cleaner
 from kcore.log.log_cleaner_manager import LogToClean
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.offset_map import OffsetMap
+from kcore.log.partition_counts import PartitionCounts
 from kcore.log.unified_log import UnifiedLog
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.record_batch_builder import RecordBatchBuilder

@@ -61,6 +61,7 @@ from kcore.log.log_file_names import (
 )
 from kcore.log.log_loader import load_log
 from kcore.log.log_segment import LogSegment
+from kcore.log.partition_counts import partition_counts
 from kcore.log.partition_metadata import write_topic_id
 from kcore.log.staged_log import StagedLog, StagedSegment
 from kcore.log.unified_log import UnifiedLog
@@ -109,14 +110,15 @@ def commit_load(
 ) -> dict[TopicPartition, LoadedRange]:
     """The staged logs' records follow those that are there; returns the offsets they got.
 
-    logs: in the order in which those of one partition follow each other.  partitions: topics, and how many partitions
-    each is to have; those that are missing are made.  replaced: topics whose records so far go; their offsets go on,
-    so that no offset ever means two records.  stream: the id of a stream and the number of its batch; a batch that is
-    not above the last one that was committed changes nothing and returns {}.  config: what the segments were staged
-    with; those below 1 MiB are joined to the one before where it has room.
+    logs: in the order in which those of one partition follow each other.  partitions: topics, and over how many
+    partitions their records are spread; a topic that is not there is made with so many.  replaced: topics whose records
+    so far go; their offsets go on, so that no offset ever means two records.  stream: the id of a stream and the number
+    of its batch; a batch that is not above the last one that was committed changes nothing and returns {}.  config:
+    what the segments were staged with; those below 1 MiB are joined to the one before where it has room.
     The staging directory is removed.  Nobody may have the directory open; logs that were not closed cleanly are
-    recovered first.  Raises DirectoryInUse, CorruptFile, OSError and what load_log raises.  When it raises, nothing
-    was loaded, unless is_decided() says otherwise.
+    recovered first.  Raises DirectoryInUse, InvalidPartitions for a topic that has another number of partitions (since
+    the records were staged another load may have made it), CorruptFile, OSError and what load_log raises.  When it
+    raises, nothing was loaded, unless is_decided() says otherwise.
     """
     lock = DirectoryLock(data_dir)
     try:
@@ -125,6 +127,9 @@ def commit_load(
             logger.info("%s: batch %d of stream %s was loaded before", data_dir, stream[1], stream[0])
             remove_tree(staging)
             return {}
+        there = partition_counts(data_dir)
+        for topic, count in partitions.items():
+            there.check(topic, count)
         return _Commit(data_dir, staging, logs, partitions, frozenset(replaced), stream, config or LogConfig()).run()
     finally:
         lock.release()

@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from kcore.common.file import is_directory, list_directory, make_directory, remove_tree
+from kcore.common.file import make_directory, remove_tree
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import DirectoryInUse, InvalidPartitions, InvalidTimestamp, InvalidTopicException
+from kcore.errors import DirectoryInUse, InvalidTimestamp, InvalidTopicException
 from kcore.log.bulk_commit import LoadedRange, commit_load, discard_load, staging_directory
 from kcore.log.directory_lock import is_held
 from kcore.log.log_config import LogConfig
-from kcore.log.log_file_names import LOCK_FILE, parse_partition_directory, partition_directory
+from kcore.log.log_file_names import LOCK_FILE, partition_directory
+from kcore.log.partition_counts import PartitionCounts, partition_counts
 from kcore.log.staged_log import StagedLog, StagedLogWriter
 from kcore.record.arrow import columns_from_arrow, pyarrow
 from kcore.record.partitioner import assign_partitions, group_by_partition
@@ -46,48 +45,6 @@ _MOST_WAITING_BYTES = 64 * 1024 * 1024
 #: What a codec can add to bytes that do not compress, as a share.
 _CODEC_OVERHEAD = 64
 _THREADS = 8
-
-
-@dataclass(frozen=True)
-class PartitionCounts:
-    """How many partitions topics have: known ones, and those that are new."""
-
-    known: Mapping[str, int] = field(default_factory=dict)
-    new: int = 1
-    #: Topics of which nobody can tell, and why.
-    unknown: Mapping[str, str] = field(default_factory=dict)
-
-    def of(self, topic: str) -> int:
-        """Raises InvalidPartitions."""
-        if topic in self.unknown:
-            raise InvalidPartitions(self.unknown[topic])
-        return self.known.get(topic, self.new)
-
-    def check(self, topic: str, wanted: int | None) -> None:
-        """Raises InvalidPartitions for another number than the topic has."""
-        there = self.of(topic)
-        if topic in self.known and wanted not in (None, there):
-            raise InvalidPartitions(
-                f"topic {topic} has {there} partitions, not {wanted}: with another number keys would change theirs"
-            )
-
-
-def partition_counts(data_dir: str, new: int = 1) -> PartitionCounts:
-    """Those of a data directory.  A topic with a gap among its partitions is unknown: the others lie elsewhere.
-    Raises FileNotFoundError, OSError."""
-    found: dict[str, set[int]] = {}
-    for name in list_directory(data_dir):
-        parsed = parse_partition_directory(name)
-        if parsed is not None and not parsed.mark and is_directory(os.path.join(data_dir, name)):
-            found.setdefault(parsed.topic_partition.topic, set()).add(parsed.topic_partition.partition)
-    known = {topic: len(partitions) for topic, partitions in found.items() if max(partitions) + 1 == len(partitions)}
-    unknown = {
-        topic: f"{data_dir}: of topic {topic} there is partition {max(partitions)}, and of those before it not all: "
-        "a key's partition depends on their number"
-        for topic, partitions in found.items()
-        if topic not in known
-    }
-    return PartitionCounts(known, new, unknown)
 
 
 def check_not_in_use(data_dir: str) -> None:

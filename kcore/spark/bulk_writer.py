@@ -19,7 +19,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from kcore.common.file import make_directory
 from kcore.log.bulk_commit import commit_load, discard_load, staging_directory
-from kcore.log.bulk_load import SegmentWriter, check_not_in_use, partition_counts
+from kcore.log.bulk_load import SegmentWriter, check_not_in_use
+from kcore.log.partition_counts import partition_counts
 from kcore.log.staged_log import StagedLog
 from kcore.spark.options import OptionError
 from kcore.spark.write_options import FileOptions
@@ -39,6 +40,8 @@ class Staged(WriterCommitMessage):
     task: int
     staging: str
     logs: list[StagedLog]
+    #: Topics, and by how many partitions the task partitioned their records.
+    partitions: dict[str, int]
     query_id: str | None = None
 
 
@@ -57,7 +60,7 @@ class _Files:
             self.partitions.check(options.topic, options.num_partitions)
         self.replaced = {options.topic} if overwrite and options.topic is not None else set()
 
-    def stage(self, batches: Iterator[pa.RecordBatch], staging: str, task: int) -> list[StagedLog]:
+    def stage(self, batches: Iterator[pa.RecordBatch], staging: str, task: int, query_id: str | None = None) -> Staged:
         options = self.options
         writer = SegmentWriter(
             os.path.join(staging, f"{task}-{uuid.uuid4().hex}"),
@@ -74,17 +77,19 @@ class _Files:
                 if not options.include_headers and "headers" in batch.schema.names:
                     batch = batch.drop_columns(["headers"])
                 writer.append(batch)
-            return writer.finish()
+            logs = writer.finish()
         except BaseException:
             writer.discard()
             raise
+        partitions = {log.topic_partition.topic: self.partitions.of(log.topic_partition.topic) for log in logs}
+        return Staged(task, staging, logs, partitions, query_id)
 
     def commit(self, staging: str, messages: Sequence[Staged], stream: tuple[str, int] | None) -> None:
         logs = [log for message in sorted(messages, key=lambda message: message.task) for log in message.logs]
-        topics = {log.topic_partition.topic for log in logs}
-        if self.options.topic is not None:
-            topics.add(self.options.topic)
-        partitions = {topic: self.partitions.of(topic) for topic in topics}
+        # The tasks' numbers go before: whoever commits a batch of a stream may have counted later than they.
+        partitions = {} if self.options.topic is None else {self.options.topic: self.partitions.of(self.options.topic)}
+        for message in messages:
+            partitions.update(message.partitions)
         commit_load(
             self.data_dir,
             staging,
@@ -104,8 +109,7 @@ class BulkWriter(DataSourceArrowWriter):
         self._staging = staging_directory(self._files.data_dir, uuid.uuid4().hex)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        task = _task().partitionId()
-        return Staged(task, self._staging, self._files.stage(iterator, self._staging, task))
+        return self._files.stage(iterator, self._staging, _task().partitionId())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._files.commit(self._staging, _staged(messages), None)
@@ -129,7 +133,7 @@ class BulkStreamWriter(DataSourceStreamArrowWriter):
         # The same name when the batch is tried again, so that what the first try has left goes with this one.
         name = hashlib.sha256(f"{query_id} {context.getLocalProperty(_BATCH_ID)}".encode()).hexdigest()[:32]
         staging = staging_directory(self._files.data_dir, name)
-        return Staged(task, staging, self._files.stage(iterator, staging, task), query_id)
+        return self._files.stage(iterator, staging, task, query_id)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         staged = _staged(messages)

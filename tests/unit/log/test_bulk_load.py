@@ -24,7 +24,7 @@ from kcore.errors import (
 )
 from kcore.log import bulk_commit, checkpoints
 from kcore.log.bulk_commit import JOURNAL_FILE, commit_load, discard_load, finish_interrupted_load, staging_directory
-from kcore.log.bulk_load import BulkLoad, PartitionCounts, SegmentWriter, partition_counts
+from kcore.log.bulk_load import BulkLoad, SegmentWriter
 from kcore.log.checkpoints import EpochEntry, OffsetCheckpointFile
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.directory_lock import DirectoryLock
@@ -33,6 +33,7 @@ from kcore.log.log_file_names import parse_partition_directory
 from kcore.log.log_loader import load_log
 from kcore.log.log_manager import LogManager
 from kcore.log.log_segment import LogSegment
+from kcore.log.partition_counts import PartitionCounts, partition_counts
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.reference.partitioner import partition_for_key
 
@@ -368,6 +369,22 @@ def test_the_number_of_partitions_is_that_of_the_directory(tmp_path):
     assert len(records_in(tmp_path / "others-0")) == 20
 
 
+def test_of_two_loads_of_a_new_topic_at_once_the_later_is_refused_when_it_spread_keys_otherwise(tmp_path):
+    rows = random_rows(1, 60)
+    loads = {n: BulkLoad(tmp_path, topic="orders", partitions=n) for n in (2, 4, 1)}
+    same = BulkLoad(tmp_path, topic="orders", partitions=2)
+    for bulk in (*loads.values(), same):
+        bulk.append(batch_of(rows))
+    loads[2].commit()
+    for n in (4, 1):
+        with loads[n] as bulk, pytest.raises(InvalidPartitions, match=f"orders has 2 partitions, not {n}"):
+            bulk.commit()
+    assert contents(tmp_path) == by_partition(rows, 2)
+    same.commit()
+    assert contents(tmp_path) == {tp: 2 * records for tp, records in by_partition(rows, 2).items()}
+    assert not list(tmp_path.glob("kcore-load*"))
+
+
 def staged_stream_batch(data_dir, name, rows):
     staging = staging_directory(str(data_dir), name)
     writer = SegmentWriter(f"{staging}/0", PartitionCounts(), config=SMALL)
@@ -420,23 +437,22 @@ def as_another_broker_finds_it(data_dir, copy):
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_kcore_all_of_them(tmp_path, replace):
     origin = tmp_path / "origin"
-    first, second = random_rows(11, 60), random_rows(12, 160)
+    first, second = random_rows(11, 60), random_rows(12, 160, topics=("orders", "others"))
     load(origin, first, topic="orders", partitions=2)
-    shutil.rmtree(origin / "orders-0")  # new again, so that a load has both kinds; its offsets are of no matter here
-    before, more = by_partition(first, 2), by_partition(second, 2)
-    tp_new, tp_old = TopicPartition("orders", 0), TopicPartition("orders", 1)
-    old = {tp_old: before[tp_old]}
-    new = {tp_new: more[tp_new], tp_old: more[tp_old] if replace else before[tp_old] + more[tp_old]}
+    old, more = by_partition(first, 2), by_partition(second, 2)
+    new = {tp: records if replace else old.get(tp, []) + records for tp, records in more.items()}
+    assert len(old) == 2 and len(new) == 4
 
     def commit(data_dir):
         staging = staging_directory(str(data_dir), "abc")
-        writer = SegmentWriter(f"{staging}/0", PartitionCounts({"orders": 2}), config=SMALL, batch_bytes=500)
+        writer = SegmentWriter(f"{staging}/0", PartitionCounts(new=2), config=SMALL, batch_bytes=500)
         writer.append(batch_of(second))
         logs = writer.finish()
         file.count_calls()
         yield
         replaced = {"orders"} if replace else ()
-        commit_load(str(data_dir), staging, logs, partitions={"orders": 2}, replaced=replaced, stream=("q", 1))
+        partitions = {"orders": 2, "others": 2}
+        commit_load(str(data_dir), staging, logs, partitions=partitions, replaced=replaced, stream=("q", 1))
 
     def run(data_dir, step):
         shutil.copytree(origin, data_dir)
@@ -448,7 +464,7 @@ def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_
 
     run(tmp_path / "whole", None)
     changes = sum(file.calls(call) for call in file.CHANGES)
-    assert contents(tmp_path / "whole") == {tp_new: new[tp_new], tp_old: new[tp_old]}
+    assert contents(tmp_path / "whole") == new
     seen = set()
     every = 1 if "KCORE_CRASH_SEEDS" in os.environ else changes // 20
     for step in range(random.randrange(every), changes, every):
@@ -463,7 +479,7 @@ def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_
             assert records in ([old.get(tp, []), new[tp]]), step
         with kcore.open_log(data_dir / "spare-0", "a"):  # whoever opens the directory finishes the load
             pass
-        found = {tp: records for tp, records in contents(data_dir).items() if tp.topic == "orders"}
+        found = {tp: records for tp, records in contents(data_dir).items() if tp.topic != "spare"}
         seen.add(found == new)
         assert found in (old, new), step
         assert found == new or not decided, step
@@ -473,7 +489,7 @@ def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_
             discard_load(str(data_dir), staging_directory(str(data_dir), "abc"))
             next(again := commit(data_dir))
             next(again, None)
-            assert {tp: r for tp, r in contents(data_dir).items() if tp.topic == "orders"} == new, step
+            assert {tp: r for tp, r in contents(data_dir).items() if tp.topic != "spare"} == new, step
         assert not (data_dir / JOURNAL_FILE).exists()
         shutil.rmtree(data_dir)
     assert seen == {False, True}

@@ -239,6 +239,24 @@ def test_another_number_of_partitions_than_the_topic_has_is_refused(tmp_path, ta
         make_writer(options_for(tmp_path, topic="orders", numPartitions="5"), SCHEMA, False)
 
 
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+@pytest.mark.parametrize("topic", [{"topic": "orders"}, {}])
+def test_a_topic_that_another_load_made_with_other_partitions_meanwhile_is_refused(tmp_path, task, kind, topic):
+    rows, late = random_rows(1, 50), random_rows(2, 50)
+    options = options_for(tmp_path, **topic)
+    make = make_writer if kind == "batch" else make_stream_writer
+    writer = make(options, SCHEMA, False)
+    message = attempt(writer, task, 0, late)
+    first = make_writer(options | {"numPartitions": "2"}, SCHEMA, False)
+    first.commit([attempt(first, task, 0, rows)])
+    with pytest.raises(InvalidPartitions, match="orders has 2 partitions, not 3"):
+        if kind == "batch":
+            writer.commit([message])
+        else:  # Spark makes another one to commit
+            make(options, SCHEMA, False).commit([message], 0)
+    assert contents(tmp_path) == expected_of([(0, rows)], 2)
+
+
 @pytest.mark.parametrize(
     "schema, topic, words",
     [
