@@ -13,6 +13,7 @@ from libc.string cimport memset
 from kcore.common.status cimport KC_CORRUPT, kc_fail, raise_status
 
 from kcore.errors import CorruptMessage
+from kcore.record.compression import decompress
 
 cdef tuple _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown-5", "unknown-6", "unknown-7")
 
@@ -306,8 +307,6 @@ cdef class RecordBatch:
         packed = self.buffer[KC_BATCH_HEADER_SIZE:] if self.row.magic == 2 else self._wrapper_value()
         if codec == 0:
             return packed
-        from kcore.record.compression import decompress
-
         try:
             return decompress(codec, packed, magic=self.row.magic)
         except CorruptMessage as error:
