@@ -149,7 +149,7 @@ class SegmentWriter:
             len(columns),
             partitions,
             columns.key,
-            self._given_partitions(table),
+            self._given_partitions(table, topic, partitions),
             self._turns.get(topic, self._first_turn % partitions),
         )
         if partitions == 1:
@@ -187,7 +187,7 @@ class SegmentWriter:
             raise InvalidTimestamp(f"timestamp {earliest} ms: a record's lies at or behind 1970-01-01T00:00:00Z")
         return table.set_column(table.column_names.index("timestamp"), "timestamp", column)
 
-    def _given_partitions(self, table: pa.Table) -> Any:
+    def _given_partitions(self, table: pa.Table, topic: str, partitions: int) -> Any:
         if "partition" not in table.column_names:
             return None
         import pyarrow.compute as pc
@@ -195,9 +195,17 @@ class SegmentWriter:
         column = table["partition"].cast(self._pa.int32())
         if column.null_count == len(column):
             return None
-        lowest = pc.min(column).as_py()
+        lowest, highest = pc.min_max(column).as_py().values()
         if lowest < 0:
             raise ValueError(f"partition {lowest} is negative; null leaves it to the key")
+        if highest >= partitions:
+            has, instead = "has", ""
+            if topic not in self._partitions.known:
+                has, instead = "is made with", "give option numPartitions (of BulkLoad: partitions) or "
+            raise ValueError(
+                f"topic {topic}: column partition says {highest}, but the topic {has} {partitions} "
+                f"partition{'s' * (partitions != 1)}: {instead}drop the column"
+            )
         return column.fill_null(-1).to_numpy()
 
     def finish(self) -> list[StagedLog]:

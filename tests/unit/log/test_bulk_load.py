@@ -325,7 +325,12 @@ def test_a_segment_is_rolled_when_its_bytes_or_its_time_are_up(tmp_path):
     [
         ({"value": pa.array([b"x" * 3000])}, MessageTooLarge, "t-0.*3[0-9]{3} bytes.*2000"),
         ({"timestamp": pa.array([-2000], pa.timestamp("us", "UTC"))}, InvalidTimestamp, "-2 ms"),
-        ({"partition": pa.array([2], pa.int32())}, ValueError, "partition 2"),
+        (
+            {"partition": pa.array([2], pa.int32())},
+            ValueError,
+            "topic t: column partition says 2, but the topic is made with 2 partitions: give option numPartitions .* "
+            "or drop the column",
+        ),
         ({"partition": pa.array([-1], pa.int32())}, ValueError, "-1"),
         ({"topic": pa.array([None], pa.string())}, InvalidTopicException, "no topic"),
         ({"topic": pa.array(["a/b"], pa.string())}, InvalidTopicException, "a/b"),
@@ -339,6 +344,16 @@ def test_a_record_that_no_log_can_have_fails_the_load_and_nothing_stays(tmp_path
         bulk.append(batch_of([("t", b"k", b"v", NOW, None)], **columns))
         bulk.commit()
     assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == []
+
+
+def test_a_partition_that_a_topic_does_not_have_is_told_with_the_number_that_it_has(tmp_path):
+    rows = random_rows(1, 5)
+    load(tmp_path, rows, topic="orders")
+    with BulkLoad(tmp_path, topic="orders") as bulk, pytest.raises(ValueError) as failure:
+        bulk.append(batch_of(rows, partition=pa.array([0, None, 1, 0, None], pa.int32())))
+        bulk.commit()
+    told = "topic orders: column partition says 1, but the topic has 1 partition: drop the column"
+    assert str(failure.value) == told
 
 
 def test_a_directory_in_use_is_refused_by_the_name_of_its_lock(tmp_path):

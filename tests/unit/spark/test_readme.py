@@ -1,22 +1,57 @@
-"""What the README tells to type works as it stands."""
+"""What the README and docs/spark.md tell to type works as it stands, for topics of several partitions too."""
+
+import pathlib
+import re
 
 import kcore
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.interop.test_readme import python_blocks
 
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "spark.md"
+
+
+def write_orders(data_dir):
+    """1010 records in each of two partitions, without keys."""
+    data_dir.mkdir()
+    for partition in range(2):
+        builder = RecordBatchBuilder()
+        for number in range(1010):
+            builder.append(b"%d-%d" % (partition, number))
+        with kcore.open_log(str(data_dir / f"orders-{partition}"), "a") as log:
+            log.append_as_leader(builder.build())
+
+
+def values_in(directory):
+    with kcore.open_log(str(directory)) as log:
+        return sorted(record.value for record in log.records())
+
+
+def with_paths(code, paths):
+    for named, there in paths.items():
+        assert f'"{named}"' in code
+        code = code.replace(f'"{named}"', repr(str(there)))
+    return code
+
 
 def test_the_readme_reads_and_writes_with_spark(spark, tmp_path, capsys):
-    (tmp_path / "kafka").mkdir()
-    builder = RecordBatchBuilder()
-    for number in range(1010):
-        builder.append(b"%d" % number)
-    with kcore.open_log(str(tmp_path / "kafka" / "orders-0"), "a") as log:
-        log.append_as_leader(builder.build())
+    write_orders(tmp_path / "kafka")
     (code,) = (block for block in python_blocks() if "spark" in block)
-    for named, there in ("/var/lib/kafka", "kafka"), ("copy", "copy"):
-        assert f'"{named}"' in code
-        code = code.replace(f'"{named}"', repr(str(tmp_path / there)))
-    exec(code, {})
-    assert "|        0|   10|" in capsys.readouterr().out
-    with kcore.open_log(str(tmp_path / "copy" / "orders-0")) as log:
-        assert [record.value for record in log.records()] == [b"%d" % number for number in range(1000, 1010)]
+    exec(with_paths(code, {"/var/lib/kafka": tmp_path / "kafka", "copy": tmp_path / "copy"}), {})
+    out = capsys.readouterr().out
+    assert "|        0|   10|" in out and "|        1|   10|" in out
+    assert values_in(tmp_path / "copy" / "orders-0") == sorted(
+        b"%d-%d" % (partition, number) for partition in range(2) for number in range(1000, 1010)
+    )
+
+
+def test_the_first_examples_of_the_page_read_a_directory_and_write_another(spark, tmp_path):
+    write_orders(tmp_path / "data")
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    (write,) = (block for block in blocks if '"/data/kafka"' in block and ".write." in block)
+    files, _through_a_broker = write.split("\n\n")
+    scope = {}
+    exec(with_paths(blocks[0], {"data": tmp_path / "data"}), scope)
+    exec(with_paths(files, {"/data/kafka": tmp_path / "kafka"}), scope)
+    assert values_in(tmp_path / "kafka" / "orders-0") == sorted(
+        b"%d-%d" % (partition, number) for partition in range(2) for number in range(1010)
+    )
