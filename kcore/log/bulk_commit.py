@@ -33,6 +33,7 @@ from kcore.common.file import (
     is_directory,
     list_directory,
     make_directory,
+    modified_ms,
     read_file,
     remove_tree,
     rename,
@@ -40,6 +41,7 @@ from kcore.common.file import (
     unlink_if_there,
     write_atomically,
 )
+from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
 from kcore.log import checkpoints
@@ -78,6 +80,8 @@ _STAGING_TOPIC = "kcore-load"
 _SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
 _VERSION = 1
 _THREADS = 8
+#: What was staged and has not changed for so long belongs to no load any more.
+_ABANDONED_AFTER_MS = 24 * 3600 * 1000
 #: Segments below this are joined: Kafka 4.1 takes no smaller segment.bytes, and so little is copied soon.
 _SMALL_SEGMENT_BYTES = 1 << 20
 
@@ -115,14 +119,16 @@ def commit_load(
     so far go; their offsets go on, so that no offset ever means two records.  stream: the id of a stream and the number
     of its batch; a batch that is not above the last one that was committed changes nothing and returns {}.  config:
     what the segments were staged with; those below 1 MiB are joined to the one before where it has room.
-    The staging directory is removed.  Nobody may have the directory open; logs that were not closed cleanly are
-    recovered first.  Raises DirectoryInUse, InvalidPartitions for a topic that has another number of partitions (since
-    the records were staged another load may have made it), CorruptFile, OSError and what load_log raises.  When it
-    raises, nothing was loaded, unless is_decided() says otherwise.
+    The staging directory is removed, and those of other loads in which nothing has changed for a day.  Nobody may have
+    the directory open; logs that were not closed cleanly are recovered first.  Raises DirectoryInUse, InvalidPartitions
+    for a topic that has another number of partitions (since the records were staged another load may have made it),
+    CorruptFile, OSError and what load_log raises.  When it raises, nothing was loaded, unless is_decided() says
+    otherwise.
     """
     lock = DirectoryLock(data_dir)
     try:
         _finish(data_dir)
+        _remove_abandoned(data_dir, os.path.basename(staging))
         if stream is not None and _last_batches(data_dir).get(stream[0], -1) >= stream[1]:
             logger.info("%s: batch %d of stream %s was loaded before", data_dir, stream[1], stream[0])
             remove_tree(staging)
@@ -540,6 +546,32 @@ def _remove(path: str) -> None:
         remove_tree(path)
     except OSError as error:  # the next broker tries again
         logger.warning("%s: what a load has left could not be removed: %s", path, error)
+
+
+def _remove_abandoned(data_dir: str, own: str) -> None:
+    """What killed drivers, and tasks that went on when their job had failed, have left: in a directory that no broker
+    opens nobody else would remove it."""
+    now_ms = SYSTEM_TIME.milliseconds()
+    for name in list_directory(data_dir):
+        path = os.path.join(data_dir, name)
+        if not (name.startswith(f"{_STAGING_TOPIC}-0.") and name.endswith(DELETE_DIR_SUFFIX)) or name == own:
+            continue
+        try:
+            idle_ms = now_ms - _last_change_ms(path)
+        except FileNotFoundError:  # its load ends just now
+            continue
+        except OSError as error:
+            logger.warning("%s: cannot tell whether a load still needs this: %s", path, error)
+            continue
+        if idle_ms > _ABANDONED_AFTER_MS:
+            logger.info("%s: removing what a load that never ended has left", path)
+            _remove(path)
+
+
+def _last_change_ms(path: str) -> int:
+    """Of a directory and all that is in it: a task that writes one large file changes that alone."""
+    inside = [os.path.join(path, name) for name in list_directory(path)] if is_directory(path) else []
+    return max([modified_ms(path), *map(_last_change_ms, inside)])
 
 
 def _partition_of(name: str) -> TopicPartition:

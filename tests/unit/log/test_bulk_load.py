@@ -432,6 +432,29 @@ def test_an_unclean_directory_is_recovered_where_it_is_loaded_into_and_stays_unc
     assert not was_clean_shutdown(tmp_path)
 
 
+def test_a_load_removes_what_others_left_a_day_ago_and_nothing_that_still_changes(tmp_path):
+    load(tmp_path, random_rows(1, 5))
+    left, running = (staging_directory(str(tmp_path), name) for name in ("left", "running"))
+    for staging in (left, running):
+        SegmentWriter(f"{staging}/0", PartitionCounts(), config=SMALL).append(batch_of(random_rows(2, 5)))
+        (tmp_path / staging / "0" / "part").write_bytes(b"x")
+    others = [tmp_path / name for name in ("orders-1.0123-delete", "kcore-load-0.log", "kcore-load-1.0123-delete")]
+    for other in others:
+        other.mkdir()
+    for path in [path for path in tmp_path.rglob("*") if path.name != ".lock"]:
+        os.utime(path, times=(0, path.stat().st_mtime - 25 * 3600))
+    os.utime(f"{running}/0/part")  # all that a task does for a day may be to write one file
+    load(tmp_path, random_rows(3, 5), topic="new")
+    assert not os.path.exists(left) and os.path.exists(f"{running}/0/part")
+    assert all(other.is_dir() for other in others)
+    own = BulkLoad(tmp_path, topic="new")
+    own.append(batch_of(random_rows(4, 5)))
+    for path in [*tmp_path.glob("kcore-load-0.*-delete"), *tmp_path.glob("kcore-load-0.*-delete/**/*")]:
+        os.utime(path, times=(0, path.stat().st_mtime - 25 * 3600))
+    own.commit()
+    assert not os.path.exists(running) and len(records_in(tmp_path / "new-0")) == 10
+
+
 # -- crashes -----------------------------------------------------------------------------------------------------------
 
 
