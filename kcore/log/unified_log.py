@@ -395,7 +395,8 @@ class UnifiedLog(LogHotPath):
                 return None
             start = self.log_start_offset
             for segment in self.segments:
-                if segment.max_timestamp_so_far >= timestamp:
+                # Files that nobody repaired may have a time index that is short of its last entries.
+                if self.mode == "r" or segment.max_timestamp_so_far >= timestamp:
                     found = segment.find_offset_by_timestamp(timestamp, start)
                     if found is not None:
                         return TimestampAndOffset(*found)

@@ -132,8 +132,8 @@ def offset_at(directory: str, timestamp: int, bounds: Bounds) -> int | None:
             return None
         segment = LogSegment(directory, base, writable=False)
         try:
-            if segment.max_timestamp_so_far < timestamp:
-                continue
+            # Also where the time index ends below the timestamp: it may be short of its last entries.  A sound one
+            # leads to the last batches of the segment, so that little is looked at in vain.
             found = segment.find_offset_by_timestamp(timestamp, max(base, bounds.start))
         finally:
             segment.close()

@@ -1,10 +1,12 @@
 """Plans and reads without a Spark session: what the tasks of a query run."""
 
+import datetime
 import os
 import shutil
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import GreaterThanOrEqual
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptMessage
@@ -12,8 +14,8 @@ from kcore.log.bulk_load import BulkLoad
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
-from kcore.spark.batch_plan import BatchPlan
-from kcore.spark.catalog import find_partitions
+from kcore.spark.batch_plan import BatchPlan, offset_at
+from kcore.spark.catalog import Bounds, find_partitions
 from kcore.spark.data_loss import DataLoss
 from kcore.spark.options import COLUMNS, OptionError, read_options
 from kcore.spark.reader import read_ranges
@@ -362,6 +364,33 @@ def test_indexes_that_are_gone_or_damaged_change_nothing(planned):
         else:
             path.write_bytes(os.urandom(path.stat().st_size // 12 * 12 or 24))
     assert read_offsets(directory, minPartitions="7") == list(range(1000))
+
+
+@pytest.mark.parametrize("entries_left", [0, 1, -1], ids=["none", "the first", "all but the last"])
+def test_a_time_index_that_is_short_of_entries_loses_no_record(planned, entries_left):
+    directory, _ = planned
+    for path in (directory / "orders-0").glob("*.timeindex"):
+        size = path.stat().st_size
+        assert size >= 24
+        os.truncate(path, 12 * entries_left if entries_left >= 0 else size - 12)
+    for base in [int(path.stem) for path in segments(directory)]:
+        for first in range(max(0, base - 12), min(base + 12, 1000)):
+            at = FIRST_TIMESTAMP + 1000 * first
+            assert offset_at(str(directory / "orders-0"), at, Bounds(0, 1000)) == first
+            with open_log(directory / "orders-0") as log:
+                assert log.fetch_offset_by_timestamp(at).offset == first
+    assert read_offsets(directory, startingTimestamp=str(FIRST_TIMESTAMP + 999_000)) == [999]
+    assert read_offsets(directory, endingTimestamp=str(FIRST_TIMESTAMP + 999_000)) == list(range(999))
+    plan = plan_of(directory)
+    plan.push(
+        [
+            GreaterThanOrEqual(
+                ("timestamp",), datetime.datetime.fromtimestamp(FIRST_TIMESTAMP // 1000 + 777, datetime.UTC)
+            )
+        ]
+    )
+    assert read(directory, ["offset"], tasks=plan.tasks())["offset"].to_pylist() == list(range(777, 1000))
+    assert offset_at(str(directory / "orders-0"), FIRST_TIMESTAMP + 999_001, Bounds(0, 1000)) is None
 
 
 def test_only_the_columns_that_are_asked_for_come_in_the_order_that_is_asked_for(rows):
