@@ -49,7 +49,7 @@ MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 
 class Problem(NamedTuple):
-    """Something wrong.  A warning is what Kafka mends by itself when it opens the log."""
+    """Something wrong.  A warning is what Kafka mends by itself when it opens the log, or does without."""
 
     path: str
     text: str
@@ -306,14 +306,25 @@ def check_index(partition: PartitionFiles, base: int, path: str, found: ScannedS
     slot = entries.dtype.itemsize
     if rest:
         yield Problem(path, f"{size} bytes are no multiple of {slot}", position=size - rest)
-    if empty and (partition.clean or partition.next_base(base) is not None):
+    closed = partition.clean or partition.next_base(base) is not None
+    if empty and closed:
         # Only the index of a log in use, or of one that crashed, still has the room it was created with.
         yield Problem(path, f"{empty} empty entries at the end", position=len(entries) * slot)
     offsets = entries["offset"].astype(np.int64) + base
     batch = np.searchsorted(found.batches["last_offset"], offsets)  # the batch that holds each entry's offset
-    checks = _time_index_checks if path.endswith(TIME_INDEX_SUFFIX) else _offset_index_checks
+    is_time_index = path.endswith(TIME_INDEX_SUFFIX)
+    checks = _time_index_checks if is_time_index else _offset_index_checks
+    wrong = False
     for n, text in checks(entries, offsets, batch, found):
+        wrong = True
         yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
+    if is_time_index and closed and not wrong and not rest:
+        # A segment gets its final entry when it is rolled or closed.  No damage: lookups find their way without.
+        last = int(entries["timestamp"][-1]) if len(entries) else -1
+        greatest = int(found.batches["max_timestamp"].max(initial=-1))
+        if last < greatest:
+            told = f"ends with timestamp {last}" if len(entries) else "has no entry"
+            yield Problem(path, f"{told}, the greatest of the segment is {greatest}", warning=True)
 
 
 def _offset_index_checks(

@@ -167,6 +167,24 @@ def test_IDX_12_an_index_of_odd_length_is_damage(suffix, data, capsys):
     assert [problem["file"] for problem in problems] == [str(index)]
 
 
+@pytest.mark.parametrize("entries_left", [0, -1], ids=["none", "all but the last"])
+def test_a_closed_segments_time_index_without_its_final_entry_is_a_warning(entries_left, data, capsys):
+    index = data / "g-segments-0" / f"{30:020}.timeindex"
+    entries = index.read_bytes()
+    index.write_bytes(entries[:entries_left] if not entries_left else entries[:-12])
+    status, problems, _ = verify(capsys, data)
+    assert status == 0
+    assert [(problem["type"], problem["file"]) for problem in problems] == [("warning", str(index))]
+    greatest = int.from_bytes(entries[-12:-4], "big")
+    assert f"the greatest of the segment is {greatest}" in problems[0]["problem"]
+    # The last segment of a log that nobody closed has none yet.
+    index.write_bytes(entries)
+    (data / ".kafka_cleanshutdown").unlink()
+    last = max((data / "g-segments-0").glob("*.timeindex"))
+    last.write_bytes(b"")
+    assert verify(capsys, data)[:2] == (0, [])
+
+
 def test_a_missing_index_is_a_warning_because_opening_the_log_rebuilds_it(data, capsys):
     (data / "g-none-0" / f"{0:020}.index").unlink()
     (data / "g-none-0" / f"{49:020}.timeindex").unlink()
