@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from kcore.common.file import is_directory, list_directory
+from kcore.common.file import exists, is_directory, list_directory
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
 from kcore.log import checkpoints
+from kcore.log.bulk_commit import JOURNAL_FILE
 from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.directory_lock import is_held
 from kcore.log.log_file_names import (
@@ -47,6 +48,9 @@ class Bounds:
 #: How often a directory is looked at in which a segment is being replaced.
 _ATTEMPTS = 10
 
+#: How long a load may take to put its segments in their places.
+_LOAD_SECONDS = 10.0
+
 #: Asks a running broker for the bounds of partitions.
 Ask = Callable[[Iterable[TopicPartition]], dict[TopicPartition, Bounds]]
 
@@ -54,13 +58,17 @@ Ask = Callable[[Iterable[TopicPartition]], dict[TopicPartition, Bounds]]
 def find_partitions(paths: Iterable[str]) -> dict[TopicPartition, str]:
     """The directory of each partition in these data directories; a path may be a partition's directory too.
 
-    Raises FileNotFoundError, NotADirectoryError, and OptionError for a partition that is there twice.
+    Raises FileNotFoundError, NotADirectoryError, CorruptFile where a load was interrupted, and OptionError for a
+    partition that is there twice.
     """
     found: dict[TopicPartition, str] = {}
     for path in paths:
         path = os.path.abspath(path)
-        names = list_directory(path)
         own = parse_partition_directory(os.path.basename(path))
+        wait_for_load(path)
+        if own is not None:
+            wait_for_load(os.path.dirname(path))
+        names = list_directory(path)
         if own is not None and not own.mark and any(name.endswith(LOG_SUFFIX) for name in names):
             here = {own.topic_partition: path}
         else:
@@ -102,10 +110,33 @@ def choose_partitions(options: ReadOptions) -> dict[TopicPartition, str]:
     return {tp: directory for tp, directory in found.items() if not tp.topic.startswith("__")}
 
 
+def wait_for_load(data_dir: str) -> None:
+    """Until no load is putting its segments into this directory: meanwhile neither all of the old nor all of the new is
+    there.  Raises CorruptFile for a load that was interrupted, or takes too long; OSError."""
+    journal = os.path.join(data_dir, JOURNAL_FILE)
+    until = time.monotonic() + _LOAD_SECONDS
+    while exists(journal):
+        if not is_held(data_dir):
+            if not exists(journal):
+                return  # it ended between the two looks
+            raise CorruptFile(
+                f"{journal}: a load was interrupted here ({JOURNAL_FILE}). Any kcore broker, kcore.open_log(path, 'a') "
+                "or the next write finishes it"
+            )
+        if time.monotonic() > until:
+            raise CorruptFile(
+                f"{journal}: a load is not finished ({JOURNAL_FILE}), and for {_LOAD_SECONDS:g} s somebody has had the "
+                "directory open: the load, or a broker that does not know the file. Try again later, or stop the "
+                "broker; then any kcore broker, kcore.open_log(path, 'a') or the next write finishes the load"
+            )
+        time.sleep(0.05)
+
+
 def segment_base_offsets(directory: str) -> list[int]:
     """Base offsets of the segments in it, ascending.
 
-    Raises FileNotFoundError for a directory that is gone, CorruptFile for one in which a cleaning was interrupted.
+    Raises FileNotFoundError for a directory that is gone, CorruptFile for one in which a cleaning or a load was
+    interrupted.
     """
     for attempt in range(_ATTEMPTS):
         files = [parse_segment_file(name) for name in list_directory(directory)]
@@ -113,7 +144,8 @@ def segment_base_offsets(directory: str) -> list[int]:
         swaps = [file for file in logs if file.mark == SWAP_SUFFIX]
         if not swaps:
             return sorted(file.base_offset for file in logs if not file.mark)
-        # A broker that puts a cleaned segment in its place is done in a moment.
+        # A broker that puts a cleaned segment in its place is done in a moment, a load perhaps later.
+        wait_for_load(os.path.dirname(directory))
         time.sleep(0.02 * attempt)
     raise CorruptFile(
         f"{segment_file(directory, swaps[0].base_offset, LOG_SUFFIX + SWAP_SUFFIX)}: a cleaning was interrupted here. "

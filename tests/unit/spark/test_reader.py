@@ -3,6 +3,8 @@
 import datetime
 import os
 import shutil
+import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -10,10 +12,12 @@ from pyspark.sql.datasource import GreaterThanOrEqual
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptMessage
+from kcore.log import bulk_commit
 from kcore.log.bulk_load import BulkLoad
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
+from kcore.spark import catalog
 from kcore.spark.batch_plan import BatchPlan, offset_at
 from kcore.spark.catalog import Bounds, find_partitions
 from kcore.spark.data_loss import DataLoss
@@ -325,6 +329,73 @@ def test_a_cleaning_that_was_interrupted_is_told_not_read_as_a_gap(planned):
     path.rename(f"{path}.swap")
     with pytest.raises(CorruptFile, match=r"\.log\.swap: a cleaning was interrupted here"):
         read(directory, tasks=tasks)
+
+
+def load_returns(data_dir):
+    """50 records, for a topic that is there and one that is not."""
+    with BulkLoad(data_dir) as load:
+        topics = pa.array(["orders", "returns"] * 25)
+        load.append(pa.record_batch({"topic": topics, "value": [b"x"] * 50}))
+        load.commit()
+
+
+def test_a_load_that_was_interrupted_is_told_and_what_finishes_it(planned, monkeypatch):
+    directory, tasks = planned
+    monkeypatch.setattr(bulk_commit, "_apply", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        load_returns(directory)
+    monkeypatch.undo()
+    told = r"a load was interrupted here \(kcore-load-journal\).*open_log\(path, 'a'\)"
+    for path in (directory, directory / "orders-0"):
+        with pytest.raises(CorruptFile, match=told):
+            read_offsets(path)
+    (new,) = (directory / "orders-0").glob("*.log.cleaned")
+    new.rename(new.with_suffix(".swap"))
+    with pytest.raises(CorruptFile, match=told):
+        read(directory, tasks=tasks)
+    new.with_suffix(".swap").rename(new)
+    open_log(directory / "spare-0", "a").close()
+    assert read_offsets(directory / "orders-0") == list(range(1025))
+    assert read_offsets(directory, subscribe="returns") == list(range(25))
+    assert len(read(directory, tasks=tasks)) == 1000
+
+
+def test_a_load_that_runs_is_waited_for(planned, monkeypatch):
+    directory, _ = planned
+    decided, looked = threading.Event(), threading.Event()
+    apply, sleep = bulk_commit._apply, time.sleep
+
+    def slowly(*arguments):
+        decided.set()
+        assert looked.wait(30)
+        apply(*arguments)
+
+    def waiting(seconds):
+        looked.set()
+        sleep(seconds)
+
+    monkeypatch.setattr(bulk_commit, "_apply", slowly)
+    monkeypatch.setattr(catalog.time, "sleep", waiting)
+    loading = threading.Thread(target=load_returns, args=[directory])
+    loading.start()
+    try:
+        assert decided.wait(30)
+        assert len(read_offsets(directory)) == 1050
+    finally:
+        looked.set()
+        loading.join()
+
+
+def test_a_load_that_does_not_end_is_not_waited_for_for_ever(planned, monkeypatch):
+    directory, _ = planned
+    (directory / bulk_commit.JOURNAL_FILE).write_text("")
+    monkeypatch.setattr(catalog, "_LOAD_SECONDS", 0.1)
+    lock = DirectoryLock(directory)
+    try:
+        with pytest.raises(CorruptFile, match=r"a load is not finished \(kcore-load-journal\)"):
+            read_offsets(directory)
+    finally:
+        lock.release()
 
 
 def test_offsets_behind_the_high_watermark_that_are_asked_for_are_loss(rows, tmp_path):
