@@ -246,7 +246,7 @@ class BulkLoad:
         self.data_dir = os.path.abspath(data_dir)
         make_directory(self.data_dir)
         check_not_in_use(self.data_dir)
-        self._counts = partition_counts(self.data_dir, partitions or 1)
+        self._counts = partition_counts(self.data_dir, 1 if partitions is None else partitions)
         if replace and topic is None:
             raise ValueError("replace needs the topic that is to be replaced")
         self._replaced = {topic} if replace and topic is not None else set()

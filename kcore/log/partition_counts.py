@@ -10,6 +10,9 @@ from kcore.common.file import is_directory, list_directory
 from kcore.errors import InvalidPartitions
 from kcore.log.log_file_names import parse_partition_directory
 
+#: Of a topic that is made.  Each is a directory with files of its own: who wants more has made a slip.
+MOST_PARTITIONS = 100_000
+
 
 @dataclass(frozen=True)
 class PartitionCounts:
@@ -37,7 +40,9 @@ class PartitionCounts:
 
 def partition_counts(data_dir: str, new: int = 1) -> PartitionCounts:
     """Those of a data directory.  A topic with a gap among its partitions is unknown: the others lie elsewhere.
-    Raises FileNotFoundError, OSError."""
+    new: of topics that are not there.  Raises InvalidPartitions for a number that no topic is made with, OSError."""
+    if not 1 <= new <= MOST_PARTITIONS:
+        raise InvalidPartitions(f"{new} partitions: a topic is made with 1 to {MOST_PARTITIONS}")
     found: dict[str, set[int]] = {}
     for name in list_directory(data_dir):
         parsed = parse_partition_directory(name)

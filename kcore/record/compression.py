@@ -20,10 +20,23 @@ Buffer = bytes | bytearray | memoryview
 #: CODECS[i] is the codec of attribute bits i.
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 _LZ4, _ZSTD = 3, 4
+#: Least and most level of the codecs that have some.  lz4: its library takes any number for the nearest that it has.
+LEVELS = {1: (-1, 9), _LZ4: (0, 17), _ZSTD: (-131072, 22)}
 
 #: What a batch may decompress to unless the caller says otherwise: far above what a producer's batch
 #: holds, far below what a hostile megabyte of zstd could become.
 MAX_DECOMPRESSED_SIZE = 256 * 1024 * 1024
+
+
+def check_level(codec: int, level: int | None) -> None:
+    """Raises ValueError for a level that the codec does not have."""
+    if level is None:
+        return
+    if codec not in LEVELS:
+        raise ValueError(f"{CODECS[codec]} has no levels")
+    least, most = LEVELS[codec]
+    if not least <= level <= most:
+        raise ValueError(f"{CODECS[codec]} has no level {level}: they go from {least} to {most}")
 
 
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:

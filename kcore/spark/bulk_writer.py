@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from kcore.common.file import make_directory
+from kcore.common.file import is_directory, make_directory
 from kcore.log.bulk_commit import commit_load, discard_load, staging_directory
 from kcore.log.bulk_load import SegmentWriter, check_not_in_use
 from kcore.log.partition_counts import partition_counts
@@ -53,7 +53,12 @@ class _Files:
             raise OptionError("overwriting needs option topic: it says whose records are replaced")
         self.options = options
         self.data_dir = os.path.abspath(options.path)
-        make_directory(self.data_dir)
+        try:
+            make_directory(self.data_dir)
+        except OSError as error:
+            raise OptionError(f"option path: the directory {self.data_dir} cannot be made: {error}") from None
+        if not is_directory(self.data_dir):
+            raise OptionError(f"option path: {self.data_dir} is no directory")
         check_not_in_use(self.data_dir)
         self.partitions = partition_counts(self.data_dir, options.num_partitions or 1)
         if options.topic is not None:

@@ -60,6 +60,8 @@ _REPLACED = {
     "fetchoffset.numretries": "files are read, nothing is tried again",
     "fetchoffset.retryintervalms": "files are read, nothing is tried again",
 }
+#: What others call an option of ours, where the names are not alike.
+_OTHER_WORDS = {"codec": "compression", "level": "compressionlevel"}
 #: Behind "kafka.": settings of a client.
 _CLIENT_SETTINGS = ("security.", "sasl.", "ssl.", "client.", "socket.", "request.", "metadata.")
 
@@ -113,7 +115,7 @@ def check_names(options: Iterable[str], known: Iterable[str], elsewhere: Mapping
     elsewhere: names that are known in another place, and which.
     """
     names = {name.lower(): name for name in known}
-    others = {name.lower(): where for name, where in (elsewhere or {}).items()}
+    others = {name.lower(): (name, where) for name, where in (elsewhere or {}).items()}
     for given in options:
         name = given.lower()
         if name in names or name.startswith(CLIENT_PREFIX):
@@ -121,8 +123,8 @@ def check_names(options: Iterable[str], known: Iterable[str], elsewhere: Mapping
         if name in _REPLACED:
             raise OptionError(f"option {given} is not kcore's: {_REPLACED[name]}")
         if name in others:
-            raise OptionError(f"option {names.get(name, given)} is not for this: {others[name]}")
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+            raise OptionError("option {} is not for this: {}".format(*others[name]))
+        near = difflib.get_close_matches(_OTHER_WORDS.get(name, name), names, n=1, cutoff=0.6)
         if name.startswith("kafka."):
             if name.removeprefix("kafka.").startswith(_CLIENT_SETTINGS):
                 instead = f"settings of the client that asks a broker are named {CLIENT_PREFIX}*"

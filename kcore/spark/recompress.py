@@ -28,7 +28,7 @@ from kcore.log.log_file_names import (
     segment_file,
 )
 from kcore.log.log_segment import LogSegment
-from kcore.record.compression import CODECS, compress, decompress
+from kcore.record.compression import CODECS, check_level, compress, decompress
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
@@ -155,13 +155,7 @@ def _codec_number(codec: str, level: int | None) -> int:
     if codec not in CODECS:
         raise ValueError(f"no codec {codec!r}{nearest(codec, CODECS)}; there are {', '.join(CODECS)}")
     number = CODECS.index(codec)
-    if level is not None:
-        if codec in ("none", "snappy"):
-            raise ValueError(f"{codec} has no levels")
-        try:
-            compress(number, b"level", level)
-        except Exception as error:  # each library has a class of its own for that
-            raise ValueError(f"{codec} has no level {level}: {error}") from None
+    check_level(number, level)
     return number
 
 

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 from kcore.log.bulk_load import DEFAULT_BATCH_BYTES, check_topic
 from kcore.log.log_config import LogConfig
-from kcore.record.compression import CODECS, compress
+from kcore.log.partition_counts import MOST_PARTITIONS
+from kcore.record.compression import CODECS, check_level
 from kcore.spark.columns import SQL_TYPES
 from kcore.spark.options import (
+    BATCH_OPTIONS,
+    STREAM_OPTIONS,
     OptionError,
     check_names,
     client_settings,
@@ -42,6 +45,7 @@ FILE_OPTIONS = (
 BROKER_OPTIONS = ("kcore.bootstrap.servers", *_BOTH)
 
 _ONE_PLACE = "name the data directory with option path, or a broker with kcore.bootstrap.servers"
+_FOR_READING = dict.fromkeys((*BATCH_OPTIONS, *STREAM_OPTIONS), "it is an option for reading")
 #: What the files are written with instead of a producer's setting.
 _FOR_FILES = {
     "kafka.compression.type": "compression",
@@ -100,7 +104,7 @@ def write_options(options: Mapping[str, str]) -> FileOptions | BrokerOptions:
         return _file_options(options, given, topic)
     if "kcore.bootstrap.servers" in given:
         return _broker_options(options, given, topic)
-    check_names(options, (*FILE_OPTIONS, *BROKER_OPTIONS))
+    check_names(options, (*FILE_OPTIONS, *BROKER_OPTIONS), _FOR_READING)
     raise OptionError(f"where to write is missing: {_ONE_PLACE}")
 
 
@@ -109,7 +113,7 @@ def _file_options(options: Mapping[str, str], given: Mapping[str, str], topic: s
         if name.startswith("kafka."):
             instead = f"use {_FOR_FILES[name]}" if name in _FOR_FILES else "files are written, without a producer"
             raise OptionError(f"option {name} is not for this: {instead}")
-    check_names(options, FILE_OPTIONS)
+    check_names(options, FILE_OPTIONS, _FOR_READING)
     path = given["path"].strip()
     if not path or "," in path:
         raise OptionError(f"path {path!r}: expected one data directory")
@@ -121,24 +125,26 @@ def _file_options(options: Mapping[str, str], given: Mapping[str, str], topic: s
         number_option("compressionLevel", given["compressionlevel"], -(2**31)) if "compressionlevel" in given else None
     )
     try:
-        compress(CODECS.index(codec), b"", level)
+        check_level(CODECS.index(codec), level)
     except ValueError as error:
-        raise OptionError(f"compressionLevel {level} is none that {codec} has: {error}") from None
+        raise OptionError(f"compressionLevel {level}: {error}") from None
     default = LogConfig()
     segment_bytes = size_option(given, "segmentBytes") or default.segment_bytes
     batch_bytes = size_option(given, "batchBytes") or DEFAULT_BATCH_BYTES
     max_message_bytes = size_option(given, "maxMessageBytes") or default.max_message_bytes
-    for option, value in (
-        ("segmentBytes", segment_bytes),
-        ("batchBytes", batch_bytes),
-        ("maxMessageBytes", max_message_bytes),
+    num_partitions = count_option(given, "numPartitions")
+    for option, value, largest in (
+        ("segmentBytes", segment_bytes, 2**31 - 1),
+        ("batchBytes", batch_bytes, 2**31 - 1),
+        ("maxMessageBytes", max_message_bytes, 2**31 - 1),
+        ("numPartitions", num_partitions or 1, MOST_PARTITIONS),
     ):
-        if value > 2**31 - 1:
-            raise OptionError(f"{option} {value}: the largest is {2**31 - 1}")
+        if value > largest:
+            raise OptionError(f"{option} {value}: the largest is {largest}")
     return FileOptions(
         path=path,
         topic=topic,
-        num_partitions=count_option(given, "numPartitions"),
+        num_partitions=num_partitions,
         compression=cast("CompressionType", codec),
         level=level,
         batch_bytes=batch_bytes,
@@ -151,7 +157,8 @@ def _file_options(options: Mapping[str, str], given: Mapping[str, str], topic: s
 def _broker_options(options: Mapping[str, str], given: Mapping[str, str], topic: str | None) -> BrokerOptions:
     settings = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
     others = {name: value for name, value in options.items() if not name.lower().startswith("kafka.")}
-    check_names(others, BROKER_OPTIONS, dict.fromkeys(FILE_OPTIONS, "it is for files (option path)"))
+    for_files = dict.fromkeys(FILE_OPTIONS, "it is for files (option path)")
+    check_names(others, BROKER_OPTIONS, _FOR_READING | for_files)
     for name in ("key.serializer", "value.serializer", "transactional.id"):
         if name in settings:
             raise OptionError(

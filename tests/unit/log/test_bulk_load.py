@@ -400,6 +400,12 @@ def test_of_two_loads_of_a_new_topic_at_once_the_later_is_refused_when_it_spread
     assert not list(tmp_path.glob("kcore-load*"))
 
 
+@pytest.mark.parametrize("number", [-1, 0, 30_000_000_000])
+def test_a_topic_is_made_with_no_number_of_partitions_that_cannot_be_meant(tmp_path, number):
+    with pytest.raises(InvalidPartitions, match=f"^{number} partitions: a topic is made with 1 to 100000$"):
+        BulkLoad(tmp_path, topic="t", partitions=number)
+
+
 def staged_stream_batch(data_dir, name, rows):
     staging = staging_directory(str(data_dir), name)
     writer = SegmentWriter(f"{staging}/0", PartitionCounts(), config=SMALL)

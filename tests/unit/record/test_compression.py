@@ -11,7 +11,7 @@ import zstandard
 from aiokafka import codec as aiokafka_codec
 
 from kcore.errors import CorruptMessage
-from kcore.record.compression import CODECS, compress, decompress
+from kcore.record.compression import CODECS, LEVELS, check_level, compress, decompress
 from tests.reference import record_batch as model
 
 SAMPLES = [b"", b"x", b"kafka" * 20_000, random.Random(1).randbytes(70_000)]
@@ -33,6 +33,22 @@ def test_levels_are_the_codecs_own(codec):
     data = SAMPLES[2]
     for level in (1, 9):
         assert decompress(codec, compress(codec, data, level)) == data
+
+
+@pytest.mark.parametrize("codec", range(len(CODECS)), ids=CODECS)
+def test_a_level_that_a_codec_does_not_have_is_refused_with_those_that_it_has(codec):
+    check_level(codec, None)
+    if codec not in LEVELS:
+        with pytest.raises(ValueError, match=f"^{CODECS[codec]} has no levels$"):
+            check_level(codec, 1)
+        return
+    least, most = LEVELS[codec]
+    for level in (least, most):
+        check_level(codec, level)
+        assert decompress(codec, compress(codec, SAMPLES[2], level)) == SAMPLES[2]
+    for level in (least - 1, most + 1):
+        with pytest.raises(ValueError, match=f"has no level {level}: they go from {least} to {most}$"):
+            check_level(codec, level)
 
 
 def test_what_aiokafka_compresses_is_read_and_the_reverse():

@@ -102,6 +102,7 @@ def test_a_broker_that_is_not_there_fails_the_task_in_the_time_that_the_options_
     "options, words",
     [
         ({"kafka.transactional.id": "x"}, "there are no transactions yet"),
+        ({"startingOffsets": "earliest"}, "option startingOffsets is not for this: it is an option for reading"),
         ({"kafka.key.serializer": "x"}, "bytes are written as they are"),
         ({"kafka.no.such": "x"}, "producer cannot be made: .*no.such"),
         ({"numPartitions": "3"}, "it is for files"),

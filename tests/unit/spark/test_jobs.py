@@ -248,7 +248,8 @@ def test_nothing_is_left_where_recompressing_fails(spark, data, tmp_path):
     for codec, level, told in (
         ("zst", None, "did you mean zstd"),
         ("snappy", 3, "no levels"),
-        ("gzip", 77, "no level"),
+        ("gzip", 77, "gzip has no level 77: they go from -1 to 9"),
+        ("lz4", 99, "lz4 has no level 99: they go from 0 to 17"),
     ):
         with pytest.raises(ValueError, match=told):
             jobs.recompress(spark, str(data), str(output), codec=codec, level=level, quiet=True)
