@@ -5,7 +5,9 @@ Spark imports this module wherever it runs Python: in the driver, in processes t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -18,12 +20,32 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kcore.errors import DirectoryInUse, InvalidPartitions
 from kcore.spark.batch_plan import BatchPlan
 from kcore.spark.columns import arrow_schema, spark_schema
-from kcore.spark.options import columns_told, read_options
+from kcore.spark.options import OptionError, columns_told, read_options
 from kcore.spark.reader import read_ranges
 from kcore.spark.stream_reader import StreamReader
 from kcore.spark.task import Task, spare_the_collector
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+#: What whoever wrote the query did: the message says it all.
+_MISTAKES = (OptionError, FileNotFoundError, NotADirectoryError, DirectoryInUse, InvalidPartitions)
+
+
+def _told_briefly(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Mistakes in options come without the frames below: Spark prints them all before the message."""
+
+    @wraps(method)
+    def told_briefly(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        try:
+            return method(*args, **kwargs)
+        except _MISTAKES as error:
+            raise error.with_traceback(None) from None
+
+    return told_briefly
 
 
 class KcoreDataSource(DataSource):
@@ -36,22 +58,27 @@ class KcoreDataSource(DataSource):
     def name(cls) -> str:
         return "kcore"
 
+    @_told_briefly
     def schema(self) -> StructType:
         return spark_schema(columns_told(self.options))
 
+    @_told_briefly
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, streaming=False)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
         return (PushingReader if pushes else Reader)(BatchPlan(options), arrow_schema(schema))
 
+    @_told_briefly
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(read_options(self.options, streaming=True), arrow_schema(schema))
 
+    @_told_briefly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from kcore.spark.writer import make_writer
 
         return make_writer(self.options, schema, overwrite)
 
+    @_told_briefly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from kcore.spark.writer import make_stream_writer
 
@@ -74,6 +101,7 @@ class Reader(DataSourceReader):
         # To the tasks goes what they need, not what the driver planned with.
         return {"schema": self.schema, "fail_on_data_loss": self.fail_on_data_loss}
 
+    @_told_briefly
     def partitions(self) -> Sequence[InputPartition]:
         return [Task(ranges) for ranges in self.plan.tasks()]
 

@@ -1,5 +1,10 @@
+import traceback
+
 import pytest
 
+from kcore.spark.columns import spark_schema
+from kcore.spark.data_source import KcoreDataSource
+from kcore.spark.options import OptionError
 from tests.unit.spark.data import FIRST_TIMESTAMP, make_records, write_partition
 
 
@@ -87,3 +92,33 @@ def test_a_schema_that_the_source_has_not_is_an_error(spark, data, schema, messa
 def test_the_format_is_found_without_being_registered(spark, data):
     frame = spark.newSession().read.format("kcore").schema("offset long").load(str(data[0]))
     assert frame.count() == len(data[1])
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda options: KcoreDataSource(options | {"startingOffset": "earliest"}).reader(spark_schema(["offset"])),
+        lambda options: KcoreDataSource(options | {"startingOffset": "a"}).streamReader(spark_schema(["offset"])),
+        lambda options: KcoreDataSource(options | {"startingOffset": "a"}).writer(spark_schema(["value"]), False),
+        lambda options: KcoreDataSource(options | {"startingOffset": "a"}).streamWriter(spark_schema(["value"]), False),
+        lambda options: KcoreDataSource(options | {"columns": "startingOffset"}).schema(),
+        lambda options: (
+            KcoreDataSource(options | {"subscribe": "startingOffset"}).reader(spark_schema(["offset"])).partitions()
+        ),
+    ],
+    ids=["reader", "streamReader", "writer", "streamWriter", "schema", "partitions"],
+)
+def test_a_mistake_in_an_option_comes_without_the_frames_that_found_it(tmp_path, ask):
+    write_partition(tmp_path, make_records("orders", 0, 1))
+    with pytest.raises(OptionError, match="startingOffset") as found:
+        ask({"path": str(tmp_path)})
+    # This test, the lambda, and the one that raises.
+    assert len(list(traceback.walk_tb(found.value.__traceback__))) <= 3
+    assert found.value.__cause__ is None and found.value.__suppress_context__
+
+
+def test_spark_prints_little_before_the_cause(spark, data):
+    with pytest.raises(Exception, match="unknown option startingoffset; did you mean startingOffsets") as found:
+        spark.read.format("kcore").option("startingOffset", "earliest").load(str(data[0])).collect()
+    lines = str(found.value).splitlines()
+    assert next(n for n, line in enumerate(lines) if "did you mean" in line) <= 5, lines
