@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -150,18 +150,23 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
             yield f"  only {name} has offsets {found.first_offset} to {found.last_offset}, {found.records} records"
     if not diff.equal:
         yield from _epochs_text(diff)
-    for name, found in (("A", diff.before_a), ("B", diff.before_b)):
-        if found is not None:
-            yield f"  note: {name} starts earlier, it has offsets {found.first_offset} to {found.last_offset}"
-    for gap in diff.gaps[:10]:
-        yield (
-            f"  note: {gap.missing_in.upper()} lacks offsets {gap.first_offset} to {gap.last_offset}, as after cleaning"
-        )
-    if len(diff.gaps) > 10:
-        yield f"  note: and {len(diff.gaps) - 10} more such gaps"
-    if diff.rewritten:
-        yield f"  note: {diff.rewritten} batches of A hold the same records in other bytes, as after cleaning"
+    yield from (f"  note: {note}" for note in notes(event(diff)))
     yield "  no difference" if diff.equal else "  different"
+
+
+def notes(found: Mapping[str, Any]) -> Iterator[str]:
+    """What an event() tells that is no difference: as retention or cleaning may leave one of two replicas."""
+    for name in "AB":
+        if before := found[f"before{name}"]:
+            yield f"{name} starts earlier, it has offsets {before['firstOffset']} to {before['lastOffset']}"
+    gaps = found["gaps"]
+    for gap in gaps[:10]:
+        lacking = gap["missingIn"].upper()
+        yield f"{lacking} lacks offsets {gap['firstOffset']} to {gap['lastOffset']}, as after cleaning"
+    if len(gaps) > 10:
+        yield f"and {len(gaps) - 10} more such gaps"
+    if found["rewritten"]:
+        yield f"{found['rewritten']} batches of A hold the same records in other bytes, as after cleaning"
 
 
 def _divergence_text(diff: PartitionDiff) -> Iterator[str]:

@@ -7,6 +7,7 @@ stdout, as text or as JSON lines; progress, and what Spark has to say, to stderr
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -339,6 +340,7 @@ def _diff(args: argparse.Namespace) -> int:
     _existing([args.a, args.b])
     with session(args) as spark:
         from kcore.spark import jobs
+        from kcore.tools.diff import notes
 
         rows = _rows(jobs.diff(spark, args.a, args.b, tasks=args.tasks, quiet=args.quiet))
     for row in rows:
@@ -347,6 +349,8 @@ def _diff(args: argparse.Namespace) -> int:
             print(row["detail"] or json_line(one_sided | ({"damage": row["damage"]} if row["damage"] else {})))
         else:
             print(f"{row['partition']}: {_difference(row)}")
+            for note in notes(json.loads(row["detail"])) if row["detail"] else ():
+                print(f"  note: {note}")
     different = sum(not row["equal"] for row in rows)
     if args.json:
         print(json_line({"type": "summary", "partitions": len(rows), "different": different}))

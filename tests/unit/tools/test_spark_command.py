@@ -18,6 +18,7 @@ from tests import golden_data
 from tests.unit.spark.conftest import spark as spark
 from tests.unit.spark.data import make_records, write_partition
 from tests.unit.tools.command import LOG, flip
+from tests.unit.tools.test_diff import plain, replica
 
 
 @pytest.fixture
@@ -117,6 +118,18 @@ def test_compaction_and_diff_say_a_line_for_each_partition(kcore_spark, tmp_path
     flip(a / "t-0" / LOG, 100)
     status, _, err = kcore_spark("compaction", "-q", a)
     assert status == 2 and err.count("\n") == 1 and "CRC-32C" in err and "Traceback" not in err and "\tat " not in err
+
+
+def test_diff_notes_what_cleaning_took_from_one_side_as_the_plain_command_does(kcore_spark, capsys, tmp_path):
+    replica(tmp_path / "a" / "t-0", plain(0, 100, 1))
+    replica(tmp_path / "b" / "t-0", plain(0, 100, 1), skip=range(30, 60))
+    main(["diff", "-q", str(tmp_path / "a"), str(tmp_path / "b")])
+    (note,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  note")]
+    assert note == "  note: B lacks offsets 30 to 59, as after cleaning"
+    assert kcore_spark("diff", "-q", tmp_path / "a", tmp_path / "b")[:2] == (
+        0,
+        ["t-0: the same from offset 0 to below 100", note, "1 partitions, 0 different"],
+    )
 
 
 def test_load_prints_each_run_and_writes_its_rows_and_a_plot(kcore_spark, tmp_path):
