@@ -113,8 +113,9 @@ class RealKafka:
         settings |= {name.replace("_", "."): value for name, value in self.config.items()}
         properties = self.directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        # It may begin with a "-", which -t would take for the next option.
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._java("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)).wait()
+        self._java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)).wait()
         self.process = self._java("kafka.Kafka", str(properties))
         deadline = time.monotonic() + 90
         while not answers(self.port):
