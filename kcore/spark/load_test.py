@@ -294,7 +294,7 @@ class LoadRun:
         if self.seconds < 0.99 * wanted:
             found.append(f"all tasks worked together for {self.seconds:.3g} s only, of {wanted:g} s")
         elif not self.total("operations"):
-            found.append("no operation began and ended within the window: --seconds is too short")
+            found.append("no operation ended within the window: --seconds is too short")
         return found
 
     def summary(self) -> Row:
