@@ -287,8 +287,12 @@ def read_index_entries(path: str) -> tuple[np.ndarray, int, int]:
 
     dtype = TIME_INDEX_SLOT if path.endswith(TIME_INDEX_SUFFIX) else OFFSET_INDEX_SLOT
     with log_files.open_file(path) as file:
-        data = file.read()
-    slots, rest = divmod(len(data), dtype.itemsize)
+        size = os.fstat(file.fileno()).st_size
+        # That room is a hole of 10 MiB in each index of a running broker.
+        data_end = max((end for _, end in log_files.data_stretches(file.fileno(), 0, size)), default=0)
+        file.seek(0)
+        data = file.read(data_end)
+    slots, rest = divmod(size, dtype.itemsize)
     # Up to the last slot that has a byte which is not zero.
     count = min(-(-len(data.rstrip(b"\0")) // dtype.itemsize), slots)
     return np.frombuffer(data, dtype, count), slots - count, rest

@@ -23,6 +23,7 @@ from kcore.server.broker import Broker
 from kcore.tools import verify as verify_module
 from kcore.tools.command_line import Progress, Stopped
 from kcore.tools.main import main
+from kcore.tools.partition_checks import read_index_entries
 from kcore.tools.segment_scan import scan_segment
 from tests import golden_data
 from tests.reference import record_batch as model
@@ -284,6 +285,22 @@ def test_the_index_of_a_log_in_use_may_have_room_left_at_its_end(data, capsys):
     (data / ".kafka_cleanshutdown").unlink()
     status, problems, _ = verify(capsys, data / "g-none-0")
     assert (status, problems) == (0, [])
+
+
+@pytest.mark.parametrize(("suffix", "slot"), [(".index", 8), (".timeindex", 12)])
+def test_an_index_is_read_to_its_last_byte_across_holes(suffix, slot, data):
+    index = data / "g-none-0" / f"{49:020}{suffix}"
+    written = index.read_bytes()
+    sparse = 10 * 1024 * 1024 // slot * slot
+    os.truncate(index, sparse + 1)
+    entries, empty, rest = read_index_entries(str(index))
+    assert (entries.tobytes(), len(entries) + empty, rest) == (written, sparse // slot, 1)
+    with open(index, "r+b") as file:
+        file.seek(sparse - 1)
+        file.write(b"\1")
+    entries, empty, rest = read_index_entries(str(index))
+    assert (len(entries), empty, rest) == (sparse // slot, 0, 1)
+    assert entries.tobytes() == written + bytes(sparse - 1 - len(written)) + b"\1"
 
 
 def batch(n: int, codec: str = "none") -> bytearray:
