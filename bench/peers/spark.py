@@ -447,7 +447,7 @@ def verify(spark: SparkSession, row: Row, copies: Path, size: int, records: bool
 def session(work: Path, jars: list[str]) -> Iterator[SparkSession]:
     conf = {
         "spark.jars": ",".join(jars),
-        "spark.driver.memory": "4g",
+        "spark.driver.memory": "8g",  # bulk writes are of rows that lie in Spark's memory
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "ERROR",
         "spark.local.dir": str(work / "spark"),
