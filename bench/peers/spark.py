@@ -315,7 +315,9 @@ class Comparison:
         """Seconds by the clock, CPU seconds, the answer."""
         case.before()
         broker = None if who == "connector" else self.kafka.pid
-        time.sleep(0.2)  # what the round before has left the JVM to do
+        # What the round before has left to be written, which an fsync of this one would wait for, and the JVM to do.
+        os.sync()
+        time.sleep(0.2)
         with CpuMeter(without=broker) as cpu:
             start = time.perf_counter()
             given = case.run()

@@ -12,10 +12,9 @@ import numpy as np
 
 from kcore.errors import CorruptMessage
 from kcore.kernels.jit import kernel
-from kcore.record.layout import BATCH_DTYPE
+from kcore.record.layout import BATCH_DTYPE, CODEC_MASK, CONTROL, LOG_APPEND_TIME
 
 _HEADER_SIZE = 61
-_CODEC_MASK, _LOG_APPEND_TIME, _CONTROL = 0x07, 0x08, 0x20
 #: The smallest record: what bounds the room that a header's record count can ask for.
 _RECORD_SIZE_MIN = 7
 #: More than all that stands before the key of a usual record.
@@ -56,7 +55,7 @@ class RecordColumns(NamedTuple):
 def is_plain(batches: np.ndarray) -> np.ndarray:
     """Which rows of scan_batches() record_columns() can read and a reader wants: bool[n].  Not those that are
     compressed, of magic 0 or 1, or transaction markers; kcore.record.record_columns reads them all."""
-    return (batches["magic"] == 2) & (batches["attributes"] & (_CODEC_MASK | _CONTROL) == 0)
+    return (batches["magic"] == 2) & (batches["attributes"] & (CODEC_MASK | CONTROL) == 0)
 
 
 def record_columns(data: Any, batches: np.ndarray) -> RecordColumns:
@@ -67,10 +66,10 @@ def record_columns(data: Any, batches: np.ndarray) -> RecordColumns:
     that does not hold what its batch's header says.
     """
     view, batches = np.frombuffer(data, np.uint8), np.ascontiguousarray(batches, BATCH_DTYPE)
-    unreadable = (batches["magic"] != 2) | (batches["attributes"] & _CODEC_MASK != 0)
+    unreadable = (batches["magic"] != 2) | (batches["attributes"] & CODEC_MASK != 0)
     if unreadable.any():
         row = batches[int(unreadable.argmax())]
-        how = f"compressed (codec {row['attributes'] & _CODEC_MASK})" if row["magic"] == 2 else f"magic {row['magic']}"
+        how = f"compressed (codec {row['attributes'] & CODEC_MASK})" if row["magic"] == 2 else f"magic {row['magic']}"
         raise ValueError(f"the batch at position {row['position']} is {how}: choose batches by is_plain()")
     counts = batches["count"].astype(np.int64)
     room = int(np.minimum(counts, batches["size"] // _RECORD_SIZE_MIN).clip(0).sum())
@@ -156,7 +155,7 @@ def _columns(  # type: ignore[no-untyped-def]
         p, end = at + _HEADER_SIZE, at + size
         count, base_offset = np.int64(row.count), np.int64(row.base_offset)
         base_timestamp, max_timestamp = np.int64(row.base_timestamp), np.int64(row.max_timestamp)
-        log_append_time = row.attributes & _LOG_APPEND_TIME != 0
+        log_append_time = row.attributes & LOG_APPEND_TIME != 0
         if count < 0 or count > (end - p) // _RECORD_SIZE_MIN:
             return _COUNT, p, (end - p) // _RECORD_SIZE_MIN, count
         last_delta, previous = np.int64(row.last_offset) - base_offset, np.int64(-1)

@@ -28,6 +28,7 @@ from kcore.log.log_file_names import LOCK_FILE, partition_directory
 from kcore.log.partition_counts import PartitionCounts, partition_counts
 from kcore.log.staged_log import StagedLog, StagedLogWriter
 from kcore.record.arrow import columns_from_arrow, pyarrow
+from kcore.record.compression import codec_of
 from kcore.record.partitioner import assign_partitions, group_by_partition
 from kcore.record.record_columns import RecordColumns, batches_of
 
@@ -86,6 +87,7 @@ class SegmentWriter:
         turn: int = 0,
         time: Time = SYSTEM_TIME,
     ) -> None:
+        codec_of(compression, level)
         self.directory = directory
         self._partitions = partitions
         self._topic = topic

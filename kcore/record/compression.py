@@ -39,6 +39,15 @@ def check_level(codec: int, level: int | None) -> None:
         raise ValueError(f"{CODECS[codec]} has no level {level}: they go from {least} to {most}")
 
 
+def codec_of(compression: str, level: int | None = None) -> int:
+    """The index in CODECS.  Raises ValueError for a name that is none of them, or a level that the codec has not."""
+    if compression not in CODECS:
+        raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
+    codec = CODECS.index(compression)
+    check_level(codec, level)
+    return codec
+
+
 def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int = 2) -> bytes:
     """data in the framing that Kafka's clients read.  codec: an index of CODECS; level: the codec's own scale,
     None for its default; snappy has none.  magic: of the batch, since lz4 frames of magic 0 have a header checksum of

@@ -30,3 +30,6 @@ BATCH_DTYPE = np.dtype(
         "itemsize": 88,
     }
 )
+
+#: Bits of its attributes.
+CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20

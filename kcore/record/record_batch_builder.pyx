@@ -27,7 +27,7 @@ from kcore.record.record_batch cimport (
     kc_write_bytes,
 )
 
-from kcore.record.compression import CODECS, compress
+from kcore.record.compression import codec_of, compress
 
 cdef int LENGTH_FIELD_MAX = 5  # bytes of a varint
 cdef int CONTROL_KEY_SIZE = 4  # int16 version, int16 type
@@ -96,8 +96,7 @@ cdef class RecordBatchBuilder:
         if self.is_set_up:
             raise TypeError("a RecordBatchBuilder is set up once")
         self.is_set_up = True
-        if compression not in CODECS:
-            raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
+        self.codec = codec_of(compression, level)
         if not 0 <= magic <= 2:
             raise ValueError(f"magic {magic} is none of 0, 1, 2")
         if timestamp_type not in ("CreateTime", "LogAppendTime") and (magic or timestamp_type != "NoTimestampType"):
@@ -113,7 +112,6 @@ cdef class RecordBatchBuilder:
         if base_offset < 0:
             raise ValueError(f"base offset {base_offset} is negative")
         self.any_timestamp = any_timestamp
-        self.codec = CODECS.index(compression)
         self.level = level
         self.magic = magic
         if magic == 2:

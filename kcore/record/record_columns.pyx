@@ -739,21 +739,19 @@ def batches_of(
     batch to batch.  The GIL is released.
     Raises ValueError for an offset that does not ascend, a timestamp below -1, a record that no batch can hold.
     """
-    from kcore.record.compression import CODECS, compress
+    from kcore.record.compression import codec_of, compress
 
     if not isinstance(columns, RecordColumns):
         from kcore.record.arrow import columns_from_arrow
 
         columns = columns_from_arrow(columns, with_offsets=base_offset is None)
-    if compression not in CODECS:
-        raise ValueError(f"compression {compression!r} is none of {', '.join(CODECS)}")
+    cdef int codec = codec_of(compression, level)
     if timestamp_type not in ("CreateTime", "LogAppendTime"):
         raise ValueError(f"timestamp type {timestamp_type!r} is neither CreateTime nor LogAppendTime")
     if base_offset is not None and base_offset < 0:
         raise ValueError(f"base offset {base_offset} is negative")
     if base_offset is None and columns.offset is None:
         raise ValueError("without a base offset the records need the column offset")
-    cdef int codec = CODECS.index(compression)
     cdef kc_batch template
     cdef kc_columns source = _as_source(columns, base_offset is None)
     memset(&template, 0, sizeof(template))

@@ -12,8 +12,9 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_segment import LogSegment
 from kcore.spark.catalog import segment_base_offsets
 
-#: Bytes of segment files that a task reads, unless told otherwise: the first up to 512 MiB in all, growing to the second, as
-#: many as of Spark's own file formats, from 1 GiB on.  A task costs 20 ms of CPU time by itself, but few leave cores idle.
+#: Bytes of segment files that a task reads, unless told otherwise: the first up to 512 MiB in all, growing to the
+#: second, as many as of Spark's own file formats, from 1 GiB on.  A task costs 20 ms of CPU time by itself, but few
+#: tasks leave cores idle.
 LEAST_TARGET_BYTES, TARGET_BYTES = 64 << 20, 128 << 20
 #: What opening a log costs, in bytes that could be read meanwhile.
 _OPEN_COST = 4 * 1024 * 1024

@@ -76,6 +76,12 @@ class IndexFile(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_paths(parser, "a partition directory or a data directory, closed")
     add_json(parser, "one JSON object a line for each file")
+    add_choices(parser)
+    add_reading(parser)
+
+
+def add_choices(parser: argparse.ArgumentParser) -> None:
+    """What is to be done, here and by `kcore spark reindex`."""
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--check", action="store_true", help="only compare; exit 1 when a file contradicts the log")
     mode.add_argument("--dry-run", action="store_true", help="list what would be written, write nothing")
@@ -86,7 +92,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"bytes between entries, as index.interval.bytes of the topic; default {DEFAULT_INDEX_INTERVAL_BYTES}",
     )
-    add_reading(parser)
 
 
 def run(args: argparse.Namespace) -> int:

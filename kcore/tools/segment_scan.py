@@ -42,7 +42,6 @@ _PRODUCER_COLUMNS = [
     ("producer_epoch", "i2"),
     ("attributes", "i2"),
 ]
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
 
 
 class Rows:
@@ -172,11 +171,15 @@ class ScannedSegment:
 
 
 def is_transactional(rows: np.ndarray) -> np.ndarray:
-    return rows["attributes"] & _TRANSACTIONAL != 0
+    from kcore.record.layout import TRANSACTIONAL
+
+    return rows["attributes"] & TRANSACTIONAL != 0
 
 
 def is_control(rows: np.ndarray) -> np.ndarray:
-    return rows["attributes"] & _CONTROL != 0
+    from kcore.record.layout import CONTROL
+
+    return rows["attributes"] & CONTROL != 0
 
 
 def scan_segment(path: str, *, records: bool = True, progress: Progress | None = None) -> ScannedSegment:

@@ -200,20 +200,11 @@ def _verify(args: argparse.Namespace) -> int:
 
 
 def _add_reindex(parser: argparse.ArgumentParser) -> None:
-    from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
+    from kcore.tools.reindex import add_choices
 
     parser.add_argument("paths", nargs="+", metavar="PATH", help=f"{_DIRECTORIES}, closed")
     add_json(parser, "the lines of `kcore reindex --json`")
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="only compare; exit 1 when a file contradicts the log")
-    mode.add_argument("--dry-run", action="store_true", help="list what would be written, write nothing")
-    parser.add_argument(
-        "--index-interval-bytes",
-        type=positive,
-        default=DEFAULT_INDEX_INTERVAL_BYTES,
-        metavar="N",
-        help="as the topic's",
-    )
+    add_choices(parser)
     _add_work(parser)
 
 

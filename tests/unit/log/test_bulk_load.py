@@ -356,6 +356,17 @@ def test_a_partition_that_a_topic_does_not_have_is_told_with_the_number_that_it_
     assert str(failure.value) == told
 
 
+def test_a_codec_or_level_that_does_not_exist_is_refused_before_anything_is_staged(tmp_path):
+    for settings, words in (
+        ({"compression": "snappy", "level": 3}, "snappy has no levels"),
+        ({"compression": "zstd", "level": 23}, "zstd has no level 23"),
+        ({"compression": "brotli"}, "'brotli' is none of"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            BulkLoad(tmp_path, topic="orders", **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_directory_in_use_is_refused_by_the_name_of_its_lock(tmp_path):
     lock = DirectoryLock(str(tmp_path))
     with pytest.raises(DirectoryInUse, match=r"\.lock"):
