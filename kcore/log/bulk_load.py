@@ -87,7 +87,6 @@ class SegmentWriter:
         turn: int = 0,
         time: Time = SYSTEM_TIME,
     ) -> None:
-        codec_of(compression, level)
         self.directory = directory
         self._partitions = partitions
         self._topic = topic
@@ -245,6 +244,7 @@ class BulkLoad:
         batch_bytes: int = DEFAULT_BATCH_BYTES,
         time: Time = SYSTEM_TIME,
     ) -> None:
+        codec_of(compression, level)
         self.data_dir = os.path.abspath(data_dir)
         make_directory(self.data_dir)
         check_not_in_use(self.data_dir)

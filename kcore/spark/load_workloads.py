@@ -298,14 +298,14 @@ class Produce:
 
     def step(self, recorder: WindowRecorder) -> None:
         self._recorder = recorder
+        wait_s = 0.0
         for value in self._values:
-            while True:
-                try:
-                    self._producer.produce(self._topic, value, on_delivery=self._delivered)
-                    break
-                except BufferError:  # the client's queue is full: the broker is what limits
-                    self._producer.poll(0.01)
-        self._producer.poll(0)
+            try:
+                self._producer.produce(self._topic, value, on_delivery=self._delivered)
+            except BufferError:  # the client's queue is full: the broker is what limits, or it is gone
+                wait_s = 0.01
+                break
+        self._producer.poll(wait_s)
 
     def __enter__(self) -> Produce:
         return self

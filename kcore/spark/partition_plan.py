@@ -108,9 +108,12 @@ def _marks(piece: OffsetRange) -> _Marks:
 
 def _cut(piece: OffsetRange, marks: _Marks, target: int) -> list[OffsetRange]:
     count = max(1, round(marks.size / target))
-    step = marks.size / count
-    wanted = np.searchsorted(marks.positions, [step * i for i in range(1, count)])
-    cuts = [int(marks.offsets[i]) for i in wanted if i < len(marks.offsets)]
+    if count > len(marks.offsets):
+        cuts = marks.offsets.tolist()  # more cannot be had, however small the target
+    else:
+        step = marks.size / count
+        wanted = np.searchsorted(marks.positions, [step * i for i in range(1, count)])
+        cuts = [int(marks.offsets[i]) for i in wanted if i < len(marks.offsets)]
     bounds = sorted({piece.start, piece.end, *(cut for cut in cuts if piece.start < cut < piece.end)})
     share = marks.size // (len(bounds) - 1)
     return [replace(piece, start=a, end=b, size=share) for a, b in pairwise(bounds)]

@@ -278,9 +278,17 @@ def epochs_of(tables: Iterable[Rows]) -> list[EpochEntry]:
     return found
 
 
-def read_index_entries(path: str) -> tuple[np.ndarray, int, int]:
-    """The entries of a .index or .timeindex, as "offset" (relative) and "position" or "timestamp", without the room
-    behind them; how many empty slots that room has, and how many bytes are no whole slot.  Raises OSError."""
+class IndexContents(NamedTuple):
+    """Of a .index or .timeindex: its entries, as "offset" (relative) and "position" or "timestamp", without the room
+    behind them; how many empty slots that room has; and how many bytes are no whole slot."""
+
+    entries: np.ndarray
+    empty: int
+    rest: int
+
+
+def read_index(path: str) -> IndexContents:
+    """Raises OSError."""
     import numpy as np
 
     from kcore.record.layout import OFFSET_INDEX_SLOT, TIME_INDEX_SLOT
@@ -290,23 +298,29 @@ def read_index_entries(path: str) -> tuple[np.ndarray, int, int]:
         size = os.fstat(file.fileno()).st_size
         # That room is a hole of 10 MiB in each index of a running broker.
         data_end = max((end for _, end in log_files.data_stretches(file.fileno(), 0, size)), default=0)
+        data_end = min(-(-data_end // dtype.itemsize) * dtype.itemsize, size)
         file.seek(0)
         data = file.read(data_end)
+    if len(data) < data_end:  # cut while we read
+        size = len(data)
     slots, rest = divmod(size, dtype.itemsize)
     # Up to the last slot that has a byte which is not zero.
     count = min(-(-len(data.rstrip(b"\0")) // dtype.itemsize), slots)
-    return np.frombuffer(data, dtype, count), slots - count, rest
+    return IndexContents(np.frombuffer(data, dtype, count), slots - count, rest)
 
 
-def check_index(partition: PartitionFiles, base: int, path: str, found: ScannedSegment) -> Iterator[Problem]:
-    """A .index or .timeindex against the batches of its segment (IDX-17).  Raises OSError."""
+def check_index(
+    partition: PartitionFiles, base: int, path: str, found: ScannedSegment, contents: IndexContents | None = None
+) -> Iterator[Problem]:
+    """A .index or .timeindex against the batches of its segment (IDX-17).  contents: what was read of it before those
+    were, because a log in use goes on; None: it is read now.  Raises OSError."""
     import numpy as np
 
     size = os.path.getsize(path)
     if size > log_files.MAX_INDEX_SIZE:
         yield Problem(path, f"{size} bytes are more than an index can have, {log_files.MAX_INDEX_SIZE}")
         return
-    entries, empty, rest = read_index_entries(path)
+    entries, empty, rest = contents or read_index(path)
     slot = entries.dtype.itemsize
     if rest:
         yield Problem(path, f"{size} bytes are no multiple of {slot}", position=size - rest)

@@ -35,6 +35,7 @@ from kcore.tools.command_line import (
 from kcore.tools.parallel import Work, in_order
 from kcore.tools.partition_checks import (
     SEGMENT_KINDS,
+    IndexContents,
     PartitionFiles,
     Problem,
     check_batches,
@@ -42,7 +43,7 @@ from kcore.tools.partition_checks import (
     check_index,
     check_small_file,
     lone_log_problems,
-    read_index_entries,
+    read_index,
     unreadable,
 )
 from kcore.tools.producer_checks import check_producers
@@ -175,6 +176,8 @@ class Verifier:
         def examine() -> Examined:
             path = partition.file(base, LOG_SUFFIX)
             result = Examined()
+            # Before the log, to which a broker that runs may append meanwhile, and then to these.
+            indexes = {suffix: _index_as_it_is(partition.file(base, suffix)) for suffix in _INDEXES}
             try:
                 found = scan_segment(path, records=self.records, progress=self.progress)
             except OSError as error:
@@ -183,24 +186,31 @@ class Verifier:
                 return result
             scanned.append(found)
             _judge_log(partition, base, found, result)
-            for suffix in _INDEXES:
-                self._index(partition, base, partition.file(base, suffix), found, result)
+            for suffix, contents in indexes.items():
+                self._index(partition, base, partition.file(base, suffix), contents, found, result)
             return result
 
         return examine
 
-    def _index(self, partition: PartitionFiles, base: int, path: str, found: ScannedSegment, result: Examined) -> None:
+    def _index(
+        self,
+        partition: PartitionFiles,
+        base: int,
+        path: str,
+        contents: IndexContents | None,
+        found: ScannedSegment,
+        result: Examined,
+    ) -> None:
         if not os.path.lexists(path):
             text = "missing; it is rebuilt when the log is opened"
             result.problems.append(Problem(path, text, warning=True))
             return
         result.counts.files += 1
         try:
-            if os.path.getsize(path) <= log_files.MAX_INDEX_SIZE:
-                entries, _, _ = read_index_entries(path)
+            if contents is not None:
                 # The room that an index in use was created with is no data.
-                result.counts.bytes += entries.nbytes
-            result.problems += check_index(partition, base, path, found)
+                result.counts.bytes += contents.entries.nbytes
+            result.problems += check_index(partition, base, path, found, contents)
             self.progress.advance(os.path.getsize(path))
         except OSError as error:
             result.problems.append(unreadable(path, error))
@@ -215,7 +225,9 @@ class Verifier:
         for path in log_files.known_files(directory):
             base = log_files.base_offset_of(path)
             if path.endswith((*_INDEXES, TXN_INDEX_SUFFIX)) and base not in partition.bases:
-                result.problems.append(Problem(path, "no .log beside this index", warning=True))
+                # A log in use may have got a segment since it was listed.
+                if base is None or not os.path.lexists(partition.file(base, LOG_SUFFIX)):
+                    result.problems.append(Problem(path, "no .log beside this index", warning=True))
             elif not path.endswith(SEGMENT_KINDS):
                 examined = self.small_file(path)()
                 result.counts.add(examined.counts)
@@ -285,6 +297,14 @@ class Verifier:
             result.counts.bytes += os.path.getsize(path)
             result.problems += check_index(partition, base, path, found)
         return result
+
+
+def _index_as_it_is(path: str) -> IndexContents | None:
+    """None where there is none that can be read."""
+    try:
+        return read_index(path) if os.path.getsize(path) <= log_files.MAX_INDEX_SIZE else None
+    except OSError:
+        return None
 
 
 def _judge_log(partition: PartitionFiles, base: int, found: ScannedSegment, result: Examined) -> None:

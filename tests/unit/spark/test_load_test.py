@@ -407,6 +407,25 @@ def test_produce_and_fetch_move_records_through_a_broker(soon):
         consumer.close()
 
 
+def test_a_broker_that_goes_away_does_not_keep_produce_from_ending(soon, monkeypatch):
+    settings = {"queue.buffering.max.messages": "500", "log_level": "0"}
+    with kcore.Broker() as broker:
+        broker.create_topic("load")
+        servers = broker.bootstrap_servers
+        options = LoadOptions(
+            "produce", (1,), bootstrap_servers=servers, topic="load", seconds=1, client_settings=settings
+        )
+
+        def made_before_it_goes(task):
+            workload = WORKLOADS["produce"](task)
+            broker.stop()
+            monkeypatch.setattr("kcore.spark.load_workloads._BROKER_TIMEOUT_S", 2)
+            return workload
+
+        found = measure_together(options, [made_before_it_goes])
+    assert "500 records were not acknowledged within 2 s" in found.errors[0]
+
+
 @pytest.mark.parametrize("mode", ["produce", "fetch"])
 def test_a_broker_that_is_not_there_is_named(soon, monkeypatch, mode):
     monkeypatch.setattr("kcore.spark.load_workloads._BROKER_TIMEOUT_S", 0.5)

@@ -5,6 +5,7 @@ import os
 import shutil
 import threading
 import time
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -109,6 +110,15 @@ def test_large_partitions_are_cut_and_small_ones_share_a_task(tmp_path):
     write_partition(tmp_path, make_records("large", 0, 3000))
     sizes = [sum(piece.size for piece in task) for task in plan_of(tmp_path, maxBytesPerPartition="64k").tasks()]
     assert max(sizes) < 100_000 and len(sizes) >= 5
+
+
+def test_however_small_the_tasks_are_to_be_they_are_no_more_than_index_entries(tmp_path):
+    write_partition(tmp_path, make_records("orders", 0, 1000))
+    smallest = [plan_of(tmp_path, maxBytesPerPartition=size).tasks() for size in ("1", "100")]
+    assert smallest[0] == smallest[1]
+    pieces = [piece for task in smallest[0] for piece in task]
+    assert (pieces[0].start, pieces[-1].end) == (0, 1000)
+    assert all(before.end == piece.start for before, piece in pairwise(pieces))
 
 
 @pytest.mark.parametrize("at", [0, 1, 499, 999])

@@ -23,7 +23,7 @@ from kcore.server.broker import Broker
 from kcore.tools import verify as verify_module
 from kcore.tools.command_line import Progress, Stopped
 from kcore.tools.main import main
-from kcore.tools.partition_checks import read_index_entries
+from kcore.tools.partition_checks import read_index
 from kcore.tools.segment_scan import scan_segment
 from tests import golden_data
 from tests.reference import record_batch as model
@@ -293,14 +293,43 @@ def test_an_index_is_read_to_its_last_byte_across_holes(suffix, slot, data):
     written = index.read_bytes()
     sparse = 10 * 1024 * 1024 // slot * slot
     os.truncate(index, sparse + 1)
-    entries, empty, rest = read_index_entries(str(index))
+    entries, empty, rest = read_index(str(index))
     assert (entries.tobytes(), len(entries) + empty, rest) == (written, sparse // slot, 1)
     with open(index, "r+b") as file:
         file.seek(sparse - 1)
         file.write(b"\1")
-    entries, empty, rest = read_index_entries(str(index))
+    entries, empty, rest = read_index(str(index))
     assert (len(entries), empty, rest) == (sparse // slot, 0, 1)
     assert entries.tobytes() == written + bytes(sparse - 1 - len(written)) + b"\1"
+
+
+def test_a_time_index_of_which_a_power_loss_left_the_first_page_is_damage(data, capsys):
+    # 4096 bytes end inside an entry; the rest is a hole.
+    index = data / "g-none-0" / f"{49:020}.timeindex"
+    index.write_bytes(b"".join(struct.pack(">qi", 1_800_000_000_000 + i, i) for i in range(1000))[:4096])
+    os.truncate(index, 10 * 1024 * 1024 // 12 * 12)
+    status, problems, _ = verify(capsys, data / "g-none-0")
+    assert status == 1
+    assert {problem["file"] for problem in problems} == {str(index)}
+
+
+def test_what_a_running_broker_appends_while_the_log_is_read_is_no_damage(tmp_path, capsys, monkeypatch):
+    config = LogConfig(segment_bytes=30_000, index_interval_bytes=100)
+    path = tmp_path / "data" / "t-0"
+    path.parent.mkdir()
+    with open_log(path, "a", config=config) as log:
+        for n in range(20):
+            log.append_as_leader(batch(n))
+
+        def scan_and_go_on(segment, **options):
+            found = scan_segment(segment, **options)
+            for n in range(200):
+                log.append_as_leader(batch(n))
+            return found
+
+        monkeypatch.setattr(verify_module, "scan_segment", scan_and_go_on)
+        assert verify(capsys, path)[:2] == (0, [])
+        assert len(list(path.glob("*.log"))) > 1, "a segment was rolled meanwhile"
 
 
 def batch(n: int, codec: str = "none") -> bytearray:
