@@ -298,14 +298,13 @@ class Produce:
 
     def step(self, recorder: WindowRecorder) -> None:
         self._recorder = recorder
-        wait_s = 0.0
         for value in self._values:
             try:
                 self._producer.produce(self._topic, value, on_delivery=self._delivered)
             except BufferError:  # the client's queue is full: the broker is what limits, or it is gone
-                wait_s = 0.01
-                break
-        self._producer.poll(wait_s)
+                self._producer.poll(0.01)
+                return
+        self._producer.poll(0)
 
     def __enter__(self) -> Produce:
         return self

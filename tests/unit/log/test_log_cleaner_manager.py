@@ -381,13 +381,20 @@ def test_a_disk_that_fails_under_a_cleaning_takes_its_directory_offline(manager,
     assert not thread.clean_filthiest_log(), "it is left alone"
 
 
-def test_a_full_disk_only_ends_the_cleaning(manager, tmp_path, faults, caplog):
-    manager = manager()
-    log = create(manager)
+@pytest.fixture
+def full_disk(manager, tmp_path, faults):
+    """A manager, its log that could be cleaned, and the cleaner's thread; nothing can be written."""
+    made = manager()
+    log = create(made)
     append(log, 5)
     log.flush()
     faults("pwrite", errno.ENOSPC, times=-1, under=str(tmp_path))
-    (thread,) = manager.cleaner.threads
+    (thread,) = made.cleaner.threads
+    return made, log, thread
+
+
+def test_a_full_disk_only_ends_the_cleaning(full_disk, caplog):
+    manager, log, thread = full_disk
     assert not thread.clean_filthiest_log()
     clear_faults()
     assert not log.is_offline and len(offsets(log)) == 5
@@ -398,13 +405,8 @@ def test_a_full_disk_only_ends_the_cleaning(manager, tmp_path, faults, caplog):
     assert offsets(log) == [4]
 
 
-def test_a_disk_that_stays_full_has_the_log_read_more_and_more_seldom(manager, tmp_path, faults):
-    manager = manager()
-    log = create(manager)
-    append(log, 5)
-    log.flush()
-    faults("pwrite", errno.ENOSPC, times=-1, under=str(tmp_path))
-    (thread,) = manager.cleaner.threads
+def test_a_disk_that_stays_full_has_the_log_read_more_and_more_seldom(full_disk):
+    manager, log, thread = full_disk
     attempts, started_ms = [], manager._time.milliseconds()
     clean = thread._cleaner.clean
     thread._cleaner.clean = lambda cleanable: attempts.append(manager._time.milliseconds()) or clean(cleanable)
@@ -420,13 +422,8 @@ def test_a_disk_that_stays_full_has_the_log_read_more_and_more_seldom(manager, t
     assert thread.clean_filthiest_log(), "what failed before the last success is forgotten"
 
 
-def test_a_clock_that_is_set_back_does_not_put_a_log_off_for_longer(manager, tmp_path, faults):
-    manager = manager()
-    log = create(manager)
-    append(log, 5)
-    log.flush()
-    faults("pwrite", errno.ENOSPC, times=-1, under=str(tmp_path))
-    (thread,) = manager.cleaner.threads
+def test_a_clock_that_is_set_back_does_not_put_a_log_off_for_longer(full_disk):
+    manager, log, thread = full_disk
     assert not thread.clean_filthiest_log()
     clear_faults()
     manager._time._now_ms -= 86_400_000
