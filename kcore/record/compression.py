@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 from kcore.errors import CorruptMessage
+from kcore.record.zstd_frame import most_unpacked
 
 Buffer = bytes | bytearray | memoryview
 
@@ -78,6 +79,23 @@ def decompress(
         if not isinstance(error, (_Refused, *_library_errors(codec))):
             raise
         raise CorruptMessage(f"{where}{CODECS[codec]}: {error}", source=source or None) from error
+
+
+def most_decompressed(codec: int, data: Buffer) -> int:
+    """How much room decompress_into() needs; -1 where only decompress() will do."""
+    most = most_unpacked(data) if codec == _ZSTD else -1
+    return most if 0 < most <= MAX_DECOMPRESSED_SIZE else -1
+
+
+def decompress_into(codec: int, data: Buffer, buffer: bytearray, position: int) -> int:
+    """decompress(), for a batch of magic 2, to where buffer[position:] has room for most_decompressed(); how many bytes
+    it was.  Spares the copies that collecting what many batches hold would take."""
+    with memoryview(buffer)[position:] as room:
+        try:
+            size: int = _zstd_unpacker().stream_reader(data).readinto(room)
+        except _library_errors(codec) as error:
+            raise CorruptMessage(f"{CODECS[codec]}: {error}") from error
+    return size
 
 
 class _Refused(Exception):
@@ -300,19 +318,22 @@ def _zstd_compress(data: Buffer, level: int | None) -> bytes:
     return packed
 
 
-def _zstd_decompress(data: Buffer, max_size: int) -> Buffer:
+def _zstd_unpacker() -> Any:
     context = getattr(_per_thread, "unpacker", None)
     if context is None:
         context = _per_thread.unpacker = _library("zstandard").ZstdDecompressor()
+    return context
+
+
+def _zstd_decompress(data: Buffer, max_size: int) -> Buffer:
+    context = _zstd_unpacker()
     view = memoryview(data).cast("B")
-    if 0 < _zstd_content_size(view) <= max_size:  # the library takes 0 for an end without a look at what follows
-        try:
-            whole: bytes = context.decompress(view, allow_extra_data=False)
-            return whole
-        except _library("zstandard").ZstdError:
-            pass  # bytes behind the frame, or damage: what follows tells which
-    # A streaming writer leaves the content size out.  One input slice cannot grow past 4096 / 4 blocks of
-    # 128 KiB, so that is the most that is unpacked beyond max_size.
+    most = most_unpacked(view)
+    if 0 < most <= max_size:
+        whole: bytes = context.decompress(view, max_output_size=most)
+        return whole
+    # Several frames, or none, or damage.  One input slice cannot grow past 4096 / 4 blocks of 128 KiB, so that is the
+    # most that is unpacked beyond max_size.
     parts: list[bytes] = []
     size = position = 0
     unpacker = context.decompressobj()
@@ -330,15 +351,6 @@ def _zstd_decompress(data: Buffer, max_size: int) -> Buffer:
     if not unpacker.eof:
         raise _Refused("stream ends early")
     return b"".join(parts)
-
-
-def _zstd_content_size(view: memoryview) -> int:
-    """What the first frame's header claims, -1 if it claims nothing."""
-    try:
-        size: int = _library("zstandard").frame_content_size(view)
-        return size
-    except _library("zstandard").ZstdError:
-        return -1
 
 
 _COMPRESS: dict[int, Callable[[Buffer, int | None], bytes]] = {

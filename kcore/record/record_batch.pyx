@@ -5,15 +5,16 @@ The formats are told in csrc/record_batch.h, csrc/record.h and csrc/legacy_recor
 """
 
 cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from kcore.common.status cimport KC_CORRUPT, kc_fail, raise_status
 
 from kcore.errors import CorruptMessage
-from kcore.record.compression import decompress
+from kcore.record.compression import decompress, decompress_into, most_decompressed
 
 cdef tuple _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown-5", "unknown-6", "unknown-7")
 
@@ -56,6 +57,22 @@ cdef class Record:
             f"Record(offset={self.offset}, timestamp={self.timestamp}, timestamp_type={self.timestamp_type!r}, "
             f"key={self.key!r}, value={self.value!r}, headers={self.headers!r})"
         )
+
+
+cdef inline int _make_room(bytearray buffer, int64_t size) except -1:
+    """Let it have that many bytes at least."""
+    if PyByteArray_GET_SIZE(buffer) < size:
+        PyByteArray_Resize(buffer, max(size, 2 * PyByteArray_GET_SIZE(buffer)))
+    return 0
+
+
+cdef int64_t put_bytes(bytearray buffer, int64_t position, const uint8_t[::1] data) except -1:
+    """Copy them to buffer[position:], which grows; their number."""
+    cdef int64_t size = data.shape[0]
+    _make_room(buffer, position + size)
+    if size:
+        memcpy(PyByteArray_AS_STRING(buffer) + position, &data[0], size)
+    return size
 
 
 cdef inline object _bytes_or_none(const uint8_t *data, int32_t size):
@@ -310,12 +327,29 @@ cdef class RecordBatch:
         try:
             return decompress(codec, packed, magic=self.row.magic)
         except CorruptMessage as error:
-            raise CorruptMessage(
-                f"{self.source}: batch at offset {self.row.base_offset}, position {self.row.position}: {error}",
-                source=self.source,
-                position=self.row.position,
-                offset=self.row.base_offset,
-            ) from error
+            raise self._located(error) from error
+
+    cdef int64_t payload_into(self, bytearray buffer, int64_t position) except -1:
+        """payload() of a batch of magic 2 to buffer[position:], which grows; its size.  Raises CorruptMessage."""
+        cdef int codec = self.row.attributes & KC_ATTR_CODEC_MASK
+        packed = self.buffer[KC_BATCH_HEADER_SIZE:]
+        cdef int64_t most = most_decompressed(codec, packed)
+        if most >= 0:
+            _make_room(buffer, position + most)
+            try:
+                return decompress_into(codec, packed, buffer, position)
+            except CorruptMessage as error:
+                raise self._located(error) from error
+        return put_bytes(buffer, position, self.payload())
+
+    cdef object _located(self, error):
+        """What a codec says of these bytes, with the batch in its words."""
+        return CorruptMessage(
+            f"{self.source}: batch at offset {self.row.base_offset}, position {self.row.position}: {error}",
+            source=self.source,
+            position=self.row.position,
+            offset=self.row.base_offset,
+        )
 
     cdef object _wrapper_value(self):
         """A plain message of magic 0 or 1 whole, a wrapper's compressed value.  Raises CorruptMessage."""

@@ -30,7 +30,11 @@ from kcore.record.record_batch cimport (
     kc_record_write,
     kc_varlong_size,
     make_batch,
+    put_bytes,
 )
+
+#: Room for the batch that brings decompressed bytes to the limit, in most cases.
+cdef int64_t ARENA_SLACK = 256 * 1024
 
 cdef enum:
     OFFSET = 1
@@ -76,7 +80,7 @@ cdef class BinaryColumn:
 
     @property
     def data(self):
-        return memoryview(self.owner).cast("B")
+        return memoryview(self.owner).cast("B").toreadonly()
 
     def __len__(self):
         return len(self.size)
@@ -374,31 +378,35 @@ cdef class ColumnsReader:
         """Decompress into one buffer, where uncompressed batches among them go too."""
         cdef Py_ssize_t i = 0
         cdef int64_t at = 0
+        cdef int64_t packed = 0
         cdef RecordBatch batch
         positions, sizes = _places(chosen.count)
         cdef int64_t *position = _int64s(positions)
         cdef int64_t *size = _int64s(sizes)
-        cdef list parts = []
+        for i in range(chosen.count):
+            packed += chosen.rows[i].size
+        # What will usually do; it grows where it does not, and pages that nothing is written to cost nothing.
+        cdef bytearray arena = PyByteArray_FromStringAndSize(NULL, min(6 * packed, max_bytes) + ARENA_SLACK)
+        i = 0
         while i < chosen.count:
             batch = chosen.batch(i)
             if chosen.owner is None:
                 # Borrowed bytes: decompress a copy, nobody else may get hold of them.
                 copy = PyBytes_FromStringAndSize(<const char *>batch.data, batch.row.size)
                 batch = make_batch(&batch.row, <const uint8_t *>PyBytes_AS_STRING(copy), memoryview(copy), self.source)
-            parts.append(batch.payload() if batch.row.magic == 2 else _as_magic_2(batch, chosen.rows + i))
             position[i] = at
-            size[i] = len(parts[i])
+            if batch.row.magic == 2:
+                size[i] = batch.payload_into(arena, at)
+            else:
+                size[i] = put_bytes(arena, at, _as_magic_2(batch, chosen.rows + i))
             at += size[i]
             i += 1
             if at >= max_bytes and i < chosen.count:
                 while table.rows[table.count - 1].base_offset >= chosen.rows[i].base_offset:
                     table.count -= 1
                 chosen.count = i
-        arena = parts[0] if len(parts) == 1 else b"".join(parts)
-        parts.clear()
-        if not isinstance(arena, bytes):
-            arena = bytes(arena)
-        return self._read(chosen, positions, sizes, <const uint8_t *>PyBytes_AS_STRING(arena), at, arena, True)
+        PyByteArray_Resize(arena, at)
+        return self._read(chosen, positions, sizes, <const uint8_t *>PyByteArray_AS_STRING(arena), at, arena, True)
 
     cdef RecordColumns _read(self, BatchTable chosen, positions, sizes, const uint8_t *data, int64_t data_size, owner,
                              bint unpacked):

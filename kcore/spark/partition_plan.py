@@ -10,12 +10,16 @@ import numpy as np
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_segment import LogSegment
+from kcore.record.layout import CODEC_MASK
 from kcore.spark.catalog import segment_base_offsets
 
 #: Bytes of segment files that a task reads, unless told otherwise: the first up to 512 MiB in all, growing to the
 #: second, as many as of Spark's own file formats, from 1 GiB on.  A task costs 20 ms of CPU time by itself, but few
 #: tasks leave cores idle.
 LEAST_TARGET_BYTES, TARGET_BYTES = 64 << 20, 128 << 20
+#: A compressed byte takes several times as long as another; it counts as the bytes that usually come out of it, so that
+#: a few hundred MB of them keep all cores busy too.
+_UNPACKED = 4
 #: What opening a log costs, in bytes that could be read meanwhile.
 _OPEN_COST = 4 * 1024 * 1024
 
@@ -24,8 +28,8 @@ _OPEN_COST = 4 * 1024 * 1024
 class OffsetRange:
     """Records of one partition with start <= offset < end and time_from <= timestamp <= time_to (ms).
 
-    size: bytes of the segment files that hold them, about.  aborted: (producer id, first offset, last offset) of
-    transactions to leave out.
+    size: bytes of the segment files that hold them, about, as plan() counts them.  aborted: (producer id, first offset,
+    last offset) of transactions to leave out.
     """
 
     topic_partition: TopicPartition
@@ -48,9 +52,10 @@ def plan(
     max_records: int | None = None,
     min_tasks: int | None = None,
 ) -> list[tuple[OffsetRange, ...]]:
-    """What each task reads.  max_records bounds the offsets of a task; min_tasks is reached unless there are fewer
-    records.  Raises OSError, FileNotFoundError for a directory that is gone."""
-    marked = [(piece, _marks(piece)) for piece in ranges if len(piece)]
+    """What each task reads.  max_bytes: of segment files; max_records bounds the offsets of a task; min_tasks is
+    reached unless there are fewer records.  Raises OSError, FileNotFoundError for a directory that is gone."""
+    unpacked = 1 if max_bytes else _UNPACKED
+    marked = [(piece, _marks(piece, unpacked)) for piece in ranges if len(piece)]
     total = sum(marks.size for _, marks in marked)
     target = max_bytes or min(max(LEAST_TARGET_BYTES, total // 8), TARGET_BYTES)
     if min_tasks and total:
@@ -67,14 +72,15 @@ def plan(
 
 @dataclass(frozen=True)
 class _Marks:
-    """Offsets at which a range can be cut, ascending, and the bytes that lie before each."""
+    """Offsets at which a range can be cut, ascending, and the bytes that count before each."""
 
     offsets: np.ndarray
     positions: np.ndarray
     size: int
 
 
-def _marks(piece: OffsetRange) -> _Marks:
+def _marks(piece: OffsetRange, unpacked: int) -> _Marks:
+    """unpacked: for how many a byte of a compressed segment counts."""
     base_offsets = segment_base_offsets(piece.directory)
     offsets, positions = [], []
     before = 0
@@ -88,6 +94,7 @@ def _marks(piece: OffsetRange) -> _Marks:
         try:
             entries = segment.offset_index.to_numpy()
             size = segment.size
+            weight = unpacked if _is_compressed(segment) else 1
         finally:
             segment.close()
         # An entry names a batch by its last offset: the next batch begins behind it, or behind the segment's base.
@@ -99,11 +106,17 @@ def _marks(piece: OffsetRange) -> _Marks:
         end_position = size if last >= len(at) else int(position[last])
         inside = slice(max(first, 0), last)
         offsets.append(at[inside])
-        positions.append(np.clip(position[inside] - first_position + before, before, None))
-        before += max(0, end_position - first_position)
+        positions.append(np.clip((position[inside] - first_position) * weight + before, before, None))
+        before += max(0, end_position - first_position) * weight
     if not offsets:
         return _Marks(np.empty(0, np.int64), np.empty(0, np.int64), 0)
     return _Marks(np.concatenate(offsets), np.concatenate(positions), before)
+
+
+def _is_compressed(segment: LogSegment) -> bool:
+    """As its first batch tells: magic in byte 16, the codec's bits in byte 22, in byte 17 of magic 0 and 1."""
+    header = segment.slice(0, 23).read()
+    return len(header) == 23 and header[22 if header[16] == 2 else 17] & CODEC_MASK != 0
 
 
 def _cut(piece: OffsetRange, marks: _Marks, target: int) -> list[OffsetRange]:

@@ -20,8 +20,8 @@ from kcore.spark.columns import columns_read, record_batch
 from kcore.spark.data_loss import report_loss
 from kcore.spark.partition_plan import OffsetRange
 
-#: Bytes of batches that become one Arrow batch.
-BATCH_BYTES = 4 * 1024 * 1024
+#: Bytes of batches that become one Arrow batch: with what is made of them they stay in a core's own cache.
+BATCH_BYTES = 2 * 1024 * 1024
 _NO_BOUND = 2**63 - 1
 #: How often a segment is looked for that the directory lists and that is not there.
 _ATTEMPTS = 10

@@ -1,6 +1,7 @@
 """compress and decompress: both ways, against other writers, and against bytes meant to hurt."""
 
 import gzip
+import itertools
 import random
 import struct
 
@@ -11,7 +12,16 @@ import zstandard
 from aiokafka import codec as aiokafka_codec
 
 from kcore.errors import CorruptMessage
-from kcore.record.compression import CODECS, LEVELS, check_level, compress, decompress
+from kcore.record.compression import (
+    CODECS,
+    LEVELS,
+    check_level,
+    compress,
+    decompress,
+    decompress_into,
+    most_decompressed,
+)
+from kcore.record.zstd_frame import most_unpacked
 from tests.reference import record_batch as model
 
 SAMPLES = [b"", b"x", b"kafka" * 20_000, random.Random(1).randbytes(70_000)]
@@ -223,3 +233,69 @@ def test_bytes_behind_a_gzip_stream_are_not_looked_at_and_a_second_stream_is_rea
 
 def test_concatenated_streams_of_framed_snappy_are_one():
     assert decompress(2, compress(2, b"rec") + compress(2, b"ords")) == b"records"
+
+
+def zstd_frames():
+    """Frames of every kind of header and block, with what they hold."""
+    data = random.Random(7).randbytes(3000) + bytes(300_000) + b"some words, some words " * 9000
+    for size in (1, 200, 255, 256, 70_000, len(data)):
+        for checksum, known in itertools.product((False, True), repeat=2):
+            packer = zstandard.ZstdCompressor(3, write_checksum=checksum, write_content_size=known)
+            yield packer.compress(data[:size]), data[:size]
+            stream = zstandard.ZstdCompressor(3, write_checksum=checksum).compressobj()
+            parts = [stream.compress(data[:100][:size]), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)]
+            yield b"".join([*parts, stream.compress(data[100:size]), stream.flush()]), data[:size]
+
+
+def test_the_room_for_a_zstd_frame_is_known_and_what_is_not_one_whole_frame_is_none():
+    for frame, data in zstd_frames():
+        most = most_unpacked(frame)
+        assert len(data) <= most <= len(data) + 3 * 128 * 1024
+        assert decompress(4, frame) == data
+        assert {most_unpacked(frame[:cut]) for cut in range(len(frame))} == {-1}
+        assert most_unpacked(frame + frame) == most_unpacked(frame + b"x") == -1
+        assert decompress(4, frame + frame) == data + data
+    assert most_unpacked(b"") == most_unpacked(bytes(100)) == -1
+    skippable = b"\x50\x2a\x4d\x18" + struct.pack("<I", 3) + b"abc"
+    assert most_unpacked(skippable) == -1
+
+
+def test_a_zstd_frame_that_claims_more_than_its_blocks_can_hold_gets_no_room():
+    frame = bytearray(zstandard.ZstdCompressor().compress(bytes(200)))
+    assert frame[4] == 0x20 and frame[5] == 200  # a single segment, a content size of one byte
+    claims_4_gib = bytes(frame[:4]) + b"\xa0" + b"\xff" * 4 + bytes(frame[6:])
+    assert most_unpacked(claims_4_gib) == -1
+    with pytest.raises(CorruptMessage):
+        decompress(4, claims_4_gib)
+
+
+def test_zstd_is_unpacked_into_the_middle_of_a_buffer_and_nowhere_else():
+    for frame, data in zstd_frames():
+        most = most_decompressed(4, frame)
+        buffer = bytearray(b"\xaa" * (10 + most))
+        assert decompress_into(4, frame, buffer, 10) == len(data)
+        assert buffer[:10] == b"\xaa" * 10 and buffer[10 : 10 + len(data)] == data
+        buffer.clear()  # nobody holds on to it
+    assert [most_decompressed(codec, compress(codec, b"x")) for codec in (1, 2, 3)] == [-1] * 3
+    assert most_decompressed(4, zstandard.ZstdCompressor().compress(b"")) == -1
+
+
+def test_damage_inside_a_zstd_frame_is_found_when_it_is_unpacked_into_a_buffer():
+    rng = random.Random(3)
+    frame = zstandard.ZstdCompressor(write_checksum=True).compress(rng.randbytes(500) * 40)
+    found = 0
+    for _ in range(500):
+        broken = bytearray(frame)
+        broken[rng.randrange(len(broken))] ^= 1 << rng.randrange(8)
+        most = most_decompressed(4, broken)
+        if most < 0:
+            continue
+        buffer = bytearray(most)
+        try:
+            size = decompress_into(4, broken, buffer, 0)
+        except CorruptMessage:
+            found += 1
+        else:
+            assert decompress(4, broken) == buffer[:size]
+        buffer.clear()
+    assert found > 100

@@ -1,0 +1,3 @@
+"""How much room a zstd frame needs, so that the library can unpack it in one go; see csrc/zstd_frame.h."""
+
+def most_unpacked(data: bytes | bytearray | memoryview) -> int: ...
