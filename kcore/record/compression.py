@@ -81,20 +81,12 @@ def decompress(
         raise CorruptMessage(f"{where}{CODECS[codec]}: {error}", source=source or None) from error
 
 
-def most_decompressed(codec: int, data: Buffer) -> int:
-    """How much room decompress_into() needs; -1 where only decompress() will do."""
-    most = most_unpacked(data) if codec == _ZSTD else -1
-    return most if 0 < most <= MAX_DECOMPRESSED_SIZE else -1
-
-
-def decompress_into(codec: int, data: Buffer, buffer: bytearray, position: int) -> int:
-    """decompress(), for a batch of magic 2, to where buffer[position:] has room for most_decompressed(); how many bytes
-    it was.  Spares the copies that collecting what many batches hold would take."""
-    with memoryview(buffer)[position:] as room:
-        try:
-            size: int = _zstd_unpacker().stream_reader(data).readinto(room)
-        except _library_errors(codec) as error:
-            raise CorruptMessage(f"{CODECS[codec]}: {error}") from error
+def decompress_zstd_into(data: Buffer, room: memoryview) -> int:
+    """What one whole frame holds, into room, which has most_unpacked(data) bytes; its size.  Raises CorruptMessage."""
+    try:
+        size: int = _zstd_unpacker().stream_reader(data).readinto(room)
+    except _library("zstandard").ZstdError as error:
+        raise CorruptMessage(f"zstd: {error}") from error
     return size
 
 

@@ -121,6 +121,7 @@ cdef class RecordBatch:
 
     cdef object payload(self)
     cdef int64_t payload_into(self, bytearray buffer, int64_t position) except -1
+    cdef object _decompressed(self, packed)
     cdef object _located(self, error)
     cdef object _wrapper_value(self)
     cdef int _parse_message(self, kc_legacy_message *message) except -1
@@ -129,5 +130,5 @@ cdef class RecordBatch:
     cdef kc_status check_crc(self, kc_error *err)
 
 
-cdef int64_t put_bytes(bytearray buffer, int64_t position, const uint8_t[::1] data) except -1
+cdef int64_t put_bytes(bytearray buffer, int64_t position, const uint8_t *data, int64_t size) except -1
 cdef RecordBatch make_batch(const kc_batch *row, const uint8_t *data, object owner, str source)

@@ -7,14 +7,21 @@ The formats are told in csrc/record_batch.h, csrc/record.h and csrc/legacy_recor
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from cpython.buffer cimport PyBUF_WRITE
+from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy, memset
 
 from kcore.common.status cimport KC_CORRUPT, kc_fail, raise_status
 
 from kcore.errors import CorruptMessage
-from kcore.record.compression import decompress, decompress_into, most_decompressed
+from kcore.record.compression import CODECS, MAX_DECOMPRESSED_SIZE, decompress, decompress_zstd_into
+
+cdef int ZSTD = CODECS.index("zstd")
+cdef int64_t MAX_DECOMPRESSED = MAX_DECOMPRESSED_SIZE
+
+cdef extern from "zstd_frame.h" nogil:
+    int64_t kc_zstd_most(const uint8_t *data, int64_t size)
 
 cdef tuple _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "unknown-5", "unknown-6", "unknown-7")
 
@@ -66,12 +73,10 @@ cdef inline int _make_room(bytearray buffer, int64_t size) except -1:
     return 0
 
 
-cdef int64_t put_bytes(bytearray buffer, int64_t position, const uint8_t[::1] data) except -1:
+cdef int64_t put_bytes(bytearray buffer, int64_t position, const uint8_t *data, int64_t size) except -1:
     """Copy them to buffer[position:], which grows; their number."""
-    cdef int64_t size = data.shape[0]
     _make_room(buffer, position + size)
-    if size:
-        memcpy(PyByteArray_AS_STRING(buffer) + position, &data[0], size)
+    memcpy(PyByteArray_AS_STRING(buffer) + position, data, size)
     return size
 
 
@@ -320,8 +325,12 @@ cdef class RecordBatch:
 
     cdef object payload(self):
         """The records' bytes: a view of them, or what they decompress to.  Raises CorruptMessage."""
+        return self._decompressed(
+            self.buffer[KC_BATCH_HEADER_SIZE:] if self.row.magic == 2 else self._wrapper_value()
+        )
+
+    cdef object _decompressed(self, packed):
         cdef int codec = self.row.attributes & KC_ATTR_CODEC_MASK
-        packed = self.buffer[KC_BATCH_HEADER_SIZE:] if self.row.magic == 2 else self._wrapper_value()
         if codec == 0:
             return packed
         try:
@@ -330,17 +339,29 @@ cdef class RecordBatch:
             raise self._located(error) from error
 
     cdef int64_t payload_into(self, bytearray buffer, int64_t position) except -1:
-        """payload() of a batch of magic 2 to buffer[position:], which grows; its size.  Raises CorruptMessage."""
+        """payload() of a batch of magic 2 to buffer[position:], which grows; its size.  Raises CorruptMessage.  What
+        zstd holds goes there without a copy in between; nobody gets hold of the batch's own bytes."""
         cdef int codec = self.row.attributes & KC_ATTR_CODEC_MASK
-        packed = self.buffer[KC_BATCH_HEADER_SIZE:]
-        cdef int64_t most = most_decompressed(codec, packed)
-        if most >= 0:
-            _make_room(buffer, position + most)
-            try:
-                return decompress_into(codec, packed, buffer, position)
-            except CorruptMessage as error:
-                raise self._located(error) from error
-        return put_bytes(buffer, position, self.payload())
+        cdef const uint8_t *packed = self.data + KC_BATCH_HEADER_SIZE
+        cdef int64_t size = self.row.size - KC_BATCH_HEADER_SIZE
+        cdef int64_t most
+        cdef const uint8_t[::1] payload
+        self.need_data()
+        if codec == 0:
+            return put_bytes(buffer, position, packed, size)
+        copy = PyBytes_FromStringAndSize(<const char *>packed, size)
+        most = kc_zstd_most(packed, size) if codec == ZSTD else -1
+        if not 0 < most <= MAX_DECOMPRESSED:
+            payload = self._decompressed(copy)
+            return put_bytes(buffer, position, &payload[0], payload.shape[0]) if payload.shape[0] else 0
+        _make_room(buffer, position + most)
+        room = PyMemoryView_FromMemory(PyByteArray_AS_STRING(buffer) + position, most, PyBUF_WRITE)
+        try:
+            return decompress_zstd_into(copy, room)
+        except CorruptMessage as error:
+            raise self._located(error) from error
+        finally:
+            room.release()
 
     cdef object _located(self, error):
         """What a codec says of these bytes, with the batch in its words."""

@@ -380,6 +380,7 @@ cdef class ColumnsReader:
         cdef int64_t at = 0
         cdef int64_t packed = 0
         cdef RecordBatch batch
+        cdef bytes old
         positions, sizes = _places(chosen.count)
         cdef int64_t *position = _int64s(positions)
         cdef int64_t *size = _int64s(sizes)
@@ -390,15 +391,12 @@ cdef class ColumnsReader:
         i = 0
         while i < chosen.count:
             batch = chosen.batch(i)
-            if chosen.owner is None:
-                # Borrowed bytes: decompress a copy, nobody else may get hold of them.
-                copy = PyBytes_FromStringAndSize(<const char *>batch.data, batch.row.size)
-                batch = make_batch(&batch.row, <const uint8_t *>PyBytes_AS_STRING(copy), memoryview(copy), self.source)
             position[i] = at
             if batch.row.magic == 2:
                 size[i] = batch.payload_into(arena, at)
             else:
-                size[i] = put_bytes(arena, at, _as_magic_2(batch, chosen.rows + i))
+                old = _as_magic_2(batch, chosen.rows + i)
+                size[i] = put_bytes(arena, at, <const uint8_t *>PyBytes_AS_STRING(old), len(old))
             at += size[i]
             i += 1
             if at >= max_bytes and i < chosen.count:
@@ -556,6 +554,10 @@ cdef inline bint _is_packed(const kc_batch *row) noexcept:
 cdef bytes _as_magic_2(RecordBatch batch, kc_batch *row):
     """The records of a message of magic 0 or 1, a wrapper or not, as a batch of magic 2 has them; *row becomes its row.
     The slow way: such logs are old, and seldom large."""
+    if batch.owner is None:
+        # Borrowed bytes: nobody else may get hold of them.
+        copy = PyBytes_FromStringAndSize(<const char *>batch.data, batch.row.size)
+        batch = make_batch(&batch.row, <const uint8_t *>PyBytes_AS_STRING(copy), memoryview(copy), batch.source)
     cdef list records = list(batch.records())
     cdef Record record
     cdef int64_t total = 0

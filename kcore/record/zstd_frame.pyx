@@ -1,6 +1,7 @@
 # cython: freethreading_compatible = True
 """How much room a zstd frame needs, so that the library can unpack it in one go; see csrc/zstd_frame.h."""
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int64_t, uint8_t
 
 
@@ -8,6 +9,10 @@ cdef extern from "zstd_frame.h" nogil:
     int64_t kc_zstd_most(const uint8_t *data, int64_t size)
 
 
-def most_unpacked(const uint8_t[::1] data not None):
+def most_unpacked(data):
     """The most bytes that can come out of data, which is one whole frame; -1 when it is anything else."""
-    return kc_zstd_most(&data[0], data.shape[0]) if data.shape[0] else -1
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    most = kc_zstd_most(<const uint8_t *>view.buf, view.len)
+    PyBuffer_Release(&view)
+    return most
