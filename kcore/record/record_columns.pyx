@@ -856,22 +856,24 @@ cdef bytearray _written(const kc_columns *source, BatchTable plan):
 
 cdef bytearray _packed(const kc_columns *source, BatchTable plan, int codec, level, compress):
     cdef bytearray batches = bytearray()
-    cdef bytearray payload
     cdef bytes packed
     cdef kc_batch *row
     cdef uint8_t *p
     cdef int64_t first = 0
     cdef int64_t size
+    cdef int64_t largest = 0
     cdef Py_ssize_t i
+    for i in range(plan.count):
+        largest = max(largest, plan.rows[i].size)
+    # One for all: malloc would give new pages to each, if they are large.
+    cdef bytearray payload = PyByteArray_FromStringAndSize(NULL, largest + KC_COPY_SLACK)
     for i in range(plan.count):
         row = plan.rows + i
         size = row.size - KC_BATCH_HEADER_SIZE
-        payload = PyByteArray_FromStringAndSize(NULL, size + KC_COPY_SLACK)
         p = <uint8_t *>PyByteArray_AS_STRING(payload)
         with nogil:
             kc_batch_write_records(source, first, row, p)
-        PyByteArray_Resize(payload, size)
-        packed = compress(codec, payload, level)
+        packed = compress(codec, memoryview(payload)[:size], level)
         size = KC_BATCH_HEADER_SIZE + len(packed)
         if size > INT32_MAX:
             raise ValueError(f"the batch takes {size} bytes, it can take {INT32_MAX}")
