@@ -1,10 +1,11 @@
 """spark.py: format("kcore") beside Spark's Kafka connector, in one session, on the same files.
 
 A real Kafka is filled by its own producer (ProducerPerformance) and runs beside the connector, which reads and writes
-through it; kcore reads the files that this broker wrote, and writes files of its own.  Each case runs once to warm up,
-then in rounds that alternate, so that a slow moment of the machine meets both; both must give the same answer.  A query
-is timed from spark.read to its result.  Ratios are medians over pairs of neighbouring rounds, by the clock and by the
-CPU seconds of all processes involved: the driver with its JVM and Python workers, and for the connector its broker.
+through it; kcore reads the files that this broker wrote, and writes files of its own.  Each case runs a few times to
+warm up, then in rounds that alternate, so that a slow moment of the machine meets both; both must give the same answer.
+A query is timed from spark.read to its result.  Ratios are medians over pairs of neighbouring rounds, by the clock and
+by the CPU seconds of all processes involved: the driver with its JVM and Python workers, and for the connector its
+broker.
 --quick has 220 MB of values in each topic and takes some ten minutes, the full run has 1 GB and takes about an hour.
 """
 
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 PARTITIONS = 6
 MASTER = "local[2]"
+#: Rounds that do not count.  In the first ones the JVM's compilers take a fifth of all CPU time.
+WARM_UP = 3
 VERIFIED_BYTES = 4 << 30
 MOST_COPIES = 40
 HEADINGS = ["case", "kcore", "spread", "connector", "spread", "ratio", "kcore CPU", "connector CPU", "ratio", "goal"]
@@ -327,16 +330,16 @@ class Comparison:
         return seconds, cpu.seconds, answer
 
     def run(self, row: Row, dataset: Dataset, count: int) -> Result:
-        """One round to warm up, then those that count.  Raises RuntimeError when the two do not say the same."""
+        """Rounds to warm up, then those that count.  Raises RuntimeError when the two do not say the same."""
         result = Result(row)
         sides = {"connector": (result.connector, result.connector_cpu), "kcore": (result.kcore, result.kcore_cpu)}
         make = CASES[row.case]
         try:
-            for n in range(count + 1):
+            for n in range(WARM_UP + count):
                 answers = {}
                 for who, (by_clock, by_cpu) in sides.items():
                     seconds, cpu, answers[who] = self.measure(who, make(self, who, dataset))
-                    if n:
+                    if n >= WARM_UP:
                         by_clock.append(seconds)
                         by_cpu.append(cpu)
                 if answers["kcore"] != answers["connector"]:
@@ -428,13 +431,13 @@ def linked_copies(data: Path, topics: list[str], target: Path) -> int:
 
 def verify(spark: SparkSession, row: Row, copies: Path, size: int, records: bool, count: int) -> Result:
     result = Result(row, bytes=size)
-    for n in range(count + 1):
+    for n in range(WARM_UP + count):
         with CpuMeter() as cpu:
             start = time.perf_counter()
             found = jobs.verify(spark, *map(str, sorted(copies.iterdir())), records=records, quiet=True)
             damaged, seen = found.selectExpr("sum(damaged)", "sum(bytes)").collect()[0]
             seconds = time.perf_counter() - start
-        if n:
+        if n >= WARM_UP:
             result.kcore.append(seconds)
             result.kcore_cpu.append(cpu.seconds)
         if damaged or not seen:
