@@ -241,9 +241,26 @@ static inline int64_t offset_at(const kc_columns *columns, int64_t i, int64_t fi
     return columns->offset ? columns->offset[i] : base_offset + (i - first);
 }
 
-kc_status kc_batch_plan(const kc_columns *columns, int64_t first, int64_t next_offset, const kc_batch_limits *limits,
-                        kc_batch *batch, kc_error *err) {
-    const kc_columns from = *columns;
+/* A copy that no store can alias; a plain one is known to have no offsets, keys and headers, as most frames, for the
+ * compiler to leave out what is done for them. */
+static inline kc_columns columns_copy(const kc_columns *columns, const int plain) {
+    kc_columns copy = *columns;
+    if (plain) {
+        copy.offset = NULL;
+        copy.key.position = copy.headers.position = NULL;
+    }
+    return copy;
+}
+
+static inline int are_plain(const kc_columns *columns) {
+    return !columns->offset && !columns->key.position && !columns->headers.position;
+}
+
+__attribute__((always_inline)) static inline kc_status plan_batch(const kc_columns *columns, const int plain,
+                                                                  int64_t first, int64_t next_offset,
+                                                                  const kc_batch_limits *limits, kc_batch *batch,
+                                                                  kc_error *err) {
+    const kc_columns from = columns_copy(columns, plain);
     const int64_t base_offset = offset_at(&from, first, first, next_offset), base_timestamp = timestamp_at(&from, first);
     const int64_t end = from.count - first > limits->max_records ? first + limits->max_records : from.count;
     int64_t size = KC_BATCH_HEADER_SIZE, max_timestamp = -1, i;
@@ -274,6 +291,12 @@ kc_status kc_batch_plan(const kc_columns *columns, int64_t first, int64_t next_o
     return KC_OK;
 }
 
+kc_status kc_batch_plan(const kc_columns *columns, int64_t first, int64_t next_offset, const kc_batch_limits *limits,
+                        kc_batch *batch, kc_error *err) {
+    if (are_plain(columns)) return plan_batch(columns, 1, first, next_offset, limits, batch, err);
+    return plan_batch(columns, 0, first, next_offset, limits, batch, err);
+}
+
 static inline uint8_t *write_string(uint8_t *p, const kc_extents *extents, int64_t i) {
     int32_t size = extent_size(extents, i);
     p = kc_write_varlong(p, size);
@@ -282,8 +305,9 @@ static inline uint8_t *write_string(uint8_t *p, const kc_extents *extents, int64
     return p + size;
 }
 
-void kc_batch_write_records(const kc_columns *columns, int64_t first, const kc_batch *batch, uint8_t *p) {
-    const kc_columns from = *columns; /* a copy that no store can alias */
+__attribute__((always_inline)) static inline void write_records(const kc_columns *columns, const int plain,
+                                                                int64_t first, const kc_batch *batch, uint8_t *p) {
+    const kc_columns from = columns_copy(columns, plain);
     const int64_t base_offset = batch->base_offset, base_timestamp = batch->base_timestamp, end = first + batch->count;
     int64_t length_size = 2;
     for (int64_t i = first; i < end; i++) {
@@ -308,4 +332,9 @@ void kc_batch_write_records(const kc_columns *columns, int64_t first, const kc_b
         }
         p = kc_write_varlong(p, length) + length;
     }
+}
+
+void kc_batch_write_records(const kc_columns *columns, int64_t first, const kc_batch *batch, uint8_t *p) {
+    if (are_plain(columns)) write_records(columns, 1, first, batch, p);
+    else write_records(columns, 0, first, batch, p);
 }

@@ -72,6 +72,30 @@ def records_of_data(source):
 
 
 @settings(deadline=None)
+@given(st.integers(0, 2**32), st.sets(st.sampled_from(["timestamp", "key", "value", "headers"])))
+def test_a_column_that_is_missing_is_as_one_without_values(seed, names):
+    rng = random.Random(seed)
+    read = columns_of(random_log(seed))
+    there = {name: getattr(read, name) for name in names - {"headers"}}
+    if "headers" in names:
+        there["headers"] = read.header_columns()
+    limits = {"max_records": rng.choice([1, 3, 1000]), "max_bytes": rng.choice([1, 500, 1 << 30])}
+    data = batches_of(make_columns(len(read), **there), base_offset=7, **limits)
+    nothing = {"timestamp": -1, "headers": ()}
+    records = [
+        tuple(
+            value if name in names or name == "offset" else nothing.get(name)
+            for name, value in zip(("offset", "timestamp", "", "key", "value", "headers"), record, strict=True)
+        )
+        for record in records_of(batches_of(read, base_offset=7))
+    ]
+    offsets = list(range(7, 7 + len(records)))
+    groups = [batch.count for batch in MemoryRecords(data).batches]
+    assert sum(groups) == len(records)
+    assert data == built(records, offsets, groups, "none", -1)
+
+
+@settings(deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(model.CODECS))
 def test_what_was_read_and_written_is_read_again(seed, codec):
     source = random_log(seed)
