@@ -18,7 +18,7 @@ from kcore.log.bulk_load import BulkLoad
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
-from kcore.spark import catalog
+from kcore.spark import catalog, partition_plan
 from kcore.spark.batch_plan import BatchPlan, offset_at
 from kcore.spark.catalog import Bounds, find_partitions
 from kcore.spark.data_loss import DataLoss
@@ -110,6 +110,27 @@ def test_large_partitions_are_cut_and_small_ones_share_a_task(tmp_path):
     write_partition(tmp_path, make_records("large", 0, 3000))
     sizes = [sum(piece.size for piece in task) for task in plan_of(tmp_path, maxBytesPerPartition="64k").tasks()]
     assert max(sizes) < 100_000 and len(sizes) >= 5
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
+def test_compressed_bytes_are_cut_into_tasks_as_what_comes_out_of_them(tmp_path, monkeypatch, codec):
+    monkeypatch.setattr(partition_plan, "LEAST_TARGET_BYTES", 64_000)
+    monkeypatch.setattr(partition_plan, "TARGET_BYTES", 64_000)
+    write_partition(tmp_path, make_records("orders", 0, 5000), codecs=(codec,))
+    size = sum(os.path.getsize(file) for file in (tmp_path / "orders-0").glob("*.log"))
+    counted = size if codec == "none" else 4 * size
+    assert len(plan_of(tmp_path).tasks()) == pytest.approx(counted / 64_000, abs=1)
+    told = plan_of(tmp_path, maxBytesPerPartition="64000").tasks()
+    assert len(told) == pytest.approx(size / 64_000, abs=1), "whoever says a number means bytes of files"
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_old_wrappers_count_as_compressed_and_old_messages_do_not(tmp_path, magic):
+    for topic, data in (("plain", old_message(0, magic=magic)), ("wrapped", old_wrapper(0, 3, magic=magic))):
+        os.makedirs(tmp_path / f"{topic}-0")
+        (tmp_path / f"{topic}-0" / f"{0:020d}.log").write_bytes(data)
+        ((piece,),) = plan_of(tmp_path, subscribe=topic).tasks()
+        assert piece.size == (len(data) if topic == "plain" else 4 * len(data))
 
 
 def test_however_small_the_tasks_are_to_be_they_are_no_more_than_index_entries(tmp_path):
