@@ -1,5 +1,6 @@
 #include "log_validator.h"
 
+#include "bytes.h"
 #include "legacy_record.h"
 #include "record.h"
 
@@ -56,42 +57,124 @@ static int32_t bounded_delta(int64_t base, int64_t timestamp) {
     return (int32_t)(delta < -bound ? -bound : delta > bound ? bound : delta);
 }
 
-/* Walks over usual records that break no rule (numbers of three bytes at most, a value, no headers, the next offset),
- * with all it needs in registers; stops before the first other one, and before the last. */
-static void skip_good_records(kc_record_cursor *cursor, const kc_record_rules *rules, kc_validation *found) {
-    const uint8_t *p = cursor->payload + cursor->position, *payload_end = cursor->payload + cursor->size;
-    int32_t earliest = bounded_delta(cursor->base_timestamp, rules->min_timestamp);
-    int32_t latest = bounded_delta(cursor->base_timestamp, rules->max_timestamp);
-    int32_t highest = bounded_delta(cursor->base_timestamp, found->max_timestamp);
-    int64_t next = cursor->previous_offset_delta + 1, at_highest = -1;
-    int64_t stop = next + (cursor->count - 1 - cursor->index);
-    if (stop > cursor->last_offset_delta) stop = cursor->last_offset_delta;
-    int32_t smallest_key = rules->need_key ? 0 : -1;
-    for (; next < stop && payload_end - p > 16; next++) { /* more than all that stands before the value */
-        __builtin_prefetch(p + 1024); /* more than the processor does by itself */
-        __builtin_prefetch(p + 1088);
-        const uint8_t *q = p, *limit;
+/* A walk over good records: usual (numbers of three bytes at most, a value, no headers, the next offset), and none
+ * breaks a rule. */
+typedef struct good_walk {
+    const uint8_t *p, *end;
+    int64_t next, stop; /* offset deltas: of the record at p, and where to stop at the latest */
+    int64_t at_highest; /* offset delta of the first record with the highest timestamp, -1 for none above the first */
+    int32_t earliest, latest, highest; /* timestamp deltas */
+    int32_t smallest_key;
+} good_walk;
+
+static void note_timestamp(good_walk *walk, int32_t delta) {
+    if (delta <= walk->highest) return;
+    walk->highest = delta;
+    walk->at_highest = walk->next;
+}
+
+/* Up to `most` records, or before the first that is not good; gives the size of the last one if that before it had the
+ * same, else 0. */
+static int64_t walk_good(good_walk *to, int64_t most) {
+    good_walk walk = *to; /* a copy that no store can alias */
+    int64_t until = walk.stop - walk.next > most ? walk.next + most : walk.stop, size = 0, size_before = -1;
+    for (; walk.next < until && walk.end - walk.p > 16; walk.next++) { /* more than all that stands before the value */
+        __builtin_prefetch(walk.p + 1024); /* more than the processor does by itself */
+        __builtin_prefetch(walk.p + 1088);
+        const uint8_t *q = walk.p, *limit;
         uint32_t length, timestamp, offset, key, value;
         if (!take_number(&q, &length) || (length & 1)) break;
         limit = q + (length >> 1);
         q++; /* attributes */
-        if (!take_number(&q, &timestamp) || !take_number(&q, &offset) || !take_number(&q, &key) || offset != next << 1) break;
+        if (!take_number(&q, &timestamp) || !take_number(&q, &offset) || !take_number(&q, &key)) break;
         int32_t delta = kc_unzigzag32(timestamp), key_size = kc_unzigzag32(key);
-        if (key_size < smallest_key || delta < earliest || delta > latest || limit > payload_end) break;
+        if (offset != walk.next << 1 || key_size < walk.smallest_key || limit > walk.end) break;
+        if (delta < walk.earliest || delta > walk.latest) break;
         if (key_size > 0) q += key_size;
         if (limit - q < 3 || !take_number(&q, &value) || q + (value >> 1) != limit - 1 || (value & 1) || limit[-1]) break;
-        if (delta > highest) {
-            highest = delta;
-            at_highest = next;
-        }
-        p = limit;
+        note_timestamp(&walk, delta);
+        size_before = size;
+        size = limit - walk.p;
+        walk.p = limit;
     }
-    cursor->index += (int32_t)(next - 1 - cursor->previous_offset_delta);
-    cursor->position = p - cursor->payload;
-    cursor->previous_offset_delta = next - 1;
-    if (at_highest < 0) return;
-    found->max_timestamp = cursor->base_timestamp + highest;
-    found->max_timestamp_delta = at_highest;
+    *to = walk;
+    return walk.next == until && size == size_before ? size : 0;
+}
+
+/* On over records like the one of that size that ends here, before the first that is not: of the same sizes in all their
+ * parts, so that a comparison does for most checks (5.7 -> 2.8 ns a record) and nobody waits to learn where the next
+ * one begins. */
+static void walk_alike(good_walk *to, int64_t size) {
+    good_walk walk = *to;
+    const uint8_t *like = walk.p - size, *q = like;
+    uint32_t number;
+    take_number(&q, &number);
+    q++;
+    const int timestamp_at = 8 * (int)(q - like); /* bits */
+    take_number(&q, &number);
+    const int offset_at = 8 * (int)(q - like);
+    take_number(&q, &number);
+    const int key_at = 8 * (int)(q - like);
+    take_number(&q, &number);
+    const int head = 8 * (int)(q - like);
+    if (kc_unzigzag32(number) > 0) q += number >> 1;
+    const int64_t value_at = q - like; /* bytes */
+    take_number(&q, &number);
+    const int value_bits = 8 * (int)(q - like - value_at);
+    const int timestamp_bits = offset_at - timestamp_at, offset_bits = key_at - offset_at;
+    if (head > 64 || timestamp_bits > 16 || size < value_at + 4) return;
+    /* Of timestamps and offsets only the bits that say whether another byte follows have to be the same. */
+    uint64_t same = ~0ull >> (64 - head);
+    same &= ~(0xffull << (timestamp_at - 8)); /* attributes */
+    same &= ~((0x7f7full >> (16 - timestamp_bits)) << timestamp_at);
+    same &= ~((0x7f7f7full >> (24 - offset_bits)) << offset_at);
+    const uint64_t like_head = kc_load_little_u64(like), second = timestamp_bits > 8 ? 0x3f80 : 0;
+    const uint64_t offset_second = offset_bits > 8 ? 0x3f80 : 0, offset_third = offset_bits > 16 ? 0x1fc000 : 0;
+    const uint32_t like_value = kc_load_little_u32(like + value_at), same_value = ~0u >> (32 - value_bits);
+    for (; walk.next < walk.stop && walk.end - walk.p >= size; walk.next++) {
+        __builtin_prefetch(walk.p + 1024);
+        __builtin_prefetch(walk.p + 1088);
+        const uint64_t bytes = kc_load_little_u64(walk.p), t = bytes >> timestamp_at, o = bytes >> offset_at;
+        const uint32_t value = kc_load_little_u32(walk.p + value_at);
+        if (((bytes ^ like_head) & same) | ((value ^ like_value) & same_value) | walk.p[size - 1]) break;
+        if (((o & 0x7f) | (o >> 1 & offset_second) | (o >> 2 & offset_third)) != (uint64_t)walk.next << 1) break;
+        int32_t delta = kc_unzigzag32((uint32_t)((t & 0x7f) | (t >> 1 & second)));
+        if (delta < walk.earliest || delta > walk.latest) break;
+        note_timestamp(&walk, delta);
+        walk.p += size;
+    }
+    *to = walk;
+}
+
+/* Moves the cursor over good records; stops before the first other one, and before the last. */
+static void skip_good_records(kc_record_cursor *cursor, const kc_record_rules *rules, kc_validation *found) {
+    enum { PATIENCE = 4 };
+    int64_t last = cursor->previous_offset_delta + cursor->count - cursor->index;
+    good_walk walk = {
+        .p = cursor->payload + cursor->position,
+        .end = cursor->payload + cursor->size,
+        .next = cursor->previous_offset_delta + 1,
+        .stop = last < cursor->last_offset_delta ? last : cursor->last_offset_delta,
+        .at_highest = -1,
+        .earliest = bounded_delta(cursor->base_timestamp, rules->min_timestamp),
+        .latest = bounded_delta(cursor->base_timestamp, rules->max_timestamp),
+        .highest = bounded_delta(cursor->base_timestamp, found->max_timestamp),
+        .smallest_key = rules->need_key ? 0 : -1,
+    };
+    int64_t first = walk.next, most = PATIENCE;
+    for (;;) {
+        int64_t until = walk.next + most, size = walk_good(&walk, most);
+        if (walk.next < until || walk.next >= walk.stop) break;
+        /* Where sizes differ, fewer and fewer attempts are made. */
+        if (size) walk_alike(&walk, size);
+        most = walk.next - until >= 2 * PATIENCE ? PATIENCE : PATIENCE * most;
+    }
+    cursor->index += (int32_t)(walk.next - first);
+    cursor->position = walk.p - cursor->payload;
+    cursor->previous_offset_delta = walk.next - 1;
+    if (walk.at_highest < 0) return;
+    found->max_timestamp = cursor->base_timestamp + walk.highest;
+    found->max_timestamp_delta = walk.at_highest;
 }
 
 kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int64_t size,

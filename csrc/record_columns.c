@@ -121,7 +121,7 @@ static inline void copy_string(uint8_t *p, const kc_extents *from, int64_t posit
     if (size <= 512 && from->data_size - position >= size + KC_COPY_BLOCK) {
         /* The last block goes over the end: half the time of a memcpy of unknown size. */
         for (int32_t at = 0; at < size; at += KC_COPY_BLOCK) memcpy(p + at, string + at, KC_COPY_BLOCK);
-    } else {
+    } else if (size > 0) { /* no bytes may be nowhere */
         memcpy(p, string, (size_t)size);
     }
 }

@@ -1,5 +1,6 @@
 """LogValidator: what a leader refuses, and offsets assigned in place."""
 
+import dataclasses
 import random
 import struct
 
@@ -177,6 +178,35 @@ def test_VAL_19_of_very_many_faults_the_first_256_are_listed():
     with pytest.raises(InvalidRecord, match="1000 bad records") as e:
         validate(batch_of([NOW] * 1000, key=None), compacted=True)
     assert [index for index, _ in e.value.record_errors] == list(range(256))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_VAL_17_and_21_hold_in_long_runs_of_records_of_the_same_sizes(seed):
+    rng = random.Random(seed)
+    key, size, count = (
+        rng.choice([None, b"", b"key"]),
+        rng.choice([0, 1, 30, 100, 9000]),
+        rng.choice([9, 70, 200, 9000]),
+    )
+    step = rng.choice([0, 1, 3, 40])
+    records = [model.Record(i, NOW + i * step // 4, key, bytes(size if count < 9000 else 3)) for i in range(count)]
+    odd = sorted(rng.sample(range(count), rng.randint(0, 3)))
+    for i in odd:
+        change = rng.choice([("timestamp", NOW - 1), ("timestamp", -1), ("value", b"x"), ("headers", [(b"h", b"1")])])
+        records[i] = dataclasses.replace(records[i], **{change[0]: change[1]})
+    timestamps = [record.timestamp for record in records]
+    data = model.encode_batch(model.make_batch(records))
+    got = validate(data)
+    assert (got.record_count, got.max_timestamp) == (count, max(timestamps))
+    assert got.offset_of_max_timestamp == timestamps.index(max(timestamps))
+    latest = NOW + rng.randrange(count * step // 4 + 1)
+    late = [i for i, timestamp in enumerate(timestamps) if timestamp > latest]
+    if not late:
+        assert validate(data, now_ms=latest, after_max_ms=0).record_count == count
+        return
+    with pytest.raises(InvalidTimestamp, match=f"{len(late)} bad records") as e:
+        validate(data, now_ms=latest, after_max_ms=0)
+    assert [index for index, _ in e.value.record_errors] == late[:256]
 
 
 _DAMAGE = {
