@@ -1,5 +1,5 @@
-/* csrc/bytes.h -- big-endian loads and stores, as Kafka's files and wire are throughout; little-endian loads for whoever
- * looks at several bytes at once and wants the first one lowest. */
+/* csrc/bytes.h -- big-endian loads and stores, as Kafka's files and wire are throughout; little-endian loads for
+ * whoever looks at several bytes at once and wants the first one lowest. */
 #ifndef KC_BYTES_H
 #define KC_BYTES_H
 

@@ -91,7 +91,8 @@ static int64_t walk_good(good_walk *to, int64_t most) {
         if (offset != walk.next << 1 || key_size < walk.smallest_key || limit > walk.end) break;
         if (delta < walk.earliest || delta > walk.latest) break;
         if (key_size > 0) q += key_size;
-        if (limit - q < 3 || !take_number(&q, &value) || q + (value >> 1) != limit - 1 || (value & 1) || limit[-1]) break;
+        if (limit - q < 3 || !take_number(&q, &value) || (value & 1)) break;
+        if (q + (value >> 1) != limit - 1 || limit[-1]) break;
         note_timestamp(&walk, delta);
         size_before = size;
         size = limit - walk.p;
@@ -101,9 +102,9 @@ static int64_t walk_good(good_walk *to, int64_t most) {
     return walk.next == until && size == size_before ? size : 0;
 }
 
-/* On over records like the one of that size that ends here, before the first that is not: of the same sizes in all their
- * parts, so that a comparison does for most checks (5.7 -> 2.8 ns a record) and nobody waits to learn where the next
- * one begins. */
+/* On over records like the one of that size that ends here, up to the first that is not: of the same sizes in all
+ * their parts, so that a comparison does for most checks (5.7 -> 2.8 ns a record) and nobody waits to learn where the
+ * next one begins. */
 static void walk_alike(good_walk *to, int64_t size) {
     good_walk walk = *to;
     const uint8_t *like = walk.p - size, *q = like;

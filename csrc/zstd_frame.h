@@ -1,8 +1,8 @@
 /* csrc/zstd_frame.h -- how much a zstd frame can hold, without unpacking it.
  *
  *   magic number  0xfd2fb528, little-endian as all of zstd
- *   descriptor    bits 0-1: size of the dictionary id, 2: a checksum ends the frame, 5: single segment, 6-7: size of the
- *                 content size
+ *   descriptor    bits 0-1: size of the dictionary id, 2: a checksum ends the frame, 5: single segment, 6-7: size of
+ *                 the content size
  *   window        exponent and mantissa, not in a single segment
  *   dictionary id 0, 1, 2 or 4 bytes
  *   content size  0, 1, 2, 4 or 8 bytes; what streams leaves it out, as Kafka's Java client does

@@ -35,6 +35,8 @@ from kcore.record.record_batch cimport (
 
 #: Room for the batch that brings decompressed bytes to the limit, in most cases.
 cdef int64_t ARENA_SLACK = 256 * 1024
+#: To begin with: a guess must not be what memory runs out for.
+cdef int64_t LARGEST_ARENA = 64 * 1024 * 1024
 
 cdef enum:
     OFFSET = 1
@@ -387,7 +389,8 @@ cdef class ColumnsReader:
         for i in range(chosen.count):
             packed += chosen.rows[i].size
         # What will usually do; it grows where it does not, and pages that nothing is written to cost nothing.
-        cdef bytearray arena = PyByteArray_FromStringAndSize(NULL, min(6 * packed, max_bytes) + ARENA_SLACK)
+        cdef int64_t room = min(6 * packed, min(max_bytes, LARGEST_ARENA)) + ARENA_SLACK
+        cdef bytearray arena = PyByteArray_FromStringAndSize(NULL, room)
         i = 0
         while i < chosen.count:
             batch = chosen.batch(i)
