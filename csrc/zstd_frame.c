@@ -1,6 +1,6 @@
 #include "zstd_frame.h"
 
-enum { RAW, REPEATED, COMPRESSED, MOST_OF_A_BLOCK = 128 * 1024 };
+enum { RAW, REPEATED, COMPRESSED, MOST_OF_A_BLOCK = 128 * 1024, LITTLE_ROOM = 1024 * 1024, MUCH_ROOM = 64 };
 
 static uint64_t load(const uint8_t *p, int size) {
     uint64_t value = 0;
@@ -31,7 +31,7 @@ int64_t kc_zstd_most(const uint8_t *data, int64_t size) {
         most += type == COMPRESSED ? MOST_OF_A_BLOCK : length;
         at += content;
     }
-    if (size - at != checksum_size) return -1;
-    if (content_size_size == 0) return most;
-    return content_size <= (uint64_t)most ? (int64_t)content_size : -1;
+    if (size - at != checksum_size || (content_size_size && content_size > (uint64_t)most)) return -1;
+    if (content_size_size) most = (int64_t)content_size;
+    return most <= LITTLE_ROOM || most / MUCH_ROOM <= size ? most : -1;
 }

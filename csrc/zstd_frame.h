@@ -16,7 +16,8 @@
 #include <stdint.h>
 
 /* The most bytes that can come out of data[0..size), and never fewer than do: exactly one frame, whole.  -1 when it is
- * anything else, or a frame that claims more than its blocks can hold. */
+ * anything else, a frame that claims more than its blocks can hold, or one that would need so much more room than it
+ * takes itself (1 MiB and 64 times its size) that it is better unpacked piece by piece. */
 int64_t kc_zstd_most(const uint8_t *data, int64_t size);
 
 #endif

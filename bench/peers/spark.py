@@ -6,7 +6,7 @@ warm up, then in rounds that alternate, so that a slow moment of the machine mee
 A query is timed from spark.read to its result.  Ratios are medians over pairs of neighbouring rounds, by the clock and
 by the CPU seconds of all processes involved: the driver with its JVM and Python workers, and for the connector its
 broker.
---quick has 220 MB of values in each topic and takes some ten minutes, the full run has 1 GB and takes about an hour.
+--quick has 220 MB of values in each topic and takes some ten minutes, the full run has 1 GB and takes half an hour.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from kcore.errors import CorruptMessage
-from kcore.record.zstd_frame import most_unpacked
+from kcore.record.zstd_frame import most_unpacked, uninitialized
 
 Buffer = bytes | bytearray | memoryview
 
@@ -84,10 +84,9 @@ def decompress(
 def decompress_zstd_into(data: Buffer, room: memoryview) -> int:
     """What one whole frame holds, into room, which has most_unpacked(data) bytes; its size.  Raises CorruptMessage."""
     try:
-        size: int = _zstd_unpacker().stream_reader(data).readinto(room)
+        return _zstd_into(data, room)
     except _library("zstandard").ZstdError as error:
         raise CorruptMessage(f"zstd: {error}") from error
-    return size
 
 
 class _Refused(Exception):
@@ -317,13 +316,35 @@ def _zstd_unpacker() -> Any:
     return context
 
 
+def _zstd_into(data: Buffer, room: memoryview) -> int:
+    size: int = _zstd_unpacker().stream_reader(data).readinto(room)
+    return size
+
+
+_SCRATCH_BYTES = 1024 * 1024
+
+
+def _zstd_whole(data: memoryview, most: int) -> Buffer:
+    """Of one frame.  A block as large as what could come out, cut to what did, would stay a mapping of its own, and be
+    made of new pages each time; so small ones are copied out of one that stays."""
+    if most > _SCRATCH_BYTES:
+        buffer = uninitialized(most)
+        with memoryview(buffer) as room:
+            size = _zstd_into(data, room)
+        del buffer[size:]
+        return buffer
+    scratch = getattr(_per_thread, "scratch", None)
+    if scratch is None:
+        scratch = _per_thread.scratch = memoryview(uninitialized(_SCRATCH_BYTES))
+    return bytes(scratch[: _zstd_into(data, scratch)])
+
+
 def _zstd_decompress(data: Buffer, max_size: int) -> Buffer:
-    context = _zstd_unpacker()
     view = memoryview(data).cast("B")
     most = most_unpacked(view)
     if 0 < most <= max_size:
-        whole: bytes = context.decompress(view, max_output_size=most)
-        return whole
+        return _zstd_whole(view, most)
+    context = _zstd_unpacker()
     # Several frames, or none, or damage.  One input slice cannot grow past 4096 / 4 blocks of 128 KiB, so that is the
     # most that is unpacked beyond max_size.
     parts: list[bytes] = []

@@ -120,6 +120,7 @@ cdef class RecordBatch:
     cdef readonly str source
 
     cdef object payload(self)
+    cdef object payload_of_copy(self)
     cdef int64_t payload_into(self, bytearray buffer, int64_t position) except -1
     cdef object _decompressed(self, packed)
     cdef object _located(self, error)

@@ -6,7 +6,7 @@ The formats are told in csrc/record_batch.h, csrc/record.h and csrc/legacy_recor
 
 cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_WRITE
 from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -338,19 +338,29 @@ cdef class RecordBatch:
         except CorruptMessage as error:
             raise self._located(error) from error
 
+    cdef object payload_of_copy(self):
+        """payload(), made of a copy: nobody gets hold of the batch's own bytes.  Of magic 2 with a codec."""
+        self.need_data()
+        return self._decompressed(
+            PyBytes_FromStringAndSize(
+                <const char *>self.data + KC_BATCH_HEADER_SIZE, self.row.size - KC_BATCH_HEADER_SIZE
+            )
+        )
+
     cdef int64_t payload_into(self, bytearray buffer, int64_t position) except -1:
-        """payload() of a batch of magic 2 to buffer[position:], which grows; its size.  Raises CorruptMessage.  What
-        zstd holds goes there without a copy in between; nobody gets hold of the batch's own bytes."""
+        """payload_of_copy(), or the records of a batch without a codec, to buffer[position:], which grows; its size.
+        What zstd holds goes there without a copy in between.  Raises CorruptMessage."""
         cdef int codec = self.row.attributes & KC_ATTR_CODEC_MASK
         cdef const uint8_t *packed = self.data + KC_BATCH_HEADER_SIZE
         cdef int64_t size = self.row.size - KC_BATCH_HEADER_SIZE
-        cdef int64_t most
+        cdef int64_t most = -1
         cdef const uint8_t[::1] payload
         self.need_data()
         if codec == 0:
             return put_bytes(buffer, position, packed, size)
         copy = PyBytes_FromStringAndSize(<const char *>packed, size)
-        most = kc_zstd_most(packed, size) if codec == ZSTD else -1
+        if codec == ZSTD:
+            most = kc_zstd_most(<const uint8_t *>PyBytes_AS_STRING(copy), size)
         if not 0 < most <= MAX_DECOMPRESSED:
             payload = self._decompressed(copy)
             return put_bytes(buffer, position, &payload[0], payload.shape[0]) if payload.shape[0] else 0

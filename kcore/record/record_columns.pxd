@@ -96,6 +96,7 @@ cdef class ColumnsReader:
 
     cdef RecordColumns of_rows(self, BatchTable table, int64_t max_bytes)
     cdef RecordColumns _unpacked(self, BatchTable table, BatchTable chosen, int64_t max_bytes)
+    cdef object _arena(self, BatchTable table, BatchTable chosen, int64_t max_bytes, int64_t *position, int64_t *size)
     cdef RecordColumns _read(self, BatchTable chosen, positions, sizes, const uint8_t *data, int64_t data_size, owner,
                              bint unpacked)
     cdef int _refuse(self, const kc_batch *row, kc_error *err, bint unpacked) except -1

@@ -7,6 +7,7 @@ The kernels are in csrc/record_columns.h.  NumPy is imported at first use, by wh
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int16_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
@@ -378,14 +379,24 @@ cdef class ColumnsReader:
 
     cdef RecordColumns _unpacked(self, BatchTable table, BatchTable chosen, int64_t max_bytes):
         """Decompress into one buffer, where uncompressed batches among them go too."""
+        positions, sizes = _places(chosen.count)
+        # As a memoryview: it keeps a bytearray from being resized under the columns.
+        if chosen.count == 1 and chosen.rows[0].magic == 2:
+            owner = memoryview(chosen.batch(0).payload_of_copy())
+            _int64s(positions)[0] = 0
+            _int64s(sizes)[0] = len(owner)
+        else:
+            owner = memoryview(self._arena(table, chosen, max_bytes, _int64s(positions), _int64s(sizes)))
+        cdef Py_buffer *view = PyMemoryView_GET_BUFFER(owner)
+        return self._read(chosen, positions, sizes, <const uint8_t *>view.buf, view.len, owner, True)
+
+    cdef object _arena(self, BatchTable table, BatchTable chosen, int64_t max_bytes, int64_t *position, int64_t *size):
+        """What the batches hold, one behind the other; of those behind max_bytes both tables are rid."""
         cdef Py_ssize_t i = 0
         cdef int64_t at = 0
         cdef int64_t packed = 0
         cdef RecordBatch batch
         cdef bytes old
-        positions, sizes = _places(chosen.count)
-        cdef int64_t *position = _int64s(positions)
-        cdef int64_t *size = _int64s(sizes)
         for i in range(chosen.count):
             packed += chosen.rows[i].size
         # What will usually do; it grows where it does not, and pages that nothing is written to cost nothing.
@@ -406,8 +417,11 @@ cdef class ColumnsReader:
                 while table.rows[table.count - 1].base_offset >= chosen.rows[i].base_offset:
                     table.count -= 1
                 chosen.count = i
+        if at < ARENA_SLACK:
+            # Cut to so little, it would stay a mapping of its own.
+            return PyBytes_FromStringAndSize(PyByteArray_AS_STRING(arena), at)
         PyByteArray_Resize(arena, at)
-        return self._read(chosen, positions, sizes, <const uint8_t *>PyByteArray_AS_STRING(arena), at, arena, True)
+        return arena
 
     cdef RecordColumns _read(self, BatchTable chosen, positions, sizes, const uint8_t *data, int64_t data_size, owner,
                              bint unpacked):

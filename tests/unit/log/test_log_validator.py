@@ -181,7 +181,7 @@ def test_VAL_19_of_very_many_faults_the_first_256_are_listed():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_VAL_17_and_21_hold_in_long_runs_of_records_of_the_same_sizes(seed):
+def test_VAL_17_VAL_21_hold_in_long_runs_of_records_of_the_same_sizes(seed):
     rng = random.Random(seed)
     key, size, count = (
         rng.choice([None, b"", b"key"]),

@@ -259,6 +259,14 @@ def test_the_room_for_a_zstd_frame_is_known_and_what_is_not_one_whole_frame_is_n
     assert most_unpacked(skippable) == -1
 
 
+def test_a_zstd_frame_of_many_small_blocks_gets_no_room_of_a_hundred_times_what_it_holds():
+    stream = zstandard.ZstdCompressor().compressobj()
+    texts = [b"%d," % i * 30 for i in range(1500)]
+    parts = [stream.compress(text) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for text in texts]
+    frame, data = b"".join([*parts, stream.flush()]), b"".join(texts)
+    assert most_unpacked(frame) == -1 and decompress(4, frame) == data
+
+
 def test_a_zstd_frame_that_claims_more_than_its_blocks_can_hold_gets_no_room():
     frame = bytearray(zstandard.ZstdCompressor().compress(bytes(200)))
     assert frame[4] == 0x20 and frame[5] == 200  # a single segment, a content size of one byte

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kcore.errors import CorruptMessage, KafkaError
 from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.record.record_columns import COLUMNS, columns_of
 from tests.reference import record_batch as model
 from tests.unit.record.batches import random_batch, reseal
@@ -254,3 +255,17 @@ def test_old_formats_of_kafkas_become_the_same_columns(path):
         kind = columns["timestampType"].tolist()
         found = zip(columns.offset.tolist(), columns.timestamp.tolist(), kind, columns.key, columns.value, strict=True)
         assert list(found) == rows
+
+
+@pytest.mark.parametrize("batches", [1, 3])
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_nobody_can_take_the_bytes_away_from_under_a_column(codec, batches):
+    builder = RecordBatchBuilder(compression=codec)
+    builder.append(bytes(300_000))
+    column = columns_of(bytes(builder.build()) * batches).value
+    owner = column.data.obj
+    with pytest.raises((BufferError, AttributeError)):
+        owner.clear()
+    with pytest.raises(TypeError):
+        column.data[0] = 1
+    assert list(column) == [bytes(300_000)] * batches
