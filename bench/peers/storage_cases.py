@@ -15,6 +15,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.peers.storage_data import NOW, linked, read_sets
@@ -231,13 +232,17 @@ class OneSegment(Case):
 class Recover(OneSegment):
     """CRC of every batch, both indexes rebuilt, and what epoch cache and producer state want to know."""
 
+    def __init__(self, data: Path, work: Path, name: str, threads: str = "1") -> None:
+        super().__init__(data, work, name)
+        self.others = ThreadPoolExecutor(int(threads) - 1) if int(threads) > 1 else None
+
     def run(self) -> int:
         epochs = set()
 
         def note(batches: Iterable[RecordBatch]) -> None:
             epochs.update(batch.leader_epoch for batch in batches)
 
-        result = self.segment.recover(note, only_noteworthy=True)
+        result = self.segment.recover(note, only_noteworthy=True, threads=self.others)
         assert result.truncated_bytes == 0 and epochs == {0}
         return result.valid_bytes
 

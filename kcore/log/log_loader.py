@@ -84,8 +84,8 @@ def load_log(
 
     The offsets are those of the data directory's checkpoints; what does not fit the files is corrected.  mode "r"
     changes nothing on disk: what needs repair is repaired in memory, and the log ends before the first bad batch.
-    segment_threads: several segments that need a scan get it side by side.  on_segments_to_recover is told how many
-    they are, and -1 for each that is done.
+    segment_threads: those of them that are free share the scans of segments that need one; the calling thread may be
+    of the same pool.  on_segments_to_recover is told how many they are, and -1 for each that is done.
     Releases the GIL while it scans, so several logs can load in parallel.
     Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
     """
@@ -464,13 +464,13 @@ class _LogLoader:
                 left -= 1
                 result = self._recover_segment(segment, state, epochs, log_start_offset, ahead[n] if ahead else None)
                 if result.truncated_bytes:
-                    wait(ahead)  # nobody may remove a segment that is being scanned
+                    _end(ahead)  # nobody may remove a segment that is being scanned
                     self._cut_behind(segment, result)
                     state.truncate_and_reload(log_start_offset, state.map_end_offset, self.time.milliseconds())
                     break
                 behind = [later for later in self.segments if later.base_offset > segment.base_offset]
                 if behind and result.last_offset >= behind[0].base_offset and behind == suspects[n + 1 :]:
-                    wait(ahead)  # nobody may cut or close a segment that is being scanned
+                    _end(ahead)  # nobody may cut or close a segment that is being scanned
                     goes_on = self._goes_on_with(segment, result.last_offset, behind)
                     end_offset = behind[0].base_offset if goes_on else state.map_end_offset
                     state.truncate_and_reload(log_start_offset, end_offset, self.time.milliseconds())
@@ -479,7 +479,7 @@ class _LogLoader:
                     if epochs is not None:
                         epochs.truncate_from_end(end_offset)
         finally:
-            wait(ahead)  # nobody may close a segment that is being scanned
+            _end(ahead)  # nobody may close a segment that is being scanned
             self.on_segments_to_recover(-left)
 
     def _recover_segment(
@@ -490,8 +490,8 @@ class _LogLoader:
         log_start_offset: int,
         ahead: Future[RecoveryResult] | None,
     ) -> RecoveryResult:
-        """One from which something has to be cut off is left as it is.  ahead: another thread checks the segment and
-        builds its indexes; what the batches say in their order is told afterwards."""
+        """One from which something has to be cut off is left as it is.  ahead: another thread, unless it has not begun,
+        checks the segment and builds its indexes; what the batches say in their order is told afterwards."""
         now_ms = self.time.milliseconds()
         # The transaction index needs the transactions that were open when the segment began.
         rebuild_producer_state(state, self.segments, log_start_offset, segment.base_offset, now_ms)
@@ -501,9 +501,9 @@ class _LogLoader:
         index.reset()
         aborted: list[AbortedTxn] = []
         replay = ProducerReplay(state, segment, 2**63 - 1, epochs=epochs, aborted_txns=aborted)
-        result = None if ahead is None else ahead.result()
+        result = None if ahead is None or ahead.cancel() else ahead.result()
         if result is None or result.truncated_bytes:
-            result = segment.recover(replay, only_noteworthy=True, cut=False)
+            result = segment.recover(replay, only_noteworthy=True, cut=False, threads=self.segment_threads)
         else:
             segment.scan(replay, check_crc=False, only_noteworthy=True)
         state.map_end_offset = max(result.last_offset + 1, segment.base_offset)
@@ -695,3 +695,8 @@ class _LogLoader:
 
 def _is_ours(name: str) -> bool:
     return name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE) or parse_segment_file(name) is not None
+
+
+def _end(scans: Iterable[Future[RecoveryResult]]) -> None:
+    """Return when no thread scans any more; scans that none has begun are called off."""
+    wait([scan for scan in scans if not scan.cancel()])

@@ -246,20 +246,17 @@ class LogManager:
         log_dir.next_progress_ms = self._time.milliseconds() + _PROGRESS_INTERVAL_MS
         configs = {topic: self.config_of(topic) for topic in {parsed.topic_partition.topic for parsed, _ in to_load}}
         count = self._num_recovery_threads
-        # Two pools: a log waits for the scans of its segments, which must not wait for a log to end.
-        with (
-            ThreadPoolExecutor(min(count, len(to_load)), "kcore-log-recovery") as log_threads,
-            ThreadPoolExecutor(count, "kcore-segment-recovery") as segment_threads,
-        ):
+        with ThreadPoolExecutor(count, "kcore-log-recovery") as threads:
             pending = iter(to_load)
 
             def load(_: int) -> None:
                 for parsed, path in pending:
-                    self._load_one(log_dir, parsed, path, configs, checkpointed, segment_threads if count > 1 else None)
+                    # A thread that finds no log any more is there for the segments of the others.
+                    self._load_one(log_dir, parsed, path, configs, checkpointed, threads if count > 1 else None)
 
             # Each thread takes the next log itself, and after a clean stop one thread is enough: a log then takes
             # 0.1 ms, most of it with the GIL, and each hand-over of that between threads would cost as much again.
-            for _ in log_threads.map(load, range(1 if log_dir.had_clean_shutdown else count)):
+            for _ in threads.map(load, range(1 if log_dir.had_clean_shutdown else count)):
                 pass
 
     def _load_one(

@@ -55,6 +55,17 @@ cdef extern from "log_segment.h" nogil:
                                  int64_t capacity, kc_error *err)
 
 
+cdef class _ScanAhead:
+    cdef int64_t start
+    cdef int64_t position
+    cdef bint reached               # this thread's scan got there: a batch does begin at start
+    cdef bint stopped
+    cdef object future
+
+    cdef int64_t step(self, int64_t position, int64_t stop, bint *is_known) except -1
+    cdef int finish(self) except -1
+
+
 cdef class LogSegment:
     cdef readonly int64_t base_offset
     cdef readonly str log_path
@@ -96,9 +107,13 @@ cdef class LogSegment:
     cdef int64_t _end(self) except -1
     cdef int _enter(self, int64_t *end) noexcept
     cdef int _search(self, int64_t offset, int64_t starting_position, kc_batch_place *found) except -1
-    cdef int _scan(self, kc_segment_scan *scan, object on_batches, kc_error *err) except -1
+    cdef int _scan(self, kc_segment_scan *scan, object on_batches, _ScanAhead ahead, kc_error *err) except -1
+    cdef int64_t _scan_step(self, kc_segment_scan *scan, int64_t end, int64_t stop, kc_batch *rows,
+                            kc_error *err) except -1
+    cdef _ScanAhead _scan_ahead(self, object threads)
+    cdef int _begin(self, kc_segment_scan *scan, int flags, int64_t position) except -1
     cdef int _rebuild(self, OffsetIndex offset_index, TimeIndex time_index, int flags, object on_batches,
-                      kc_segment_scan *scan, kc_error *err) except -1
+                      _ScanAhead ahead, kc_segment_scan *scan, kc_error *err) except -1
     cdef int64_t _walk_to_end(self, int64_t from_offset, int64_t *max_timestamp, int64_t *last_offset,
                               int64_t *position) except? -2
     cdef int _cut(self, int64_t size) except -1

@@ -1,6 +1,7 @@
 """LogSegment: one .log file with its two indexes (SEG)."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from typing import NamedTuple
 
 from kcore.log.offset_index import OffsetIndex
@@ -118,7 +119,12 @@ class LogSegment:
         Tables hold headers only; slice(batch.position, batch.size) has a batch's bytes."""
 
     def recover(
-        self, on_batches: Callable[[BatchTable], None] | None = ..., *, only_noteworthy: bool = ..., cut: bool = ...
+        self,
+        on_batches: Callable[[BatchTable], None] | None = ...,
+        *,
+        only_noteworthy: bool = ...,
+        cut: bool = ...,
+        threads: Executor | None = ...,  # one of them helps, if it is free
     ) -> RecoveryResult: ...  # SEG-11
     def renumber(self, base_offset: int, leader_epoch: int) -> None:
         """Another base offset and this leader epoch for all batches, in place; the caller renames the closed files.

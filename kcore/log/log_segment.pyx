@@ -95,6 +95,33 @@ cdef object _SegmentRead = SegmentRead
 RecoveryResult = namedtuple("RecoveryResult", "valid_bytes truncated_bytes reason last_offset")
 
 
+cdef class _ScanAhead:
+    """What another thread finds out about the batches from `start` on, while this one scans from the file's beginning:
+    those up to `position` are valid, CRCs included.  Worth something only if a batch does begin at `start`."""
+
+    cdef int64_t step(self, int64_t position, int64_t stop, bint *is_known) except -1:
+        """Where a step from position on has to end, and whether all that lies before is known to be valid."""
+        is_known[0] = False
+        if position < self.start:
+            return min(stop, self.start)
+        self.reached = self.reached or position == self.start
+        if not self.reached or position >= self.position:
+            self.finish()
+        if not self.reached or position >= self.position:
+            return stop
+        is_known[0] = True
+        return min(stop, self.position)
+
+    cdef int finish(self) except -1:
+        """Have nobody scan any more."""
+        if not self.stopped:
+            self.stopped = True
+            if not self.future.cancel():
+                # Whatever went wrong there, this thread will meet it too.
+                self.future.exception()
+        return 0
+
+
 cdef str _describe(const kc_error *err):
     return f"{err.what.decode()} at position {err.position}: expected {err.expected}, found {err.actual}"
 
@@ -211,7 +238,7 @@ cdef class LogSegment:
             if self.writable:
                 raise
             offset_index, time_index = self._empty_indexes_in_memory()
-            self._rebuild(offset_index, time_index, 0, None, &scan, &err)
+            self._rebuild(offset_index, time_index, 0, None, None, &scan, &err)
         self._time_index = time_index
         self._offset_index = offset_index
         return 0
@@ -673,53 +700,95 @@ cdef class LogSegment:
             raise_status(&err, self.log_path)
         return end_offset
 
-    cdef int _scan(self, kc_segment_scan *scan, object on_batches, kc_error *err) except -1:
+    cdef int _scan(self, kc_segment_scan *scan, object on_batches, _ScanAhead ahead, kc_error *err) except -1:
         """Run scan to the end of the file or the first batch that is not valid (err->status)."""
         cdef int64_t end
         cdef int64_t stop
         cdef int64_t n
-        cdef int slot
+        cdef bint is_known = False
+        cdef int flags = scan.flags
         cdef BatchTable table = None
-        cdef Mapping mapping
         cdef kc_batch *rows = NULL
         err.status = KC_OK
         while err.status == KC_OK:
             end = self._end()
             if scan.position >= end:
                 break
-            mapping = self._open_file().map(end)
+            stop = min(end, scan.position + SCAN_BYTES)
+            if ahead is not None:
+                stop = ahead.step(scan.position, stop, &is_known)
+                scan.flags = flags & ~KC_SCAN_CHECK_CRC if is_known else flags
             if on_batches is not None and table is None:
                 table = BatchTable.__new__(BatchTable)
                 table.source = self.log_path
                 table.reserve(SCAN_ROWS)
                 rows = table.rows
-            slot = self._enter(&end)
-            stop = min(end, scan.position + SCAN_BYTES)
-            with nogil:
-                populate(mapping, scan.position, stop - scan.position)
-                n = kc_segment_scan_step(scan, mapping.data, end, stop, rows, SCAN_ROWS, err)
-            self._readers[slot] -= 1
+            n = self._scan_step(scan, end, stop, rows, err)
             if n:
                 table.count = n
                 on_batches(table)
                 table = None
         return 0
 
-    cdef int _rebuild(self, OffsetIndex offset_index, TimeIndex time_index, int flags, object on_batches,
-                      kc_segment_scan *scan, kc_error *err) except -1:
-        """Scan from the start and fill these two empty indexes in memory, the final time entry included."""
+    cdef int64_t _scan_step(self, kc_segment_scan *scan, int64_t end, int64_t stop, kc_batch *rows,
+                            kc_error *err) except -1:
+        cdef int64_t n
+        cdef int slot
+        cdef Mapping mapping = self._open_file().map(end)
+        slot = self._enter(&end)
+        stop = min(stop, end)
+        with nogil:
+            populate(mapping, scan.position, stop - scan.position)
+            n = kc_segment_scan_step(scan, mapping.data, end, stop, rows, SCAN_ROWS, err)
+        self._readers[slot] -= 1
+        return n
+
+    cdef _ScanAhead _scan_ahead(self, object threads):
+        """Have one of these threads, when it is free, scan the second part of the file; None for a file that is soon
+        scanned."""
+        cdef _ScanAhead ahead
+        cdef int64_t end = self._size
+        cdef int64_t start
+        if threads is None or end <= SCAN_BYTES:
+            return None
+        # Somewhat before the middle: this thread has to walk the headers of the other's part.
+        start = self._offsets().position_at_or_behind(end * 6 // 13)
+        if not 0 < start < end:
+            return None
+        ahead = _ScanAhead.__new__(_ScanAhead)
+        ahead.start = ahead.position = start
+        ahead.future = threads.submit(self._run_ahead, ahead, end)
+        return ahead
+
+    def _run_ahead(self, _ScanAhead ahead, int64_t end):
+        cdef kc_segment_scan scan
+        cdef kc_error err
+        self._begin(&scan, KC_SCAN_CHECK_CRC, ahead.start)
+        err.status = KC_OK
+        while not ahead.stopped and err.status == KC_OK and scan.position < end:
+            self._scan_step(&scan, end, min(end, scan.position + SCAN_BYTES), NULL, &err)
+            ahead.position = scan.position
+
+    cdef int _begin(self, kc_segment_scan *scan, int flags, int64_t position) except -1:
         memset(scan, 0, sizeof(kc_segment_scan))
         scan.base_offset = self.base_offset
         scan.flags = flags
+        scan.position = position
         scan.last_offset = -1
         scan.leader_epoch = -2
+        return 0
+
+    cdef int _rebuild(self, OffsetIndex offset_index, TimeIndex time_index, int flags, object on_batches,
+                      _ScanAhead ahead, kc_segment_scan *scan, kc_error *err) except -1:
+        """Scan from the start and fill these two empty indexes in memory, the final time entry included."""
+        self._begin(scan, flags, 0)
         scan.indexer = &self._indexer
         self._max_timestamp_known = False
         self._indexer.bytes_since_last_entry = 0
         self._indexer.max_timestamp = -1
         self._indexer.offset_of_max_timestamp = self.base_offset
         self._lend_slots(offset_index, time_index)
-        self._scan(scan, on_batches, err)
+        self._scan(scan, on_batches, ahead, err)
         kc_indexer_add_final_time(&self._indexer, time_index.limit)
         offset_index.count = self._indexer.offset_count
         time_index.count = self._indexer.time_count
@@ -737,13 +806,12 @@ cdef class LogSegment:
         """
         cdef kc_segment_scan scan
         cdef kc_error err
-        memset(&scan, 0, sizeof(scan))
-        scan.base_offset = self.base_offset
-        scan.flags = (KC_SCAN_CHECK_CRC if check_crc else 0) | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0)
-        scan.position = start_position
-        scan.last_offset = -1
-        scan.leader_epoch = -2
-        self._scan(&scan, on_batches, &err)
+        self._begin(
+            &scan,
+            (KC_SCAN_CHECK_CRC if check_crc else 0) | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0),
+            start_position,
+        )
+        self._scan(&scan, on_batches, None, &err)
         return self._result(scan.position, scan.last_offset, None if err.status == KC_OK else _describe(&err))
 
     def _result(self, int64_t valid_bytes, int64_t last_offset, reason):
@@ -754,13 +822,16 @@ cdef class LogSegment:
             self.base_offset - 1 if last_offset < 0 else last_offset,
         )
 
-    def recover(self, on_batches=None, *, bint only_noteworthy=False, bint cut=True):
+    def recover(self, on_batches=None, *, bint only_noteworthy=False, bint cut=True, threads=None):
         """Check every batch (CRC, offsets), rebuild both indexes in the same pass, cut the file at the first batch
         that is not valid and the indexes to their entries.
 
         on_batches and only_noteworthy as for scan().  Returns a RecoveryResult: how many bytes were cut off and why.
-        cut=False leaves a segment as it is of which something would be cut off, file and indexes.  GIL released.  Raises ReadOnlyLog, OSError.  Source: SEG-11.
+        cut=False leaves a segment as it is of which something would be cut off, file and indexes.  threads: an
+        Executor of which one thread, if it has nothing else to do, checks the CRCs of a large file's second part
+        meanwhile.  GIL released.  Raises ReadOnlyLog, OSError.  Source: SEG-11.
         """
+        cdef _ScanAhead ahead
         cdef OffsetIndex offset_index
         cdef TimeIndex time_index
         cdef kc_segment_scan scan
@@ -773,10 +844,15 @@ cdef class LogSegment:
         # No more entries than the files may hold; the time index gives its last slot to the final entry.
         offset_index.limit = min(offset_index.limit, self._offset_index.limit)
         time_index.limit = min(time_index.limit, self._time_index.limit)
-        self._rebuild(
-            offset_index, time_index, KC_SCAN_CHECK_CRC | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0), on_batches,
-            &scan, &err,
-        )
+        ahead = self._scan_ahead(threads)
+        try:
+            self._rebuild(
+                offset_index, time_index, KC_SCAN_CHECK_CRC | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0),
+                on_batches, ahead, &scan, &err,
+            )
+        finally:
+            if ahead is not None:
+                ahead.finish()
         result = RecoveryResult(
             scan.position,
             size - scan.position,

@@ -65,6 +65,22 @@ cdef class OffsetIndex(AbstractIndex):
             position[0] = kc_offset_index_position(self.slots, slot)
         return 0
 
+    cdef int64_t position_at_or_behind(self, int64_t position) except -1:
+        """The first position of an entry that is not below this one, as it stands there; 0 if there is none.  The zeros
+        behind the last entry of an index that was not cut to its entries count as late."""
+        cdef int64_t first = 0, behind = self.count, slot
+        cdef int64_t found = 0, there
+        if self.slots == NULL:
+            self.load()
+        while first < min(behind, self.count):
+            slot = (first + behind) // 2
+            there = kc_offset_index_position(self.slots, slot)
+            if 0 < there < position:
+                first = slot + 1
+            else:
+                found, behind = there, slot
+        return max(found, 0)
+
     def entry(self, int64_t n):
         """(offset, position) of entry n.  IndexError."""
         self._slot(n)

@@ -1,6 +1,7 @@
 import errno
 import os
 import shutil
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
@@ -469,6 +470,34 @@ def test_segments_of_one_log_recover_in_parallel_to_the_same_log_with_progress(t
     assert found[0] == found[1] and found[0][0] == list(range(40))
 
 
+@pytest.mark.parametrize("threads", [2, 3])
+def test_logs_that_are_more_than_the_threads_recover_all_their_segments(tmp_path, threads):
+    managers = Managers(tmp_path, num_recovery_threads=threads)
+    manager = managers.start()
+    logs = [TopicPartition("many", n) for n in range(7)]
+    for tp in logs:
+        for sequence in range(20):
+            manager.get_or_create_log(tp).append_as_leader(idempotent(5, sequence, size=60))
+    assert len(manager.get_log(logs[0]).segments) > 1
+    crashed(manager)
+    again = managers.start()
+    assert [offsets(again.get_log(tp)) for tp in logs] == [list(range(20))] * 7
+    again.shutdown()
+
+
+def test_segments_that_no_thread_gets_to_are_recovered_by_the_logs_own(tmp_path):
+    logs = Logs(tmp_path / "orders-0", segment_bytes=3 * len(batch()))
+    log = logs.open()
+    for _ in range(12):
+        log.append_as_leader(batch())
+    busy = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(busy.wait)
+        again = logs.open(clean=False, segment_threads=threads)
+        busy.set()
+    assert offsets(again) == list(range(12)) and len(again.segments) == 4
+
+
 def test_a_segment_behind_the_cut_goes_only_when_nobody_scans_it_any_more(tmp_path):
     logs = Logs(tmp_path / "orders-0", segment_bytes=3 * len(batch()))
     log = logs.open()
@@ -483,8 +512,9 @@ def test_a_segment_behind_the_cut_goes_only_when_nobody_scans_it_any_more(tmp_pa
         scans = []
 
         def submit(self, recover, **options):
-            late = bool(self.scans)
-            self.scans.append(super().submit(lambda: (late and time.sleep(0.1), recover(**options))[1]))
+            late, begun = bool(self.scans), threading.Event()
+            self.scans.append(super().submit(lambda: (begun.set(), late and time.sleep(0.1), recover(**options))[2]))
+            assert begun.wait(10)
             return self.scans[-1]
 
     with LateThreads(4) as threads:
