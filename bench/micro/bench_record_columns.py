@@ -6,9 +6,10 @@ Kafka's own classes do the same in `make bench-peers`.
 import pytest
 
 from bench.conftest import record_role
+from kcore.record.column_batches import batches_of
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.record.record_columns import batches_of, columns_of
+from kcore.record.record_columns import columns_of
 
 NOW = 1_700_000_000_000
 PER_BATCH = 140  # what fits into a producer's 16 KiB

@@ -30,11 +30,13 @@ from kcore.log.log_validator import assign_offsets, validate_records
 from kcore.log.offset_index import OffsetIndex
 from kcore.log.offset_map import OffsetMap
 from kcore.log.unified_log import UnifiedLog
+from kcore.record.column_batches import batches_of
+from kcore.record.columns import binary_column, make_columns
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.record.record_columns import batches_of, binary_column, columns_of, make_columns
+from kcore.record.record_columns import columns_of
 
 LIMIT = 256 << 20  # bytes written before a log starts anew
 PARTITION = TopicPartition("bench", 0)

@@ -28,9 +28,10 @@ from kcore.log.log_file_names import LOCK_FILE, partition_directory
 from kcore.log.partition_counts import PartitionCounts, partition_counts
 from kcore.log.staged_log import StagedLog, StagedLogWriter
 from kcore.record.arrow import columns_from_arrow, pyarrow
+from kcore.record.column_batches import batches_of
+from kcore.record.columns import RecordColumns
 from kcore.record.compression import codec_of
 from kcore.record.partitioner import assign_partitions, group_by_partition
-from kcore.record.record_columns import RecordColumns, batches_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

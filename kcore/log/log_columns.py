@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kcore.errors import LogClosed, OffsetOutOfRange
 from kcore.log.log_iteration import Isolation, check_nothing_lost
 from kcore.record.arrow import check_columns, columns_to_read, pyarrow, record_batches_of, schema
-from kcore.record.record_columns import ColumnsReader, RecordColumns
+from kcore.record.columns import RecordColumns
+from kcore.record.record_columns import ColumnsReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

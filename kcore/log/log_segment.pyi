@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from kcore.log.offset_index import OffsetIndex
 from kcore.log.time_index import TimeIndex
+from kcore.record.columns import RecordColumns
 from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import BatchTable, MemoryRecords
-from kcore.record.record_columns import ColumnsReader, RecordColumns
+from kcore.record.record_columns import ColumnsReader
 
 class OffsetPosition(NamedTuple):
     offset: int  # last offset of the batch found

@@ -20,12 +20,13 @@ from kcore.common.status cimport KC_OK, raise_status
 from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, ReadOnlyLog
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
 from kcore.log.time_index cimport KC_TIME_INDEX_ENTRY_SIZE
+from kcore.record.columns cimport RecordColumns
 from kcore.record.file_records cimport FileRecords, make_file_records
 from kcore.record.memory_records cimport BatchTable, MemoryRecords
 from kcore.record.record_batch cimport (
     KC_BATCH_HEADER_SIZE, KC_MAGIC_OFFSET, KC_MIN_BATCH_SIZE, kc_batch, kc_batch_assign,
 )
-from kcore.record.record_columns cimport ColumnsReader, RecordColumns
+from kcore.record.record_columns cimport ColumnsReader
 
 
 cdef extern from "unistd.h" nogil:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kcore.record.record_columns import BinaryColumn, RecordColumns, binary_column, make_columns
+from kcore.record.columns import BinaryColumn, RecordColumns, binary_column, make_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kcore.record.record_columns import BinaryColumn
+from kcore.record.columns import BinaryColumn
 
 def murmur2(key: bytes) -> int: ...  # in [0, 2**32)
 def partition_for_key(key: bytes, partitions: int) -> int: ...  # ValueError without partitions

@@ -6,7 +6,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memset
 
 from kcore.common.status cimport KC_OK, kc_error, kc_status
-from kcore.record.record_columns cimport BinaryColumn, kc_extents
+from kcore.record.columns cimport BinaryColumn, kc_extents
 
 
 cdef extern from "partitioner.h" nogil:

@@ -24,7 +24,7 @@ from kcore.record.arrow import binary_array, columns_to_read, header_array
 from kcore.spark.options import COLUMNS, OptionError
 
 if TYPE_CHECKING:
-    from kcore.record.record_columns import RecordColumns
+    from kcore.record.columns import RecordColumns
 
 _TYPES: dict[str, DataType] = {
     "key": BinaryType(),

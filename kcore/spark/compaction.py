@@ -11,8 +11,9 @@ import pyarrow as pa
 from kcore.errors import CorruptFile
 from kcore.log.log_file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX
 from kcore.log.transaction_index import decode_entries
+from kcore.record.columns import RecordColumns
 from kcore.record.memory_records import MemoryRecords
-from kcore.record.record_columns import RecordColumns, columns_of
+from kcore.record.record_columns import columns_of
 from kcore.spark.job_runner import TARGET_BYTES, Sized, balanced, checked, collected, frame_of, parallelism
 from kcore.spark.task import spare_the_collector
 from kcore.tools import log_files

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from kcore.errors import CorruptMessage
 from kcore.log.log_segment import LogSegment
-from kcore.record.record_columns import ColumnsReader, RecordColumns
+from kcore.record.columns import RecordColumns
+from kcore.record.record_columns import ColumnsReader
 from kcore.spark.catalog import segment_base_offsets
 from kcore.spark.columns import columns_read, record_batch
 from kcore.spark.data_loss import report_loss

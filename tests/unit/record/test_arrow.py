@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcore.record.column_batches import batches_of
 from kcore.record.memory_records import MemoryRecords
-from kcore.record.record_columns import batches_of, columns_of
+from kcore.record.record_columns import columns_of
 from tests.unit.record.test_record_columns import random_log
 
 pa = pytest.importorskip("pyarrow")

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kcore.record.column_batches import batches_of
+from kcore.record.columns import binary_column, make_columns
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.record.record_columns import batches_of, binary_column, columns_of, make_columns
+from kcore.record.record_columns import columns_of
 from tests.reference import record_batch as model
 from tests.unit.record.test_record_columns import random_log
 

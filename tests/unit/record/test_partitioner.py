@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.partitioner.default import murmur2 as kafka_python_murmur2
 
+from kcore.record.columns import binary_column
 from kcore.record.partitioner import assign_partitions, group_by_partition, murmur2, partition_for_key
-from kcore.record.record_columns import binary_column
 from tests.reference import partitioner as model
 
 KEYS = st.lists(st.none() | st.binary(max_size=40), max_size=60)

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcore.errors import CorruptMessage, KafkaError
+from kcore.record.columns import COLUMNS
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.record.record_columns import COLUMNS, columns_of
+from kcore.record.record_columns import columns_of
 from tests.reference import record_batch as model
 from tests.unit.record.batches import random_batch, reseal
 
