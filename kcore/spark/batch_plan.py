@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 class BatchPlan:
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, parallelism: int | None = None) -> None:
         self.options = options
+        self.parallelism = parallelism
         self.restriction = Restriction()
 
     def push(self, filters: Iterable[Filter]) -> list[Filter]:
@@ -33,6 +34,7 @@ class BatchPlan:
         options = self.options
         return plan(
             self.ranges(),
+            parallelism=self.parallelism,
             max_bytes=options.max_bytes_per_partition,
             max_records=options.max_records_per_partition,
             min_tasks=options.min_partitions,

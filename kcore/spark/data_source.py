@@ -53,6 +53,8 @@ class KcoreDataSource(DataSource):
     spark.sql.python.filterPushdown.enabled is not set."""
 
     pushes_filters = False
+    #: How many tasks run at once, if that is known: Spark does not tell it where Python plans.
+    parallelism: int | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -66,11 +68,11 @@ class KcoreDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, streaming=False)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
-        return (PushingReader if pushes else Reader)(BatchPlan(options), arrow_schema(schema))
+        return (PushingReader if pushes else Reader)(BatchPlan(options, self.parallelism), arrow_schema(schema))
 
     @_told_briefly
     def streamReader(self, schema: StructType) -> StreamReader:
-        return StreamReader(read_options(self.options, streaming=True), arrow_schema(schema))
+        return StreamReader(read_options(self.options, streaming=True), arrow_schema(schema), self.parallelism)
 
     @_told_briefly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -13,15 +14,30 @@ from kcore.log.log_segment import LogSegment
 from kcore.record.layout import CODEC_MASK
 from kcore.spark.catalog import segment_base_offsets
 
+_NO_BOUND = 2**63 - 1
 #: Bytes of segment files that a task reads, unless told otherwise: the first up to 512 MiB in all, growing to the
 #: second, as many as of Spark's own file formats, from 1 GiB on.  A task costs 20 ms of CPU time by itself, but few
 #: tasks leave cores idle.
 LEAST_TARGET_BYTES, TARGET_BYTES = 64 << 20, 128 << 20
-#: A compressed byte takes several times as long as another; it counts as the bytes that usually come out of it, so that
-#: a few hundred MB of them keep all cores busy too.
-_UNPACKED = 4
+#: Where it is known how many tasks run at once, as many as the second asks for in full rounds, but not less than this.
+SMALLEST_TARGET_BYTES = 16 << 20
 #: What opening a log costs, in bytes that could be read meanwhile.
 _OPEN_COST = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """What a byte of a segment counts when tasks are cut."""
+
+    read: float  # where its records are read
+    passed: float  # where they are looked at and left out: they lie behind the time that is asked for
+
+
+#: A compressed byte takes several times as long as another, and counts as the bytes that usually come out of it, so
+#: that a few hundred MB of them keep all cores busy too; to unpack it is a good part of that.
+_PLAIN, _COMPRESSED = _Cost(1, 0.125), _Cost(4, 1.5)
+#: What whoever says how large a task is to be means.
+_BYTES = _Cost(1, 1)
 
 
 @dataclass(frozen=True)
@@ -38,7 +54,7 @@ class OffsetRange:
     end: int
     size: int = 0
     time_from: int = -(2**63)
-    time_to: int = 2**63 - 1
+    time_to: int = _NO_BOUND
     aborted: tuple[tuple[int, int, int], ...] = ()
 
     def __len__(self) -> int:
@@ -48,16 +64,24 @@ class OffsetRange:
 def plan(
     ranges: Sequence[OffsetRange],
     *,
+    parallelism: int | None = None,
     max_bytes: int | None = None,
     max_records: int | None = None,
     min_tasks: int | None = None,
 ) -> list[tuple[OffsetRange, ...]]:
-    """What each task reads.  max_bytes: of segment files; max_records bounds the offsets of a task; min_tasks is
-    reached unless there are fewer records.  Raises OSError, FileNotFoundError for a directory that is gone."""
-    unpacked = 1 if max_bytes else _UNPACKED
-    marked = [(piece, _marks(piece, unpacked)) for piece in ranges if len(piece)]
+    """What each task reads.  parallelism: how many tasks run at once, if that is known; max_bytes: of segment files;
+    max_records bounds the offsets of a task; min_tasks is reached unless there are fewer records.  Raises OSError,
+    FileNotFoundError for a directory that is gone."""
+    marked = [(piece, _marks(piece, by_cost=not max_bytes)) for piece in ranges if len(piece)]
     total = sum(marks.size for _, marks in marked)
-    target = max_bytes or min(max(LEAST_TARGET_BYTES, total // 8), TARGET_BYTES)
+    if max_bytes:
+        target = max_bytes
+    elif parallelism:
+        with_opening = total + _OPEN_COST * len(marked)
+        rounds = max(1, round(with_opening / parallelism / (TARGET_BYTES + _OPEN_COST)))
+        target = max(SMALLEST_TARGET_BYTES, with_opening // (rounds * parallelism) - _OPEN_COST)
+    else:
+        target = min(max(LEAST_TARGET_BYTES, total // 8), TARGET_BYTES)
     if min_tasks and total:
         target = min(target, max(1, total // min_tasks))
     pieces = [cut for piece, marks in marked for cut in _cut(piece, marks, target)]
@@ -79,12 +103,11 @@ class _Marks:
     size: int
 
 
-def _marks(piece: OffsetRange, unpacked: int) -> _Marks:
-    """unpacked: for how many a byte of a compressed segment counts."""
+def _marks(piece: OffsetRange, by_cost: bool) -> _Marks:
     base_offsets = segment_base_offsets(piece.directory)
     offsets, positions = [], []
     before = 0
-    for base, following in zip(base_offsets, [*base_offsets[1:], 2**63 - 1], strict=True):
+    for base, following in zip(base_offsets, [*base_offsets[1:], _NO_BOUND], strict=True):
         if following <= piece.start or base >= piece.end:
             continue
         try:
@@ -94,20 +117,21 @@ def _marks(piece: OffsetRange, unpacked: int) -> _Marks:
         try:
             entries = segment.offset_index.to_numpy()
             size = segment.size
-            weight = unpacked if _is_compressed(segment) else 1
+            cost = (_COMPRESSED if _is_compressed(segment) else _PLAIN) if by_cost else _BYTES
+            # Up to here no record is later than what is asked for; most of those behind are.
+            in_time = segment.time_index.lookup(piece.time_to)[1] if piece.time_to < _NO_BOUND else _NO_BOUND
         finally:
             segment.close()
         # An entry names a batch by its last offset: the next batch begins behind it, or behind the segment's base.
         at = np.concatenate(([base], entries["offset"] + 1))
         position = np.concatenate(([0], entries["position"].astype(np.int64)))
-        first = int(np.searchsorted(at, piece.start, side="right")) - 1
+        counts = np.maximum(np.diff(position, append=size), 0) * np.where(at > in_time, cost.passed, cost.read)
+        counted = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+        first = max(int(np.searchsorted(at, piece.start, side="right")) - 1, 0)
         last = int(np.searchsorted(at, piece.end, side="left"))
-        first_position = int(position[max(first, 0)])
-        end_position = size if last >= len(at) else int(position[last])
-        inside = slice(max(first, 0), last)
-        offsets.append(at[inside])
-        positions.append(np.clip((position[inside] - first_position) * weight + before, before, None))
-        before += max(0, end_position - first_position) * weight
+        offsets.append(at[first:last])
+        positions.append(before + counted[first:last] - counted[first])
+        before += int(counted[last] - counted[first])
     if not offsets:
         return _Marks(np.empty(0, np.int64), np.empty(0, np.int64), 0)
     return _Marks(np.concatenate(offsets), np.concatenate(positions), before)
@@ -151,14 +175,20 @@ def _no_longer_than(piece: OffsetRange, records: int) -> Iterator[OffsetRange]:
 
 
 def _packed(pieces: list[OffsetRange], target: int, max_records: int | None) -> list[tuple[OffsetRange, ...]]:
+    """Neighbours together, as even as they go: no task of much more than `target` bytes, no small one at the end."""
+    costs = [piece.size + _OPEN_COST for piece in pieces]
+    share = sum(costs) / max(1, math.ceil(sum(costs) / (target + _OPEN_COST) - 0.1))
     tasks: list[list[OffsetRange]] = []
-    room = records = 0
-    for piece in pieces:
-        cost = piece.size + _OPEN_COST
-        if not tasks or cost > room or (max_records and records + len(piece) > max_records):
+    belongs_to = -1
+    before = used = records = 0
+    for piece, cost in zip(pieces, costs, strict=True):
+        middle_in = int((before + cost / 2) / share)
+        too_much = used + cost > 1.25 * share or (max_records and records + len(piece) > max_records)
+        if middle_in > belongs_to or too_much:
             tasks.append([])
-            room, records = target + _OPEN_COST, 0
+            belongs_to, used, records = middle_in, 0, 0
         tasks[-1].append(piece)
-        room -= cost
+        before += cost
+        used += cost
         records += len(piece)
     return [tuple(task) for task in tasks]

@@ -33,13 +33,24 @@ def enable(spark: SparkSession) -> SparkSession:
     """Give a session the format "kcore" with filters pushed down to the files; returns the session.
 
     Without it the format is found too, as soon as kcore is installed where Spark's Python is (module pyspark_kcore),
-    but Spark applies filters to rows that were read.  Sets spark.sql.python.filterPushdown.enabled.
+    but Spark applies filters to rows that were read.  Sets spark.sql.python.filterPushdown.enabled.  A session on one
+    machine (local[N]) cuts what there is to read for its cores; a cluster's executors come and go.
     """
     from kcore.spark.data_source import PushingKcoreDataSource
 
+    class SessionsDataSource(PushingKcoreDataSource):
+        parallelism = _cores(spark)
+
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(PushingKcoreDataSource)
+    spark.dataSource.register(SessionsDataSource)
     return spark
+
+
+def _cores(spark: SparkSession) -> int | None:
+    context = getattr(spark, "sparkContext", None)  # Spark Connect has none
+    if context is None or context.master.split("[")[0] != "local":
+        return None
+    return int(context.defaultParallelism)
 
 
 def local_session(

@@ -52,9 +52,10 @@ def offsets_from_json(found: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
+    def __init__(self, options: ReadOptions, schema: pa.Schema, parallelism: int | None = None) -> None:
         self.options = options
         self.schema = schema
+        self.parallelism = parallelism
         self._ask: Ask | None = None
         self._last_trigger: float | None = None
         #: What Trigger.AvailableNow reads up to.
@@ -133,6 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges.append(OffsetRange(tp, directory, start_at, ends[tp], aborted=bounds[tp].aborted))
         tasks = plan(
             ranges,
+            parallelism=self.parallelism,
             max_bytes=options.max_bytes_per_partition,
             max_records=options.max_records_per_partition,
             min_tasks=options.min_partitions,

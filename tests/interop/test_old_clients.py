@@ -11,7 +11,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 import kcore
 from kcore.tools.main import main
-from tests.interop.test_kafka_python import take
+from tests.interop.test_kafka_python import subscribed, take
 
 OLD_FORMATS = Path(__file__).resolve().parents[1] / "golden" / "old-formats"
 NOW = 1_700_000_000_000
@@ -34,7 +34,7 @@ def test_what_an_old_client_produces_old_and_new_clients_consume(broker, servers
     assert {(batch.magic, batch.compression) for batch in broker.log(name, 0).batches()} == {(2, codec or "none")}
     for reader in (version, None):
         options = {} if reader is None else {"api_version": reader}
-        consumer = KafkaConsumer(name, bootstrap_servers=servers, auto_offset_reset="earliest", **options)
+        consumer = subscribed(servers, name, **options)
         records = take(consumer, 100)
         consumer.close()
         assert [(r.offset, r.key, r.value) for r in records] == [(i, *record) for i, record in enumerate(sent)]

@@ -2,6 +2,8 @@ import traceback
 
 import pytest
 
+from kcore.log.open_log import open_log
+from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.spark.columns import spark_schema
 from kcore.spark.data_source import KcoreDataSource
 from kcore.spark.options import OptionError
@@ -115,6 +117,17 @@ def test_a_mistake_in_an_option_comes_without_the_frames_that_found_it(tmp_path,
     # This test, the lambda, and the one that raises.
     assert len(list(traceback.walk_tb(found.value.__traceback__))) <= 3
     assert found.value.__cause__ is None and found.value.__suppress_context__
+
+
+def test_a_session_on_one_machine_has_a_task_for_each_core_and_others_go_by_bytes(spark, tmp_path):
+    with open_log(tmp_path / "orders-0", "a") as log:
+        for _ in range(40):
+            builder = RecordBatchBuilder()
+            builder.append(bytes(1_000_000))
+            log.append_as_leader(builder.build())
+    frame = spark.read.format("kcore").load(str(tmp_path))
+    assert frame.rdd.getNumPartitions() == spark.sparkContext.defaultParallelism == 2
+    assert len(KcoreDataSource({"path": str(tmp_path)}).reader(spark_schema(["offset"])).partitions()) == 1
 
 
 def test_spark_prints_little_before_the_cause(spark, data):

@@ -106,7 +106,7 @@ def test_each_record_is_in_one_task_however_the_work_is_cut(rows, options, batch
 def test_large_partitions_are_cut_and_small_ones_share_a_task(tmp_path):
     for partition in range(20):
         write_partition(tmp_path, make_records("small", partition, 3))
-    assert len(plan_of(tmp_path).tasks()) == 2, "what a task costs is counted as 4 MiB of 64"
+    assert len(plan_of(tmp_path).tasks()) == 2, "what a log costs is counted as 4 MiB of 64"
     write_partition(tmp_path, make_records("large", 0, 3000))
     sizes = [sum(piece.size for piece in task) for task in plan_of(tmp_path, maxBytesPerPartition="64k").tasks()]
     assert max(sizes) < 100_000 and len(sizes) >= 5
