@@ -28,7 +28,7 @@ def write_atomically(path: str, data: bytes, *, sync: bool = ...) -> None:
     sync=False leaves the moment of reaching the disk to the system; the rename still hides a half-written file.
     """
 
-def append_to(path: str, data: bytes, position: int) -> None:
+def append_to(path: str, data: bytes | bytearray, position: int) -> None:
     """Write at `position`, the end of the file, which is made if need be.  On OSError the file is cut back."""
 
 def truncate_file(path: str, size: int) -> None: ...

@@ -68,6 +68,9 @@ def check_topic(topic: str) -> str:
     return topic
 
 
+_TOO_EARLY = "a record's lies at or behind 1970-01-01T00:00:00Z"
+
+
 class SegmentWriter:
     """Writes the records of Arrow batches as segments, those of each partition in a directory of its own.
 
@@ -182,11 +185,15 @@ class SegmentWriter:
 
         column = table["timestamp"]
         if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False)
+            in_ms = pa.timestamp("ms", tz=column.type.tz)
+            early = column.filter(pc.less(column.cast(pa.int64()), 0))
+            if not early.cast(in_ms, safe=False).cast(column.type).equals(early):
+                raise InvalidTimestamp(f"timestamp {pc.min(early)}: {_TOO_EARLY}")
+            column = column.cast(in_ms, safe=False)
         column = column.cast(pa.int64()).fill_null(now_ms)
         earliest = pc.min(column).as_py()
         if earliest < -1:
-            raise InvalidTimestamp(f"timestamp {earliest} ms: a record's lies at or behind 1970-01-01T00:00:00Z")
+            raise InvalidTimestamp(f"timestamp {earliest} ms: {_TOO_EARLY}")
         return table.set_column(table.column_names.index("timestamp"), "timestamp", column)
 
     def _given_partitions(self, table: pa.Table, topic: str, partitions: int) -> Any:

@@ -455,22 +455,26 @@ class _LogLoader:
             return
         self.on_segments_to_recover(len(suspects))
         left = len(suspects)
-        ahead: list[Future[RecoveryResult]] = []
+        ahead: dict[LogSegment, Future[RecoveryResult]] = {}
         try:
             if self.segment_threads is not None and left > 1:
-                ahead = [self.segment_threads.submit(segment.recover, cut=False) for segment in suspects]
+                for segment in suspects:
+                    try:
+                        ahead[segment] = self.segment_threads.submit(segment.recover, cut=False)
+                    except RuntimeError:
+                        break  # there are no threads any more, or no more to be had
             for n, segment in enumerate(suspects):
                 self.on_segments_to_recover(-1)
                 left -= 1
-                result = self._recover_segment(segment, state, epochs, log_start_offset, ahead[n] if ahead else None)
+                result = self._recover_segment(segment, state, epochs, log_start_offset, ahead.get(segment))
                 if result.truncated_bytes:
-                    _end(ahead)  # nobody may remove a segment that is being scanned
+                    _end(ahead.values())  # nobody may remove a segment that is being scanned
                     self._cut_behind(segment, result)
                     state.truncate_and_reload(log_start_offset, state.map_end_offset, self.time.milliseconds())
                     break
                 behind = [later for later in self.segments if later.base_offset > segment.base_offset]
                 if behind and result.last_offset >= behind[0].base_offset and behind == suspects[n + 1 :]:
-                    _end(ahead)  # nobody may cut or close a segment that is being scanned
+                    _end(ahead.values())  # nobody may cut or close a segment that is being scanned
                     goes_on = self._goes_on_with(segment, result.last_offset, behind)
                     end_offset = behind[0].base_offset if goes_on else state.map_end_offset
                     state.truncate_and_reload(log_start_offset, end_offset, self.time.milliseconds())
@@ -479,7 +483,7 @@ class _LogLoader:
                     if epochs is not None:
                         epochs.truncate_from_end(end_offset)
         finally:
-            _end(ahead)  # nobody may close a segment that is being scanned
+            _end(ahead.values())  # nobody may close a segment that is being scanned
             self.on_segments_to_recover(-left)
 
     def _recover_segment(

@@ -11,9 +11,9 @@ import errno
 import logging
 import os
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -246,18 +246,24 @@ class LogManager:
         log_dir.next_progress_ms = self._time.milliseconds() + _PROGRESS_INTERVAL_MS
         configs = {topic: self.config_of(topic) for topic in {parsed.topic_partition.topic for parsed, _ in to_load}}
         count = self._num_recovery_threads
+        pending = iter(to_load)
         with ThreadPoolExecutor(count, "kcore-log-recovery") as threads:
-            pending = iter(to_load)
 
-            def load(_: int) -> None:
-                for parsed, path in pending:
-                    # A thread that finds no log any more is there for the segments of the others.
-                    self._load_one(log_dir, parsed, path, configs, checkpointed, threads if count > 1 else None)
+            def load() -> None:
+                try:
+                    for parsed, path in pending:
+                        # A thread that finds no log any more is there for the segments of the others.
+                        self._load_one(log_dir, parsed, path, configs, checkpointed, threads if count > 1 else None)
+                except BaseException:
+                    deque(pending, maxlen=0)  # nobody takes another log of a directory that fails
+                    raise
 
             # Each thread takes the next log itself, and after a clean stop one thread is enough: a log then takes
             # 0.1 ms, most of it with the GIL, and each hand-over of that between threads would cost as much again.
-            for _ in threads.map(load, range(1 if log_dir.had_clean_shutdown else count)):
-                pass
+            loads = [threads.submit(load) for _ in range(1 if log_dir.had_clean_shutdown else count)]
+            wait(loads)  # all of them, before the first failure ends the pool
+        for one in loads:
+            one.result()
 
     def _load_one(
         self,

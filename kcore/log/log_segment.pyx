@@ -758,7 +758,10 @@ cdef class LogSegment:
             return None
         ahead = _ScanAhead.__new__(_ScanAhead)
         ahead.start = ahead.position = start
-        ahead.future = threads.submit(self._run_ahead, ahead, end)
+        try:
+            ahead.future = threads.submit(self._run_ahead, ahead, end)
+        except RuntimeError:
+            return None  # there are no threads any more, or no more to be had
         return ahead
 
     def _run_ahead(self, _ScanAhead ahead, int64_t end):
@@ -835,16 +838,18 @@ cdef class LogSegment:
         cdef _ScanAhead ahead
         cdef OffsetIndex offset_index
         cdef TimeIndex time_index
+        # References of its own, as it scans without the GIL: who closes the segment meanwhile must not, but may.
+        cdef OffsetIndex old_offset_index = self._offsets()
+        cdef TimeIndex old_time_index = self._times()
         cdef kc_segment_scan scan
         cdef kc_error err
         cdef int64_t size = self._size
         self._check_writable()
-        self._indexes()
         self._index_missing = False
         offset_index, time_index = self._empty_indexes_in_memory()
         # No more entries than the files may hold; the time index gives its last slot to the final entry.
-        offset_index.limit = min(offset_index.limit, self._offset_index.limit)
-        time_index.limit = min(time_index.limit, self._time_index.limit)
+        offset_index.limit = min(offset_index.limit, old_offset_index.limit)
+        time_index.limit = min(time_index.limit, old_time_index.limit)
         ahead = self._scan_ahead(threads)
         try:
             self._rebuild(
@@ -864,8 +869,8 @@ cdef class LogSegment:
             if not cut:
                 return result
             self._cut(scan.position)
-        self._offset_index.replace(offset_index.slots, offset_index.count)
-        self._time_index.replace(time_index.slots, time_index.count)
+        old_offset_index.replace(offset_index.slots, offset_index.count)
+        old_time_index.replace(time_index.slots, time_index.count)
         if scan.position == 0:
             self._first_timestamp_known = False
         return result

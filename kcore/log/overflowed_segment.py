@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 
-from kcore.common.file import rename, sync_path, unlink_if_there
+from kcore.common.file import append_to, rename, sync_path, unlink_if_there
 from kcore.errors import CorruptMessage
-from kcore.log.log_file_names import CLEANED_SUFFIX, INDEX_SUFFIXES, SWAP_SUFFIX, segment_file
+from kcore.log.log_file_names import CLEANED_SUFFIX, SWAP_SUFFIX, segment_file
 from kcore.log.log_segment import LogSegment
 from kcore.record.record_batch import RecordBatch
 
@@ -25,13 +25,17 @@ _CHUNK_BYTES = 1 << 20
 def overflow_position(segment: LogSegment, base_offset: int, starting_position: int = 0) -> int | None:
     """Where the first batch lies whose offsets a segment of this base offset cannot have; None if all fit.
 
-    Bytes that are no sound batch are not an overflow: they are recovery's.  Raises OSError.
+    Bytes that are no sound batch are not an overflow: they are recovery's.  So is a batch behind which the log goes on
+    below it: no CRC covers its base offset.  Raises OSError.
     """
     try:
         found = segment.translate_offset(base_offset + MAX_RELATIVE_OFFSET + 1, starting_position)
         if found is None or not segment.slice(found.position, found.size).memory_records():
             return None
+        behind = batch_at(segment, found.position + found.size)
     except CorruptMessage:
+        return None
+    if behind is not None and behind.last_offset <= found.offset:
         return None
     return found.position
 
@@ -86,21 +90,10 @@ def _first_offset(segment: LogSegment, position: int) -> int:
 
 
 def _write_part(directory: str, segment: LogSegment, base_offset: int, position: int, end: int) -> None:
-    part = LogSegment(directory, base_offset, file_suffix=CLEANED_SUFFIX, max_segment_bytes=end - position)
-    try:
-        while position < end:
-            size = min(_CHUNK_BYTES, end - position)
-            chunk = segment.slice(position, size).memory_records(check_crc=False)
-            if not chunk:
-                chunk = segment.slice(position, end - position).memory_records(check_crc=False)
-            if not chunk:
-                break  # a torn tail: nothing that recovery would keep
-            part.append(chunk)
-            position += chunk.valid_bytes
-        part.flush()
-    finally:
-        part.close(trim=False)
-    # Without indexes the part is recovered, which makes all three of them.
-    for suffix in INDEX_SUFFIXES:
-        path = segment_file(directory, base_offset, suffix + CLEANED_SUFFIX)
-        unlink_if_there(path)
+    """Byte for byte: without indexes the part is recovered, which makes them and tells what is not sound."""
+    path = segment_file(directory, base_offset, ".log" + CLEANED_SUFFIX)
+    unlink_if_there(path)
+    append_to(path, b"", 0)
+    for at in range(position, end, _CHUNK_BYTES):
+        append_to(path, segment.slice(at, min(_CHUNK_BYTES, end - at)).read(), at - position)
+    sync_path(path)

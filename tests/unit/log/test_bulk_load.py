@@ -325,6 +325,8 @@ def test_a_segment_is_rolled_when_its_bytes_or_its_time_are_up(tmp_path):
     [
         ({"value": pa.array([b"x" * 3000])}, MessageTooLarge, "t-0.*3[0-9]{3} bytes.*2000"),
         ({"timestamp": pa.array([-2000], pa.timestamp("us", "UTC"))}, InvalidTimestamp, "-2 ms"),
+        ({"timestamp": pa.array([-1500], pa.timestamp("us", "UTC"))}, InvalidTimestamp, "59.998500"),
+        ({"timestamp": pa.array([-500], pa.timestamp("us", "UTC"))}, InvalidTimestamp, "59.999500"),
         (
             {"partition": pa.array([2], pa.int32())},
             ValueError,

@@ -485,6 +485,50 @@ def test_logs_that_are_more_than_the_threads_recover_all_their_segments(tmp_path
     again.shutdown()
 
 
+@pytest.mark.parametrize("threads", [2, 4])
+@pytest.mark.parametrize("call", ["mmap", "pwrite"])
+def test_a_directory_that_fails_while_its_logs_recover_goes_offline_alone(tmp_path, caplog, call, threads):
+    managers = Managers(tmp_path / "x", tmp_path / "y", num_recovery_threads=threads)
+    manager = managers.start()
+    for n in range(12):
+        for _ in range(12):
+            manager.get_or_create_log(TopicPartition("t", n)).append_as_leader(batch(3))
+    crashed(manager)
+    failures = 0
+    for skip in range(0, 60, 4):
+        managers.failed.clear()
+        again = managers.build()
+        file.fail_next(call, errno.EIO, skip=skip, times=-1, under=str(tmp_path / "x" / "t-"))
+        again.startup()
+        file.clear_faults()
+        assert managers.failed in ([], [str(tmp_path / "x")])
+        failures += len(managers.failed)
+        assert sum(log.directory.startswith(str(tmp_path / "y")) for log in again.all_logs()) == 6
+        crashed(again)
+    assert failures > 2
+    assert "cannot schedule" not in caplog.text and "Traceback" not in caplog.text
+
+
+def test_threads_that_are_no_more_leave_the_work_to_the_logs_own(tmp_path):
+    logs = Logs(tmp_path / "orders-0", segment_bytes=3 * len(batch()))
+    log = logs.open()
+    for _ in range(12):
+        log.append_as_leader(batch())
+
+    class Ending(ThreadPoolExecutor):
+        submitted = 0
+
+        def submit(self, *args, **options):
+            self.submitted += 1
+            if self.submitted == 3:
+                self.shutdown(wait=False)
+            return super().submit(*args, **options)
+
+    threads = Ending(2)
+    again = logs.open(clean=False, segment_threads=threads)
+    assert threads.submitted == 3 and offsets(again) == list(range(12))
+
+
 def test_segments_that_no_thread_gets_to_are_recovered_by_the_logs_own(tmp_path):
     logs = Logs(tmp_path / "orders-0", segment_bytes=3 * len(batch()))
     log = logs.open()

@@ -99,6 +99,33 @@ def test_garbage_behind_a_segment_is_no_overflow(tmp_path, clean):
     assert offsets(log) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("bit", [31, 32, 40, 62])
+def test_a_base_offset_with_a_flipped_bit_is_no_overflow_while_the_log_goes_on_below_it(tmp_path, clean, bit):
+    batches = [
+        batch(2),
+        batch(2, base_offset=2),
+        batch(base_offset=4 | 1 << bit),
+        batch(base_offset=5),
+        batch(2, base_offset=6),
+    ]
+    logs = directory_with(tmp_path, {0: batches})
+    for _ in range(2):
+        log = logs.open(clean=clean)
+        assert offsets(log) == [0, 1, 2, 3] and logs_in(logs) == [0] and marked(logs) == []
+        log.close()
+
+
+def test_damage_in_a_part_of_a_split_is_cut_off_there_and_told(tmp_path, caplog):
+    lower = batch(base_offset=FAR - 3)
+    logs = directory_with(
+        tmp_path, {0: [batch(2), batch(base_offset=FAR + 1), batch(base_offset=FAR + 2), lower, lower]}
+    )
+    assert offsets(logs.open(clean=False)) == [0, 1, FAR + 1, FAR + 2]
+    assert logs_in(logs) == [0, FAR + 1] and marked(logs) == []
+    assert f"cut {2 * len(lower)} bytes off segment {FAR + 1}" in caplog.text
+
+
 def test_a_split_that_a_crash_interrupts_anywhere_begins_anew_or_is_completed(tmp_path):
     """From each call that changes something on the disk on, none does any more."""
     step = 0

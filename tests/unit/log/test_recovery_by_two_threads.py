@@ -40,6 +40,11 @@ class Busy(Executor):
         return self.waiting[-1]
 
 
+class Ended(Executor):
+    def submit(self, run, *args):
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+
 class Failing(Executor):
     def submit(self, run, *args):
         failed = Future()
@@ -104,7 +109,7 @@ def test_SEG_11_recovery_by_two_threads_is_that_of_one(written, copy):
     alone = recovered(copy(), None)
     assert alone[0][1:] == (0, None, COUNT - 1) and alone[1] == list(range(COUNT))
     with ThreadPoolExecutor(1) as pool:
-        for threads in (AtOnce(), Busy(), Failing(), pool, pool, pool):
+        for threads in (AtOnce(), Busy(), Ended(), Failing(), pool, pool, pool):
             assert recovered(copy(), threads) == alone
         assert recovered(copy(), pool) == alone  # it is free again
 

@@ -106,6 +106,20 @@ def test_every_header_field_is_where_it_was_put():
     assert batch.is_transactional and not batch.is_control
 
 
+def test_MRB_08_timestamps_are_deltas_to_the_first_one():
+    builder = RecordBatchBuilder()
+    for timestamp in (1000, 900, 1063):
+        builder.append(b"v", timestamp=timestamp)
+    built = bytes(builder.build())
+    (batch,) = MemoryRecords(built).batches
+    assert batch.base_timestamp == int.from_bytes(built[27:35], "big") == 1000
+    # Length, attributes, the delta as a zigzag varint: 0, -100 and 63.
+    assert list(built[61:64]) == [14, 0, 0]
+    assert list(built[69:73]) == [16, 0, 199, 1]
+    assert list(built[78:81]) == [14, 0, 126]
+    assert [r.timestamp for r in batch] == [1000, 900, 1063]
+
+
 def test_MRB_08_the_first_timestamp_is_the_base_unless_there_is_a_delete_horizon():
     builder = RecordBatchBuilder(delete_horizon_ms=5000)
     builder.append(None, b"k", timestamp=100)
