@@ -276,6 +276,8 @@ def queries() -> Iterator[Query]:
     yield Query("read_committed", everything | committed)
     yield Query("read_committed, headers, files alone", everything | committed | headers, alone=True)
     yield Query("subscribePattern", {"subscribePattern": "(pl|comp).*ed|plain"})
+    yield Query("subscribePattern, of all that is no internal topic", {"subscribePattern": ".*"})
+    yield Query("subscribePattern, of internal topics", {"subscribePattern": "__.*"})
     yield Query("subscribePattern, of nothing", {"subscribePattern": "nothing.*"})
     yield Query("subscribe, a topic that is not there", {"subscribe": "absent"})
     yield Query("assign", {"assign": json.dumps({"plain": [0, 2], "moved": [0]})})
@@ -450,6 +452,33 @@ def compare_streams(spark: SparkSession, bootstrap_servers: str, data: Path, iso
     return len(theirs), f"connector {len(theirs)} records, kcore {len(ours)}, unlike: {unlike[:4]}"
 
 
+def write_in_transactions(spark: SparkSession, bootstrap_servers: str) -> tuple[int, str | None]:
+    """Four tasks, then four of which the last fails before its end, then four again: those who read committed records
+    see whole tasks, the others also what the failed one had sent."""
+    where = {"kcore.bootstrap.servers": bootstrap_servers, "topic": "sunk"}
+    how = {"kafka.transactional.id": "sink", "kafka.linger.ms": "0"}
+    for fails in (False, True, False):
+        value = "if(id = 39999, repeat('x', 3000000), cast(id as string))" if fails else "cast(id as string)"
+        writer = spark.range(0, 40_000, 1, 4).selectExpr(f"{value} as value").write.format("kcore").mode("append")
+        try:
+            writer.options(**where, **how).save()
+        except Exception:
+            if not fails:
+                raise
+        else:
+            if fails:
+                return 0, "the task that fails did not fail"
+
+    def read(isolation: str) -> int:
+        options = {"kafka.bootstrap.servers": bootstrap_servers, "kafka.isolation.level": isolation}
+        return spark.read.format("kafka").options(**options, subscribe="sunk").load().count()
+
+    committed, all_records = read("read_committed"), read("read_uncommitted")
+    if committed % 10_000 or not 80_000 <= committed <= 110_000 or all_records <= committed:
+        return committed, f"{committed} of {all_records} records are committed, expected 80 to 110 thousand, not all"
+    return committed, None
+
+
 def main() -> None:
     verbose = "--verbose" in sys.argv[1:]
     os.environ["PYTHONPATH"] = str(ROOT)  # of Spark's Python processes
@@ -498,6 +527,10 @@ def main() -> None:
                     records, wrong = compare_streams(spark, kafka.bootstrap_servers, data, isolation)
                     report(f"stream, AvailableNow, maxOffsetsPerTrigger 700, {isolation}", records, wrong)
                 del still_open
+                report(
+                    "a sink with a transactional id, one task of which fails",
+                    *write_in_transactions(spark, kafka.bootstrap_servers),
+                )
         finally:
             spark.stop()
     if bad:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_segment import LogSegment
-from kcore.spark.broker_bounds import broker_asker
+from kcore.spark.broker_bounds import broker_asker, check_all_there
 from kcore.spark.catalog import Bounds, choose_partitions, log_bounds, segment_base_offsets
+from kcore.spark.data_loss import report_loss
 from kcore.spark.filters import Restriction
 from kcore.spark.options import EARLIEST, LATEST, OptionError, Position, ReadOptions
 from kcore.spark.partition_plan import OffsetRange, plan
@@ -46,6 +47,7 @@ class BatchPlan:
         for position in (options.starting, options.ending):
             check_partitions(position, chosen)
         partitions = {tp: directory for tp, directory in chosen.items() if self.restriction.admits(tp)}
+        check_all_there(options, chosen.keys())
         bounds = log_bounds(partitions, options.isolation, broker_asker(options))
         found = []
         for tp, directory in partitions.items():
@@ -70,7 +72,12 @@ class BatchPlan:
             lost(piece, piece.start, first, f"the log now starts at {bounds.start}", fail)
             piece = replace(piece, start=first)
         if piece.end > max(end, piece.start):
-            lost(piece, max(end, piece.start), piece.end, f"it can be read up to {bounds.end}", fail)
+            report_loss(
+                f"{piece.topic_partition}: offsets {max(end, piece.start)} to {piece.end - 1} are not in "
+                f"{piece.directory}: it can be read up to {bounds.end}. They were never there, or not yet, or the log "
+                "was cut back or made anew",
+                fail,
+            )
             piece = replace(piece, end=max(end, piece.start))
         return piece
 

@@ -5,11 +5,13 @@ Records still come from the files: the broker answers two small requests and rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
 from kcore.spark.catalog import Ask, Bounds
+from kcore.spark.data_loss import report_loss
 from kcore.spark.options import ReadOptions
 
 _TIMEOUT_S = 30
@@ -19,19 +21,57 @@ class BrokerUnavailable(KafkaError):
     """The broker that was to be asked did not answer, or not with what was asked for."""
 
 
+def _client(options: ReadOptions) -> Any:
+    try:
+        from confluent_kafka.admin import AdminClient
+    except ImportError as error:
+        raise ImportError("kcore.bootstrap.servers needs confluent-kafka: pip install 'kcore[spark]'") from error
+    # What fails is told by an error, not by a line for each attempt to connect.
+    settings: dict[str, Any] = {"bootstrap.servers": options.bootstrap_servers, "log_level": 2}
+    settings.update(options.client_settings)
+    return AdminClient(settings)
+
+
+def check_all_there(options: ReadOptions, partitions: Collection[TopicPartition]) -> None:
+    """Of topics that are read as a whole, the directories must have all partitions: only the broker knows how many
+    there are.  Nothing is asked without option kcore.bootstrap.servers, or where partitions are assigned.
+
+    Raises DataLoss unless failOnDataLoss is false, BrokerUnavailable, ImportError.
+    """
+    if options.bootstrap_servers is None or options.assigned is not None:
+        return
+    client = _client(options)
+    from confluent_kafka import KafkaException
+
+    try:
+        known = client.list_topics(timeout=_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise BrokerUnavailable(f"{options.bootstrap_servers} does not tell its topics: {error}") from error
+    elsewhere = sorted(
+        TopicPartition(topic, partition)
+        for topic in {tp.topic for tp in partitions} & known.keys()
+        for partition in known[topic].partitions
+        if TopicPartition(topic, partition) not in partitions
+    )
+    if elsewhere:
+        report_loss(
+            f"{', '.join(map(str, elsewhere))}: {options.bootstrap_servers} has them, {', '.join(options.paths)} has "
+            "not. Give the directories of all brokers that have them, or name with assign what is to be read",
+            options.fail_on_data_loss,
+        )
+
+
 def broker_asker(options: ReadOptions) -> Ask | None:
     """Asks the broker of option kcore.bootstrap.servers; None without that.  Raises ImportError without
     confluent-kafka."""
     if options.bootstrap_servers is None:
         return None
-    try:
-        from confluent_kafka import IsolationLevel, KafkaException
-        from confluent_kafka import TopicPartition as Named
-        from confluent_kafka.admin import AdminClient, OffsetSpec
-    except ImportError as error:
-        raise ImportError("kcore.bootstrap.servers needs confluent-kafka: pip install 'kcore[spark]'") from error
+    client = _client(options)
+    from confluent_kafka import IsolationLevel, KafkaException
+    from confluent_kafka import TopicPartition as Named
+    from confluent_kafka.admin import OffsetSpec
+
     servers = options.bootstrap_servers
-    client = AdminClient({"bootstrap.servers": servers, **options.client_settings})
     committed = options.isolation == "read_committed"
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 

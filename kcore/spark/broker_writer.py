@@ -1,14 +1,17 @@
 """Writes through a broker: each task is an idempotent producer, by confluent-kafka.
 
 A task that fails is run again by Spark, from its beginning, and so is a batch of a stream: records arrive at least
-once, as with Spark's own connector.  Within one attempt the producer's retries repeat nothing.
+once, as with Spark's own connector.  Within one attempt the producer's retries repeat nothing.  With a transactional id
+an attempt is one transaction, so that who reads committed records sees nothing of one that failed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kcore.errors import InvalidTimestamp, KafkaError
@@ -26,10 +29,13 @@ _DEFAULTS = {
     "linger.ms": "20",
     "batch.size": str(256 * 1024),
     "client.id": "kcore-spark",
+    "log_level": "2",  # what fails is told by the task's error, not by a line for each attempt to connect
 }
 #: Records between two looks at what the broker has answered.
 _POLL_EVERY = 1000
 _POLL_SECONDS = 0.1
+#: Kafka's max.block.ms: how long a step of a transaction may take.
+_TRANSACTION_SECONDS = 60.0
 
 
 class DeliveryFailed(KafkaError):
@@ -45,9 +51,19 @@ class _Broker:
                 "records behind a broker cannot be replaced: use mode append, and output mode append or update"
             )
         self.options = options
-        self._producer([])  # settings that it does not know are refused here, before any task runs
+        self.transactional_id = options.settings.get("transactional.id")
+        # Settings that it does not know, and a broker that has no transactions, are refused before any task runs.
+        producer = self._producer([], "driver")
+        if self.transactional_id is not None:
+            try:
+                producer.init_transactions(_TRANSACTION_SECONDS)
+            except _kafka_exception() as error:
+                raise OptionError(
+                    f"kafka.transactional.id {self.transactional_id}: {options.bootstrap_servers} begins no "
+                    f"transactions: {error.args[0].str()}"
+                ) from None
 
-    def _producer(self, failures: list[str]) -> Any:
+    def _producer(self, failures: list[str], task: object) -> Any:
         import confluent_kafka
 
         def delivered(error: object, message: Any) -> None:
@@ -60,6 +76,9 @@ class _Broker:
             "delivery.report.only.error": True,
             "on_delivery": delivered,
         }
+        if self.transactional_id is not None:
+            # A task's next attempt has its id, and so fences the one before.
+            settings["transactional.id"] = f"{self.transactional_id}-{task}"
         try:
             return confluent_kafka.Producer(settings)
         except confluent_kafka.KafkaException as error:
@@ -67,12 +86,14 @@ class _Broker:
 
     def produce(self, batches: Iterator[pa.RecordBatch]) -> int:
         """How many records arrived.  Raises DeliveryFailed with the broker's words."""
-        import confluent_kafka
-
         failures: list[str] = []
-        producer = self._producer(failures)
+        context = TaskContext.get()
+        producer = self._producer(failures, context.partitionId() if context else 0)
         sent = 0
         try:
+            if self.transactional_id is not None:
+                producer.init_transactions(_TRANSACTION_SECONDS)
+                producer.begin_transaction()
             for batch in batches:
                 for record in _records(batch, self.options):
                     while True:
@@ -87,16 +108,27 @@ class _Broker:
                         producer.poll(0)
                         _check(failures)
             left = producer.flush()
-        except confluent_kafka.KafkaException as error:
+            _check(failures)
+            if left:
+                raise DeliveryFailed(f"{left} records were not answered by {self.options.bootstrap_servers}")
+            if self.transactional_id is not None:
+                producer.commit_transaction(_TRANSACTION_SECONDS)
+        except BaseException as error:
             producer.purge()
-            raise DeliveryFailed(f"record {sent} of this task: {error.args[0].str()}") from None
-        except BaseException:
-            producer.purge()
+            if self.transactional_id is not None:
+                with suppress(_kafka_exception()):  # the broker ends it too, after transaction.timeout.ms
+                    producer.abort_transaction(_TRANSACTION_SECONDS)
+            if isinstance(error, _kafka_exception()):
+                raise DeliveryFailed(f"record {sent} of this task: {error.args[0].str()}") from None
             raise
-        _check(failures)
-        if left:
-            raise DeliveryFailed(f"{left} records were not answered by {self.options.bootstrap_servers}")
         return sent
+
+
+def _kafka_exception() -> type[Exception]:
+    import confluent_kafka
+
+    found: type[Exception] = confluent_kafka.KafkaException
+    return found
 
 
 def _check(failures: list[str]) -> None:
@@ -127,19 +159,29 @@ def _records(batch: pa.RecordBatch, options: BrokerOptions) -> Iterator[dict[str
             raise ValueError(f"partition {lowest} is negative; null leaves it to the key")
         columns["partition"] = [-1 if p is None else p for p in given]
     if "timestamp" in names:
-        ms = batch.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_pylist()
-        earliest = min((t for t in ms if t is not None), default=0)
-        if earliest < 0:
-            raise InvalidTimestamp(f"timestamp {earliest} ms: a record's lies at or behind 1970-01-01T00:00:00Z")
-        columns["timestamp"] = [0 if t is None else t for t in ms]  # 0: the producer takes its clock
+        us = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+        earliest = min((t for t in us if t is not None), default=1000)
+        if earliest < 1000:
+            raise InvalidTimestamp(
+                f"timestamp {earliest // 1000} ms: "
+                + (
+                    "a record's lies at or behind 1970-01-01T00:00:00Z"
+                    if earliest < 0
+                    else "librdkafka takes it for none and would write its clock's; files can have it (option path)"
+                )
+            )
+        columns["timestamp"] = [0 if t is None else t // 1000 for t in us]  # 0: the producer takes its clock
     if "headers" in names and options.include_headers:
-        columns["headers"] = [
-            [(h["key"], h["value"]) for h in headers] if headers else None
-            for headers in batch.column("headers").to_pylist()
-        ]
+        columns["headers"] = [_headers(headers) if headers else None for headers in batch.column("headers").to_pylist()]
     keys = tuple(columns)
     for values in zip(*columns.values(), strict=True):
         yield dict(zip(keys, values, strict=True))
+
+
+def _headers(headers: list[dict[str, Any] | None]) -> list[tuple[str, bytes | None]]:
+    if any(header is None or header["key"] is None for header in headers):
+        raise ValueError("a header's key is null")
+    return [(header["key"], header["value"]) for header in headers if header]
 
 
 class BrokerWriter(DataSourceArrowWriter):

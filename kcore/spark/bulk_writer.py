@@ -22,6 +22,7 @@ from kcore.log.bulk_commit import commit_load, discard_load, staging_directory
 from kcore.log.bulk_load import SegmentWriter, check_not_in_use
 from kcore.log.partition_counts import partition_counts
 from kcore.log.staged_log import StagedLog
+from kcore.spark.catalog import is_partition_directory
 from kcore.spark.options import OptionError
 from kcore.spark.write_options import FileOptions
 
@@ -59,6 +60,10 @@ class _Files:
             raise OptionError(f"option path: the directory {self.data_dir} cannot be made: {error}") from None
         if not is_directory(self.data_dir):
             raise OptionError(f"option path: {self.data_dir} is no directory")
+        if is_partition_directory(self.data_dir):
+            raise OptionError(
+                f"option path: {self.data_dir} is one partition's directory; give the data directory it lies in"
+            )
         check_not_in_use(self.data_dir)
         self.partitions = partition_counts(self.data_dir, options.num_partitions or 1)
         if options.topic is not None:

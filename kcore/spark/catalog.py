@@ -48,6 +48,9 @@ class Bounds:
 #: How often a directory is looked at in which a segment is being replaced.
 _ATTEMPTS = 10
 
+#: What Kafka's list of topics leaves out, and so a pattern: its internal topics, and the controllers' log.
+_NOT_LISTED = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+
 #: How long a load may take to put its segments in their places.
 _LOAD_SECONDS = 10.0
 
@@ -68,11 +71,10 @@ def find_partitions(paths: Iterable[str]) -> dict[TopicPartition, str]:
         wait_for_load(path)
         if own is not None:
             wait_for_load(os.path.dirname(path))
-        names = list_directory(path)
-        if own is not None and not own.mark and any(name.endswith(LOG_SUFFIX) for name in names):
+        if own is not None and is_partition_directory(path):
             here = {own.topic_partition: path}
         else:
-            parsed = ((name, parse_partition_directory(name)) for name in sorted(names))
+            parsed = ((name, parse_partition_directory(name)) for name in sorted(list_directory(path)))
             here = {
                 name.topic_partition: os.path.join(path, directory)
                 for directory, name in parsed
@@ -84,22 +86,32 @@ def find_partitions(paths: Iterable[str]) -> dict[TopicPartition, str]:
     return found
 
 
-def choose_partitions(options: ReadOptions) -> dict[TopicPartition, str]:
-    """Those that the options ask for: all but internal topics unless some are named.
+def is_partition_directory(path: str) -> bool:
+    """By its name and what is in it.  Raises OSError."""
+    named = parse_partition_directory(os.path.basename(path))
+    return named is not None and not named.mark and any(name.endswith(LOG_SUFFIX) for name in list_directory(path))
+
+
+def choose_partitions(options: ReadOptions, gone: Iterable[str] = ()) -> dict[TopicPartition, str]:
+    """Those that the options ask for: all but internal topics unless some are named.  gone: topics that may be.
 
     Raises FileNotFoundError, NotADirectoryError, OptionError for what is asked for and not there.
     """
     found = find_partitions(options.paths)
     places = ", ".join(options.paths)
     if options.topics is not None:
-        there = {tp.topic for tp in found}
+        there = {tp.topic for tp in found}.union(gone)
         for topic in options.topics:
             if topic not in there:
                 raise OptionError(f"subscribe: no partition of topic {topic!r} in {places}")
         return {tp: directory for tp, directory in found.items() if tp.topic in options.topics}
     if options.topic_pattern is not None:
         pattern = options.topic_pattern
-        return {tp: directory for tp, directory in found.items() if pattern.fullmatch(tp.topic)}
+        return {
+            tp: directory
+            for tp, directory in found.items()
+            if tp.topic not in _NOT_LISTED and pattern.fullmatch(tp.topic)
+        }
     if options.assigned is not None:
         missing = sorted(options.assigned - found.keys())
         if missing:

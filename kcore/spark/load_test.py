@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pyarrow as pa
 
+from kcore.common.file import is_directory
 from kcore.spark.latency_histogram import LatencyHistogram
 from kcore.spark.load_options import LoadOptions
 from kcore.spark.load_options import add_arguments as add_arguments
@@ -394,6 +395,10 @@ def run(
     except Exception as error:  # Spark Connect's own class, which is not always there
         raise LoadFailed(f"a load needs a session of its own, not one of Spark Connect: {error}") from None
     check_slots(context, max(options.tasks))
+    if str(context.master).startswith("local["):
+        for path in options.paths:
+            if not is_directory(path):
+                raise LoadFailed(f"{path}: there is no such directory")
     runs = []
     for count in options.tasks:
         runs.append(_run_once(context, options, count, progress))

@@ -52,6 +52,7 @@ CLIENT_PREFIX = "kcore.client."
 
 #: The connector's options that have no meaning without a consumer, and what there is instead.
 _REPLACED = {
+    "paths": "give load() one path: several directories are separated by commas, or are a JSON list",
     "kafka.bootstrap.servers": "name the data directories with option path, and a running broker, if it is to be asked "
     "for the high watermarks, with kcore.bootstrap.servers",
     "kafka.group.id": "files are read, without a consumer group",
@@ -307,6 +308,8 @@ def _by_partition(option: str, text: str) -> dict[TopicPartition, int]:
             raise OptionError(f'{option}: expected {{"topic": {{"0": 23}}}}, topic {topic!r} has {partitions!r}')
         for partition, value in partitions.items():
             tp = TopicPartition(topic, _partition(option, partition))
+            if tp in result:
+                raise OptionError(f"{option}: {tp} stands twice in {text!r}")
             if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
                 raise OptionError(f"{option}: {value!r} of {tp} is not a whole number of 64 bits")
             result[tp] = value
@@ -324,6 +327,8 @@ def _json(option: str, text: str) -> Any:
         return json.loads(text, object_pairs_hook=no_twins)
     except json.JSONDecodeError as error:
         raise OptionError(f"{option}: {text!r} is not JSON: {error.msg} at character {error.pos}") from None
+    except RecursionError:
+        raise OptionError(f"{option}: {text[:100]!r}... is nested too deeply") from None
 
 
 def _items(option: str, found: object) -> Iterable[tuple[str, object]]:

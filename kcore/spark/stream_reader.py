@@ -6,7 +6,7 @@ Offsets in checkpoints and progress are the connector's JSON, {"topic": {"0": 23
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.spark.batch_plan import check_partitions, resolve
-from kcore.spark.broker_bounds import broker_asker
+from kcore.spark.broker_bounds import broker_asker, check_all_there
 from kcore.spark.catalog import Ask, Bounds, choose_partitions, log_bounds
 from kcore.spark.data_loss import report_loss
 from kcore.spark.options import OptionError, ReadOptions
@@ -68,6 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, dict[str, int]]:
         options = self.options
         chosen = choose_partitions(options)
+        check_all_there(options, chosen.keys())
         check_partitions(options.starting, chosen)
         bounds = self._bounds(chosen)
         starts = {
@@ -84,13 +85,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = {tp: bounds.end for tp, bounds in self._bounds(choose_partitions(self.options)).items()}
+        self._target = {tp: bounds.end for tp, bounds in self._bounds(self._chosen()).items()}
+
+    def _chosen(self, known: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
+        """What there is now.  A topic that was read and is gone is a loss to be told of by whoever knows how far it was
+        read: known has what the checkpoint has, None where nobody knows."""
+        gone = self.options.topics or () if known is None else {tp.topic for tp in known}
+        return choose_partitions(self.options, gone)
 
     def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
         """Where the next batch ends.  Raises DataLoss for a partition that is gone or shorter than what was read of it,
         unless failOnDataLoss is false."""
         starts = offsets_from_json(start)
-        bounds = self._bounds(choose_partitions(self.options))
+        bounds = self._bounds(self._chosen(starts))
         ends = {tp: found.end for tp, found in bounds.items()}
         if self._target is not None:
             ends = {tp: min(ends.get(tp, end), end) for tp, end in self._target.items()}
@@ -109,13 +116,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]]:
         """What could be read now: progress shows it as latestOffset, next to the endOffset of the batch."""
-        bounds = self._bounds(choose_partitions(self.options))
+        bounds = self._bounds(self._chosen())
         return offsets_to_json({tp: found.end for tp, found in bounds.items()})
 
     def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
         options = self.options
         starts, ends = offsets_from_json(start), offsets_from_json(end)
-        chosen = choose_partitions(options)
+        chosen = self._chosen(ends)
         grown = {tp: directory for tp, directory in chosen.items() if tp in ends and starts.get(tp, 0) < ends[tp]}
         for tp in ends.keys() - chosen.keys():
             if starts.get(tp, 0) < ends[tp]:

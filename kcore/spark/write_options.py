@@ -159,12 +159,9 @@ def _broker_options(options: Mapping[str, str], given: Mapping[str, str], topic:
     others = {name: value for name, value in options.items() if not name.lower().startswith("kafka.")}
     for_files = dict.fromkeys(FILE_OPTIONS, "it is for files (option path)")
     check_names(others, BROKER_OPTIONS, _FOR_READING | for_files)
-    for name in ("key.serializer", "value.serializer", "transactional.id"):
+    for name in ("key.serializer", "value.serializer"):
         if name in settings:
-            raise OptionError(
-                f"option kafka.{name} is not supported: "
-                + ("there are no transactions yet" if name == "transactional.id" else "bytes are written as they are")
-            )
+            raise OptionError(f"option kafka.{name} is not supported: bytes are written as they are")
     if "max.request.size" in settings:  # what librdkafka calls it
         settings["message.max.bytes"] = settings.pop("max.request.size")
     return BrokerOptions(

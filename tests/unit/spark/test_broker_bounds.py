@@ -1,3 +1,5 @@
+import shutil
+
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -7,7 +9,10 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.spark.batch_plan import BatchPlan
 from kcore.spark.broker_bounds import BrokerUnavailable, broker_asker
 from kcore.spark.catalog import Bounds
+from kcore.spark.data_loss import DataLoss
 from kcore.spark.options import read_options
+from kcore.spark.stream_reader import StreamReader
+from tests.unit.spark.data import schema_of
 
 
 @pytest.fixture
@@ -46,6 +51,22 @@ def test_a_running_broker_says_how_far_its_files_can_be_read(broker, directory):
 def test_a_partition_that_the_broker_does_not_have_is_an_error(broker, directory):
     with pytest.raises(BrokerUnavailable, match="does not tell the offsets of orders-0"):
         broker_asker(options(broker, directory))([TopicPartition("orders", 0)])
+
+
+def test_partitions_of_a_topic_that_only_the_broker_has_are_missing(broker, directory, tmp_path, caplog):
+    broker.create_topic("orders", 3)
+    Producer({"bootstrap.servers": broker.bootstrap_servers}).flush()
+    part = tmp_path / "part"
+    shutil.copytree(directory / "orders-1", part / "orders-1")
+    given = {"path": str(part), "kcore.bootstrap.servers": broker.bootstrap_servers}
+    with pytest.raises(DataLoss, match=r"orders-0, orders-2: 127.0.0.1:.* has them, .*part has not"):
+        BatchPlan(read_options(given, streaming=False)).ranges()
+    with pytest.raises(DataLoss, match="orders-0, orders-2"):
+        StreamReader(read_options(given, streaming=True), schema_of("offset")).initialOffset()
+    BatchPlan(read_options(given | {"failOnDataLoss": "false"}, streaming=False)).ranges()
+    assert "orders-0, orders-2" in caplog.text
+    BatchPlan(read_options(given | {"assign": '{"orders":[1]}'}, streaming=False)).ranges()
+    BatchPlan(options(broker, directory)).ranges()
 
 
 def test_without_a_broker_nobody_is_asked(tmp_path):

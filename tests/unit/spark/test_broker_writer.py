@@ -67,7 +67,7 @@ def test_the_topic_of_the_option_is_that_of_all_records(broker):
 def test_a_record_that_the_broker_refuses_fails_the_task_with_the_brokers_words(broker):
     broker.create_topic("small", 1, max_message_bytes=500)
     writer = make_writer(options_for(broker, topic="small"), SCHEMA, False)
-    rows = [("small", b"k", b"v" * n, 0, None) for n in (10, 5000, 10)]
+    rows = [("small", b"k", b"v" * n, NOW, None) for n in (10, 5000, 10)]
     with pytest.raises(DeliveryFailed, match=r"small: .*(?i:too large|MSG_SIZE_TOO_LARGE)"):
         writer.write(iter([batch_of(rows)]))
     writer = make_writer(options_for(broker, topic="small", **{"kafka.max.request.size": "2000"}), SCHEMA, False)
@@ -85,8 +85,9 @@ def test_a_partition_that_there_is_not_fails_the_task(broker):
         writer.write(iter([batch_of(rows, partition=pa.array([7], pa.int32()))]))
     with pytest.raises(ValueError, match="-3 is negative"):
         writer.write(iter([batch_of(rows, partition=pa.array([-3], pa.int32()))]))
-    with pytest.raises(InvalidTimestamp, match="-7 ms"):
-        writer.write(iter([batch_of([("two", b"k", b"v", -7, None)])]))
+    for timestamp, words in ((-7, "-7 ms: a record's lies"), (0, "0 ms: librdkafka takes it for none")):
+        with pytest.raises(InvalidTimestamp, match=words):
+            writer.write(iter([batch_of([("two", b"k", b"v", timestamp, None)])]))
     with pytest.raises(ValueError, match="column topic is null"):
         make_writer(options_for(broker), SCHEMA, False).write(iter([batch_of([(None, b"k", b"v", 0, None)])]))
 
@@ -98,10 +99,16 @@ def test_a_broker_that_is_not_there_fails_the_task_in_the_time_that_the_options_
         writer.write(iter([batch_of(random_rows(4, 3))]))
 
 
+def test_a_broker_without_transactions_says_so_before_any_task_runs(broker):
+    with pytest.raises(
+        OptionError, match=r"kafka.transactional.id x: .* begins no transactions: .*no transaction coord"
+    ):
+        make_writer(options_for(broker, topic="t", **{"kafka.transactional.id": "x"}), SCHEMA, False)
+
+
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"kafka.transactional.id": "x"}, "there are no transactions yet"),
         ({"startingOffsets": "earliest"}, "option startingOffsets is not for this: it is an option for reading"),
         ({"kafka.key.serializer": "x"}, "bytes are written as they are"),
         ({"kafka.no.such": "x"}, "producer cannot be made: .*no.such"),

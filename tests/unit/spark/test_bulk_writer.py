@@ -310,3 +310,12 @@ def test_what_the_source_reads_can_be_written_as_it_is(tmp_path, task):
         TopicPartition("t", 1): [],
         TopicPartition("t", 2): [(b"a", None, 1, [])],
     }
+
+
+def test_nothing_is_written_into_one_partitions_own_directory(tmp_path):
+    with kcore.open_log(tmp_path / "t-0", "a"):
+        pass
+    before = sorted(path.name for path in (tmp_path / "t-0").iterdir())
+    with pytest.raises(OptionError, match="t-0 is one partition's directory; give the data directory it lies in"):
+        make_writer({"path": str(tmp_path / "t-0"), "topic": "u"}, schema_of("value string"), False)
+    assert sorted(path.name for path in (tmp_path / "t-0").iterdir()) == before

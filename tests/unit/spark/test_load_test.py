@@ -478,6 +478,11 @@ def test_more_tasks_than_slots_are_refused_at_once(spark):
         check_slots(spark.sparkContext, 3)
 
 
+def test_a_directory_that_is_not_there_is_said_at_once(spark, tmp_path):
+    with pytest.raises(LoadFailed, match="nowhere: there is no such directory"):
+        run(spark, LoadOptions("append", tasks=(1,), paths=(str(tmp_path / "nowhere"),), seconds=1))
+
+
 def test_results_without_a_session_have_no_dataframe():
     with pytest.raises(LoadFailed, match="no session"):
         LoadResult(()).dataframe  # noqa: B018

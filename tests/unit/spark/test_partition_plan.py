@@ -67,6 +67,14 @@ def test_as_many_even_tasks_as_run_at_once_within_bounds(data, small_tasks, para
     assert max(sizes(tasks)) < 1.3 * min(sizes(tasks))
 
 
+def test_so_many_tasks_at_least_as_are_asked_for_and_no_more_than_they_would_be(data):
+    pieces = ranges(data, [0, 2, 4])
+    assert len(plan(pieces)) == len(plan(pieces, min_tasks=1)) == 1
+    for count in (2, 3, 7):
+        tasks = plan(pieces, min_tasks=count)
+        assert count <= len(tasks) <= 2 * count and covered(tasks, [0, 2, 4])
+
+
 def test_more_than_the_largest_tasks_is_cut_into_more_of_them(data, small_tasks):
     tasks = plan(ranges(data, [0, 2, 4]), parallelism=1)
     assert len(tasks) == 3 and covered(tasks, [0, 2, 4])

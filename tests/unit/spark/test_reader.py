@@ -175,6 +175,14 @@ def test_what_is_asked_for_and_not_there_is_named(rows, tmp_path):
         read_offsets(tmp_path)
 
 
+def test_a_pattern_finds_no_internal_topic_and_a_name_does(rows, tmp_path):
+    for name in ("__consumer_offsets-0", "__transaction_state-1", "__cluster_metadata-0", "__mine-0", "orders-0"):
+        shutil.copytree(rows[0] / "orders-0", tmp_path / name)
+    found = BatchPlan(read_options({"path": str(tmp_path), "subscribePattern": ".*"}, streaming=False)).ranges()
+    assert [piece.topic_partition.topic for piece in found] == ["__mine", "orders"]
+    assert len(read_offsets(tmp_path, subscribe="__consumer_offsets")) == 1000
+
+
 def test_a_partitions_own_directory_can_be_the_path(rows):
     assert len(read_offsets(rows[0] / "orders-0")) == 1000
 
