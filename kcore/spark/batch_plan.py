@@ -47,7 +47,7 @@ class BatchPlan:
         for position in (options.starting, options.ending):
             check_partitions(position, chosen)
         partitions = {tp: directory for tp, directory in chosen.items() if self.restriction.admits(tp)}
-        check_all_there(options, chosen.keys())
+        check_all_there(options, chosen.keys(), self.restriction.admits)
         bounds = log_bounds(partitions, options.isolation, broker_asker(options))
         found = []
         for tp, directory in partitions.items():

@@ -5,7 +5,7 @@ Records still come from the files: the broker answers two small requests and rea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from kcore.common.topic_partition import TopicPartition
@@ -32,9 +32,14 @@ def _client(options: ReadOptions) -> Any:
     return AdminClient(settings)
 
 
-def check_all_there(options: ReadOptions, partitions: Collection[TopicPartition]) -> None:
-    """Of topics that are read as a whole, the directories must have all partitions: only the broker knows how many
-    there are.  Nothing is asked without option kcore.bootstrap.servers, or where partitions are assigned.
+def check_all_there(
+    options: ReadOptions,
+    partitions: Collection[TopicPartition],
+    admits: Callable[[TopicPartition], bool] = lambda tp: True,
+) -> None:
+    """Of topics that are read as a whole, but for what filters do not admit, the directories must have all partitions:
+    only the broker knows how many there are.  Nothing is asked without option kcore.bootstrap.servers, or where
+    partitions are assigned.
 
     Raises DataLoss unless failOnDataLoss is false, BrokerUnavailable, ImportError.
     """
@@ -51,7 +56,7 @@ def check_all_there(options: ReadOptions, partitions: Collection[TopicPartition]
         TopicPartition(topic, partition)
         for topic in {tp.topic for tp in partitions} & known.keys()
         for partition in known[topic].partitions
-        if TopicPartition(topic, partition) not in partitions
+        if TopicPartition(topic, partition) not in partitions and admits(TopicPartition(topic, partition))
     )
     if elsewhere:
         report_loss(

@@ -3,6 +3,7 @@ import shutil
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql.datasource import EqualTo
 
 import kcore
 from kcore.common.topic_partition import TopicPartition
@@ -55,7 +56,6 @@ def test_a_partition_that_the_broker_does_not_have_is_an_error(broker, directory
 
 def test_partitions_of_a_topic_that_only_the_broker_has_are_missing(broker, directory, tmp_path, caplog):
     broker.create_topic("orders", 3)
-    Producer({"bootstrap.servers": broker.bootstrap_servers}).flush()
     part = tmp_path / "part"
     shutil.copytree(directory / "orders-1", part / "orders-1")
     given = {"path": str(part), "kcore.bootstrap.servers": broker.bootstrap_servers}
@@ -66,6 +66,9 @@ def test_partitions_of_a_topic_that_only_the_broker_has_are_missing(broker, dire
     BatchPlan(read_options(given | {"failOnDataLoss": "false"}, streaming=False)).ranges()
     assert "orders-0, orders-2" in caplog.text
     BatchPlan(read_options(given | {"assign": '{"orders":[1]}'}, streaming=False)).ranges()
+    plan = BatchPlan(read_options(given, streaming=False))
+    assert plan.push([EqualTo(("partition",), 1)]) == []
+    plan.ranges()
     BatchPlan(options(broker, directory)).ranges()
 
 
