@@ -12,7 +12,7 @@ import logging
 from kcore.common.file import append_to, rename, sync_path, unlink_if_there
 from kcore.errors import CorruptMessage
 from kcore.log.log_file_names import CLEANED_SUFFIX, SWAP_SUFFIX, segment_file
-from kcore.log.log_segment import LogSegment
+from kcore.log.log_segment import LogSegment, OffsetPosition
 from kcore.record.record_batch import RecordBatch
 
 logger = logging.getLogger(__name__)
@@ -32,12 +32,23 @@ def overflow_position(segment: LogSegment, base_offset: int, starting_position: 
         found = segment.translate_offset(base_offset + MAX_RELATIVE_OFFSET + 1, starting_position)
         if found is None or not segment.slice(found.position, found.size).memory_records():
             return None
-        behind = batch_at(segment, found.position + found.size)
     except CorruptMessage:
         return None
-    if behind is not None and behind.last_offset <= found.offset:
-        return None
-    return found.position
+    return None if _goes_on_below(segment, found) else found.position
+
+
+def _goes_on_below(segment: LogSegment, found: OffsetPosition) -> bool:
+    """Whether a sound batch behind that one does not lie above it.  One that is not sound accuses nobody."""
+    position = found.position + found.size
+    try:
+        behind = batch_at(segment, position)
+        return (
+            behind is not None
+            and behind.last_offset <= found.offset
+            and bool(segment.slice(position, behind.size).memory_records())
+        )
+    except CorruptMessage:
+        return False
 
 
 def split(directory: str, segment: LogSegment) -> bool:

@@ -107,6 +107,7 @@ class _Marks:
 
 
 def _marks(piece: OffsetRange, by_cost: bool) -> _Marks:
+    """by_cost: bytes count as _Cost says; else each counts one."""
     base_offsets = segment_base_offsets(piece.directory)
     offsets, positions = [], []
     before = 0

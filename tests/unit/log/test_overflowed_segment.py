@@ -116,6 +116,13 @@ def test_a_base_offset_with_a_flipped_bit_is_no_overflow_while_the_log_goes_on_b
         log.close()
 
 
+def test_a_damaged_batch_behind_an_overflow_accuses_nobody(tmp_path):
+    broken = bytearray(batch(base_offset=5))
+    broken[-1] ^= 1
+    log = directory_with(tmp_path, {0: [batch(2), batch(base_offset=FAR + 1), broken]}).open(clean=False)
+    assert offsets(log) == [0, 1, FAR + 1] and [s.base_offset for s in log.segments] == [0, FAR + 1]
+
+
 def test_damage_in_a_part_of_a_split_is_cut_off_there_and_told(tmp_path, caplog):
     lower = batch(base_offset=FAR - 3)
     logs = directory_with(

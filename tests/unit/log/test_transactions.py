@@ -1,11 +1,13 @@
 """Transactions in the log: what holds back the last stable offset, what a committed reader is told to leave out."""
 
+import errno
 import os
 import shutil
 
 import pytest
 
-from kcore.errors import InvalidProducerEpoch, InvalidRecord, OutOfOrderSequenceNumber
+from kcore.common import file
+from kcore.errors import InvalidProducerEpoch, InvalidRecord, KafkaStorageError, OutOfOrderSequenceNumber
 from kcore.log.clean_shutdown import write_clean_shutdown
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
 from kcore.log.open_log import open_log
@@ -44,6 +46,18 @@ def aborted(log, offset=0, size=ENOUGH):
 
 def committed(log, **options):
     return offsets(log, isolation="read_committed", **options)
+
+
+def test_SEG_13_a_flush_syncs_the_transaction_index_too(logs):
+    log = logs.open()
+    data(log, 1)
+    end(log, 1, commit=False)
+    index = str(logs.directory / f"{0:020d}.txnindex")
+    assert os.path.getsize(index) == 34
+    file.fail_next("fsync", errno.EIO, under=index)
+    with pytest.raises(KafkaStorageError, match="txnindex"):
+        log.flush()
+    file.clear_faults()
 
 
 # -- the last stable offset ------------------------------------------------------------------------------------
@@ -392,10 +406,10 @@ def test_no_flipped_byte_of_kafkas_transaction_index_changes_what_a_committed_re
     with open_log(tmp_path / partition) as log:
         records = committed(log)
         assert 0 < len(records) < len(offsets(log))
-    for file in (tmp_path / partition).glob("*.txnindex"):
-        sound = file.read_bytes()
+    for index in (tmp_path / partition).glob("*.txnindex"):
+        sound = index.read_bytes()
         for n in range(len(sound)):
-            file.write_bytes(sound[:n] + bytes([sound[n] ^ 0x02]) + sound[n + 1 :])
+            index.write_bytes(sound[:n] + bytes([sound[n] ^ 0x02]) + sound[n + 1 :])
             with open_log(tmp_path / partition) as log:
-                assert committed(log) == records, f"byte {n} of {file.name}"
-        file.write_bytes(sound)
+                assert committed(log) == records, f"byte {n} of {index.name}"
+        index.write_bytes(sound)
