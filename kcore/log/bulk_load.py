@@ -192,7 +192,7 @@ class SegmentWriter:
             column = column.cast(in_ms, safe=False)
         column = column.cast(pa.int64()).fill_null(now_ms)
         earliest = pc.min(column).as_py()
-        if earliest < -1:
+        if earliest is not None and earliest < -1:
             raise InvalidTimestamp(f"timestamp {earliest} ms: {_TOO_EARLY}")
         return table.set_column(table.column_names.index("timestamp"), "timestamp", column)
 

@@ -18,6 +18,7 @@ from typing import Any
 from uuid import UUID
 
 from kcore.common.file import is_file, list_directory, make_directory, rename, set_aside, sync_path, unlink_if_there
+from kcore.common.futures import submit
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -163,7 +164,7 @@ class _LogLoader:
             self.writable
             and len(self.segments)
             and log_end_offset - 1 > self._active().base_offset + MAX_RELATIVE_OFFSET
-            and split(self.directory, self._active())
+            and split(self.directory, self._active(), None)
         ):
             return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         if log_end_offset < log_start_offset:
@@ -237,7 +238,7 @@ class _LogLoader:
                 suspect = not had_clean_shutdown or segment.base_offset not in indexed
             else:
                 suspect = following - segment.base_offset > MAX_RELATIVE_OFFSET + 1
-            if suspect and segment.size and split(self.directory, segment):
+            if suspect and segment.size and split(self.directory, segment, following):
                 found = True
         return found
 
@@ -455,26 +456,23 @@ class _LogLoader:
             return
         self.on_segments_to_recover(len(suspects))
         left = len(suspects)
-        ahead: dict[LogSegment, Future[RecoveryResult]] = {}
+        ahead: list[Future[RecoveryResult]] = []
         try:
             if self.segment_threads is not None and left > 1:
                 for segment in suspects:
-                    try:
-                        ahead[segment] = self.segment_threads.submit(segment.recover, cut=False)
-                    except RuntimeError:
-                        break  # there are no threads any more, or no more to be had
+                    ahead.append(submit(self.segment_threads, segment.recover, cut=False))
             for n, segment in enumerate(suspects):
                 self.on_segments_to_recover(-1)
                 left -= 1
-                result = self._recover_segment(segment, state, epochs, log_start_offset, ahead.get(segment))
+                result = self._recover_segment(segment, state, epochs, log_start_offset, ahead[n] if ahead else None)
                 if result.truncated_bytes:
-                    _end(ahead.values())  # nobody may remove a segment that is being scanned
+                    _end(ahead)  # nobody may remove a segment that is being scanned
                     self._cut_behind(segment, result)
                     state.truncate_and_reload(log_start_offset, state.map_end_offset, self.time.milliseconds())
                     break
                 behind = [later for later in self.segments if later.base_offset > segment.base_offset]
                 if behind and result.last_offset >= behind[0].base_offset and behind == suspects[n + 1 :]:
-                    _end(ahead.values())  # nobody may cut or close a segment that is being scanned
+                    _end(ahead)  # nobody may cut or close a segment that is being scanned
                     goes_on = self._goes_on_with(segment, result.last_offset, behind)
                     end_offset = behind[0].base_offset if goes_on else state.map_end_offset
                     state.truncate_and_reload(log_start_offset, end_offset, self.time.milliseconds())
@@ -483,7 +481,7 @@ class _LogLoader:
                     if epochs is not None:
                         epochs.truncate_from_end(end_offset)
         finally:
-            _end(ahead.values())  # nobody may close a segment that is being scanned
+            _end(ahead)  # nobody may close a segment that is being scanned
             self.on_segments_to_recover(-left)
 
     def _recover_segment(

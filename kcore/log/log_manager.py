@@ -261,7 +261,10 @@ class LogManager:
             # Each thread takes the next log itself, and after a clean stop one thread is enough: a log then takes
             # 0.1 ms, most of it with the GIL, and each hand-over of that between threads would cost as much again.
             loads = [threads.submit(load) for _ in range(1 if log_dir.had_clean_shutdown else count)]
-            wait(loads)  # all of them, before the first failure ends the pool
+            try:
+                wait(loads)  # all of them, before the first failure ends the pool
+            finally:
+                deque(pending, maxlen=0)  # after Ctrl-C no other log is begun
         for one in loads:
             one.result()
 

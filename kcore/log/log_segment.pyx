@@ -16,6 +16,7 @@ from libc.string cimport memset
 
 from kcore.common.file cimport Mapping, populate
 from kcore.common.file import is_file, rename, unlink_if_there
+from kcore.common.futures import submit
 from kcore.common.status cimport KC_OK, raise_status
 from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, ReadOnlyLog
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
@@ -758,10 +759,7 @@ cdef class LogSegment:
             return None
         ahead = _ScanAhead.__new__(_ScanAhead)
         ahead.start = ahead.position = start
-        try:
-            ahead.future = threads.submit(self._run_ahead, ahead, end)
-        except RuntimeError:
-            return None  # there are no threads any more, or no more to be had
+        ahead.future = submit(threads, self._run_ahead, ahead, end)
         return ahead
 
     def _run_ahead(self, _ScanAhead ahead, int64_t end):

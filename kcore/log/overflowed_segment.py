@@ -20,10 +20,15 @@ logger = logging.getLogger(__name__)
 #: How far from its segment's base offset an offset may be.
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _CHUNK_BYTES = 1 << 20
+#: Bytes of base offset and length; of a message of magic 0 with neither key nor value, all told; of a batch's header.
+_LOG_OVERHEAD, _SMALLEST_MESSAGE, _SMALLEST_BATCH = 12, 26, 61
 
 
-def overflow_position(segment: LogSegment, base_offset: int, starting_position: int = 0) -> int | None:
+def overflow_position(
+    segment: LogSegment, base_offset: int, following: int | None, starting_position: int = 0
+) -> int | None:
     """Where the first batch lies whose offsets a segment of this base offset cannot have; None if all fit.
+    following: the base offset of the segment behind it.
 
     Bytes that are no sound batch are not an overflow: they are recovery's.  So is a batch behind which the log goes on
     below it: no CRC covers its base offset.  Raises OSError.
@@ -34,7 +39,9 @@ def overflow_position(segment: LogSegment, base_offset: int, starting_position: 
             return None
     except CorruptMessage:
         return None
-    return None if _goes_on_below(segment, found) else found.position
+    if (following is not None and found.offset >= following) or _goes_on_below(segment, found):
+        return None
+    return found.position
 
 
 def _goes_on_below(segment: LogSegment, found: OffsetPosition) -> bool:
@@ -51,7 +58,7 @@ def _goes_on_below(segment: LogSegment, found: OffsetPosition) -> bool:
         return False
 
 
-def split(directory: str, segment: LogSegment) -> bool:
+def split(directory: str, segment: LogSegment, following: int | None) -> bool:
     """Write the parts beside the segment and give them .swap names, last first; the loader's completion of swaps
     does the rest, now or after a crash.  Whether there was anything to split.  Raises OSError, with .cleaned or .swap
     files left that the next start removes.
@@ -60,10 +67,10 @@ def split(directory: str, segment: LogSegment) -> bool:
     base_offset, position = segment.base_offset, 0
     while True:
         parts.append((base_offset, position))
-        following = overflow_position(segment, base_offset, position)
-        if following is None:
+        overflow = overflow_position(segment, base_offset, following, position)
+        if overflow is None:
             break
-        base_offset, position = _first_offset(segment, following), following
+        base_offset, position = _first_offset(segment, overflow), overflow
     if len(parts) == 1:
         return False
     ends = [position for _, position in parts[1:]] + [segment.size]
@@ -87,9 +94,13 @@ def split(directory: str, segment: LogSegment) -> bool:
 
 def batch_at(segment: LogSegment, position: int) -> RecordBatch | None:
     """The whole batch there, None if there is none; its CRC was not looked at.  Raises CorruptMessage, OSError."""
-    found = segment.slice(position, _CHUNK_BYTES).memory_records(check_crc=False)
-    if not found:
-        found = segment.slice(position, segment.size - position).memory_records(check_crc=False)
+    head = segment.slice(position, min(_LOG_OVERHEAD, segment.size - position)).read()
+    size = _LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
+    if len(head) < _LOG_OVERHEAD or size > segment.size - position:
+        return None
+    # No more than this one: what is wrong behind it is not wrong with it.  Of a size that cannot be the parser says so.
+    enough = size if size >= _SMALLEST_MESSAGE else min(_SMALLEST_BATCH, segment.size - position)
+    found = segment.slice(position, enough).memory_records(check_crc=False)
     return found.batches[0] if found else None
 
 
@@ -101,10 +112,36 @@ def _first_offset(segment: LogSegment, position: int) -> int:
 
 
 def _write_part(directory: str, segment: LogSegment, base_offset: int, position: int, end: int) -> None:
-    """Byte for byte: without indexes the part is recovered, which makes them and tells what is not sound."""
+    """Its batches byte for byte.  Without indexes it is recovered: that makes them, and tells what is not sound."""
     path = segment_file(directory, base_offset, ".log" + CLEANED_SUFFIX)
     unlink_if_there(path)
     append_to(path, b"", 0)
-    for at in range(position, end, _CHUNK_BYTES):
-        append_to(path, segment.slice(at, min(_CHUNK_BYTES, end - at)).read(), at - position)
+    start = position
+    while position < end:
+        size = _whole_batches(segment, position, end)
+        if not size:
+            logger.warning("%s: %d bytes at position %d are no batches", segment.log_path, end - position, position)
+            break
+        append_to(path, segment.slice(position, size).read(), position - start)
+        position += size
     sync_path(path)
+
+
+def _whole_batches(segment: LogSegment, position: int, end: int) -> int:
+    """Bytes of the batches from there on that parse, some _CHUNK_BYTES of them; 0 if there is none.  Raises OSError."""
+    try:
+        chunk = segment.slice(position, min(_CHUNK_BYTES, end - position)).memory_records(check_crc=False)
+        if chunk:
+            return chunk.valid_bytes
+    except CorruptMessage:
+        pass  # somewhere in it
+    size = 0
+    try:
+        while position + size < end and size < _CHUNK_BYTES:
+            batch = batch_at(segment, position + size)
+            if batch is None:
+                break
+            size += batch.size
+    except CorruptMessage:
+        pass
+    return size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
@@ -134,7 +135,7 @@ def resolve(position: Position, tp: TopicPartition, directory: str, bounds: Boun
 def offset_at(directory: str, timestamp: int, bounds: Bounds) -> int | None:
     """Of the first record with this timestamp (ms) or a later one; None if there is none that can be read."""
     base_offsets = segment_base_offsets(directory)
-    for base, following in zip(base_offsets, [*base_offsets[1:], 2**63 - 1], strict=True):
+    for base, following in pairwise([*base_offsets, 2**63 - 1]):
         if following <= bounds.start:
             continue
         if base >= bounds.end:

@@ -1,6 +1,6 @@
-"""What only a running broker knows: high watermarks and log starts of this moment.
+"""What only a running broker knows: high watermarks and log starts of this moment, and how many partitions there are.
 
-Records still come from the files: the broker answers two small requests and reads nothing.
+Records still come from the files: the broker answers three small requests and reads nothing.
 """
 
 from __future__ import annotations

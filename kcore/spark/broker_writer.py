@@ -36,6 +36,8 @@ _POLL_EVERY = 1000
 _POLL_SECONDS = 0.1
 #: Kafka's max.block.ms: how long a step of a transaction may take.
 _TRANSACTION_SECONDS = 60.0
+#: How long a task may write, as long as brokers allow by default (transaction.max.timeout.ms).
+_TRANSACTION_TIMEOUT_MS = "900000"
 
 
 class DeliveryFailed(KafkaError):
@@ -79,6 +81,7 @@ class _Broker:
         if self.transactional_id is not None:
             # A task's next attempt has its id, and so fences the one before.
             settings["transactional.id"] = f"{self.transactional_id}-{task}"
+            settings.setdefault("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
         try:
             return confluent_kafka.Producer(settings)
         except confluent_kafka.KafkaException as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,17 +92,18 @@ def is_partition_directory(path: str) -> bool:
     return named is not None and not named.mark and any(name.endswith(LOG_SUFFIX) for name in list_directory(path))
 
 
-def choose_partitions(options: ReadOptions, gone: Iterable[str] = ()) -> dict[TopicPartition, str]:
-    """Those that the options ask for: all but internal topics unless some are named.  gone: topics that may be.
+def choose_partitions(options: ReadOptions, gone: Collection[str] | None = ()) -> dict[TopicPartition, str]:
+    """Those that the options ask for: all but internal topics unless some are named.  gone: topics that may be; None:
+    any.
 
     Raises FileNotFoundError, NotADirectoryError, OptionError for what is asked for and not there.
     """
     found = find_partitions(options.paths)
     places = ", ".join(options.paths)
     if options.topics is not None:
-        there = {tp.topic for tp in found}.union(gone)
+        there = {tp.topic for tp in found}
         for topic in options.topics:
-            if topic not in there:
+            if topic not in there and gone is not None and topic not in gone:
                 raise OptionError(f"subscribe: no partition of topic {topic!r} in {places}")
         return {tp: directory for tp, directory in found.items() if tp.topic in options.topics}
     if options.topic_pattern is not None:
@@ -113,11 +114,11 @@ def choose_partitions(options: ReadOptions, gone: Iterable[str] = ()) -> dict[To
             if tp.topic not in _NOT_LISTED and pattern.fullmatch(tp.topic)
         }
     if options.assigned is not None:
-        missing = sorted(options.assigned - found.keys())
+        missing = [tp for tp in sorted(options.assigned - found.keys()) if gone is not None and tp.topic not in gone]
         if missing:
             raise OptionError(f"assign: no {', '.join(map(str, missing))} in {places}")
-        return {tp: found[tp] for tp in sorted(options.assigned)}
-    if not found:
+        return {tp: found[tp] for tp in sorted(options.assigned & found.keys())}
+    if not found and gone is not None and not gone:
         raise OptionError(f"path: there is no partition's directory in {places}")
     return {tp: directory for tp, directory in found.items() if not tp.topic.startswith("__")}
 

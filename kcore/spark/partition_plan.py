@@ -111,7 +111,7 @@ def _marks(piece: OffsetRange, by_cost: bool) -> _Marks:
     base_offsets = segment_base_offsets(piece.directory)
     offsets, positions = [], []
     before = 0
-    for base, following in zip(base_offsets, [*base_offsets[1:], _NO_BOUND], strict=True):
+    for base, following in pairwise([*base_offsets, _NO_BOUND]):
         if following <= piece.start or base >= piece.end:
             continue
         try:

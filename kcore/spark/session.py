@@ -50,7 +50,8 @@ def _cores(spark: SparkSession) -> int | None:
     context = getattr(spark, "sparkContext", None)  # Spark Connect has none
     if context is None or context.master.split("[")[0] != "local":
         return None
-    return int(context.defaultParallelism)
+    scala = context._jsc.sc()  # spark.default.parallelism would be something else
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 
 def local_session(

@@ -90,8 +90,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _chosen(self, known: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
         """What there is now.  A topic that was read and is gone is a loss to be told of by whoever knows how far it was
         read: known has what the checkpoint has, None where nobody knows."""
-        gone = self.options.topics or () if known is None else {tp.topic for tp in known}
-        return choose_partitions(self.options, gone)
+        return choose_partitions(self.options, None if known is None else {tp.topic for tp in known})
 
     def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
         """Where the next batch ends.  Raises DataLoss for a partition that is gone or shorter than what was read of it,

@@ -123,6 +123,36 @@ def test_a_damaged_batch_behind_an_overflow_accuses_nobody(tmp_path):
     assert offsets(log) == [0, 1, FAR + 1] and [s.base_offset for s in log.segments] == [0, FAR + 1]
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("behind", ["zeros", "magic", "size"])
+def test_a_bad_header_behind_a_batch_is_not_wrong_with_the_batch(tmp_path, clean, behind, caplog):
+    bad = bytearray(batch(base_offset=FAR + 6))
+    if behind == "magic":
+        bad[16] = 9
+    elif behind == "size":
+        bad[8:12] = (1).to_bytes(4, "big")
+    else:
+        bad = bytes(500)
+    for name in ("overflow", "flip"):
+        (tmp_path / name).mkdir()
+    overflowed = directory_with(tmp_path / "overflow", {0: [batch(2), batch(base_offset=FAR + 5), bad]})
+    assert offsets(overflowed.open(clean=clean)) == [0, 1, FAR + 5] and logs_in(overflowed) == [0, FAR + 5]
+    assert f"{len(bad)} bytes at position 206 are no batches" in caplog.text
+    flipped = [batch(2), batch(base_offset=2 | 1 << 40), batch(base_offset=3), bad]
+    damaged = directory_with(tmp_path / "flip", {0: flipped})
+    assert offsets(damaged.open(clean=False)) == [0, 1] and logs_in(damaged) == [0]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_flipped_base_offset_above_the_next_segment_is_no_overflow(tmp_path, clean, caplog):
+    behind = FAR + 100
+    flipped = [batch(2), batch(base_offset=2 | 1 << 40)]
+    logs = directory_with(tmp_path, {0: flipped, behind: [batch(2, base_offset=behind)]})
+    assert offsets(logs.open(clean=clean)) == [0, 1] and marked(logs) == []
+    assert f"cut {len(flipped[1])} bytes off segment 0 from offset 2 on" in caplog.text
+    assert f"removing segment {behind} behind the cut" in caplog.text
+
+
 def test_damage_in_a_part_of_a_split_is_cut_off_there_and_told(tmp_path, caplog):
     lower = batch(base_offset=FAR - 3)
     logs = directory_with(

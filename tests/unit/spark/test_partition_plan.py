@@ -127,3 +127,8 @@ def test_an_index_that_goes_back_cuts_nothing_twice(data, small_tasks, tmp_path)
         (tmp_path / "orders-0" / f"{name}.{extension}").write_bytes(content)
     for options in ({}, {"time_to": FIRST_TIMESTAMP + 1000}):
         assert covered(plan(ranges(tmp_path, [0], **options), parallelism=16), [0])
+
+
+def test_a_directory_that_lost_its_log_is_one_piece_of_work_whose_reader_tells(data, tmp_path):
+    (tmp_path / "orders-0").mkdir()
+    assert covered(plan(ranges(tmp_path, [0])), [0])

@@ -101,9 +101,10 @@ def test_what_was_read_and_is_there_no_more_is_told(directory):
         stream.partitions({"orders": {"0": 3}}, {"orders": {"0": 9}})
 
 
-def test_a_topic_that_was_read_and_is_gone_is_told_and_the_others_go_on(directory, caplog):
+@pytest.mark.parametrize("how", [{"subscribe": "orders,returns"}, {"assign": '{"orders":[0],"returns":[0]}'}, {}])
+def test_a_topic_that_was_read_and_is_gone_is_told_and_the_others_go_on(directory, caplog, how):
     write_partition(directory, make_records("returns", 0, 5))
-    asked = {"subscribe": "orders,returns", "startingOffsets": "earliest"}
+    asked = {**how, "startingOffsets": "earliest"}
     start = reader(directory, **asked).initialOffset()
     shutil.rmtree(directory / "returns-0")
     with pytest.raises(DataLoss, match="returns-0 was read up to offset 0 and is no longer in"):
@@ -114,6 +115,9 @@ def test_a_topic_that_was_read_and_is_gone_is_told_and_the_others_go_on(director
     assert end == {"orders": {"0": 100}, "returns": {"0": 0}} == stream.reportLatestOffset() | {"returns": {"0": 0}}
     assert len(rows_of(stream, start, end)) == 100
     assert "returns-0 was read up to offset 0" in caplog.text
+    shutil.rmtree(directory / "orders-0")
+    assert rows_of(stream, start, end) == []
+    assert "orders-0: offsets 0 to 99 are no longer there" in caplog.text
     with pytest.raises(OptionError, match="no partition of topic 'nowhere'"):
         reader(directory, subscribe="orders,nowhere").latestOffset(start, ReadAllAvailable())
 

@@ -143,7 +143,7 @@ def test_load_prints_each_run_and_writes_its_rows_and_a_plot(kcore_spark, tmp_pa
     assert [json.loads(line)["type"] for line in rows.read_text().splitlines()] == ["task", "task", "run"]
     assert "throughput" in picture.read_text()
     status, lines, err = kcore_spark(*load[:-1], tmp_path / "missing")
-    assert status == 1 and any("error: task 0" in line and "No such file or directory" in line for line in lines)
+    assert (status, lines) == (2, []) and "missing: there is no such directory" in err
     status, lines, err = kcore_spark(*load, "--tasks", 3)
     assert (status, lines) == (2, []) and "--tasks 3: local[2] runs only 2 at a time" in err and err.count("\n") == 1
 
