@@ -87,6 +87,15 @@ kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *posit
     return (kc_status)status;
 }
 
+int kc_segment_walk_tail(const uint8_t *tail, int64_t size, int64_t indexed, int64_t *position, int64_t *max_timestamp,
+                         int64_t *last_offset, int64_t *end_offset) {
+    kc_error ignored;
+    *position = 0;
+    return size >= KC_BATCH_HEADER_SIZE && kc_load_i64(tail) <= indexed &&
+           kc_segment_walk_to_end(tail, size, position, max_timestamp, last_offset, end_offset, &ignored) == KC_OK &&
+           *position > 0;
+}
+
 static void add_time(kc_indexer *indexer, int64_t capacity) {
     int64_t slot = indexer->time_count;
     int64_t relative = indexer->offset_of_max_timestamp - indexer->base_offset;

@@ -39,6 +39,12 @@ int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t pos
 kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *position, int64_t *max_timestamp,
                                  int64_t *last_offset, int64_t *end_offset, kc_error *err);
 
+/* The same over `tail`, a copy of what the segment ends with, which by the index begins with the batch that holds
+ * `indexed`; *position counts from the tail's first byte.  Returns 0 where that is not so, where no batch is whole and
+ * where a header is damaged: then only the whole file can tell. */
+int kc_segment_walk_tail(const uint8_t *tail, int64_t size, int64_t indexed, int64_t *position, int64_t *max_timestamp,
+                         int64_t *last_offset, int64_t *end_offset);
+
 /* The rule that gives batches their index entries, and the two indexes it fills.  An entry of the
  * offset index names the last offset of a batch and the position of its first byte; the time index
  * gets one beside it, the greatest timestamp so far.  A batch gets entries when more than

@@ -21,6 +21,7 @@ cdef class AbstractIndex:
 
     cdef int load(self) except -1
     cdef int unmap(self) except -1
+    cdef int copy_slots(self, int64_t first, int64_t count, uint8_t *slots) except -1
     cdef int check_writable(self) except -1
     cdef File _file(self)
     cdef int reserve(self, int64_t entries) except -1

@@ -1,7 +1,7 @@
 """What OffsetIndex and TimeIndex share: a file of fixed-size slots, mapped and preallocated.
 
-A writable index is a shared mapping of the whole file, made at first use; the file is preallocated (sparse) and
-cut to its entries when the segment is rolled or closed.  An index that may not be written is read into private
+A writable index is a shared mapping of the whole file, made at first use; the file is preallocated (sparse), cut to
+its entries when the segment is rolled or closed, and grown again by the next append.  An index that may not be written is read into private
 memory, because a mapping of a file that its owner cuts meanwhile would end this process with SIGBUS.
 """
 
@@ -94,6 +94,17 @@ cdef class AbstractIndex:
         if self._mapping is not None:
             self.slots = NULL
             self._mapping = None
+        return 0
+
+    cdef int copy_slots(self, int64_t first, int64_t count, uint8_t *slots) except -1:
+        """The slots [first, first + count), which there must be: for a look that is not worth a mapping."""
+        cdef int64_t at = first * self.entry_size, size = count * self.entry_size
+        if self.slots == NULL and self.writable and not self.closed:
+            if self._file().read_into(slots, size, at) != size:
+                raise CorruptIndex(f"{self.path}: the file ends before position {at + size}")
+            return 0
+        self._slot(first + count - 1)
+        memcpy(slots, self.slots + at, size)
         return 0
 
     cdef int check_writable(self) except -1:

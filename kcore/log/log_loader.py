@@ -201,8 +201,6 @@ class _LogLoader:
                 recovery_point,
             )
         if self.writable:
-            active = self._active()
-            active.resize_indexes(self.config.segment_index_bytes)
             state.remove_stray_snapshots(self.segments.base_offsets())
             if not had_clean_shutdown:
                 state.remove_damaged_snapshots()

@@ -81,8 +81,12 @@ class _Checkpointed(NamedTuple):
 class _LogDir:
     """One data directory: its lock, its checkpoints, whether it still works."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, manager: LogManager) -> None:
         self.path = path
+        #: What its logs report with: the same three objects for all of them.
+        self.on_storage_error = lambda log, error: manager._fail_dir(self, error)
+        self.on_recovery_point_lowered = lambda log: manager._offsets_lowered(self)
+        self.on_segments_to_recover = lambda segments: manager._note_progress(self, segments=segments)
         self.lock: DirectoryLock | None = None
         self.recovery_points = OffsetCheckpointFile(os.path.join(path, RECOVERY_POINT_CHECKPOINT))
         self.log_starts = OffsetCheckpointFile(os.path.join(path, LOG_START_OFFSET_CHECKPOINT))
@@ -173,7 +177,7 @@ class LogManager:
         Raises DirectoryInUse, and OSError if no directory works.
         """
         try:
-            self._dirs = {path: _LogDir(path) for path in self.log_dirs}
+            self._dirs = {path: _LogDir(path, self) for path in self.log_dirs}
             for path, log_dir in self._dirs.items():
                 try:
                     make_directory(path)
@@ -395,10 +399,10 @@ class LogManager:
             high_watermark=high_watermark,
             had_clean_shutdown=had_clean_shutdown,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
-            on_storage_error=lambda log, error: self._fail_dir(log_dir, error),
-            on_recovery_point_lowered=lambda log: self._offsets_lowered(log_dir),
+            on_storage_error=log_dir.on_storage_error,
+            on_recovery_point_lowered=log_dir.on_recovery_point_lowered,
             segment_threads=segment_threads,
-            on_segments_to_recover=lambda segments: self._note_progress(log_dir, segments=segments),
+            on_segments_to_recover=log_dir.on_segments_to_recover,
         )
 
     def _schedule_background_work(self) -> None:

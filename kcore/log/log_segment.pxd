@@ -21,6 +21,8 @@ cdef extern from "log_segment.h" nogil:
                                         int64_t first_offset, kc_batch_place *found, kc_error *err)
     kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *position, int64_t *max_timestamp,
                                      int64_t *last_offset, int64_t *end_offset, kc_error *err)
+    int kc_segment_walk_tail(const uint8_t *tail, int64_t size, int64_t indexed, int64_t *position,
+                             int64_t *max_timestamp, int64_t *last_offset, int64_t *end_offset)
 
     ctypedef struct kc_indexer:
         int64_t base_offset
@@ -114,6 +116,8 @@ cdef class LogSegment:
     cdef int _begin(self, kc_segment_scan *scan, int flags, int64_t position) except -1
     cdef int _rebuild(self, OffsetIndex offset_index, TimeIndex time_index, int flags, object on_batches,
                       _ScanAhead ahead, kc_segment_scan *scan, kc_error *err) except -1
+    cdef bint _walk_short_tail(self, int64_t end, int64_t indexed, int64_t *max_timestamp, int64_t *last_offset,
+                               int64_t *position, int64_t *end_offset) except -1
     cdef int64_t _walk_to_end(self, int64_t from_offset, int64_t *max_timestamp, int64_t *last_offset,
                               int64_t *position) except? -2
     cdef int _cut(self, int64_t size) except -1

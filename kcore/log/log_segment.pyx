@@ -56,6 +56,8 @@ cdef enum:
     # Bytes per step of a scan: some 0.3 ms, after which a cut by another process is noticed and Ctrl-C is seen.
     SCAN_BYTES = 8 * 1024 * 1024
     SCAN_ROWS = 4096
+    # What is behind the last index entry: an index interval and a batch or two.  On the stack.
+    TAIL_BYTES = 32 * 1024
     # Of a batch's header: base offset, length, leader epoch.
     RENUMBERED_BYTES = 16
 
@@ -690,6 +692,8 @@ cdef class LogSegment:
         if end == 0:
             position[0] = 0
             return end_offset
+        if self._walk_short_tail(end, indexed, max_timestamp, last_offset, position, &end_offset):
+            return end_offset
         mapping = self._open_file().map(end)
         slot = self._enter(&end)
         with nogil:
@@ -701,6 +705,33 @@ cdef class LogSegment:
         if status != KC_OK:
             raise_status(&err, self.log_path)
         return end_offset
+
+    cdef bint _walk_short_tail(self, int64_t end, int64_t indexed, int64_t *max_timestamp, int64_t *last_offset,
+                               int64_t *position, int64_t *end_offset) except -1:
+        """Walk from *position on what one small read brings, if it is sound and nothing is mapped yet: a mapping costs
+        as much as ten reads, and most of ten thousand logs are opened to see where they end.  False, and nothing has
+        changed, where that does not tell."""
+        cdef uint8_t[TAIL_BYTES] tail
+        cdef int64_t start = position[0]
+        cdef int64_t walked
+        cdef int64_t timestamp = max_timestamp[0], timestamp_offset = last_offset[0], batch_offset = end_offset[0]
+        cdef File file = self._open_file()
+        cdef int slot
+        if file._mapping is not None or not end - TAIL_BYTES <= start < end or start < 0:
+            return False
+        slot = self._enter(&end)
+        try:
+            if file.read_into(tail, end - start, start) != end - start:
+                return False
+        finally:
+            self._readers[slot] -= 1
+        if not kc_segment_walk_tail(
+            tail, end - start, indexed if start else INT64_MAX, &walked, &timestamp, &timestamp_offset, &batch_offset
+        ):
+            return False
+        position[0] = start + walked
+        max_timestamp[0], last_offset[0], end_offset[0] = timestamp, timestamp_offset, batch_offset
+        return True
 
     cdef int _scan(self, kc_segment_scan *scan, object on_batches, _ScanAhead ahead, kc_error *err) except -1:
         """Run scan to the end of the file or the first batch that is not valid (err->status)."""

@@ -55,12 +55,13 @@ cdef class OffsetIndex(AbstractIndex):
     cdef int floor_entry(self, int64_t target_offset, int64_t *offset, int64_t *position) except -1:
         """lookup for other native code.  What the entry says is not checked: kc_segment_entry_start does that."""
         cdef int64_t slot
+        offset[0], position[0] = self.base_offset, 0
+        if self.count == 0:
+            return 0
         if self.slots == NULL:
             self.load()
         slot = kc_offset_index_floor(self.slots, self.count, target_offset - self.base_offset)
-        if slot < 0:
-            offset[0], position[0] = self.base_offset, 0
-        else:
+        if slot >= 0:
             offset[0] = self.base_offset + kc_offset_index_relative_offset(self.slots, slot)
             position[0] = kc_offset_index_position(self.slots, slot)
         return 0

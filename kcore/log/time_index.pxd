@@ -4,7 +4,8 @@ from kcore.log.abstract_index cimport AbstractIndex
 
 
 cdef extern from "time_index.h" nogil:
-    int KC_TIME_INDEX_ENTRY_SIZE
+    enum:
+        KC_TIME_INDEX_ENTRY_SIZE
     int64_t kc_time_index_timestamp(const uint8_t *entries, int64_t slot)
     int32_t kc_time_index_relative_offset(const uint8_t *entries, int64_t slot)
     void kc_time_index_put(uint8_t *entries, int64_t slot, int64_t timestamp, int32_t relative_offset)

@@ -103,20 +103,27 @@ cdef class TimeIndex(AbstractIndex):
 
         Finds also the zeros of a file that was never trimmed (IDX-13).  Source: IDX-12.
         """
+        cdef uint8_t[KC_TIME_INDEX_ENTRY_SIZE] first
+        cdef uint8_t[2 * KC_TIME_INDEX_ENTRY_SIZE] last
         cdef int64_t timestamp, offset, before
         self._check_length()
-        self.get_last(&timestamp, &offset)
         if self.count == 0:
             return
+        self.copy_slots(max(self.count - 2, 0), min(self.count, 2), last)
+        timestamp = kc_time_index_timestamp(last, self.count > 1)
+        offset = self.base_offset + kc_time_index_relative_offset(last, self.count > 1)
         if offset < self.base_offset:
             raise CorruptIndex(f"{self.path}: last offset {offset} is below the base offset {self.base_offset}")
-        if timestamp < kc_time_index_timestamp(self.slots, 0):
-            first = kc_time_index_timestamp(self.slots, 0)
-            raise CorruptIndex(f"{self.path}: last timestamp {timestamp} is below the first one, {first}")
-        if self.count > 1:
-            before = kc_time_index_timestamp(self.slots, self.count - 2)
-            if timestamp <= before:
-                raise CorruptIndex(f"{self.path}: last timestamp {timestamp} is not above the one before it, {before}")
+        if self.count == 1:
+            return
+        self.copy_slots(0, 1, first)
+        if timestamp < kc_time_index_timestamp(first, 0):
+            raise CorruptIndex(
+                f"{self.path}: last timestamp {timestamp} is below the first one, {kc_time_index_timestamp(first, 0)}"
+            )
+        before = kc_time_index_timestamp(last, 0)
+        if timestamp <= before:
+            raise CorruptIndex(f"{self.path}: last timestamp {timestamp} is not above the one before it, {before}")
 
     def to_numpy(self):
         """A copy as a structured array: timestamp int64, offset int64 (absolute)."""

@@ -39,6 +39,21 @@ def test_LOG_30_after_a_clean_stop_nothing_is_recovered(logs, monkeypatch):
     assert log.append_as_leader(batch()).first_offset == 8
 
 
+def test_IDX_04_an_idle_log_is_loaded_without_a_mapping_and_its_indexes_grow_at_the_next_append(tmp_path):
+    logs = Logs(tmp_path / "orders-0")
+    filled(logs).close()
+    file.count_calls()
+    log = logs.open()
+    assert [file.calls(call) for call in ("mmap", "ftruncate", "open_write")] == [0, 0, 2]  # the .log, a look at times
+    file.clear_faults()
+    assert [path(logs, 0, suffix).stat().st_size for suffix in (".index", ".timeindex")] == [0, 12]
+    for _ in range(100):
+        log.append_as_leader(batch(size=100, timestamp=2000))
+    assert [path(logs, 0, suffix).stat().st_size for suffix in (".index", ".timeindex")] == [10485760, 10485756]
+    assert len(log.active_segment.offset_index) > 2
+    assert log.active_segment.find_offset_by_timestamp(2000)[1] == 8
+
+
 def test_LOG_30_SEG_11_after_an_unclean_stop_the_first_bad_batch_ends_the_log(logs, caplog):
     filled(logs)
     with open(path(logs, 3), "r+b") as file:

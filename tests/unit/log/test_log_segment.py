@@ -465,6 +465,41 @@ def test_SEG_14_the_next_offset_is_that_behind_the_last_whole_batch(tmp_path):
     assert LogSegment(str(tmp_path), 5, writable=False).read_next_offset() == 12
 
 
+def outcome(call):
+    try:
+        return call()
+    except CorruptMessage as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_SEG_14_a_small_read_of_the_tail_finds_the_end_that_the_mapped_file_shows(tmp_path, seed):
+    rng = random.Random(seed)
+    batches = random_batches(rng, rng.randint(1, 30), base_offset=rng.choice([0, 7]))
+    filled(tmp_path, batches, 0, index_interval_bytes=rng.choice([500, 4096, 10**6])).close()
+    paths = [tmp_path / f"{0:020d}.{extension}" for extension in ("log", "index")]
+    sound = [path.read_bytes() for path in paths]
+    for _ in range(25):
+        log, index = map(bytearray, sound)
+        for _ in range(rng.randint(0, 3)):
+            log[rng.randrange(max(0, len(log) - 2_000), len(log))] ^= 1 << rng.randrange(8)
+        if index and rng.random() < 0.3:
+            index[rng.randrange(len(index))] ^= 1 << rng.randrange(8)
+        del log[len(log) - rng.choice([0, 0, 1, rng.randrange(len(log))]) :]
+        paths[0].write_bytes(log)
+        paths[1].write_bytes(index)
+        for writable in (True, False):
+            by_read, by_mapping = (LogSegment(str(tmp_path), 0, writable=writable) for _ in range(2))
+            by_mapping.scan(lambda batches: None)  # has it mapped
+            file.count_calls()
+            mapped_end = outcome(by_mapping.read_next_offset), outcome(by_mapping.ends_inside_a_batch)
+            assert not writable or file.calls("pread") == 0
+            assert (outcome(by_read.read_next_offset), outcome(by_read.ends_inside_a_batch)) == mapped_end
+            file.clear_faults()
+            by_read.close(trim=False)
+            by_mapping.close(trim=False)
+
+
 def test_IDX_15_reads_need_no_lock_while_another_thread_appends(tmp_path):
     segment = filled(tmp_path, [batch(0, size=1000)], index_interval_bytes=2000)
     failures = []
