@@ -82,17 +82,16 @@ def plan(
         target = max(SMALLEST_TARGET_BYTES, with_opening // (rounds * parallelism) - _OPEN_COST)
     else:
         target = min(max(LEAST_TARGET_BYTES, total // 8), TARGET_BYTES)
-    pieces = [cut for piece, marks in marked for cut in _cut(piece, marks, target)]
-    if max_records:
-        pieces = [cut for piece in pieces for cut in _no_longer_than(piece, max_records)]
-    tasks = _packed(pieces, target, max_records)
-    if min_tasks and len(tasks) < min_tasks and total:
-        target = min(target, max(1, total // min_tasks))
+
+    def cut_for(target: int) -> list[OffsetRange]:
         pieces = [cut for piece, marks in marked for cut in _cut(piece, marks, target)]
+        return [cut for piece in pieces for cut in _no_longer_than(piece, max_records)] if max_records else pieces
+
+    tasks = _packed(cut_for(target), target, max_records)
+    if min_tasks and len(tasks) < min_tasks and total:
+        pieces = cut_for(min(target, max(1, total // min_tasks)))
         if len(pieces) < min_tasks:
             pieces = _cut_by_offsets(pieces, min_tasks)
-        if max_records:
-            pieces = [cut for piece in pieces for cut in _no_longer_than(piece, max_records)]
         tasks = [(piece,) for piece in pieces]
     return tasks
 
