@@ -44,7 +44,7 @@ from kcore.log.log_file_names import (
     segment_file,
 )
 from kcore.log.log_offset_metadata import AbortedTxn
-from kcore.log.log_segment import LogSegment, RecoveryResult
+from kcore.log.log_segment import LogSegment
 from kcore.log.log_segments import LogSegments
 from kcore.log.overflowed_segment import MAX_RELATIVE_OFFSET, batch_at, split
 from kcore.log.partition_metadata import read_topic_id
@@ -55,6 +55,7 @@ from kcore.log.producer_state_manager import (
     aborted_txns_in,
     rebuild_producer_state,
 )
+from kcore.log.segment_file import RecoveryResult
 from kcore.log.transaction_index import TransactionIndex
 from kcore.log.unified_log import LoadedParts, Mode, UnifiedLog
 from kcore.record.record_batch import RecordBatch

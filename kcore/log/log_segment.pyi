@@ -5,6 +5,7 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from kcore.log.offset_index import OffsetIndex
+from kcore.log.segment_file import RecoveryResult, SegmentFile
 from kcore.log.time_index import TimeIndex
 from kcore.record.columns import RecordColumns
 from kcore.record.file_records import FileRecords
@@ -21,13 +22,7 @@ class SegmentRead(NamedTuple):
     records: FileRecords  # may be empty (SEG-08)
     first_entry_incomplete: bool
 
-class RecoveryResult(NamedTuple):
-    valid_bytes: int
-    truncated_bytes: int
-    reason: str | None  # why the scan stopped before the end of the file
-    last_offset: int  # base_offset - 1 when empty
-
-class LogSegment:
+class LogSegment(SegmentFile):
     """Not thread-safe for writers (the log's lock serialises them); reads need no lock.
 
     writable=False opens every file read-only and never creates one (a missing or bad index is rebuilt in memory).
@@ -48,14 +43,6 @@ class LogSegment:
         now_ms: int | None = ...,
     ) -> None: ...
     @property
-    def base_offset(self) -> int: ...
-    @property
-    def log_path(self) -> str: ...
-    @property
-    def writable(self) -> bool: ...
-    @property
-    def size(self) -> int: ...  # bytes of the .log
-    @property
     def offset_index(self) -> OffsetIndex: ...
     @property
     def time_index(self) -> TimeIndex: ...
@@ -63,8 +50,6 @@ class LogSegment:
     def max_timestamp_so_far(self) -> int: ...
     @property
     def offset_of_max_timestamp(self) -> int: ...
-    @property
-    def first_batch_timestamp(self) -> int | None: ...  # what time rolling measures from (LOG-18)
     created_ms: int
     def append(self, records: MemoryRecords) -> int:
         """Write all batches with one pwrite, then index entries; returns the position.  SEG-02..06.
@@ -88,7 +73,6 @@ class LogSegment:
     def read(
         self, start_offset: int, max_size: int, max_position: int = ..., min_one_message: bool = ...
     ) -> SegmentRead | None: ...  # SEG-07..09
-    def slice(self, position: int, size: int) -> FileRecords: ...
     def fetch_upper_bound_offset(self, position: int, size: int) -> int | None: ...
     def columns(
         self, start_offset: int | None = ..., end_offset: int | None = ..., columns: Sequence[str] | None = ...
@@ -106,19 +90,6 @@ class LogSegment:
     def read_next_offset(self) -> int: ...  # SEG-14
     def ends_inside_a_batch(self) -> bool: ...
     def resize_indexes(self, max_index_size: int) -> None: ...
-    def end_before_damage(self) -> RecoveryResult: ...
-    def scan(
-        self,
-        on_batches: Callable[[BatchTable], None] | None,
-        *,
-        start_position: int = ...,
-        check_crc: bool = ...,
-        only_noteworthy: bool = ...,
-    ) -> RecoveryResult:
-        """Walk the file in chunks without changing it.  only_noteworthy: hand over only batches that change the
-        leader epoch, have a producer id, or are control batches: all that epoch cache and producer state need.
-        Tables hold headers only; slice(batch.position, batch.size) has a batch's bytes."""
-
     def recover(
         self,
         on_batches: Callable[[BatchTable], None] | None = ...,
@@ -127,10 +98,6 @@ class LogSegment:
         cut: bool = ...,
         threads: Executor | None = ...,  # one of them helps, if it is free
     ) -> RecoveryResult: ...  # SEG-11
-    def renumber(self, base_offset: int, leader_epoch: int) -> None:
-        """Another base offset and this leader epoch for all batches, in place; the caller renames the closed files.
-        Raises CorruptMessage, nothing changed, for what is no whole batch of magic 2; ReadOnlyLog, OSError."""
-
     def truncate_to(self, offset: int, *, now_ms: int | None = ...) -> int: ...  # bytes removed; TRUNC-08
     def sanity_check(self) -> None: ...  # CorruptIndex; FileNotFoundError for a missing index
     def on_become_inactive(self) -> None: ...  # SEG-12

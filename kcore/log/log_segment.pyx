@@ -5,33 +5,25 @@ every offset in it lies in [base offset, base offset + 2**31).  Appends are one 
 go through a mapping of the file and give slices of it.  Source: LogSegment.java and FileRecords.java, Kafka 4.x.
 """
 
-import os
 import threading
 import time
-from collections import namedtuple
 
 from cpython.ref cimport Py_INCREF, PyObject
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t
+from libc.stdint cimport INT32_MAX, INT64_MAX
 from libc.string cimport memset
 
-from kcore.common.file cimport Mapping, populate
+from kcore.common.file cimport File, Mapping
 from kcore.common.file import is_file, rename, unlink_if_there
-from kcore.common.futures import submit
 from kcore.common.status cimport KC_OK, raise_status
 from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, ReadOnlyLog
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
+from kcore.log.segment_file cimport KC_SCAN_CHECK_CRC, KC_SCAN_NOTEWORTHY, describe
 from kcore.log.time_index cimport KC_TIME_INDEX_ENTRY_SIZE
 from kcore.record.columns cimport RecordColumns
 from kcore.record.file_records cimport FileRecords, make_file_records
 from kcore.record.memory_records cimport BatchTable, MemoryRecords
-from kcore.record.record_batch cimport (
-    KC_BATCH_HEADER_SIZE, KC_MAGIC_OFFSET, KC_MIN_BATCH_SIZE, kc_batch, kc_batch_assign,
-)
+from kcore.record.record_batch cimport KC_MIN_BATCH_SIZE, kc_batch
 from kcore.record.record_columns cimport ColumnsReader
-
-
-cdef extern from "unistd.h" nogil:
-    int usleep(unsigned int microseconds)
 
 
 cdef extern from "Python.h":
@@ -53,13 +45,6 @@ cdef enum:
     # A search within this distance of the end finds pages that were just written: it keeps the GIL.  One further
     # back may wait for a disk.
     WARM_BYTES = 32 * 1024 * 1024
-    # Bytes per step of a scan: some 0.3 ms, after which a cut by another process is noticed and Ctrl-C is seen.
-    SCAN_BYTES = 8 * 1024 * 1024
-    SCAN_ROWS = 4096
-    # What is behind the last index entry: an index interval and a batch or two.  On the stack.
-    TAIL_BYTES = 32 * 1024
-    # Of a batch's header: base offset, length, leader epoch.
-    RENUMBERED_BYTES = 16
 
 # A tuple with named fields as os.stat_result is one: a third of a namedtuple's cost to make, once per read.
 cdef PyStructSequence_Field[4] _FIELDS
@@ -96,41 +81,9 @@ SegmentRead = _tuple_type(
 )
 cdef object _OffsetPosition = OffsetPosition
 cdef object _SegmentRead = SegmentRead
-RecoveryResult = namedtuple("RecoveryResult", "valid_bytes truncated_bytes reason last_offset")
 
 
-cdef class _ScanAhead:
-    """What another thread finds out about the batches from `start` on, while this one scans from the file's beginning:
-    those up to `position` are valid, CRCs included.  Worth something only if a batch does begin at `start`."""
-
-    cdef int64_t step(self, int64_t position, int64_t stop, bint *is_known) except -1:
-        """Where a step from position on has to end, and whether all that lies before is known to be valid."""
-        is_known[0] = False
-        if position < self.start:
-            return min(stop, self.start)
-        self.reached = self.reached or position == self.start
-        if not self.reached or position >= self.position:
-            self.finish()
-        if not self.reached or position >= self.position:
-            return stop
-        is_known[0] = True
-        return min(stop, self.position)
-
-    cdef int finish(self) except -1:
-        """Have nobody scan any more."""
-        if not self.stopped:
-            self.stopped = True
-            if not self.future.cancel():
-                # Whatever went wrong there, this thread will meet it too.
-                self.future.exception()
-        return 0
-
-
-cdef str _describe(const kc_error *err):
-    return f"{err.what.decode()} at position {err.position}: expected {err.expected}, found {err.actual}"
-
-
-cdef class LogSegment:
+cdef class LogSegment(SegmentFile):
     """One .log file and its .index and .timeindex.
 
     Not thread-safe for writers: the log's lock serialises append, truncate_to, recover, close, delete and suffix
@@ -157,20 +110,10 @@ cdef class LogSegment:
         bint per_append_index=False,
         now_ms=None,
     ):
-        if base_offset < 0:
-            raise ValueError(f"{directory}: base offset {base_offset} is negative")
-        self.base_offset = base_offset
-        self.writable = writable
         self.created_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-        self._stem = os.path.join(directory, f"{base_offset:020d}")
-        self._suffix = file_suffix
-        self.log_path = f"{self._stem}.log{file_suffix}"
         self._max_index_size = max_index_size
         self._per_append_index = per_append_index
         self._lock = threading.Lock()
-        self._file = File(self.log_path, writable=writable, create=writable)
-        self._size = self._file.length()
-        self._file.reserve = max(max_segment_bytes, self._size) if writable else self._size
         self._indexer.base_offset = base_offset
         self._indexer.interval_bytes = index_interval_bytes
         self._indexer.max_timestamp = -1
@@ -188,17 +131,6 @@ cdef class LogSegment:
 
     def _index_path(self, str extension):
         return f"{self._stem}.{extension}{self._suffix}"
-
-    cdef File _open_file(self):
-        if self._file is None:
-            raise LogClosed(f"{self.log_path} is closed")
-        return self._file
-
-    cdef int _check_writable(self) except -1:
-        self._open_file()
-        if not self.writable:
-            raise ReadOnlyLog(f"{self.log_path} is open for reading only")
-        return 0
 
     cdef int _indexes(self) except -1:
         """Have both indexes."""
@@ -273,11 +205,6 @@ cdef class LogSegment:
                 )
 
     @property
-    def size(self):
-        """Bytes of the .log."""
-        return self._size
-
-    @property
     def offset_index(self):
         return self._offsets()
 
@@ -304,25 +231,6 @@ cdef class LogSegment:
         """Last offset of the batch that has the greatest timestamp; base_offset if there is none."""
         self._load_max_timestamp()
         return self._indexer.offset_of_max_timestamp
-
-    @property
-    def first_batch_timestamp(self):
-        """Max timestamp of the first batch, None when the segment is empty: time rolling counts from it (SEG-03)."""
-        self._load_first_timestamp()
-        return self._first_timestamp if self._first_timestamp_known else None
-
-    cdef int _load_first_timestamp(self) except -1:
-        if not self._first_timestamp_known and self._size:
-            header = self.slice(0, KC_BATCH_HEADER_SIZE).read()
-            if len(header) < KC_MIN_BATCH_SIZE:
-                return 0
-            if header[KC_MAGIC_OFFSET] == 0:
-                self._first_timestamp = -1
-            else:
-                at = 18 if header[KC_MAGIC_OFFSET] == 1 else 35
-                self._first_timestamp = int.from_bytes(header[at : at + 8], "big", signed=True)
-            self._first_timestamp_known = True
-        return 0
 
     cdef int _lend_slots(self, OffsetIndex offset_index, TimeIndex time_index) except -1:
         """Let the indexer write into these indexes, up to the slot the time index keeps in reserve."""
@@ -436,19 +344,6 @@ cdef class LogSegment:
             self._load_first_timestamp()
         return self._first_timestamp_known and self._first_timestamp >= 0
 
-    cdef int64_t _end(self) except -1:
-        """How far the mapping may be read now.  Of a file that is not ours somebody else may cut a part."""
-        if self.writable:
-            return self._size
-        return min(self._size, self._open_file().length())
-
-    cdef int _enter(self, int64_t *end) noexcept:
-        """A reader goes into the mapping without the GIL, no further than *end, which may be lowered.  Returns the
-        counter to take back.  From here to the release of the GIL nothing else may run."""
-        end[0] = min(end[0], self._size)
-        self._readers[self._generation] += 1
-        return self._generation
-
     cdef int _search(self, int64_t offset, int64_t starting_position, kc_batch_place *found) except -1:
         """The first batch whose last offset is >= offset: 1 and *found, or 0."""
         cdef kc_error err
@@ -527,12 +422,6 @@ cdef class LogSegment:
         position[0] = found.position
         incomplete[0] = max_size < found.size
         return make_file_records(self._open_file(), found.position, size)
-
-    def slice(self, int64_t position, int64_t size):
-        """FileRecords of [position, position + size), as far as the file goes.  ValueError."""
-        if not 0 <= position <= self._size or size < 0:
-            raise ValueError(f"{self.log_path}: no {size} bytes at position {position} of {self._size}")
-        return make_file_records(self._open_file(), position, min(size, self._size - position))
 
     def fetch_upper_bound_offset(self, int64_t position, int64_t size):
         """An offset above those of all batches that begin in [position, position + size), None if the index knows
@@ -706,111 +595,6 @@ cdef class LogSegment:
             raise_status(&err, self.log_path)
         return end_offset
 
-    cdef bint _walk_short_tail(self, int64_t end, int64_t indexed, int64_t *max_timestamp, int64_t *last_offset,
-                               int64_t *position, int64_t *end_offset) except -1:
-        """Walk from *position on what one small read brings, if it is sound and nothing is mapped yet: a mapping costs
-        as much as ten reads, and most of ten thousand logs are opened to see where they end.  False, and nothing has
-        changed, where that does not tell."""
-        cdef uint8_t[TAIL_BYTES] tail
-        cdef int64_t start = position[0]
-        cdef int64_t walked
-        cdef int64_t timestamp = max_timestamp[0], timestamp_offset = last_offset[0], batch_offset = end_offset[0]
-        cdef File file = self._open_file()
-        cdef int slot
-        if file._mapping is not None or not end - TAIL_BYTES <= start < end or start < 0:
-            return False
-        slot = self._enter(&end)
-        try:
-            if file.read_into(tail, end - start, start) != end - start:
-                return False
-        finally:
-            self._readers[slot] -= 1
-        if not kc_segment_walk_tail(
-            tail, end - start, indexed if start else INT64_MAX, &walked, &timestamp, &timestamp_offset, &batch_offset
-        ):
-            return False
-        position[0] = start + walked
-        max_timestamp[0], last_offset[0], end_offset[0] = timestamp, timestamp_offset, batch_offset
-        return True
-
-    cdef int _scan(self, kc_segment_scan *scan, object on_batches, _ScanAhead ahead, kc_error *err) except -1:
-        """Run scan to the end of the file or the first batch that is not valid (err->status)."""
-        cdef int64_t end
-        cdef int64_t stop
-        cdef int64_t n
-        cdef bint is_known = False
-        cdef int flags = scan.flags
-        cdef BatchTable table = None
-        cdef kc_batch *rows = NULL
-        err.status = KC_OK
-        while err.status == KC_OK:
-            end = self._end()
-            if scan.position >= end:
-                break
-            stop = min(end, scan.position + SCAN_BYTES)
-            if ahead is not None:
-                stop = ahead.step(scan.position, stop, &is_known)
-                scan.flags = flags & ~KC_SCAN_CHECK_CRC if is_known else flags
-            if on_batches is not None and table is None:
-                table = BatchTable.__new__(BatchTable)
-                table.source = self.log_path
-                table.reserve(SCAN_ROWS)
-                rows = table.rows
-            n = self._scan_step(scan, end, stop, rows, err)
-            if n:
-                table.count = n
-                on_batches(table)
-                table = None
-        return 0
-
-    cdef int64_t _scan_step(self, kc_segment_scan *scan, int64_t end, int64_t stop, kc_batch *rows,
-                            kc_error *err) except -1:
-        cdef int64_t n
-        cdef int slot
-        cdef Mapping mapping = self._open_file().map(end)
-        slot = self._enter(&end)
-        stop = min(stop, end)
-        with nogil:
-            populate(mapping, scan.position, stop - scan.position)
-            n = kc_segment_scan_step(scan, mapping.data, end, stop, rows, SCAN_ROWS, err)
-        self._readers[slot] -= 1
-        return n
-
-    cdef _ScanAhead _scan_ahead(self, object threads):
-        """Have one of these threads, when it is free, scan the second part of the file; None for a file that is soon
-        scanned."""
-        cdef _ScanAhead ahead
-        cdef int64_t end = self._size
-        cdef int64_t start
-        if threads is None or end <= SCAN_BYTES:
-            return None
-        # Somewhat before the middle: this thread has to walk the headers of the other's part.
-        start = self._offsets().position_at_or_behind(end * 6 // 13)
-        if not 0 < start < end:
-            return None
-        ahead = _ScanAhead.__new__(_ScanAhead)
-        ahead.start = ahead.position = start
-        ahead.future = submit(threads, self._run_ahead, ahead, end)
-        return ahead
-
-    def _run_ahead(self, _ScanAhead ahead, int64_t end):
-        cdef kc_segment_scan scan
-        cdef kc_error err
-        self._begin(&scan, KC_SCAN_CHECK_CRC, ahead.start)
-        err.status = KC_OK
-        while not ahead.stopped and err.status == KC_OK and scan.position < end:
-            self._scan_step(&scan, end, min(end, scan.position + SCAN_BYTES), NULL, &err)
-            ahead.position = scan.position
-
-    cdef int _begin(self, kc_segment_scan *scan, int flags, int64_t position) except -1:
-        memset(scan, 0, sizeof(kc_segment_scan))
-        scan.base_offset = self.base_offset
-        scan.flags = flags
-        scan.position = position
-        scan.last_offset = -1
-        scan.leader_epoch = -2
-        return 0
-
     cdef int _rebuild(self, OffsetIndex offset_index, TimeIndex time_index, int flags, object on_batches,
                       _ScanAhead ahead, kc_segment_scan *scan, kc_error *err) except -1:
         """Scan from the start and fill these two empty indexes in memory, the final time entry included."""
@@ -828,33 +612,6 @@ cdef class LogSegment:
         self._max_timestamp_known = True
         return 0
 
-    def scan(self, on_batches, *, int64_t start_position=0, bint check_crc=True, bint only_noteworthy=False):
-        """Walk the batches from start_position on and hand them to on_batches(BatchTable), some thousand at a time;
-        changes nothing.
-
-        The tables hold headers only; slice(batch.position, batch.size) has the bytes.  only_noteworthy: just the
-        batches that change the leader epoch, have a producer id, or are control batches.  Returns a RecoveryResult:
-        valid_bytes is where the first batch begins that is not valid, truncated_bytes what lies behind it.  GIL
-        released.  Raises OSError.
-        """
-        cdef kc_segment_scan scan
-        cdef kc_error err
-        self._begin(
-            &scan,
-            (KC_SCAN_CHECK_CRC if check_crc else 0) | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0),
-            start_position,
-        )
-        self._scan(&scan, on_batches, None, &err)
-        return self._result(scan.position, scan.last_offset, None if err.status == KC_OK else _describe(&err))
-
-    def _result(self, int64_t valid_bytes, int64_t last_offset, reason):
-        return RecoveryResult(
-            valid_bytes,
-            self._size - valid_bytes,
-            reason,
-            self.base_offset - 1 if last_offset < 0 else last_offset,
-        )
-
     def recover(self, on_batches=None, *, bint only_noteworthy=False, bint cut=True, threads=None):
         """Check every batch (CRC, offsets), rebuild both indexes in the same pass, cut the file at the first batch
         that is not valid and the indexes to their entries.
@@ -864,7 +621,7 @@ cdef class LogSegment:
         Executor of which one thread, if it has nothing else to do, checks the CRCs of a large file's second part
         meanwhile.  GIL released.  Raises ReadOnlyLog, OSError.  Source: SEG-11.
         """
-        cdef _ScanAhead ahead
+        cdef _ScanAhead ahead = None
         cdef OffsetIndex offset_index
         cdef TimeIndex time_index
         # References of its own, as it scans without the GIL: who closes the segment meanwhile must not, but may.
@@ -879,7 +636,9 @@ cdef class LogSegment:
         # No more entries than the files may hold; the time index gives its last slot to the final entry.
         offset_index.limit = min(offset_index.limit, old_offset_index.limit)
         time_index.limit = min(time_index.limit, old_time_index.limit)
-        ahead = self._scan_ahead(threads)
+        if threads is not None:
+            # Somewhat before the middle: this thread has to walk the headers of the other's part.
+            ahead = self._scan_ahead(threads, old_offset_index.position_at_or_behind(size * 6 // 13))
         try:
             self._rebuild(
                 offset_index, time_index, KC_SCAN_CHECK_CRC | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0),
@@ -888,12 +647,7 @@ cdef class LogSegment:
         finally:
             if ahead is not None:
                 ahead.finish()
-        result = RecoveryResult(
-            scan.position,
-            size - scan.position,
-            None if err.status == KC_OK else _describe(&err),
-            self.base_offset - 1 if scan.last_offset < 0 else scan.last_offset,
-        )
+        result = self._result(scan.position, scan.last_offset, None if err.status == KC_OK else describe(&err))
         if scan.position < size:
             if not cut:
                 return result
@@ -903,63 +657,6 @@ cdef class LogSegment:
         if scan.position == 0:
             self._first_timestamp_known = False
         return result
-
-    def renumber(self, int64_t base_offset, int32_t leader_epoch):
-        """Have the batches begin at another base offset, and carry this leader epoch; in place, for a segment that
-        nobody reads.  Neither is covered by the CRC, and the indexes count from the base offset.  The caller closes the
-        segment and gives its files the name of base_offset.
-
-        Raises CorruptMessage, with nothing changed, for a file with a batch that is not whole or not of magic 2;
-        ReadOnlyLog, OSError.
-        """
-        cdef list tables = []
-        cdef BatchTable table
-        cdef kc_batch row
-        cdef uint8_t[RENUMBERED_BYTES] head
-        cdef int64_t shift = base_offset - self.base_offset
-        cdef int64_t position
-        cdef Py_ssize_t i
-        self._check_writable()
-        result = self.scan(tables.append, check_crc=False)
-        if result.truncated_bytes:
-            raise CorruptMessage(
-                f"{self.log_path}: {result.reason}",
-                source=self.log_path, position=result.valid_bytes, offset=result.last_offset + 1,
-            )
-        for table in tables:
-            for i in range(table.count):
-                if table.rows[i].magic != 2:
-                    raise CorruptMessage(
-                        f"{self.log_path}: magic {table.rows[i].magic} at position {table.rows[i].position}, expected 2",
-                        source=self.log_path, position=table.rows[i].position, offset=table.rows[i].base_offset,
-                    )
-        for table in tables:
-            for i in range(table.count):
-                row = table.rows[i]
-                position = row.position
-                row.position = 0
-                self._file.read_into(head, RENUMBERED_BYTES, position)
-                kc_batch_assign(head, &row, row.base_offset + shift, leader_epoch)
-                self._file.write(head, RENUMBERED_BYTES, position)
-
-    cdef int _cut(self, int64_t size) except -1:
-        """Cut the file.  On OSError nothing has changed."""
-        cdef int64_t old_size = self._size
-        # Who enters from now on stays within the new end; those inside must be out first: they would die of SIGBUS.
-        # Counted apart, so that new readers cannot make this wait for ever.
-        self._size = size
-        cdef int old = self._generation
-        self._generation = 1 - old
-        while self._readers[old]:
-            with nogil:
-                usleep(20)
-        try:
-            self._file.truncate(size)
-        except BaseException:
-            self._size = old_size
-            raise
-        self._cut_pending = False
-        return 0
 
     def truncate_to(self, int64_t offset, *, now_ms=None):
         """Remove every batch that ends at or above offset, so also one that spans it; returns the bytes removed.
@@ -998,15 +695,6 @@ cdef class LogSegment:
         self._indexes()
         self._offset_index.resize(max(max_index_size, <int64_t>self._offset_index.size_in_bytes))
         self._time_index.resize(max(max_index_size, <int64_t>self._time_index.size_in_bytes))
-
-    def end_before_damage(self):
-        """Have a segment that is open for reading only end where recover() would cut it; nothing changes on disk.
-        Returns the RecoveryResult.  GIL released.  OSError."""
-        if self.writable:
-            raise ValueError(f"{self.log_path} is writable: recover() cuts the file")
-        result = self.scan(lambda batches: None)
-        self._size = min(self._size, <int64_t>result.valid_bytes)
-        return result
 
     def sanity_check(self):
         """Raise CorruptIndex if an index cannot be right, FileNotFoundError if one is missing; recover() helps.

@@ -1,0 +1,336 @@
+"""SegmentFile: a segment's .log, its bytes and who walks over them; LogSegment adds the indexes.
+
+Walks need no index: each batch says where the next one begins.  Source: FileRecords.java, Kafka 4.x.
+"""
+
+import os
+from collections import namedtuple
+
+from libc.stdint cimport INT64_MAX, int32_t
+from libc.string cimport memset
+
+from kcore.common.file cimport Mapping, populate
+from kcore.common.futures import submit
+from kcore.common.status cimport KC_OK
+from kcore.errors import CorruptMessage, LogClosed, ReadOnlyLog
+from kcore.record.file_records cimport make_file_records
+from kcore.record.memory_records cimport BatchTable
+from kcore.record.record_batch cimport (
+    KC_BATCH_HEADER_SIZE, KC_MAGIC_OFFSET, KC_MIN_BATCH_SIZE, kc_batch_assign,
+)
+
+
+cdef extern from "unistd.h" nogil:
+    int usleep(unsigned int microseconds)
+
+
+cdef enum:
+    # Bytes per step of a scan: some 0.3 ms, after which a cut by another process is noticed and Ctrl-C is seen.
+    SCAN_BYTES = 8 * 1024 * 1024
+    SCAN_ROWS = 4096
+    # What is behind the last index entry: an index interval and a batch or two.  On the stack.
+    TAIL_BYTES = 32 * 1024
+    # Of a batch's header: base offset, length, leader epoch.
+    RENUMBERED_BYTES = 16
+
+RecoveryResult = namedtuple("RecoveryResult", "valid_bytes truncated_bytes reason last_offset")
+
+
+cdef class _ScanAhead:
+    """What another thread finds out about the batches from `start` on, while this one scans from the file's beginning:
+    those up to `position` are valid, CRCs included.  Worth something only if a batch does begin at `start`."""
+
+    cdef int64_t step(self, int64_t position, int64_t stop, bint *is_known) except -1:
+        """Where a step from position on has to end, and whether all that lies before is known to be valid."""
+        is_known[0] = False
+        if position < self.start:
+            return min(stop, self.start)
+        self.reached = self.reached or position == self.start
+        if not self.reached or position >= self.position:
+            self.finish()
+        if not self.reached or position >= self.position:
+            return stop
+        is_known[0] = True
+        return min(stop, self.position)
+
+    cdef int finish(self) except -1:
+        """Have nobody scan any more."""
+        if not self.stopped:
+            self.stopped = True
+            if not self.future.cancel():
+                # Whatever went wrong there, this thread will meet it too.
+                self.future.exception()
+        return 0
+
+
+cdef str describe(const kc_error *err):
+    return f"{err.what.decode()} at position {err.position}: expected {err.expected}, found {err.actual}"
+
+
+cdef class SegmentFile:
+    """The .log of one segment.
+
+    One writer at a time (the log's lock).  Reads need no lock: they see the size of one moment, and a cut waits for
+    those that walk the file without the GIL.  Raises OSError.
+    """
+
+    # (Takes LogSegment's other options, which Cython hands to both.)
+    def __cinit__(self, str directory, int64_t base_offset, *, bint writable=True, str file_suffix="",
+                  int64_t max_segment_bytes=1024 * 1024 * 1024, **others):
+        if base_offset < 0:
+            raise ValueError(f"{directory}: base offset {base_offset} is negative")
+        self.base_offset = base_offset
+        self.writable = writable
+        self._stem = os.path.join(directory, f"{base_offset:020d}")
+        self._suffix = file_suffix
+        self.log_path = f"{self._stem}.log{file_suffix}"
+        self._file = File(self.log_path, writable=writable, create=writable)
+        self._size = self._file.length()
+        self._file.reserve = max(max_segment_bytes, self._size) if writable else self._size
+
+    cdef File _open_file(self):
+        if self._file is None:
+            raise LogClosed(f"{self.log_path} is closed")
+        return self._file
+
+    cdef int _check_writable(self) except -1:
+        self._open_file()
+        if not self.writable:
+            raise ReadOnlyLog(f"{self.log_path} is open for reading only")
+        return 0
+
+    @property
+    def size(self):
+        """Bytes of the .log."""
+        return self._size
+
+    @property
+    def first_batch_timestamp(self):
+        """Max timestamp of the first batch, None when the segment is empty: time rolling counts from it (SEG-03)."""
+        self._load_first_timestamp()
+        return self._first_timestamp if self._first_timestamp_known else None
+
+    cdef int _load_first_timestamp(self) except -1:
+        if not self._first_timestamp_known and self._size:
+            header = self.slice(0, KC_BATCH_HEADER_SIZE).read()
+            if len(header) < KC_MIN_BATCH_SIZE:
+                return 0
+            if header[KC_MAGIC_OFFSET] == 0:
+                self._first_timestamp = -1
+            else:
+                at = 18 if header[KC_MAGIC_OFFSET] == 1 else 35
+                self._first_timestamp = int.from_bytes(header[at : at + 8], "big", signed=True)
+            self._first_timestamp_known = True
+        return 0
+
+    def slice(self, int64_t position, int64_t size):
+        """FileRecords of [position, position + size), as far as the file goes.  ValueError."""
+        if not 0 <= position <= self._size or size < 0:
+            raise ValueError(f"{self.log_path}: no {size} bytes at position {position} of {self._size}")
+        return make_file_records(self._open_file(), position, min(size, self._size - position))
+
+    cdef int64_t _end(self) except -1:
+        """How far the mapping may be read now.  Of a file that is not ours somebody else may cut a part."""
+        if self.writable:
+            return self._size
+        return min(self._size, self._open_file().length())
+
+    cdef int _enter(self, int64_t *end) noexcept:
+        """A reader goes into the mapping without the GIL, no further than *end, which may be lowered.  Returns the
+        counter to take back.  From here to the release of the GIL nothing else may run."""
+        end[0] = min(end[0], self._size)
+        self._readers[self._generation] += 1
+        return self._generation
+
+    cdef bint _walk_short_tail(self, int64_t end, int64_t indexed, int64_t *max_timestamp, int64_t *last_offset,
+                               int64_t *position, int64_t *end_offset) except -1:
+        """Walk from *position on what one small read brings, if it is sound and nothing is mapped yet: a mapping costs
+        as much as ten reads, and most of ten thousand logs are opened to see where they end.  False, and nothing has
+        changed, where that does not tell."""
+        cdef uint8_t[TAIL_BYTES] tail
+        cdef int64_t start = position[0]
+        cdef int64_t walked
+        cdef int64_t timestamp = max_timestamp[0], timestamp_offset = last_offset[0], batch_offset = end_offset[0]
+        cdef File file = self._open_file()
+        cdef int slot
+        if file._mapping is not None or not end - TAIL_BYTES <= start < end or start < 0:
+            return False
+        slot = self._enter(&end)
+        try:
+            if file.read_into(tail, end - start, start) != end - start:
+                return False
+        finally:
+            self._readers[slot] -= 1
+        if not kc_segment_walk_tail(
+            tail, end - start, indexed if start else INT64_MAX, &walked, &timestamp, &timestamp_offset, &batch_offset
+        ):
+            return False
+        position[0] = start + walked
+        max_timestamp[0], last_offset[0], end_offset[0] = timestamp, timestamp_offset, batch_offset
+        return True
+
+    cdef int _begin(self, kc_segment_scan *scan, int flags, int64_t position) except -1:
+        memset(scan, 0, sizeof(kc_segment_scan))
+        scan.base_offset = self.base_offset
+        scan.flags = flags
+        scan.position = position
+        scan.last_offset = -1
+        scan.leader_epoch = -2
+        return 0
+
+    cdef int _scan(self, kc_segment_scan *scan, object on_batches, _ScanAhead ahead, kc_error *err) except -1:
+        """Run scan to the end of the file or the first batch that is not valid (err->status)."""
+        cdef int64_t end
+        cdef int64_t stop
+        cdef int64_t n
+        cdef bint is_known = False
+        cdef int flags = scan.flags
+        cdef BatchTable table = None
+        cdef kc_batch *rows = NULL
+        err.status = KC_OK
+        while err.status == KC_OK:
+            end = self._end()
+            if scan.position >= end:
+                break
+            stop = min(end, scan.position + SCAN_BYTES)
+            if ahead is not None:
+                stop = ahead.step(scan.position, stop, &is_known)
+                scan.flags = flags & ~KC_SCAN_CHECK_CRC if is_known else flags
+            if on_batches is not None and table is None:
+                table = BatchTable.__new__(BatchTable)
+                table.source = self.log_path
+                table.reserve(SCAN_ROWS)
+                rows = table.rows
+            n = self._scan_step(scan, end, stop, rows, err)
+            if n:
+                table.count = n
+                on_batches(table)
+                table = None
+        return 0
+
+    cdef int64_t _scan_step(self, kc_segment_scan *scan, int64_t end, int64_t stop, kc_batch *rows,
+                            kc_error *err) except -1:
+        cdef int64_t n
+        cdef int slot
+        cdef Mapping mapping = self._open_file().map(end)
+        slot = self._enter(&end)
+        stop = min(stop, end)
+        with nogil:
+            populate(mapping, scan.position, stop - scan.position)
+            n = kc_segment_scan_step(scan, mapping.data, end, stop, rows, SCAN_ROWS, err)
+        self._readers[slot] -= 1
+        return n
+
+    cdef _ScanAhead _scan_ahead(self, object threads, int64_t start):
+        """Have one of these threads, when it is free, scan the file from position `start` on; None for a file that is
+        soon scanned."""
+        cdef _ScanAhead ahead
+        cdef int64_t end = self._size
+        if end <= SCAN_BYTES or not 0 < start < end:
+            return None
+        ahead = _ScanAhead.__new__(_ScanAhead)
+        ahead.start = ahead.position = start
+        ahead.future = submit(threads, self._run_ahead, ahead, end)
+        return ahead
+
+    def _run_ahead(self, _ScanAhead ahead, int64_t end):
+        cdef kc_segment_scan scan
+        cdef kc_error err
+        self._begin(&scan, KC_SCAN_CHECK_CRC, ahead.start)
+        err.status = KC_OK
+        while not ahead.stopped and err.status == KC_OK and scan.position < end:
+            self._scan_step(&scan, end, min(end, scan.position + SCAN_BYTES), NULL, &err)
+            ahead.position = scan.position
+
+    def scan(self, on_batches, *, int64_t start_position=0, bint check_crc=True, bint only_noteworthy=False):
+        """Walk the batches from start_position on and hand them to on_batches(BatchTable), some thousand at a time;
+        changes nothing.
+
+        The tables hold headers only; slice(batch.position, batch.size) has the bytes.  only_noteworthy: just the
+        batches that change the leader epoch, have a producer id, or are control batches.  Returns a RecoveryResult:
+        valid_bytes is where the first batch begins that is not valid, truncated_bytes what lies behind it.  GIL
+        released.  Raises OSError.
+        """
+        cdef kc_segment_scan scan
+        cdef kc_error err
+        self._begin(
+            &scan,
+            (KC_SCAN_CHECK_CRC if check_crc else 0) | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0),
+            start_position,
+        )
+        self._scan(&scan, on_batches, None, &err)
+        return self._result(scan.position, scan.last_offset, None if err.status == KC_OK else describe(&err))
+
+    def _result(self, int64_t valid_bytes, int64_t last_offset, reason):
+        return RecoveryResult(
+            valid_bytes,
+            self._size - valid_bytes,
+            reason,
+            self.base_offset - 1 if last_offset < 0 else last_offset,
+        )
+
+    def end_before_damage(self):
+        """Have a segment that is open for reading only end where recover() would cut it; nothing changes on disk.
+        Returns the RecoveryResult.  GIL released.  OSError."""
+        if self.writable:
+            raise ValueError(f"{self.log_path} is writable: recover() cuts the file")
+        result = self.scan(lambda batches: None)
+        self._size = min(self._size, <int64_t>result.valid_bytes)
+        return result
+
+    def renumber(self, int64_t base_offset, int32_t leader_epoch):
+        """Have the batches begin at another base offset, and carry this leader epoch; in place, for a segment that
+        nobody reads.  Neither is covered by the CRC, and the indexes count from the base offset.  The caller closes the
+        segment and gives its files the name of base_offset.
+
+        Raises CorruptMessage, with nothing changed, for a file with a batch that is not whole or not of magic 2;
+        ReadOnlyLog, OSError.
+        """
+        cdef list tables = []
+        cdef BatchTable table
+        cdef kc_batch row
+        cdef uint8_t[RENUMBERED_BYTES] head
+        cdef int64_t shift = base_offset - self.base_offset
+        cdef int64_t position
+        cdef Py_ssize_t i
+        self._check_writable()
+        result = self.scan(tables.append, check_crc=False)
+        if result.truncated_bytes:
+            raise CorruptMessage(
+                f"{self.log_path}: {result.reason}",
+                source=self.log_path, position=result.valid_bytes, offset=result.last_offset + 1,
+            )
+        for table in tables:
+            for i in range(table.count):
+                if table.rows[i].magic != 2:
+                    raise CorruptMessage(
+                        f"{self.log_path}: magic {table.rows[i].magic} at position {table.rows[i].position}, expected 2",
+                        source=self.log_path, position=table.rows[i].position, offset=table.rows[i].base_offset,
+                    )
+        for table in tables:
+            for i in range(table.count):
+                row = table.rows[i]
+                position = row.position
+                row.position = 0
+                self._file.read_into(head, RENUMBERED_BYTES, position)
+                kc_batch_assign(head, &row, row.base_offset + shift, leader_epoch)
+                self._file.write(head, RENUMBERED_BYTES, position)
+
+    cdef int _cut(self, int64_t size) except -1:
+        """Cut the file.  On OSError nothing has changed."""
+        cdef int64_t old_size = self._size
+        # Who enters from now on stays within the new end; those inside must be out first: they would die of SIGBUS.
+        # Counted apart, so that new readers cannot make this wait for ever.
+        self._size = size
+        cdef int old = self._generation
+        self._generation = 1 - old
+        while self._readers[old]:
+            with nogil:
+                usleep(20)
+        try:
+            self._file.truncate(size)
+        except BaseException:
+            self._size = old_size
+            raise
+        self._cut_pending = False
+        return 0
