@@ -205,6 +205,17 @@ class LocalLog:
         if unlink_if_there(path):
             logger.warning("%s: removed %s, a leftover in the way of a new segment", self._name, path)
 
+    def remove_half_made(self, base_offset: int) -> bool:
+        """Remove what there is of a segment that could not be made.  Whether nothing is left: the segment before it may
+        go on then, where otherwise the next start would find an empty one in the middle of its offsets."""
+        try:
+            for suffix in SEGMENT_SUFFIXES:
+                unlink_if_there(segment_file(self.directory, base_offset, suffix))
+        except OSError as error:
+            logger.error("%s: half a segment is left at offset %d: %s", self._name, base_offset, error)
+            return False
+        return True
+
     def new_cleaned_segment(self, base_offset: int) -> LogSegment:
         """An empty segment for replace_segments(); what an interrupted cleaning left at its place goes."""
         for suffix in SEGMENT_SUFFIXES:

@@ -144,6 +144,7 @@ class _LogLoader:
             snapshots=snapshots,
         )
         indexed = self._open_segments(files)
+        self._leave_out_half_made_segments()
         if self.writable and self._split_overflowed_segments(indexed, had_clean_shutdown):
             return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         suspects = self._suspect_segments(indexed, 2**63 if had_clean_shutdown else recovery_point)
@@ -240,6 +241,23 @@ class _LogLoader:
             if suspect and segment.size and split(self.directory, segment, following):
                 found = True
         return found
+
+    def _leave_out_half_made_segments(self) -> None:
+        """A roll that failed may have left an empty .log, and the segment before it went on: the log has nothing there
+        but what that one holds."""
+        before = None
+        for segment in list(self.segments):
+            if segment.size or before is None or not _holds_batch_at(before, segment.base_offset):
+                before = segment
+                continue
+            logger.warning(
+                "%s: segment %d is empty, and segment %d goes on behind its offset: it is not part of the log%s",
+                self.directory,
+                segment.base_offset,
+                before.base_offset,
+                " and removed" if self.writable else "",
+            )
+            self._remove_segment(segment)
 
     def close_segments(self) -> None:
         close_segments(self.segments, self.directory, trim=False)
@@ -692,6 +710,19 @@ class _LogLoader:
             kept = set_aside(os.path.join(self.directory, PARTITION_METADATA_FILE))
             logger.warning("the topic id is unknown, and the file is %s now: %s", kept, error)
             return None
+
+
+def _holds_batch_at(segment: LogSegment, offset: int) -> bool:
+    """Whether a sound batch begins at this offset or behind it."""
+    try:
+        found = segment.translate_offset(offset)
+        batch = None if found is None else batch_at(segment, found.position)
+        if batch is None or batch.base_offset < offset:
+            return False
+        batch.ensure_valid()
+    except CorruptMessage:
+        return False
+    return True
 
 
 def _is_ours(name: str) -> bool:

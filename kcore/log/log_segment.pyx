@@ -571,18 +571,20 @@ cdef class LogSegment(SegmentFile):
         raises max_timestamp and its last_offset; *position is behind the last whole batch."""
         cdef int64_t indexed
         cdef int64_t end_offset = self.base_offset - 1
-        cdef int64_t end = self._end()
+        cdef int64_t end
         cdef kc_status status
         cdef kc_error err
         cdef int slot
         cdef Mapping mapping
         cdef OffsetIndex offset_index = self._offsets()
         offset_index.floor_entry(from_offset, &indexed, position)
+        end = self._end()
         if end == 0:
             position[0] = 0
             return end_offset
         if self._walk_short_tail(end, indexed, max_timestamp, last_offset, position, &end_offset):
             return end_offset
+        end = min(end, self._end())  # the read may have come back short: somebody has cut the file
         mapping = self._open_file().map(end)
         slot = self._enter(&end)
         with nogil:

@@ -469,6 +469,45 @@ def test_LOG_29_a_full_disk_in_the_middle_of_what_is_no_append_takes_the_log_off
     assert again.append_as_leader(batch(), 8).first_offset == again.log_end_offset - 1
 
 
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("call,skip", [("open_write", 4), ("open_write", 5), ("ftruncate", 2), ("ftruncate", 3)])
+def test_LOG_29_a_roll_that_a_full_disk_ends_half_way_leaves_no_segment_that_the_next_start_would_find(
+    tmp_path, call, skip, clean
+):
+    logs = Logs(tmp_path / "orders-0", segment_bytes=2000)
+    log = logs.open()
+    for _ in range(4):
+        log.append_as_leader(batch(size=400))
+    file.fail_next(call, errno.ENOSPC, skip=skip, under=str(logs.directory))
+    with pytest.raises(KafkaStorageError, match="No space left"):
+        log.append_as_leader(batch(size=400))
+    file.clear_faults()
+    assert not log.is_offline
+    assert not (logs.directory / f"{4:020d}.log").exists()
+    assert log.append_as_leader(batch(size=1)).first_offset == 4  # there is room for it in the segment before
+    for _ in range(3):
+        log.append_as_leader(batch(size=400))
+    if clean:
+        log.close()
+    again = logs.open(clean=clean)
+    assert [segment.base_offset for segment in again.segments] == [0, 5]
+    assert offsets(again) == list(range(8))
+
+
+def test_LOG_29_where_half_a_segment_cannot_be_removed_the_log_goes_offline(tmp_path):
+    logs = Logs(tmp_path / "orders-0", segment_bytes=2000)
+    log = logs.open()
+    for _ in range(4):
+        log.append_as_leader(batch(size=400))
+    file.fail_next("open_write", errno.ENOSPC, skip=4, under=str(logs.directory))
+    file.fail_next("unlink", errno.EIO, skip=4, under=str(logs.directory))
+    with pytest.raises(KafkaStorageError, match="No space left"):
+        log.append_as_leader(batch(size=400))
+    file.clear_faults()
+    assert (logs.directory / f"{4:020d}.log").exists()
+    assert log.is_offline
+
+
 def test_LOG_29_a_full_disk_where_an_empty_segment_was_to_be_replaced_takes_the_log_offline(logs, log):
     log.append_as_leader(batch(3))
     log.roll()
