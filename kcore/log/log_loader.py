@@ -244,10 +244,16 @@ class _LogLoader:
 
     def _leave_out_half_made_segments(self) -> None:
         """A roll that failed may have left an empty .log, and the segment before it went on: the log has nothing there
-        but what that one holds."""
+        but what that one holds.  One that goes on into the next segment's offsets, too, is another case, for recovery:
+        _goes_on_with()."""
+        segments = list(self.segments)
         before = None
-        for segment in list(self.segments):
-            if segment.size or before is None or not _holds_batch_at(before, segment.base_offset):
+        for n, segment in enumerate(segments):
+            if segment.size or before is None:
+                before = segment
+                continue
+            following = next((later.base_offset for later in segments[n + 1 :] if later.size), 2**63 - 1)
+            if not _batch_begins_in(before, segment.base_offset, following) or _ends_behind(before, following):
                 before = segment
                 continue
             logger.warning(
@@ -712,17 +718,25 @@ class _LogLoader:
             return None
 
 
-def _holds_batch_at(segment: LogSegment, offset: int) -> bool:
-    """Whether a sound batch begins at this offset or behind it."""
+def _batch_begins_in(segment: LogSegment, start: int, end: int) -> bool:
+    """Whether the first batch that holds an offset from start on is sound and begins in [start, end)."""
     try:
-        found = segment.translate_offset(offset)
+        found = segment.translate_offset(start)
         batch = None if found is None else batch_at(segment, found.position)
-        if batch is None or batch.base_offset < offset:
+        if batch is None or not start <= batch.base_offset < end:
             return False
         batch.ensure_valid()
     except CorruptMessage:
         return False
     return True
+
+
+def _ends_behind(segment: LogSegment, offset: int) -> bool:
+    """Whether a batch, or what may be one, holds this offset or a later one."""
+    try:
+        return segment.translate_offset(offset) is not None
+    except CorruptMessage:
+        return True
 
 
 def _is_ours(name: str) -> bool:

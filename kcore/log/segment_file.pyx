@@ -74,7 +74,7 @@ cdef class SegmentFile:
     those that walk the file without the GIL.  Raises OSError.
     """
 
-    # (Takes LogSegment's other options, which Cython hands to both.)
+    # Cython hands LogSegment's arguments to both: its defaults of the first three options are these, the others its own.
     def __cinit__(self, str directory, int64_t base_offset, *, bint writable=True, str file_suffix="",
                   int64_t max_segment_bytes=1024 * 1024 * 1024, **others):
         if base_offset < 0:

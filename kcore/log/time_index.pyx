@@ -107,6 +107,8 @@ cdef class TimeIndex(AbstractIndex):
         cdef uint8_t[2 * KC_TIME_INDEX_ENTRY_SIZE] last
         cdef int64_t timestamp, offset, before
         self._check_length()
+        if self.slots == NULL and not self.writable:
+            self.load()  # its owner may have cut the file: then there are fewer
         if self.count == 0:
             return
         self.copy_slots(max(self.count - 2, 0), min(self.count, 2), last)

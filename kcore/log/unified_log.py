@@ -352,7 +352,7 @@ class UnifiedLog(LogHotPath):
             state.take_snapshot()
             segment = self.local.new_segment(base_offset)
         except OSError as error:
-            if not self.local.remove_half_made(base_offset) or replaced:
+            if replaced or not self.local.remove_half_made(base_offset):
                 raise self._storage_failed("roll", error, is_fatal=True) from error
             raise
         self.segments.replace(replaced, [segment])

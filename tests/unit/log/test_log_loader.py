@@ -67,15 +67,37 @@ def test_LOG_30_an_empty_segment_inside_the_offsets_of_the_one_before_is_no_part
     log.close()
 
 
-@pytest.mark.parametrize("clean", [True, False])
-def test_LOG_30_a_damaged_batch_does_not_claim_the_offset_of_an_empty_segment(logs, clean):
+def test_LOG_30_a_damaged_batch_does_not_take_the_place_of_an_empty_segment(logs):
     filled(logs, 3).close()
-    path(logs, 3).write_bytes(b"")
+    path(logs, 2).write_bytes(b"")
     with open(path(logs, 0), "r+b") as out:
-        out.seek(2 * SIZE + 26)  # last offset delta of the batch at offset 2: 1 for 0
-        out.write(b"\1")
-    log = logs.open(clean=clean)
-    assert log.log_end_offset == (3 if clean else 2)
+        out.seek(3 * SIZE - 1)
+        out.write(b"\xff")
+    log = logs.open()
+    assert [segment.base_offset for segment in log.segments] == [0, 2] and log.log_end_offset == 2
+
+
+def test_LOG_30_a_batch_that_spans_the_offset_of_an_empty_segment_does_not_take_its_place(logs):
+    log = logs.open()
+    log.append_as_leader(batch(3))
+    log.close()
+    path(logs, 2).write_bytes(b"")
+    assert [segment.base_offset for segment in logs.open().segments] == [0, 2]
+
+
+def test_LOG_30_an_empty_segment_before_one_that_overlaps_is_left_to_recovery(tmp_path):
+    """Offsets 5 to 7 of epoch 2 are lost, and those of epoch 1 that were cut off have come back."""
+    logs = Logs(tmp_path / "orders-0")
+    overlapping(logs, 1, 2)  # 0 to 9 of epoch 1; 5 to 7 of epoch 2
+    segment = LogSegment(str(logs.directory), 5)
+    segment.renumber(8, 2)
+    segment.close()
+    path(logs, 5).rename(path(logs, 8))
+    path(logs, 5).write_bytes(b"")
+    log = logs.open(clean=False)
+    assert [(r.offset, r.key) for r in log.records()] == [(n, b"k") for n in range(10)]
+    (aside,) = tmp_path.glob("orders-0.*-stray")
+    assert path(logs, 8).name in os.listdir(aside)
 
 
 def test_LOG_30_SEG_11_after_an_unclean_stop_the_first_bad_batch_ends_the_log(logs, caplog):

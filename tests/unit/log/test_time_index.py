@@ -48,6 +48,15 @@ def test_IDX_03_an_offset_that_no_int32_can_express_is_refused(path):
             index.maybe_append(1, offset)
 
 
+@pytest.mark.parametrize("left", [0, 1, 3])
+def test_IDX_12_an_index_that_its_owner_cuts_while_it_is_opened_for_reading_has_what_is_left(path, left):
+    index_of(path, [(n, 45 + n) for n in range(10)]).close()
+    index = TimeIndex(path, 45, writable=False)
+    os.truncate(path, 12 * left)
+    index.sanity_check()
+    assert all_entries(index) == [(n, 45 + n) for n in range(left)]
+
+
 def test_IDX_04_a_new_file_is_preallocated_and_rounded_down_to_whole_entries(path):
     index = TimeIndex(path, 45, max_index_size=1000)
     assert os.path.getsize(path) == 996

@@ -494,6 +494,19 @@ def test_LOG_29_a_roll_that_a_full_disk_ends_half_way_leaves_no_segment_that_the
     assert offsets(again) == list(range(8))
 
 
+def test_LOG_29_an_empty_segment_whose_like_could_not_be_made_whole_still_says_where_the_log_ends(tmp_path):
+    logs = Logs(tmp_path / "orders-0", segment_ms=1000)
+    log = logs.open()
+    log.append_as_leader(batch())
+    log.roll(7)
+    file.fail_next("open_write", errno.ENOSPC, skip=1, under=str(logs.directory))
+    with pytest.raises(KafkaStorageError, match=r"No space left.*index"):
+        log.roll(7)
+    file.clear_faults()
+    assert log.is_offline and (logs.directory / f"{7:020d}.log").exists()
+    assert logs.open(clean=False).log_end_offset == 7
+
+
 def test_LOG_29_where_half_a_segment_cannot_be_removed_the_log_goes_offline(tmp_path):
     logs = Logs(tmp_path / "orders-0", segment_bytes=2000)
     log = logs.open()
