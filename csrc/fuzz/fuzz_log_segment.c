@@ -23,6 +23,12 @@ static void search(const uint8_t *log, int64_t size, int64_t position, int64_t t
     int64_t end = position;
     kc_segment_walk_to_end(log, size, &end, &max_timestamp, &last_offset, &end_offset, &err);
     REQUIRE(end >= position && (end == position || end <= size));
+    int64_t tail_end, tail_timestamp = -1, tail_last = -1, tail_offset = -1;
+    if (position >= 0 && position < size &&
+        kc_segment_walk_tail(log + position, size - position, target, &tail_end, &tail_timestamp, &tail_last,
+                             &tail_offset))
+        REQUIRE(tail_end == end - position && tail_timestamp == max_timestamp && tail_last == last_offset &&
+                tail_offset == end_offset);
     int64_t start = kc_segment_entry_start(log, size, position, target);
     REQUIRE(start == 0 || start == position);
 }
