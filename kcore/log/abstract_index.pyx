@@ -1,8 +1,9 @@
 """What OffsetIndex and TimeIndex share: a file of fixed-size slots, mapped and preallocated.
 
 A writable index is a shared mapping of the whole file, made at first use; the file is preallocated (sparse), cut to
-its entries when the segment is rolled or closed, and grown again by the next append.  An index that may not be written is read into private
-memory, because a mapping of a file that its owner cuts meanwhile would end this process with SIGBUS.
+its entries when the segment is rolled or closed, and grown again by the next append.  An index that may not be written
+is read into private memory, because a mapping of a file that its owner cuts meanwhile would end this process with
+SIGBUS.
 """
 
 import errno

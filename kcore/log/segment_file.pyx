@@ -136,7 +136,7 @@ cdef class SegmentFile:
         return min(self._size, self._open_file().length())
 
     cdef int _enter(self, int64_t *end) noexcept:
-        """A reader goes into the mapping without the GIL, no further than *end, which may be lowered.  Returns the
+        """A reader goes into the file without the GIL, no further than *end, which may be lowered.  Returns the
         counter to take back.  From here to the release of the GIL nothing else may run."""
         end[0] = min(end[0], self._size)
         self._readers[self._generation] += 1
