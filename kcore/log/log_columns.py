@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kcore.errors import LogClosed, OffsetOutOfRange
-from kcore.log.log_iteration import Isolation, check_nothing_lost
+from kcore.log.log_iteration import check_nothing_lost
 from kcore.record.arrow import check_columns, columns_to_read, pyarrow, record_batches_of, schema
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import ColumnsReader
@@ -25,11 +25,10 @@ def iterate_columns(
     start_offset: int | None,
     end_offset: int | None,
     columns: Sequence[str] | None,
-    isolation: Isolation,
+    committed: bool,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[RecordColumns]:
     """RecordColumns of some batch_bytes each; the records are those of UnifiedLog.records()."""
-    committed = isolation == "read_committed"
     limit = log.last_stable_offset if committed else log.log_end_offset
     end = limit if end_offset is None else min(end_offset, limit)
     offset = log.log_start_offset if start_offset is None else start_offset
@@ -68,7 +67,7 @@ def iterate_arrow(
     start_offset: int | None,
     end_offset: int | None,
     columns: Sequence[str] | None,
-    isolation: Isolation,
+    committed: bool,
     batch_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     """See UnifiedLog.iter_arrow()."""
@@ -76,7 +75,7 @@ def iterate_arrow(
         raise ValueError(f"batch_bytes {batch_bytes} is not positive")
     names = check_columns(columns)
     pyarrow()  # what is missing is told now, not at the first batch
-    found = iterate_columns(log, start_offset, end_offset, columns_to_read(names), isolation, batch_bytes)
+    found = iterate_columns(log, start_offset, end_offset, columns_to_read(names), committed, batch_bytes)
     tp = log.topic_partition
     return (batch for some in found for batch in record_batches_of(some, names, tp.topic, tp.partition))
 
@@ -86,9 +85,9 @@ def arrow_table(
     start_offset: int | None,
     end_offset: int | None,
     columns: Sequence[str] | None,
-    isolation: Isolation,
+    committed: bool,
 ) -> pa.Table:
     """See UnifiedLog.to_arrow()."""
     wanted = schema(columns)
-    batches = list(iterate_arrow(log, start_offset, end_offset, columns, isolation, BATCH_BYTES))
+    batches = list(iterate_arrow(log, start_offset, end_offset, columns, committed, BATCH_BYTES))
     return pyarrow().Table.from_batches(batches, wanted)

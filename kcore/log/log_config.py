@@ -171,6 +171,10 @@ BROKER_SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
 }
 
 
+#: Settings whose value is one of certain words.
+_WORDS = ("cleanup.policy", "compression.type", "message.timestamp.type")
+
+
 def _field_name(kafka_name: str) -> str:
     return kafka_name.replace(".", "_")
 
@@ -179,7 +183,8 @@ def _field_name(kafka_name: str) -> str:
 class LogConfig:
     """One log's settings.  Immutable: a change of a topic's settings replaces the whole object.
 
-    Each field is Kafka's name with underscores; from_kafka() checks, the constructor takes values as they are.
+    Each field is Kafka's name with underscores.  from_kafka() checks them all; the constructor checks those that take
+    certain words only (InvalidConfig), and takes any number.
     """
 
     cleanup_policy: tuple[str, ...] = ("delete",)
@@ -222,6 +227,15 @@ class LogConfig:
     per_append_index: bool = False
     #: What from_kafka() was told explicitly, by Kafka's name: DescribeConfigs says which values are a topic's own.
     overridden: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.cleanup_policy, str):
+            raise InvalidConfig(
+                f"Invalid value {self.cleanup_policy!r} for configuration cleanup.policy: expected a tuple, as "
+                f"{(self.cleanup_policy,)}"
+            )
+        for name in _WORDS:
+            LOG_CONFIG_DEF[name].parse(getattr(self, _field_name(name)))
 
     @property
     def compact(self) -> bool:

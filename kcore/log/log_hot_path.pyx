@@ -59,6 +59,7 @@ cdef int64_t NOGIL_BYTES = 256 * 1024
 cdef object CLIENT = AppendOrigin.CLIENT
 cdef object REPLICATION = AppendOrigin.REPLICATION
 cdef object LOG_END = FetchIsolation.LOG_END
+cdef object HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 cdef object TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
 
 
@@ -316,6 +317,8 @@ cdef class LogHotPath:
         cdef Py_buffer view
         cdef MemoryRecords batches = None
         cdef ProducerStateEntry producer = None
+        if origin is not CLIENT and not isinstance(origin, AppendOrigin):
+            raise TypeError(f"origin must be an AppendOrigin, not {origin!r}")
         if not self._may_write:
             self._check_writable()
         append.now_ms = self.now() if self.needs_clock else UNREAD
@@ -654,6 +657,8 @@ cdef class LogHotPath:
             )
         cdef bint committed = isolation is TXN_COMMITTED
         if isolation is not LOG_END:
+            if not committed and isolation is not HIGH_WATERMARK:
+                raise TypeError(f"isolation must be a FetchIsolation, not {isolation!r}")
             if committed and self._first_unstable is not None:
                 limit = place_of(self.last_stable_offset_metadata)
             else:

@@ -22,11 +22,22 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 _CHUNK_BYTES = 1 << 20
 
 
+def is_committed(isolation: Isolation) -> bool:
+    """Whether the level leaves out aborted transactions.  Raises ValueError for what is no level.
+
+    Not for the body of a generator, which would raise at the first next() only.
+    """
+    if isolation == "read_committed":
+        return True
+    if isolation == "read_uncommitted":
+        return False
+    raise ValueError(f"isolation {isolation!r}, expected 'read_uncommitted' or 'read_committed'")
+
+
 def iterate_batches(
-    log: UnifiedLog, start_offset: int | None, end_offset: int | None, isolation: Isolation
+    log: UnifiedLog, start_offset: int | None, end_offset: int | None, committed: bool
 ) -> Iterator[RecordBatch]:
     """See UnifiedLog.batches()."""
-    committed = isolation == "read_committed"
     limit = log.last_stable_offset if committed else log.log_end_offset
     end = limit if end_offset is None else min(end_offset, limit)
     offset = log.log_start_offset if start_offset is None else start_offset
@@ -104,11 +115,11 @@ def check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:
 
 
 def iterate_records(
-    log: UnifiedLog, start_offset: int | None, end_offset: int | None, isolation: Isolation
+    log: UnifiedLog, start_offset: int | None, end_offset: int | None, committed: bool
 ) -> Iterator[Record]:
     """See UnifiedLog.records()."""
     first = log.log_start_offset if start_offset is None else start_offset
-    for batch in iterate_batches(log, start_offset, end_offset, isolation):
+    for batch in iterate_batches(log, start_offset, end_offset, committed):
         if batch.is_control:
             continue
         for record in batch.records():

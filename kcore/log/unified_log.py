@@ -27,7 +27,7 @@ from kcore.log.local_log import LocalLog
 from kcore.log.log_columns import BATCH_BYTES, arrow_table, iterate_arrow
 from kcore.log.log_config import LogConfig
 from kcore.log.log_hot_path import LogAppendInfo, LogHotPath
-from kcore.log.log_iteration import Isolation, iterate_batches, iterate_records
+from kcore.log.log_iteration import Isolation, is_committed, iterate_batches, iterate_records
 from kcore.log.log_offset_metadata import (
     AbortedTxn,
     AppendOrigin,
@@ -424,9 +424,10 @@ class UnifiedLog(LogHotPath):
         read_uncommitted goes up to the log end offset, read_committed up to the last stable offset, and leaves out
         the batches of aborted transactions.  Reads a MiB at a time and checks every CRC, and what no CRC covers:
         offsets ascend and fit between the segments' names, and no segment but the last ends inside a batch.
-        Raises OffsetOutOfRange for a start outside the log, CorruptMessage, KafkaStorageError.
+        Raises ValueError for another level, at the call; while it is read, OffsetOutOfRange for a start outside the
+        log, CorruptMessage, KafkaStorageError.
         """
-        return iterate_batches(self, start_offset, end_offset, isolation)
+        return iterate_batches(self, start_offset, end_offset, is_committed(isolation))
 
     def records(
         self,
@@ -435,7 +436,7 @@ class UnifiedLog(LogHotPath):
         isolation: Isolation = "read_uncommitted",
     ) -> Iterator[Record]:
         """The records with an offset in [start_offset, end_offset), as batches() finds them; no control records."""
-        return iterate_records(self, start_offset, end_offset, isolation)
+        return iterate_records(self, start_offset, end_offset, is_committed(isolation))
 
     def to_arrow(
         self,
@@ -450,7 +451,7 @@ class UnifiedLog(LogHotPath):
         batches.  GIL released for most of the work.  Raises ImportError without pyarrow, ValueError for an unknown
         column, and what batches() raises.
         """
-        return arrow_table(self, start_offset, end_offset, columns, isolation)
+        return arrow_table(self, start_offset, end_offset, columns, is_committed(isolation))
 
     def iter_arrow(
         self,
@@ -463,7 +464,7 @@ class UnifiedLog(LogHotPath):
     ) -> Iterator[pa.RecordBatch]:
         """As to_arrow(), one record batch at a time: each of some batch_bytes of the log, so memory stays bounded
         however large the log is.  Decompressed bytes count too; a batch that is larger comes alone."""
-        return iterate_arrow(self, start_offset, end_offset, columns, isolation, batch_bytes)
+        return iterate_arrow(self, start_offset, end_offset, columns, is_committed(isolation), batch_bytes)
 
     # -- flush ------------------------------------------------------------------------------------------------------
 

@@ -219,8 +219,10 @@ def reindex(
 
     A row for each file: directory, file, status, done, size of what belongs there, problem; done is "refused" in the
     one row of a partition whose log is damaged.  A partition is a task's at a time; the driver holds the directories'
-    locks.  Raises DirectoryInUse, OSError, CorruptFile for a path that holds no log.
+    locks.  Raises ValueError for another mode, DirectoryInUse, OSError, CorruptFile for a path that holds no log.
     """
+    if mode not in ("write", "check", "dry-run"):
+        raise ValueError(f"mode {mode!r}, expected 'write', 'check' or 'dry-run'")
     with ExitStack() as locks:
         pieces = []
         for path in checked(paths):

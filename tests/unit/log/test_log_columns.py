@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kcore.errors import CorruptMessage, KafkaError, LogClosed, OffsetOutOfRange
+from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.open_log import open_log
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.record_batch_builder import RecordBatchBuilder
@@ -94,7 +95,7 @@ def log(tmp_path_factory):
         for _ in range(120):
             producer = rng.choice([1, 2, 3])
             if producer in sequences and rng.random() < 0.3:
-                log.append_as_leader(marker(producer, commit=rng.random() < 0.5), origin="coordinator")
+                log.append_as_leader(marker(producer, commit=rng.random() < 0.5), origin=AppendOrigin.COORDINATOR)
                 del sequences[producer]
             elif rng.random() < 0.3:
                 log.append_as_leader(batch(rng.randint(1, 5), compression=rng.choice(model.CODECS), size=60))
@@ -232,7 +233,7 @@ def test_a_segment_without_records_has_empty_columns(tmp_path):
         builder = RecordBatchBuilder(is_control=True, is_transactional=True, producer_id=1, producer_epoch=0)
         end = EndTransactionMarker(ControlRecordType.COMMIT, 0)
         builder.append(end.value(), end.key())
-        log.append_as_leader(builder.build(), origin="coordinator")
+        log.append_as_leader(builder.build(), origin=AppendOrigin.COORDINATOR)
         assert len(log.active_segment.columns()) == 0 and log.to_arrow().num_rows == 0
 
 

@@ -106,6 +106,15 @@ def test_reindex_writes_what_the_command_would(spark, capsys, data, tmp_path):
     assert not [row for row in checked if row.status in ("contradicts", "missing")]
 
 
+@pytest.mark.parametrize("mode", ["dry_run", "Check", "", None])
+def test_a_misspelt_mode_of_reindex_writes_nothing(spark, data, mode):
+    (data / "g-segments-0" / f"{30:020}.index").unlink()
+    before = contents(data)
+    with pytest.raises(ValueError, match="expected 'write', 'check' or 'dry-run'"):
+        jobs.reindex(spark, str(data), mode=mode, quiet=True)
+    assert contents(data) == before
+
+
 def test_a_directory_in_use_is_not_reindexed(spark, data):
     lock = DirectoryLock(str(data))
     try:

@@ -17,6 +17,7 @@ from kcore.log import bulk_commit
 from kcore.log.bulk_load import BulkLoad
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
+from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.open_log import open_log
 from kcore.spark import catalog, partition_plan
 from kcore.spark.batch_plan import BatchPlan, offset_at
@@ -261,9 +262,9 @@ def test_a_start_behind_the_end_is_refused(rows, options):
 def test_a_transaction_that_is_open_ends_what_a_committed_reader_sees(tmp_path):
     with open_log(tmp_path / "orders-0", "a") as log:
         log.append_as_leader(idempotent(1, 0, 3, is_transactional=True))
-        log.append_as_leader(marker(1, commit=False), origin="coordinator")
+        log.append_as_leader(marker(1, commit=False), origin=AppendOrigin.COORDINATOR)
         log.append_as_leader(idempotent(2, 0, 2, is_transactional=True))
-        log.append_as_leader(marker(2, commit=True), origin="coordinator")
+        log.append_as_leader(marker(2, commit=True), origin=AppendOrigin.COORDINATOR)
         log.append_as_leader(idempotent(3, 0, 4, is_transactional=True))
         log.append_as_leader(batch(2))
     assert read_offsets(tmp_path) == [0, 1, 2, 4, 5, *range(7, 13)]
