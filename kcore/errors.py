@@ -617,6 +617,10 @@ class InvalidRecord(ApiError):
         self.record_errors = list(record_errors)
 
 
+class NoRecordBatch(InvalidRecord):
+    """An append of bytes that hold no whole record batch: none at all, a part of one, or something else."""
+
+
 class UnstableOffsetCommit(ApiError):
     """An open transaction holds offsets of this partition."""
 
@@ -970,3 +974,7 @@ class LogClosed(LogError):
 
 class LogCleaningAborted(LogError):
     """The cleaner gave up a log that somebody else needs."""
+
+
+class NotAPartitionDirectory(LogError, ValueError):
+    """A path that names no partition's directory, as a data directory or a name without a partition."""

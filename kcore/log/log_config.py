@@ -6,6 +6,7 @@ raised the smallest segment.bytes to 1 MiB; directories and clients of both line
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -268,7 +269,9 @@ class LogConfig:
         for name, value in properties.items():
             key = LOG_CONFIG_DEF.get(name)
             if key is None:
-                raise InvalidConfig(f"Unknown topic config name: {name}")
+                close = difflib.get_close_matches(name, LOG_CONFIG_DEF.names(), n=1)
+                hint = f"; did you mean {close[0]}?" if close else ""
+                raise InvalidConfig(f"Unknown topic config name: {name}{hint}")
             if value is None:
                 raise InvalidConfig(f"Null value not supported for topic configs: {name}")
             parsed = key.parse(value)

@@ -23,6 +23,7 @@ from kcore.common.time import Time
 from kcore.errors import (
     InvalidRecord,
     MessageTooLarge,
+    NoRecordBatch,
     OffsetOutOfRange,
     OffsetsOutOfOrder,
     RecordListTooLarge,
@@ -307,7 +308,10 @@ cdef class LogHotPath:
         copied first.  leader_epoch None: the log's latest, 0 if there is none.  What comes back says which offsets
         they got; for a repeated batch of an idempotent producer, which they got the first time.
 
-        Raises, with nothing written: CorruptMessage, InvalidRecord, InvalidTimestamp, MessageTooLarge,
+        A part of a batch behind the last whole one is left out, as what a fetch may end with (LOG-05): valid_bytes.
+
+        Raises, with nothing written: NoRecordBatch (an InvalidRecord) without a whole batch, CorruptMessage,
+        InvalidRecord, InvalidTimestamp, MessageTooLarge,
         RecordListTooLarge, OutOfOrderSequenceNumber, InvalidProducerEpoch, TransactionCoordinatorFenced,
         InvalidTxnState, KafkaStorageError, ReadOnlyLog.
         Source: UnifiedLog.appendAsLeader.
@@ -330,8 +334,6 @@ cdef class LogHotPath:
                 origin is CLIENT and one_batch(records, &view, &row, &append) and self.is_plain(&append, &row, &view)
             ):
                 batches = self.checked_batches(records, origin is CLIENT, &append)
-                if append.count == 0:
-                    return LogAppendInfo(-1, -1, -1, -1, log_start_offset=self.log_start_offset)
             self.lock.enter()
             try:
                 if not self._may_write:
@@ -507,11 +509,12 @@ cdef class LogHotPath:
     cdef MemoryRecords checked_batches(self, records, bint from_client, Append *append):
         """The general case of is_plain(): any batches that a leader takes, or the exception that refuses them."""
         cdef MemoryRecords batches = self.walked(records, append)
+        if append.count == 0:
+            given = "the records" if batches is records else f"{memoryview(records).nbytes} bytes"
+            raise NoRecordBatch(f"{self._source}: {given} hold no whole record batch; RecordBatchBuilder builds one")
         if batches.readonly:
             batches = MemoryRecords(bytearray(batches.buffer), check_crc=False, source=self._source)
             self.note_batches(append, batches)
-        if append.count == 0:
-            return batches
         self.check_leader_batches(append, from_client)
         if append.now_ms == UNREAD:
             append.now_ms = self.now()

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 
-from kcore.common.file import is_directory, list_directory, make_directory
+from kcore.common.file import exists, is_directory, list_directory, make_directory
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import NotAPartitionDirectory
 from kcore.log import checkpoints, clean_shutdown
 from kcore.log.bulk_commit import finish_interrupted_load
 from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
-from kcore.log.log_file_names import parse_partition_directory
+from kcore.log.log_file_names import (
+    PartitionDirectoryName,
+    parse_partition_directory,
+    parse_segment_file,
+    partition_directory,
+)
 from kcore.log.log_loader import load_log
 from kcore.log.unified_log import Mode, UnifiedLog
 
 logger = logging.getLogger(__name__)
+
+#: How many of a data directory's partitions an error names.
+_NAMED_PARTITIONS = 3
 
 
 def open_log(
@@ -30,22 +40,74 @@ def open_log(
 ) -> UnifiedLog:
     """The log in a partition's directory (".../orders-0"), whoever wrote it: a context manager.
 
-    "r" changes nothing on disk, needs no lock, and opens a directory that was left in disorder, or that a broker is
-    writing to, as far as it is whole.  "a" appends: it takes the `.lock` of the data directory around it, repairs
-    what a crash left, makes the directory if there is none, and leaves it cleanly stopped on close.  The checkpoints
+    "r" changes nothing on disk, needs no lock, and opens a directory of any name that was left in disorder, or that a
+    broker is writing to, as far as it is whole.  "a" appends: it takes the `.lock` of the data directory around it,
+    repairs what a crash left, makes the directory if there is none (not the data directory), and leaves it cleanly
+    stopped on close.  The checkpoints
     of the data directory are used where there are any.  The high watermark is the log's end: offline nobody
     replicates.  (In mode "r" after a clean stop it is the checkpoint's.)
-    Raises FileNotFoundError and NotADirectoryError ("r"), DirectoryInUse ("a"), OSError, and what load_log raises.
+    Raises ValueError for another mode; NotADirectoryError for a file; NotAPartitionDirectory for a data directory, and
+    for a name without a partition ("a"); FileNotFoundError where there is no log ("r") or no data directory ("a");
+    DirectoryInUse ("a"), OSError, and what load_log raises.
     """
     if mode not in ("r", "a"):
         raise ValueError(f"mode {mode!r}, expected 'r' or 'a'")
     directory = os.path.abspath(os.fspath(path))
+    _check_directory(directory)
     name = parse_partition_directory(os.path.basename(directory))
+    if mode == "a":
+        _check_place(directory, name)
     # A copy may have any name; the partition's name then is the directory's.
     tp = name.topic_partition if name is not None else TopicPartition(os.path.basename(directory), 0)
     if mode == "r":
         return _open_for_reading(directory, tp, config or LogConfig(), time)
     return _open_for_appending(directory, tp, config or LogConfig(), time)
+
+
+def _check_directory(directory: str) -> None:
+    """Raises NotADirectoryError for a file, NotAPartitionDirectory for a data directory."""
+    if not is_directory(directory):
+        if exists(directory):
+            raise NotADirectoryError(
+                errno.ENOTDIR, "a file, not a partition's directory: open the directory around it", directory
+            )
+        return
+    names = list_directory(directory)
+    if any(parse_segment_file(name) for name in names):
+        return
+    partitions = sorted(
+        name for name in names if parse_partition_directory(name) and is_directory(os.path.join(directory, name))
+    )
+    if partitions:
+        some, others = ", ".join(partitions[:_NAMED_PARTITIONS]), len(partitions[_NAMED_PARTITIONS:])
+        more = f" and {others} more" if others else ""
+        raise NotAPartitionDirectory(
+            f"{directory}: a data directory, not a partition's; it holds {some}{more}: open one of them"
+        )
+
+
+def _check_place(directory: str, name: PartitionDirectoryName | None) -> None:
+    """What an append needs of the directory's name and of the data directory around it.
+
+    Raises NotAPartitionDirectory, FileNotFoundError, NotADirectoryError.
+    """
+    if name is None:
+        raise NotAPartitionDirectory(
+            f"{directory}: the name is not TOPIC-PARTITION, as orders-0, under which the data directory's checkpoints "
+            "know a partition"
+        )
+    if name.mark:
+        raise NotAPartitionDirectory(
+            f"{directory}: the name ends with {name.mark}, the checkpoints are those of another directory; to append, "
+            f"rename it to {partition_directory(name.topic_partition)}"
+        )
+    parent = os.path.dirname(directory)
+    if not is_directory(parent):
+        if exists(parent):
+            raise NotADirectoryError(errno.ENOTDIR, "a file, not a data directory", parent)
+        raise FileNotFoundError(
+            errno.ENOENT, "no such data directory; make it first, only a partition's directory is made", parent
+        )
 
 
 def _open_for_reading(directory: str, tp: TopicPartition, config: LogConfig, time: Time) -> UnifiedLog:

@@ -10,6 +10,7 @@ from kcore.common.locks import ReadWriteLock
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     FencedLeaderEpoch,
+    NoRecordBatch,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
@@ -17,6 +18,7 @@ from kcore.errors import (
     PolicyViolation,
     UnknownLeaderEpoch,
 )
+from kcore.log.log_hot_path import LogAppendInfo
 from kcore.log.log_offset_metadata import (
     AppendOrigin,
     FetchIsolation,
@@ -25,7 +27,7 @@ from kcore.log.log_offset_metadata import (
 )
 
 if TYPE_CHECKING:
-    from kcore.log.log_hot_path import FetchDataInfo, LogAppendInfo
+    from kcore.log.log_hot_path import FetchDataInfo
     from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
@@ -108,7 +110,11 @@ class Partition:
                 raise NotEnoughReplicas(
                     f"{self.topic_partition}: ISR {self.isr}, min.insync.replicas {log.config.min_insync_replicas}"
                 )
-            info = log.append_as_leader(records, self.leader_epoch, origin)
+            try:
+                info = log.append_as_leader(records, self.leader_epoch, origin)
+            except NoRecordBatch:
+                # LOG-04: what reaches a partition without a whole batch is answered with offset -1 and no error.
+                return LogAppendInfo(-1, -1, -1, -1, log_start_offset=log.log_start_offset), False
             # The ISR may be only us; then our own append is what moves the high watermark.
             return info, self._maybe_increment_leader_hw()
         finally:

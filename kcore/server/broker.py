@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import logging
+import operator
 import os
 import resource
 import shutil
@@ -16,16 +18,16 @@ from types import TracebackType
 from typing import Any
 from uuid import UUID
 
-from kcore.common.file import is_directory, list_directory, make_directory
+from kcore.common.file import is_directory, is_file, list_directory, make_directory
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
-from kcore.errors import InconsistentClusterId, InvalidConfig, UnknownTopicOrPartition
+from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.directory_lock import DirectoryLock
-from kcore.log.log_file_names import parse_partition_directory
+from kcore.log.log_file_names import parse_partition_directory, parse_segment_file
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 from kcore.metadata import znodes
@@ -75,7 +77,10 @@ class Broker:
         time: Time = SYSTEM_TIME,
         **config: Any,
     ) -> None:
-        self.config = KafkaConfig(config)
+        host, port = _string("host", host), _integer("port", port)
+        if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
+            raise TypeError(f"data_dir must be a path, not {data_dir!r}")
+        self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time"))
         listener = self.config.listener
         self._host, self._port = listener if listener is not None else (host, port)
         if not 0 <= self._port <= 65535:
@@ -262,13 +267,16 @@ class Broker:
         broker runs.
         """
         self._check_running()
+        name, partitions = _string("name", name), _integer("partitions", partitions)
+        if partitions < 1 and partitions != -1:
+            raise InvalidPartitions(f"partitions={partitions}: expected 1 or more, or -1 for num.partitions")
         settings = {key if "." in key else key.replace("_", "."): _as_text(value) for key, value in config.items()}
         return self.admin_manager.create_topic(name, partitions, configs=settings).topic_id
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data.  Raises UnknownTopicOrPartition; RuntimeError unless the broker runs."""
         self._check_running()
-        deleted = self.admin_manager.delete_topic(name)
+        deleted = self.admin_manager.delete_topic(_string("name", name))
         self.group_coordinator.handle_deleted_partitions(
             [TopicPartition(name, number) for number in deleted.partitions]
         )
@@ -276,9 +284,10 @@ class Broker:
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition.  Raises UnknownTopicOrPartition; RuntimeError before start()."""
         self._check_started()
-        hosted = self.replica_manager.get_partition(TopicPartition(topic, partition))
+        tp = TopicPartition(_string("topic", topic), _integer("partition", partition))
+        hosted = self.replica_manager.get_partition(tp)
         if hosted is None:
-            raise UnknownTopicOrPartition(f"{topic}-{partition}: no such partition")
+            raise UnknownTopicOrPartition(f"{tp}: no such partition")
         return hosted.log
 
     def __repr__(self) -> str:
@@ -302,15 +311,22 @@ class Broker:
     def _working_dirs(self) -> list[str]:
         """The data directories that can be had; the log manager takes the others offline.
 
-        Raises DirectoryInUse, OSError if none works, or not the first, where the metadata are.
+        Raises DirectoryInUse, InvalidConfig for a partition's directory, OSError if none works, or not the first,
+        where the metadata are.
         """
         working: list[str] = []
         for path in self._data_dirs:
             try:
+                if is_file(path):
+                    raise NotADirectoryError(errno.ENOTDIR, "data_dir is a file, not a directory", path)
                 make_directory(path)
+                if any(parse_segment_file(name) for name in list_directory(path)):
+                    raise InvalidConfig(
+                        f"data_dir {path} holds segment files, so it is a partition's directory: give "
+                        f"{os.path.dirname(path)}, the data directory around it"
+                    )
                 # The log manager takes the lock for good.  Now it tells that nobody else writes what is read next.
                 DirectoryLock(path).release()
-                list_directory(path)
                 meta_properties.set_aside_if_damaged(path)
             except OSError as error:
                 if not working:
@@ -402,6 +418,18 @@ def _topics_on_disk(data_dirs: list[str]) -> set[str]:
             if parsed is not None and not parsed.mark and is_directory(os.path.join(path, name)):
                 found.add(parsed.topic_partition.topic)
     return found
+
+
+def _string(argument: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str, not {value!r}")
+    return value
+
+
+def _integer(argument: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{argument} must be an int, not {value!r}")
+    return operator.index(value)
 
 
 def _as_text(value: Any) -> str:

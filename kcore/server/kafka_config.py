@@ -14,7 +14,7 @@ import difflib
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least
@@ -237,8 +237,9 @@ class KafkaConfig:
     config["log.segment.bytes"] is the typed value, and so is config.log_segment_bytes.
     """
 
-    def __init__(self, properties: Mapping[str, Any] | None = None) -> None:
-        """properties: Kafka's names, or the same with underscores, to strings or Python values.
+    def __init__(self, properties: Mapping[str, Any] | None = None, other_names: Collection[str] = ()) -> None:
+        """properties: Kafka's names, or the same with underscores, to strings or Python values.  other_names: what
+        else an unknown name may be a misspelling of.
 
         Raises InvalidConfig for a name that Kafka does not know, a value that its name does not take, and for
         settings that cannot be honoured and must not be ignored.
@@ -247,7 +248,7 @@ class KafkaConfig:
         self.originals = {_kafka_name(name): value for name, value in (properties or {}).items()}
         for name, value in self.originals.items():
             if name not in KAFKA_CONFIG_DEF:
-                _check_other(name, value)
+                _check_other(name, value, other_names)
         self._values = KAFKA_CONFIG_DEF.parse(self.originals)
         self.log_config = LogConfig.from_broker(self.originals)
         if self["group.min.session.timeout.ms"] > self["group.max.session.timeout.ms"]:
@@ -327,7 +328,7 @@ def _kafka_name(name: str) -> str:
     return name if "." in name else name.replace("_", ".")
 
 
-def _check_other(name: str, value: Any) -> None:
+def _check_other(name: str, value: Any, other_names: Collection[str]) -> None:
     if _PROTECTIVE.match(name) and name in _IGNORED_NAMES:
         if (name, str(value)) in _HARMLESS_PROTECTIVE:
             return
@@ -335,13 +336,13 @@ def _check_other(name: str, value: Any) -> None:
     if name in _IGNORED_NAMES:
         logger.warning("%s=%s: this setting of Kafka's has no effect here", name, value)
         return
-    raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name)}")
+    raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, other_names)}")
 
 
-def _suggestion(name: str) -> str:
+def _suggestion(name: str, other_names: Collection[str]) -> str:
     if name in BROKER_SYNONYMS:
         return f"; a topic's {name} has its default from {BROKER_SYNONYMS[name][0][0]}"
-    close = difflib.get_close_matches(name, [*KAFKA_CONFIG_DEF.names(), *_IGNORED_NAMES], n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, [*other_names, *KAFKA_CONFIG_DEF.names(), *_IGNORED_NAMES], n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -39,6 +39,13 @@ _MAGIC, _ATTRIBUTES = 16, 22
 _CODEC, _ZSTD, _TRANSACTIONAL = 0x07, 4, 0x10
 
 
+def _is_cut(records: memoryview) -> bool:
+    """Whether the first batch is not whole."""
+    return (
+        len(records) <= _ATTRIBUTES or _LENGTH.unpack_from(records, _LENGTH_POSITION)[0] > len(records) - _LOG_OVERHEAD
+    )
+
+
 class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
@@ -68,15 +75,11 @@ class Handler:
                     error = UnknownTopicId(f"no topic has the id {topic.topic_id}")
                 elif not cache.contains(topic_partition):
                     error = UnknownTopicOrPartition(f"{topic_partition}: no such partition")
-                elif any_magic and records is not None and (len(records) <= _ATTRIBUTES or records[_MAGIC] != 2):
+                elif any_magic and records is not None and (_is_cut(records) or records[_MAGIC] != 2):
                     entries[topic_partition] = records
                     continue
-                elif (
-                    records is None
-                    or len(records) <= _ATTRIBUTES
-                    or _LENGTH.unpack_from(records, _LENGTH_POSITION)[0] > len(records) - _LOG_OVERHEAD
-                ):
-                    # A log leaves a cut batch out, as what a fetch may end with; from a producer it is a mistake.
+                elif records is None or _is_cut(records):
+                    # A partition leaves a cut batch out, as what a fetch may end with; from a producer it is a mistake.
                     error = InvalidRecord(f"{topic_partition}: a produce request needs one whole record batch")
                 elif records[_MAGIC] != 2:
                     error = InvalidRecord(f"{topic_partition}: record batches need magic 2, not {records[_MAGIC]}")

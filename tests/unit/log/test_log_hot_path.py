@@ -9,6 +9,7 @@ from kcore.errors import (
     InvalidRecord,
     KafkaStorageError,
     MessageTooLarge,
+    NoRecordBatch,
     OffsetOutOfRange,
     OffsetsOutOfOrder,
     RecordListTooLarge,
@@ -81,8 +82,8 @@ def test_LOG_03_the_answer_tells_offsets_timestamps_and_counts(log):
 
 def test_LOG_04_nothing_valid_is_nothing_written(log):
     for empty in (b"", batch()[:-1], batch()[:11]):
-        info = log.append_as_leader(empty)
-        assert (info.first_offset, info.batch_count) == (-1, 0)
+        with pytest.raises(NoRecordBatch):
+            log.append_as_leader(empty)
         assert log.append_as_follower(empty).first_offset == -1
     assert log.log_end_offset == 0 and log.size == 0
 

@@ -114,6 +114,17 @@ def test_an_old_produce_of_two_magics_is_refused(client, topic):
     assert produce(client, topic, record_set(0) + record_set(1), 2).error_code == InvalidRecord.code
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", [0, 2, 3, 9])
+@pytest.mark.parametrize("data", [b"", b"hello world", record_set(1)[:30], record_set(2)[:-1]])
+def test_LOG_04_a_produce_without_a_whole_batch_writes_nothing_and_fails_from_version_3_on(
+    broker, client, topic, data, version, acks
+):
+    answer = produce(client, topic, data, version, acks)
+    assert (answer.error_code, answer.base_offset) == (0 if version < 3 else InvalidRecord.code, -1)
+    assert broker.log(topic).log_end_offset == 0
+
+
 def test_a_message_that_is_cut_off_is_left_out_of_an_old_produce(client, topic):
     whole = record_set(1)
     assert produce(client, topic, whole + record_set(1)[:30], 2).error_code == 0

@@ -1,0 +1,81 @@
+"""What a Broker and its topics are given by mistake is refused with the argument's name in the message."""
+
+import pytest
+
+import kcore
+from kcore.errors import InvalidConfig, InvalidPartitions, InvalidTopicException, UnknownTopicOrPartition
+
+
+@pytest.mark.parametrize("port", ["23011", None, 1.5, True, b"1"])
+def test_a_port_that_is_no_int_is_refused(port):
+    with pytest.raises(TypeError, match="port must be an int") as raised:
+        kcore.Broker(port=port)
+    assert repr(port) in str(raised.value)
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 70_000])
+def test_a_port_out_of_range_is_refused(port):
+    with pytest.raises(InvalidConfig, match=f"port {port} is not one of 0 to 65535"):
+        kcore.Broker(port=port)
+
+
+@pytest.mark.parametrize("host", [5, None, b"127.0.0.1"])
+def test_a_host_that_is_no_str_is_refused(host):
+    with pytest.raises(TypeError, match="host must be a str"):
+        kcore.Broker(host=host)
+
+
+@pytest.mark.parametrize("data_dir", [5, 23011, object()])
+def test_a_data_dir_that_is_no_path_is_refused(data_dir):
+    with pytest.raises(TypeError, match="data_dir must be a path"):
+        kcore.Broker(data_dir)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("prot", "port"), ("datadir", "data_dir"), ("data.dirs", "data_dir"), ("hots", "host")]
+)
+def test_a_misspelt_argument_is_refused_with_the_right_one(name, meant):
+    with pytest.raises(InvalidConfig, match=f"Unknown broker setting .*; did you mean {meant}?"):
+        kcore.Broker(**{name: "x"})
+
+
+def test_a_data_dir_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotADirectoryError, match="data_dir is a file") as raised:
+        kcore.Broker(tmp_path / "file").start()
+    assert raised.value.filename == str(tmp_path / "file")
+
+
+def test_a_data_dir_that_is_a_partitions_directory_is_refused_and_left_as_it_was(tmp_path):
+    with kcore.open_log(tmp_path / "orders-0", "a"):
+        pass
+    before = sorted(path.name for path in (tmp_path / "orders-0").iterdir())
+    with pytest.raises(InvalidConfig, match=f"data_dir .*orders-0 .* give {tmp_path}"):
+        kcore.Broker(tmp_path / "orders-0").start()
+    assert sorted(path.name for path in (tmp_path / "orders-0").iterdir()) == before
+
+
+def test_topics_and_partitions_of_a_wrong_type_or_number_are_refused():
+    with kcore.Broker() as broker:
+        for name in ("a b", "", ".", "x" * 250):
+            with pytest.raises(InvalidTopicException, match="Topic name is invalid"):
+                broker.create_topic(name)
+        for name in (5, None, b"t"):
+            for use in (broker.create_topic, broker.delete_topic, broker.log):
+                with pytest.raises(TypeError, match="must be a str"):
+                    use(name)
+        for partitions in ("3", None, 1.5, True):
+            with pytest.raises(TypeError, match="partitions must be an int"):
+                broker.create_topic("t", partitions=partitions)
+        for partitions in (0, -2):
+            with pytest.raises(InvalidPartitions, match=f"partitions={partitions}"):
+                broker.create_topic("t", partitions=partitions)
+        with pytest.raises(InvalidConfig, match=r"retention\.m; did you mean retention\.ms\?"):
+            broker.create_topic("t", retention_m=5)
+        assert broker.metadata_cache.topic_names() == []
+        broker.create_topic("t")
+        for partition in ("0", None, 0.0):
+            with pytest.raises(TypeError, match="partition must be an int"):
+                broker.log("t", partition)
+        with pytest.raises(UnknownTopicOrPartition, match="t-1: no such partition"):
+            broker.log("t", 1)
