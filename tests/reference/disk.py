@@ -1,12 +1,14 @@
 """A disk as a list of what was done to it: the directory of any moment, as a killed process or a dead machine left it.
 
 recorded() writes down each system call that changes something (csrc/file_faults.h); Disk applies them one by one to
-files in memory, and keeps beside each what has surely reached the platter.
+files in memory, and keeps beside each what has surely reached the platter.  For a test of the order of a few calls,
+calls() has them as lines and place() says where one of them is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import struct
 from dataclasses import dataclass, field
@@ -48,6 +50,26 @@ class Record:
             at += path_size + size
             found.append(Change(CALLS[call], paths, inode, position, data[at - size : at], at))
         return found
+
+
+def calls(record: Record, root, *kinds: str) -> list[str]:
+    """The recorded calls of these kinds (all: none given) as lines, "fsync a.log" or "rename a.log a.log.deleted".
+
+    Names are those below root, which itself is ".", and "" is a mapping that was made before the recording began.  What
+    a mapping held ("stores") is not a call.
+    """
+    return [
+        " ".join([change.call, *(path and os.path.relpath(path, root) for path in change.paths)])
+        for change in record.changes()
+        if change.call in kinds or not (kinds or change.call == "stores")
+    ]
+
+
+def place(lines: list[str], pattern: str) -> int:
+    """Which of the calls is the first that matches ("fsync *.snapshot"); an AssertionError if none does."""
+    found = [n for n, line in enumerate(lines) if fnmatch.fnmatchcase(line, pattern)]
+    assert found, f"no {pattern!r} among {lines}"
+    return found[0]
 
 
 @contextlib.contextmanager

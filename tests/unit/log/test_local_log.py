@@ -7,6 +7,8 @@ from kcore.errors import InvalidOffset
 from kcore.log import local_log
 from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin, FetchIsolation
 from kcore.log.transaction_index import encode_entries
+from kcore.record.memory_records import MemoryRecords
+from tests.reference.disk import calls, recorded
 from tests.unit.log.logs import SIZE, batch, file_names, idempotent, marker, offsets, small_segments
 
 
@@ -36,6 +38,35 @@ def test_LOG_23_leftovers_with_the_new_base_are_removed_and_an_impossible_base_i
     with pytest.raises(InvalidOffset):
         log.roll(50)
     assert [s.base_offset for s in log.segments] == [0, 3, 4, 100]
+
+
+def test_a_swap_is_on_disk_before_the_old_names_go_and_before_the_old_files_do(tmp_path):
+    """A lost power after the first sync leaves what the next start finishes, one before it the old segments whole."""
+    logs = small_segments(tmp_path, file_delete_delay_ms=0)
+    log = logs.open()
+    for _ in range(7):
+        log.append_as_leader(batch())
+    logs.scheduler.tick()
+    cleaned = log.local.new_cleaned_segment(0)
+    cleaned.append(MemoryRecords(log.read(0, SIZE).records.read()))
+    cleaned.on_become_inactive()
+    cleaned.flush()
+    with recorded() as record:
+        log.replace_segments([cleaned], list(log.segments)[:2])
+        logs.scheduler.tick()
+        done = calls(record, logs.directory, "rename", "fsync", "unlink")
+    first, second = f"{0:020d}.log", f"{3:020d}.log"
+    assert [line for line in done if ".log" in line or line == "fsync ."] == [
+        f"rename {first}.cleaned {first}.swap",
+        "fsync .",
+        f"rename {first} {first}.deleted",
+        f"rename {second} {second}.deleted",
+        f"rename {first}.swap {first}",
+        "fsync .",
+        f"unlink {first}.deleted",
+        f"unlink {second}.deleted",
+    ]
+    assert offsets(log) == [0, 6]
 
 
 def test_slices_stay_readable_after_their_segment_is_gone(tmp_path):

@@ -369,6 +369,13 @@ def test_a_group_spans_no_more_offsets_than_an_index_can_tell():
     segments = [Sized(base, 10) for base in (0, 100, 2**31 - 1, 2**31, 2**32)]
     groups = group_segments(segments, 1000, 1000, 2**32 + 5)
     assert [[s.base_offset for s in g] for g in groups] == [[0, 100, 2**31 - 1], [2**31], [2**32]]
+    # The estimate of a segment's last offset is one below where the next begins: 2**31 - 1 fits, 2**31 does not.
+    for following, expected in ((2**31, [[0, 100]]), (2**31 + 1, [[0], [100]])):
+        segments = [Sized(0, 10), Sized(100, 10)]
+        groups = group_segments(segments, 1000, 1000, following)
+        assert [[s.base_offset for s in g] for g in groups] == expected
+        groups = group_segments([*segments, Sized(following, 10)], 1000, 1000, 2**33)
+        assert [[s.base_offset for s in g] for g in groups] == [*expected, [following]]
     # An empty segment has no offset that could be too far.
     segments = [Sized(0, 10), Sized(100, 0), Sized(2**33, 5)]
     assert [[s.base_offset for s in g] for g in group_segments(segments, 1000, 1000, 2**33 + 5)] == [[0, 100], [2**33]]

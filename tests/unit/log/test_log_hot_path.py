@@ -1,9 +1,11 @@
 import errno
 import random
+import struct
 import threading
 
 import pytest
 
+from kcore.common import file
 from kcore.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -16,8 +18,10 @@ from kcore.errors import (
     UnexpectedAppendOffset,
 )
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.reference.disk import calls, place, recorded
 from tests.unit.log.logs import (
     SIZE,
     Logs,
@@ -156,6 +160,38 @@ def test_LOG_10_an_append_above_segment_bytes_is_refused_from_a_leader(tmp_path)
     assert (log.log_end_offset, log.size) == (1, SIZE)
 
 
+@pytest.mark.parametrize("producer", [{}, {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0}])
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("claimed", [-1, 1_000, 2**62])
+def test_VAL_03_a_leaders_append_stores_the_max_timestamp_of_the_records_not_the_producers(
+    logs, log, claimed, quick, producer
+):
+    """The batch's CRC, offsets and epoch follow; not a byte of the records changes.  quick: a single plain batch in a
+    writable buffer, which the general path does not look at."""
+    made = RecordBatchBuilder(**producer)
+    for timestamp in (5_000, 9_000, 7_000):
+        made.append(b"value", b"key", timestamp=timestamp)
+    data = made.build()
+    data[35:43] = struct.pack(">q", claimed)
+    data[17:21] = struct.pack(">I", crc32c(data[21:]))
+    log.append_as_leader(batch(2))
+    for sequence in (0, 3) if producer else (0,):  # the first batch of a producer always goes the general way
+        if producer:
+            data[53:57] = struct.pack(">i", sequence)
+            data[17:21] = struct.pack(">I", crc32c(data[21:]))
+        records = bytes(data[61:])
+        info = log.append_as_leader(bytearray(data) if quick else bytes(data), 4)
+        assert (info.max_timestamp, info.offset_of_max_timestamp) == (9_000, info.first_offset + 1)
+        (stored,) = log.batches(info.first_offset)
+        assert (stored.base_offset, stored.last_offset) == (info.first_offset, info.last_offset)
+        assert (stored.max_timestamp, stored.leader_epoch) == (9_000, 4)
+        header = log.read(info.first_offset, 1 << 20).records.read()
+        assert header[61:] == records and header[35:43] == struct.pack(">q", 9_000)
+        assert header[17:21] == struct.pack(">I", crc32c(header[21:]))
+    assert log.fetch_offset_by_timestamp(-3) is not None
+    assert log.active_segment.max_timestamp_so_far == 1_700_000_000_000
+
+
 def test_V22_14_a_follower_takes_what_its_leader_took_however_small_its_segment_bytes_became(tmp_path):
     logs = Logs(tmp_path / "orders-0", segment_bytes=SIZE)
     log = logs.open()
@@ -177,6 +213,41 @@ def test_LOG_11_EPOCH_02_a_higher_epoch_adds_an_entry_before_the_write(log):
     log.append_as_follower(batch(base_offset=4, leader_epoch=8) + batch(base_offset=9, leader_epoch=11))
     assert log.leader_epoch_cache.entries == ((3, 0), (7, 3), (8, 4), (11, 9))
     assert log.last_epoch == 11
+
+
+def test_LOG_11_the_epoch_is_in_its_file_before_the_data_are_in_the_log(logs, log):
+    """Else a crash leaves records of an epoch that the file does not know."""
+    log.append_as_leader(batch(), 3)
+    for append in (
+        lambda: log.append_as_leader(batch(), 5),
+        lambda: log.append_as_follower(batch(base_offset=2, leader_epoch=6) + batch(base_offset=3, leader_epoch=7)),
+    ):
+        with recorded() as record:
+            append()
+            done = calls(record, logs.directory)
+        written = place(done, f"pwrite {0:020d}.log")
+        assert place(done, "* leader-epoch-checkpoint") < written
+        assert [n for n, line in enumerate(done) if line.endswith(" leader-epoch-checkpoint") and n > written] == []
+    with recorded() as record:
+        log.append_as_leader(batch(), 7)
+        assert calls(record, logs.directory) == [f"pwrite {0:020d}.log"]  # an epoch that is known is not written again
+
+
+@pytest.mark.parametrize("append", ["leader", "follower"])
+def test_LOG_11_an_epoch_that_cannot_be_written_fails_the_append_before_the_data(logs, log, append):
+    log.append_as_leader(batch(2), 3)
+    file.fail_next("rename", errno.EIO, under=str(logs.directory))
+    try:
+        with pytest.raises(KafkaStorageError, match="append"):
+            if append == "leader":
+                log.append_as_leader(batch(), 4)
+            else:
+                log.append_as_follower(batch(base_offset=2, leader_epoch=4))
+    finally:
+        file.clear_faults()
+    assert log.is_offline and (log.log_end_offset, log.leader_epoch_cache.entries) == (2, ((3, 0),))
+    assert (logs.directory / f"{0:020d}.log").stat().st_size == len(batch(2))
+    assert offsets(logs.open(clean=False)) == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from kcore.errors import DirectoryInUse, InconsistentTopicId, KafkaStorageError
 from kcore.log import log_loader
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
+from tests.reference.disk import calls, place, recorded
 from tests.unit.log.logs import Logs, batch, idempotent, offsets
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 7)
@@ -213,6 +214,59 @@ def test_TRUNC_10_truncation_writes_the_lowered_recovery_point_at_once(managers,
     manager.checkpoint_recovery_offsets()
     manager.truncate_to({A: 0, B: 0})
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 0\n"
+    manager.shutdown()
+
+
+def test_TRUNC_10_a_log_start_that_comes_down_is_on_disk_before_new_data(managers, tmp_path):
+    """Else the start in the checkpoint would hide after a crash what was appended below it."""
+    manager = written(managers.start(), A, B)
+    for tp in (A, B):
+        manager.get_log(tp).maybe_increment_log_start_offset(3)
+    manager.checkpoint_log_start_offsets()
+    checkpoint = tmp_path / "log-start-offset-checkpoint"
+    assert {"a 0 3", "b 7 3"} <= set(checkpoint.read_text().splitlines())
+    with recorded() as record:
+        manager.truncate_to({A: 0})
+        assert "a 0" not in checkpoint.read_text()
+        manager.truncate_fully_and_start_at(B, 1)
+        assert "b 7" not in checkpoint.read_text()
+        assert place(calls(record, tmp_path), "fsync log-start-offset-checkpoint.tmp")
+        manager.get_log(A).append_as_leader(batch(3))
+        manager.get_log(B).append_as_leader(batch(3))
+    crashed(manager)
+    again = managers.start()
+    assert (offsets(again.get_log(A)), offsets(again.get_log(B))) == ([0, 1, 2], [1, 2, 3])
+    again.shutdown()
+
+
+def test_LOG_30_the_clean_shutdown_marker_is_gone_for_good_before_anything_else_changes(managers, tmp_path):
+    """A marker that comes back after a lost power would vouch for files that were changed since."""
+    written(managers.start(), A).shutdown()
+    with recorded() as record:
+        manager = managers.start()
+        manager.get_log(A).append_as_leader(batch())
+        done = calls(record, tmp_path)
+    at = place(done, "unlink .kafka_cleanshutdown")
+    assert [line for line in done[:at] if ".lock" not in line] == []
+    assert done[at + 1] == "fsync ."
+    manager.shutdown()
+
+
+def test_a_snapshot_is_on_disk_before_the_recovery_point_passes_it(managers, tmp_path):
+    """A start from that recovery point reads the producers' state from it."""
+    manager = managers.start()
+    log = manager.get_or_create_log(A)
+    log.append_as_leader(idempotent(5, 0))
+    log.roll()
+    log.append_as_leader(idempotent(5, 1))
+    with recorded() as record:
+        managers.scheduler.tick()  # the flush that the roll asked for
+        assert log.recovery_point == 1
+        manager.checkpoint_recovery_offsets()
+        done = calls(record, tmp_path)
+    snapshot = place(done, f"fsync a-0/{1:020d}.snapshot")
+    assert snapshot < place(done, "* recovery-point-offset-checkpoint")
+    assert place(done, f"fsync a-0/{0:020d}.log") < place(done, "* recovery-point-offset-checkpoint")
     manager.shutdown()
 
 

@@ -20,6 +20,7 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests import golden_data
 from tests.reference import record_batch as model
+from tests.reference.disk import calls, place, recorded
 
 
 def batch(base_offset, count=1, *, size=100, timestamp=1_000, epoch=0, **options):
@@ -217,6 +218,38 @@ def test_SEG_05_the_greatest_timestamp_and_the_last_offset_of_its_batch_are_know
     segment.close()
     reopened = LogSegment(str(tmp_path), 7)
     assert (reopened.max_timestamp_so_far, reopened.offset_of_max_timestamp) == (302, 11)
+
+
+@pytest.mark.parametrize("interval", [0, 150, 10_000])
+@pytest.mark.parametrize("opened", ["again", "read only", "without indexes", "recovered", "cut"])
+def test_SEG_05_of_several_batches_with_the_greatest_timestamp_the_first_counts_also_after_reopening(
+    tmp_path, opened, interval
+):
+    timestamps = [100, 300, 300, 200, 300, 250]
+    segment = filled(
+        tmp_path, [batch(10 + n, timestamp=t) for n, t in enumerate(timestamps)], 10, index_interval_bytes=interval
+    )
+    found = (300, 11)
+    if opened == "cut":
+        for end in (16, 15, 14, 13, 12):
+            segment.truncate_to(end)
+            assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == found
+    else:
+        segment.close()
+        if opened == "without indexes":
+            for extension in ("index", "timeindex"):
+                os.unlink(segment.log_path.replace(".log", f".{extension}"))
+        writable = opened not in ("read only", "without indexes")
+        segment = LogSegment(str(tmp_path), 10, writable=writable, index_interval_bytes=interval)
+        if opened == "recovered":
+            segment.recover()
+    assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == found
+    assert segment.find_offset_of_max_timestamp() == (300, 11, 0)
+    if segment.writable:
+        segment.append(records(batch(20, timestamp=300)))
+        assert segment.offset_of_max_timestamp == 11
+        segment.append(records(batch(21, timestamp=301)))
+        assert segment.offset_of_max_timestamp == 21
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -552,6 +585,46 @@ def test_TRUNC_06_TRUNC_08_after_truncation_the_segment_is_as_if_the_later_batch
     assert os.path.getsize(segment.log_path.replace(".log", ".index")) == 10 * 1024 * 1024
     segment.append(records(batch(1000)))
     assert segment.read_next_offset() == 1001
+
+
+def test_TRUNC_08_the_byte_counter_of_the_index_interval_restarts(tmp_path):
+    """As in Kafka: what was written before the truncation does not count towards the next entry."""
+    size = len(batch(0))
+    segment = filled(tmp_path, [batch(n) for n in range(4)], index_interval_bytes=2 * size)
+    assert entries(segment.offset_index) == [(3, 3 * size)]
+    segment.truncate_to(3)
+    assert entries(segment.offset_index) == []
+    for n in range(3, 8):
+        segment.append(records(batch(n)))
+    # After three batches the counter is above the interval: so the fourth gets the entry, not the one at the cut.
+    assert entries(segment.offset_index) == [(6, 6 * size)]
+    segment.truncate_to(7)
+    segment.append(records(batch(7)))
+    assert entries(segment.offset_index) == [(6, 6 * size)]
+
+
+def test_TRUNC_08_both_indexes_lose_their_entries_before_the_file_is_cut_and_get_their_full_size_back(tmp_path):
+    segment = filled(
+        tmp_path, [batch(n, timestamp=n) for n in range(6)], index_interval_bytes=0, max_index_size=8 * 12 * 50
+    )
+    segment.on_become_inactive()
+    sizes = [len(file_bytes(segment, extension)) for extension in ("index", "timeindex")]
+    assert sizes == [5 * 8, 5 * 12]
+    file.fail_next("ftruncate", errno.EIO, under=segment.log_path)
+    with pytest.raises(OSError, match="ftruncate"):
+        segment.truncate_to(3)
+    file.clear_faults()
+    # What failed is the cut: the entries are gone, the data are there, and a search finds them.
+    assert entries(segment.offset_index) == [(n, n * len(batch(0))) for n in (1, 2)]
+    assert segment.size == 6 * len(batch(0))
+    assert entries(segment.time_index) == [(1, 1), (2, 2)]
+    assert segment.translate_offset(5).offset == 5
+    with recorded() as record:
+        segment.truncate_to(3)
+        done = calls(record, tmp_path)
+    assert place(done, "ftruncate *.log") < place(done, "ftruncate *.index") < place(done, "ftruncate *.timeindex")
+    assert [len(file_bytes(segment, extension)) for extension in ("index", "timeindex")] == [8 * 12 * 50] * 2
+    assert (segment.size, segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == (3 * len(batch(0)), 2, 2)
 
 
 def test_TRUNC_08_an_emptied_segment_counts_its_age_anew(tmp_path):

@@ -11,6 +11,7 @@ from kcore.errors import (
     OffsetOutOfRange,
 )
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
+from tests.reference.disk import calls, recorded
 from tests.unit.log.logs import (
     SIZE,
     Logs,
@@ -60,6 +61,16 @@ def test_LOG_19_a_segment_is_rolled_when_an_index_is_full(tmp_path):
         log.append_as_leader(batch(timestamp=1000 + i))
     assert len(log.segments) > 2
     assert offsets(log) == list(range(12))
+
+
+@pytest.mark.parametrize(("full", "expected"), [("time", [0, 2, 4, 6]), ("offset", [0, 4])])
+def test_LOG_19_the_time_index_alone_and_the_offset_index_alone_roll_a_segment(tmp_path, full, expected):
+    # The first batch of a segment gets no entry.  24 bytes: three slots of the offset index, two of the time index, one
+    # of them in reserve; batches without timestamps get none in it.
+    log = Logs(tmp_path / "orders-0", segment_index_bytes=24, index_interval_bytes=0).open()
+    for i in range(8):
+        log.append_as_leader(batch(timestamp=1000 + i if full == "time" else -1))
+    assert [segment.base_offset for segment in log.segments] == expected
 
 
 def test_LOG_21_the_new_base_is_the_first_offset_of_the_append_or_the_log_end(tmp_path):
@@ -162,6 +173,23 @@ def test_HW_03_the_high_watermark_only_rises_or_moves_to_a_newer_segment(tmp_pat
     assert log.high_watermark_metadata == (2, 2, 0)
 
 
+def test_HW_03_the_same_offset_on_a_newer_segment_moves_the_high_watermark_there(tmp_path):
+    """A follower that fetched just before a roll told the place behind the last batch of the older segment."""
+    log = Logs(tmp_path / "orders-0").open(sole_replica=False)
+    log.append_as_leader(batch(2))
+    before_roll = log.log_end_offset_metadata
+    log.roll()
+    after_roll = log.log_end_offset_metadata
+    log.append_as_leader(batch())
+    log.update_high_watermark(before_roll)
+    assert log.high_watermark_metadata == before_roll == (2, 0, before_roll.relative_position_in_segment)
+    assert log.maybe_increment_high_watermark(after_roll) == before_roll
+    assert log.high_watermark_metadata == after_roll == (2, 2, 0)
+    for same_or_older in (after_roll, before_roll):
+        assert log.maybe_increment_high_watermark(same_or_older) is None
+    assert log.high_watermark_metadata == after_roll
+
+
 def test_HW_06_the_last_stable_offset_waits_for_the_oldest_open_transaction(tmp_path):
     log = Logs(tmp_path / "orders-0").open()
     log.append_as_leader(batch())
@@ -243,6 +271,37 @@ def test_TRUNC_03_TRUNC_04_later_segments_go_and_the_rest_is_cut(tmp_path):
     logs.time.sleep(60_000)
     logs.scheduler.tick()
     assert file_names(logs, ".deleted") == []
+
+
+def renamed_and_synced(record, directory):
+    """Of the .log files and of the directory itself."""
+    return [line for line in calls(record, directory, "rename", "fsync") if ".log" in line or line == "fsync ."]
+
+
+def removed(*base_offsets):
+    return [f"rename {base:020d}.log {base:020d}.log.deleted" for base in base_offsets]
+
+
+def test_TRUNC_03_segments_go_from_the_last_one_down_and_that_is_on_disk_before_the_next_append(tmp_path):
+    """In another order a crash leaves a gap; without the sync, names that come back overlap what was appended since."""
+    logs = small_segments(tmp_path)
+    log = logs.open()
+    for _ in range(10):
+        log.append_as_leader(batch())
+    with recorded() as record:
+        log.truncate_to(4)
+        assert renamed_and_synced(record, logs.directory) == [*removed(9, 6), "fsync ."]
+    log.append_as_leader(batch())
+    with recorded() as record:
+        log.truncate_fully_and_start_at(20)
+        assert renamed_and_synced(record, logs.directory) == [*removed(3, 0), "fsync ."]
+
+
+def test_retention_removes_segments_from_the_first_one_up(tmp_path):
+    logs, log = filled(tmp_path, 10, retention_bytes=0, retention_ms=-1)
+    with recorded() as record:
+        assert log.delete_old_segments() == 4
+        assert renamed_and_synced(record, logs.directory) == removed(0, 3, 6, 9)
 
 
 def test_TRUNC_04_the_log_start_never_lies_behind_the_end(log):
