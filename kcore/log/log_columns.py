@@ -33,7 +33,10 @@ def iterate_columns(
     end = limit if end_offset is None else min(end_offset, limit)
     offset = log.log_start_offset if start_offset is None else start_offset
     log.read(offset, 0, min_one_message=False)  # refuses what it refuses
-    aborted = log.local.aborted_between(offset, end) if committed else ()
+    try:
+        aborted = log.local.aborted_between(offset, end) if committed else ()
+    except OSError as error:
+        raise log._storage_failed("read", error) from error
     reader = ColumnsReader(columns, start_offset=offset, end_offset=end, aborted=aborted)
     while offset < end:
         segment = log.segments.floor(offset)

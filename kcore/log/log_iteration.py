@@ -46,14 +46,17 @@ def iterate_batches(
     while offset < end or offset > log.log_end_offset or offset < log.log_start_offset:
         end_before = log.log_end_offset
         info = log.read(offset, _CHUNK_BYTES, fetch)
-        if not isinstance(info.records, FileRecords) or info.records.size_in_bytes == 0:
-            check_nothing_lost(log, offset, end)
-            return
-        segment_base = info.fetch_offset_metadata.segment_base_offset
-        check_nothing_lost(log, offset, segment_base)
-        following = log.segments.higher(segment_base)
-        bound = following.base_offset if following is not None else max(end_before, log.log_end_offset)
-        chunk = info.records.memory_records()
+        try:
+            if not isinstance(info.records, FileRecords) or info.records.size_in_bytes == 0:
+                check_nothing_lost(log, offset, end)
+                return
+            segment_base = info.fetch_offset_metadata.segment_base_offset
+            check_nothing_lost(log, offset, segment_base)
+            following = log.segments.higher(segment_base)
+            bound = following.base_offset if following is not None else max(end_before, log.log_end_offset)
+            chunk = info.records.memory_records()
+        except OSError as error:
+            raise log._storage_failed("read", error) from error
         if not chunk:
             return  # cut off while we were reading
         aborted = sorted(info.aborted_transactions or (), key=lambda txn: txn.first_offset, reverse=True)

@@ -163,7 +163,9 @@ class UnifiedLog(LogHotPath):
 
     @property
     def high_watermark_metadata(self) -> LogOffsetMetadata:
-        """With its position.  Looks into the index at the first call after a checkpoint or follower told the offset."""
+        """With its position.  Looks into the index at the first call after a checkpoint or follower told the offset.
+
+        Raises KafkaStorageError then, CorruptMessage."""
         mark = self._high_watermark
         if not mark.message_offset_only:
             return mark
@@ -269,7 +271,10 @@ class UnifiedLog(LogHotPath):
         self._update_first_unstable()
 
     def _with_position(self, offset: int) -> LogOffsetMetadata:
-        return self.local.position_of(offset, self._end)
+        try:
+            return self.local.position_of(offset, self._end)
+        except OSError as error:
+            raise self._storage_failed("read", error) from error
 
     # -- append: its rare turns ------------------------------------------------------------------------------------
 

@@ -505,6 +505,44 @@ def test_LOG_29_after_a_failed_append_truncation_roll_or_flush_nobody_sees_half_
 @pytest.mark.parametrize(
     ("call", "operation"),
     [
+        ("mmap", lambda log: log.read(0, 1000)),
+        ("mmap", lambda log: log.read(0, 1000, FetchIsolation.HIGH_WATERMARK)),
+        ("mmap", lambda log: log.read(5, 1000, FetchIsolation.TXN_COMMITTED)),
+        ("mmap", lambda log: log.high_watermark_metadata),
+        ("mmap", lambda log: log.last_stable_offset_metadata),
+        ("mmap", lambda log: log.fetch_offset_by_timestamp(5)),
+        ("pread", lambda log: log.fetch_offset_by_timestamp(-3)),
+        ("pread", lambda log: list(log.batches())),
+        ("pread", lambda log: list(log.records(isolation="read_committed"))),
+        ("mmap", lambda log: log.to_arrow()),
+        ("pread", lambda log: log.to_arrow(isolation="read_committed")),
+    ],
+)
+def test_LOG_29_a_log_that_cannot_be_read_goes_offline_and_changes_nothing(logs, log, call, operation):
+    log.append_as_leader(batch(3), 1)
+    log.append_as_leader(idempotent(7, 0, is_transactional=True), 1)
+    log.append_as_leader(marker(7, commit=False), origin=AppendOrigin.COORDINATOR)
+    log.append_as_leader(idempotent(7, 1, is_transactional=True), 1)
+    log.append_as_leader(batch(3), 1)
+    log.close()
+    log = logs.open(sole_replica=False, high_watermark=7)  # known by its offset alone, as after each start
+    before = (log.log_end_offset, log.high_watermark, log.last_stable_offset, log.leader_epoch_cache.entries)
+    file.fail_next(call, errno.EIO, under=str(logs.directory), times=-1)
+    try:
+        with pytest.raises(KafkaStorageError, match="Input/output error"):
+            operation(log)
+    finally:
+        file.clear_faults()
+    assert log.is_offline and [error.errno for error in logs.failures] == [errno.EIO]
+    assert before == (log.log_end_offset, log.high_watermark, log.last_stable_offset, log.leader_epoch_cache.entries)
+    with pytest.raises(KafkaStorageError):
+        log.append_as_leader(batch())
+    assert offsets(logs.open(clean=False)) == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("call", "operation"),
+    [
         ("open_write", lambda log: log.truncate_to(2)),
         ("open_write", lambda log: log.truncate_fully_and_start_at(9)),
         ("fsync", lambda log: log.flush()),
