@@ -9,7 +9,12 @@ import argparse
 import json
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # as a script too
+
+from bench.tables import markdown_table
 
 
 @dataclass
@@ -136,16 +141,6 @@ def rows(members: list[Member]) -> tuple[list[list[str]], list[tuple[Member, Ver
 HEADINGS = ["group", "case", "who", "median", "spread", "time / limit", "ours is faster by", "goal"]
 
 
-def render(table: list[list[str]]) -> str:
-    """Markdown, aligned for reading as it is."""
-    widths = [max(len(row[n]) for row in [HEADINGS, *table]) for n in range(len(HEADINGS))]
-    lines = [
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in table
-    ]
-    head = "| " + " | ".join(cell.ljust(width) for cell, width in zip(HEADINGS, widths, strict=True)) + " |"
-    return "\n".join([head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines])
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="The benchmark table, as ratios.")
     parser.add_argument("files", nargs="+", metavar="FILE.json", help="what pytest --benchmark-json wrote")
@@ -165,7 +160,7 @@ def main(argv: list[str] | None = None) -> int:
                 strangers.append(benchmark["name"])
     table, verdicts = rows(members)
     print()
-    print(render(table))
+    print(markdown_table(HEADINGS, table))
     print()
     missed = [(member, verdict) for member, verdict in verdicts if verdict.met is False]
     met = sum(verdict.met is True for _, verdict in verdicts)

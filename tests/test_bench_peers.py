@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from bench.peers import rounds, spark, storage, storage_cases, storage_data
+from bench.peers import spark, storage, storage_cases, storage_data
+from bench.tables import markdown_table
 
 MIB = storage_data.MIB
 
@@ -89,7 +90,7 @@ def test_a_goal_in_nanoseconds_needs_no_rival(nanoseconds, met):
 
 
 def test_the_table_is_aligned_and_shows_rates():
-    lines = rounds.table(storage.HEADINGS, [result([1e-9] * 3, [2e-9] * 3).cells()]).splitlines()
+    lines = markdown_table(storage.HEADINGS, [result([1e-9] * 3, [2e-9] * 3).cells()]).splitlines()
     assert len(set(map(len, lines))) == 1
     assert "1 GB/s" in lines[2] and "0.5 GB/s" in lines[2] and "2.00x" in lines[2]
 

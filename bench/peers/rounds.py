@@ -1,4 +1,4 @@
-"""What the comparisons of bench/peers have in common: rounds of two sides, their ratio, the table."""
+"""What the comparisons of bench/peers have in common: rounds of two sides, their ratio, their spread."""
 
 from __future__ import annotations
 
@@ -18,11 +18,3 @@ def spread(rounds: Sequence[float]) -> str:
     median = statistics.median(rounds)
     quartiles = statistics.quantiles(rounds, n=4, method="inclusive") if len(rounds) > 1 else [median] * 3
     return f"{(quartiles[2] - quartiles[0]) / median:.0%}"
-
-
-def table(headings: list[str], lines: list[list[str]]) -> str:
-    widths = [max(len(line[n]) for line in [headings, *lines]) for n in range(len(headings))]
-    head, *shown = (
-        "| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in [headings, *lines]
-    )
-    return "\n".join([head, "|" + "|".join("-" * (width + 2) for width in widths) + "|", *shown])

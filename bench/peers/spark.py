@@ -34,6 +34,7 @@ from bench.conftest import machine_notes  # noqa: E402
 from bench.peers import rounds, storage_data  # noqa: E402
 from bench.peers.real_kafka import RealKafka, Unavailable, connector_jars  # noqa: E402
 from bench.report import duration, rate  # noqa: E402
+from bench.tables import markdown_table  # noqa: E402
 from kcore.spark import jobs, local_session  # noqa: E402
 from kcore.spark.catalog import find_partitions, log_bounds, log_end, segment_base_offsets  # noqa: E402
 
@@ -524,7 +525,7 @@ def main() -> int:
     Path(args.json).parent.mkdir(parents=True, exist_ok=True)
     Path(args.json).write_text(json.dumps(document, indent=1))
     print(f"\n{MASTER}, {PARTITIONS} partitions, {mode.bytes / 1e6:,.0f} MB of values in each topic")
-    print(f"\n{rounds.table(HEADINGS, [result.cells() for result in results])}\n")
+    print(f"\n{markdown_table(HEADINGS, [result.cells() for result in results])}\n")
     missed = sum(result.met is False for result in results)
     met = sum(result.met is True for result in results)
     print("".join(f"{failure}\n\n" for failure in failures) + f"{met} goals met, {missed} missed.")

@@ -30,6 +30,7 @@ from bench.conftest import machine_notes  # noqa: E402
 from bench.peers import rounds, storage_data  # noqa: E402
 from bench.peers.real_kafka import Unavailable, jars  # noqa: E402
 from bench.report import duration, rate  # noqa: E402
+from bench.tables import markdown_table  # noqa: E402
 
 MIB = 1 << 20
 HERE = Path(__file__).resolve().parent
@@ -285,7 +286,7 @@ def main() -> int:
     }
     Path(args.json).parent.mkdir(parents=True, exist_ok=True)
     Path(args.json).write_text(json.dumps(document, indent=1))
-    print(f"\n{rounds.table(HEADINGS, [result.cells() for result in results])}\n")
+    print(f"\n{markdown_table(HEADINGS, [result.cells() for result in results])}\n")
     missed = sum(result.met is False for result in results)
     met = sum(result.met is True for result in results)
     print(f"{met} of {len(results)} goals met, {missed} missed, {len(results) - met - missed} not measured.")

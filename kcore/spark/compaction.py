@@ -19,6 +19,7 @@ from kcore.spark.task import spare_the_collector
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Damage, Tail, read_batches
 from kcore.tools.closed_directory import partitions_under
+from kcore.tools.progress import phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,8 +78,9 @@ def compaction_statistics(spark: SparkSession, *paths: str, tasks: int | None = 
     """
     from pyspark.sql import functions as f
 
-    directories = sorted({directory for path in checked(paths) for directory in partitions_under(path)})
-    pieces = [piece for directory in directories for piece in _pieces(directory)]
+    with phase("compaction: listing files", quiet=quiet):
+        directories = sorted({directory for path in checked(paths) for directory in partitions_under(path)})
+        pieces = [piece for directory in directories for piece in _pieces(directory)]
     planned = [task.work for task in balanced(pieces, tasks or parallelism(spark), TARGET_BYTES)]
     if not planned:
         return frame_of(spark, [_row(directory, {}) for directory in directories], _STATISTICS)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from kcore.errors import KafkaError
 from kcore.spark.task import spare_the_collector
-from kcore.tools.command_line import Progress
+from kcore.tools.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -24,9 +24,10 @@ from kcore.tools import diff as diff_tool
 from kcore.tools import log_files
 from kcore.tools import reindex as reindex_tool
 from kcore.tools.closed_directory import closed_directory, partitions_under
-from kcore.tools.command_line import Progress, json_line
+from kcore.tools.command_line import json_line
 from kcore.tools.partition_checks import PartitionFiles, Problem, unreadable
 from kcore.tools.producer_checks import essence_of
+from kcore.tools.progress import Progress, phase
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 from kcore.tools.replica_diff import compare
 from kcore.tools.segment_scan import ScannedSegment
@@ -91,18 +92,19 @@ def verify(
     cut: dict[str, PartitionFiles] = {}
     rows: list[dict[str, Any]] = []
     verifier = Verifier(records, _QUIET)
-    directories = [directory for path in checked(paths) for directory in partitions_under(path)]
-    tasks = tasks or parallelism(spark)
-    target = max_task_bytes or target_bytes(log_files.size_under(directories), tasks)
-    for directory in directories:
-        partition, found = _pieces(directory, target)
-        pieces += found
-        if partition is not None:
-            cut[directory] = partition
-    for path in paths:
-        if not log_files.is_partition_dir(path):
-            rows.append(_verified(path, None, _own_files(verifier, path)))
-    planned = balanced(pieces, tasks, target)
+    with phase("verify: listing files", quiet=quiet):
+        directories = [directory for path in checked(paths) for directory in partitions_under(path)]
+        tasks = tasks or parallelism(spark)
+        target = max_task_bytes or target_bytes(log_files.size_under(directories), tasks)
+        for directory in directories:
+            partition, found = _pieces(directory, target)
+            pieces += found
+            if partition is not None:
+                cut[directory] = partition
+        for path in paths:
+            if not log_files.is_partition_dir(path):
+                rows.append(_verified(path, None, _own_files(verifier, path)))
+        planned = balanced(pieces, tasks, target)
     scanned: dict[str, list[ScannedSegment]] = {directory: [] for directory in cut}
     for found_rows, essences in run_tasks(spark, "verify", planned, partial(_verify_pieces, records), quiet=quiet):
         rows += found_rows
@@ -225,9 +227,10 @@ def reindex(
         raise ValueError(f"mode {mode!r}, expected 'write', 'check' or 'dry-run'")
     with ExitStack() as locks:
         pieces = []
-        for path in checked(paths):
-            locks.enter_context(closed_directory(path, write=mode == "write"))
-            pieces += [Sized(log_files.size_under([directory]), directory) for directory in partitions_under(path)]
+        with phase("reindex: listing files", quiet=quiet):
+            for path in checked(paths):
+                locks.enter_context(closed_directory(path, write=mode == "write"))
+                pieces += [Sized(log_files.size_under([directory]), directory) for directory in partitions_under(path)]
         work = partial(_reindex_partitions, mode, index_interval_bytes)
         found = run_tasks(spark, "reindex", balanced(pieces, tasks or parallelism(spark)), work, quiet=quiet)
     rows = sorted((row for rows in found for row in rows), key=lambda row: (row["directory"], row["file"]))
@@ -301,8 +304,9 @@ def diff(spark: SparkSession, a: str, b: str, *, tasks: int | None = None, quiet
     (rewritten).  A partition that one side lacks has null for it.  detail: the line of `kcore diff --json`.  A
     partition is a task's at a time.  Raises OSError, CorruptFile, UsageError.
     """
-    found_pairs = list(diff_tool.paired_partitions(a, b))
-    pieces = [Sized(log_files.size_under(side for side in pair if side is not None), pair) for pair in found_pairs]
+    with phase("diff: listing files", quiet=quiet):
+        found_pairs = list(diff_tool.paired_partitions(a, b))
+        pieces = [Sized(log_files.size_under(side for side in pair if side is not None), pair) for pair in found_pairs]
     work = balanced(pieces, tasks or parallelism(spark))
     rows = [row for rows in run_tasks(spark, "diff", work, _diff_pairs, quiet=quiet) for row in rows]
     rows.sort(key=lambda row: row["partition"])

@@ -31,6 +31,7 @@ from kcore.spark.load_options import LoadOptions
 from kcore.spark.load_options import add_arguments as add_arguments
 from kcore.spark.load_window import START_DELAY_NS, Counted, Window, WindowRecorder, common_window
 from kcore.spark.load_workloads import WORKLOADS, Task, Workload, remove_data_dirs
+from kcore.tools.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -456,27 +457,23 @@ def _run_once(context: SparkContext, options: LoadOptions, count: int, progress:
 
 
 def _wait_for(collect: Callable[[], list[Row]], what: str, expected_s: float, stream: TextIO | None) -> list[Row]:
-    """What collect() gives, and meanwhile a line now and then: a barrier stage is one wave of tasks, so Spark's own bar
-    would stand at 0 to the end.
+    """What collect() gives, and meanwhile how much of the expected time is over: a barrier stage is one wave of tasks,
+    so Spark's own bar would stand at 0 to the end.
 
     It runs in a thread, so that Ctrl-C finds the main thread's connection to the JVM free to cancel the job.
     """
     started = time.monotonic()
-    on_terminal = stream is not None and stream.isatty()
+    progress = Progress(f"load {what}", expected_s, unit="seconds", quiet=stream is None, stream=stream)
     with ThreadPoolExecutor(1, "kcore-load") as thread:
         future = thread.submit(collect)
-        while True:
-            try:
-                found = future.result(_TICK_S if on_terminal else 5 * _TICK_S)
-                break
-            except NotYet:
-                if future.done():  # it was the work that raised this
-                    raise
-            if stream is not None:
-                line = f"load {what}: {time.monotonic() - started:.0f} s; start and measurement take {expected_s:.0f} s"
-                stream.write(f"\r\x1b[K{line}" if on_terminal else f"{line}\n")
-                stream.flush()
-    if on_terminal and stream is not None:
-        stream.write("\r\x1b[K")
-        stream.flush()
-    return found
+        try:
+            while True:
+                try:
+                    return future.result(_TICK_S)
+                except NotYet:
+                    if future.done():  # it was the work that raised this
+                        raise
+                progress.done = time.monotonic() - started
+                progress.show()
+        finally:
+            progress.clear()

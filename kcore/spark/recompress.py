@@ -37,6 +37,7 @@ from kcore.tools import log_files
 from kcore.tools.batch_reader import Damage, Tail, read_batches
 from kcore.tools.closed_directory import closed_directory, partitions_under
 from kcore.tools.command_line import nearest
+from kcore.tools.progress import phase
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 
 if TYPE_CHECKING:
@@ -118,16 +119,18 @@ def recompress(
             targets = {directory: os.path.join(result, os.path.basename(directory)) for directory in partitions}
             if log_files.is_partition_dir(path):
                 targets = {path: result}
-            pieces = [piece for source, target in targets.items() for piece in _prepared(source, target)]
+            with phase("recompress: listing files", quiet=quiet):
+                pieces = [piece for source, target in targets.items() for piece in _prepared(source, target)]
             work = balanced(pieces, tasks or parallelism(spark), TARGET_BYTES)
             found = run_tasks(spark, "recompress", work, partial(_recompress_segments, settings), quiet=quiet)
-            for source, target in targets.items():
-                _copy_other_files(source, target)
-            if path not in targets:
-                _copy_other_files(path, result)
-            sync_path(result)
-            os.rename(result, output)
-            sync_path(os.path.dirname(output))
+            with phase("recompress: copying the other files", quiet=quiet):
+                for source, target in targets.items():
+                    _copy_other_files(source, target)
+                if path not in targets:
+                    _copy_other_files(path, result)
+                sync_path(result)
+                os.rename(result, output)
+                sync_path(os.path.dirname(output))
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     rows = sorted((row for rows in found for row in rows), key=lambda row: row["file"])

@@ -1,4 +1,4 @@
-"""What all commands share: options, JSON lines, bytes for people, and progress while they read."""
+"""What all commands share: options, exit statuses, JSON lines, and byte strings for people."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import difflib
 import json
 import os
 import sys
-import threading
-import time
 from collections.abc import Iterable
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 #: Exit statuses: fine; damage or a difference found; usage or environment.
 OK, DAMAGE, USAGE = 0, 1, 2
@@ -106,73 +104,13 @@ def places(offset: int | None, position: int | None) -> str:
     return ", ".join(known) + (": " if known else "")
 
 
-def bytes_of(size: int) -> str:
+def bytes_of(size: float) -> str:
     """A size for people."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= factor:
             return f"{size / factor:.1f} {unit}"
-    return f"{size} bytes"
+    return f"{size:.0f} bytes"
 
 
 class UsageError(Exception):
     """The command line asks for something that cannot be; main() prints why."""
-
-
-class Stopped(Exception):
-    """Progress.stop() was called: whoever reads gives up."""
-
-
-class Progress:
-    """How far readers in several threads have come, shown on a stream: a bar on a terminal, else now and then a line.
-
-    Thread-safe: readers call advance(), the main thread show().  quiet: nothing is shown, but stop() still works.
-    """
-
-    _BAR_SECONDS = 0.1
-    _LINE_SECONDS = 10.0
-    _WIDTH = 30
-
-    def __init__(self, what: str, total: int, *, quiet: bool = False, stream: TextIO | None = None) -> None:
-        self.what = what
-        self.total = total
-        self.done = 0
-        self._stream = None if quiet else stream or sys.stderr
-        self._bar = self._stream is not None and self._stream.isatty()
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._started = self._shown = time.monotonic()
-        self._on_screen = False
-
-    def advance(self, size: int) -> None:
-        """So many bytes more.  Raises Stopped after stop()."""
-        with self._lock:
-            self.done += size
-        if self._stopped:
-            raise Stopped
-
-    def stop(self) -> None:
-        self._stopped = True
-
-    def show(self) -> None:
-        """Draw, if it is time."""
-        now = time.monotonic()
-        if self._stream is None or now - self._shown < (self._BAR_SECONDS if self._bar else self._LINE_SECONDS):
-            return
-        self._shown = now
-        rate = self.done / (now - self._started) / 1e9
-        text = f"{self.what}: {bytes_of(self.done)} of {bytes_of(self.total)}, {rate:.2f} GB/s"
-        if self._bar:
-            part = min(self.done / self.total, 1.0) if self.total else 1.0
-            bar = "#" * round(part * self._WIDTH)
-            self._stream.write(f"\r\x1b[K[{bar:.<{self._WIDTH}}] {part:4.0%} {text}")
-            self._on_screen = True
-        else:
-            self._stream.write(text + "\n")
-        self._stream.flush()
-
-    def clear(self) -> None:
-        """Take the bar off the screen, so that a line can be printed."""
-        if self._on_screen and self._stream is not None:
-            self._stream.write("\r\x1b[K")
-            self._stream.flush()
-            self._on_screen = False

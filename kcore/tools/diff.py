@@ -11,7 +11,8 @@ from typing import Any
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.checkpoints import EpochEntry
 from kcore.tools import log_files
-from kcore.tools.command_line import DAMAGE, OK, Progress, UsageError, add_json, add_reading, bytes_text, json_line
+from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading, bytes_text, json_line
+from kcore.tools.progress import Progress
 from kcore.tools.replica_diff import PartitionDiff, Side, Tail, Truncation, compare
 
 
@@ -42,6 +43,7 @@ def run(args: argparse.Namespace) -> int:
             else:
                 different += not found.equal
                 lines = [json_line(event(found))] if args.json else [*_text(found)]
+        progress.findings = different
         progress.clear()
         for line in lines:
             print(line)

@@ -11,6 +11,7 @@ from typing import Any
 
 from kcore.errors import KafkaError
 from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError, nearest
+from kcore.tools.progress import clear_screen
 
 #: name -> (module, what it does in one line).  A module is imported only when its command runs; one that has COMMANDS
 #: of its own has subcommands, with the functions in the place of a module.
@@ -64,7 +65,11 @@ def _run(
         return _run(argv[1:], f"{prog} {name}", subcommands, text)
     parser = Parser(prog=f"{prog} {name}", description=text)
     command.add_arguments(parser)
-    status: int = command.run(parser.parse_args(argv[1:]))
+    args = parser.parse_args(argv[1:])
+    try:
+        status: int = command.run(args)
+    finally:
+        clear_screen()
     # Here and not at interpreter exit: a reader that has gone must still be noticed below.
     sys.stdout.flush()
     return status

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TypeVar
 
 from kcore.log.log_file_names import LOG_SUFFIX
-from kcore.tools.command_line import Progress
 from kcore.tools.partition_checks import PartitionFiles
+from kcore.tools.progress import Progress
 from kcore.tools.segment_scan import ScannedSegment, scan_segment
 
 _POLL_SECONDS = 0.1

@@ -24,7 +24,6 @@ from kcore.tools.closed_directory import closed_directory, partitions_under
 from kcore.tools.command_line import (
     DAMAGE,
     OK,
-    Progress,
     add_json,
     add_paths,
     add_reading,
@@ -40,6 +39,7 @@ from kcore.tools.producer_checks import (
     open_at_start,
     read_snapshots,
 )
+from kcore.tools.progress import Progress
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes, rebuilt_snapshot
 from kcore.tools.segment_scan import ScannedSegment
 
@@ -109,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
                 except (CorruptFile, OSError) as error:
                     progress.clear()
                     bad += 1
+                    progress.findings += 1
                     print(_line(IndexFile(directory, "damaged", problem=str(error)), "refused", args.json))
                     continue
                 progress.clear()

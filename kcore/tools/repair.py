@@ -19,7 +19,6 @@ from kcore.tools.closed_directory import closed_directory, data_dir_of, partitio
 from kcore.tools.command_line import (
     DAMAGE,
     OK,
-    Progress,
     UsageError,
     add_json,
     add_reading,
@@ -27,6 +26,7 @@ from kcore.tools.command_line import (
     json_line,
 )
 from kcore.tools.partition_checks import unreadable
+from kcore.tools.progress import Progress
 from kcore.tools.repair_plan import Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
 from kcore.tools.verify import Summary, problem_event, problem_text, verify
 
@@ -102,6 +102,7 @@ def make_plans(path: str, args: argparse.Namespace, *, in_place: bool) -> list[P
         except OSError as error:
             problem = unreadable(str(error.filename or directory), error)
             plans.append(Plan(directory, [problem], beyond_repair=[problem]))
+        progress.findings += len(plans[-1].problems)
     progress.clear()
     data_dir = data_dir_of(path)
     # A partition's copy leaves the data directory behind; mended where it is, it must agree with its checkpoints.

@@ -36,7 +36,6 @@ from kcore.log.log_file_names import (
 from kcore.log.transaction_index import decode_entries, encode_entries
 from kcore.tools import log_files
 from kcore.tools.batch_reader import without_path
-from kcore.tools.command_line import Progress
 from kcore.tools.parallel import scan_all
 from kcore.tools.partition_checks import (
     PartitionFiles,
@@ -58,6 +57,7 @@ from kcore.tools.producer_checks import (
     open_at_start,
     read_snapshots,
 )
+from kcore.tools.progress import Progress
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes
 from kcore.tools.segment_scan import Rows, ScannedSegment, scan_segment
 

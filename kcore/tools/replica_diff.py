@@ -18,10 +18,10 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 from kcore.replica.offset_truncation import offset_truncation_state
 from kcore.tools import log_files
-from kcore.tools.command_line import Progress
 from kcore.tools.dump_events import batch_event, record_event
 from kcore.tools.parallel import scan_all
 from kcore.tools.partition_checks import PartitionFiles, epochs_of
+from kcore.tools.progress import Progress
 from kcore.tools.segment_scan import Rows
 
 if TYPE_CHECKING:

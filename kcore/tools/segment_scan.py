@@ -13,7 +13,7 @@ from kcore.log.log_segment import LogSegment
 from kcore.record.memory_records import BatchTable, MemoryRecords
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Damage, Tail, read_batches, without_path
-from kcore.tools.command_line import Progress
+from kcore.tools.progress import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -202,10 +202,10 @@ def scan_segment(path: str, *, records: bool = True, progress: Progress | None =
                 _check_records(found, item)
             if progress is not None:
                 last = item.batches[-1]
-                progress.advance(last.position + last.size - at)
+                progress.advance(last.position + last.size - at, found.path)
                 at = last.position + last.size
     if progress is not None:
-        progress.advance(max(found.size - at, 0))
+        progress.advance(max(found.size - at, 0), path)
     return found
 
 
@@ -224,7 +224,7 @@ def _scan_mapped(found: ScannedSegment, progress: Progress | None) -> int:
         found.add(table)
         if progress is not None:
             last = table[-1]
-            progress.advance(last.position + last.size - at)
+            progress.advance(last.position + last.size - at, found.path)
             at = last.position + last.size
 
     try:

@@ -27,6 +27,7 @@ from kcore.tools.command_line import (
     places,
     positive,
 )
+from kcore.tools.progress import phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +101,7 @@ def session(args: argparse.Namespace) -> Iterator[SparkSession]:
         if "PYSPARK_GATEWAY_PORT" in os.environ:
             spark = enable(SparkSession.builder.appName("kcore").getOrCreate())
         else:
-            with _quiet_log4j(conf):
+            with _quiet_log4j(conf), phase(f"starting Java and Spark, {args.master}", quiet=args.quiet):
                 spark = local_session(args.master, "kcore", conf)
     except RuntimeError as error:
         raise UsageError(str(error)) from None

@@ -25,7 +25,6 @@ from kcore.tools.command_line import (
     DAMAGE,
     INTERRUPTED,
     OK,
-    Progress,
     add_json,
     add_paths,
     add_reading,
@@ -47,6 +46,7 @@ from kcore.tools.partition_checks import (
     unreadable,
 )
 from kcore.tools.producer_checks import check_producers
+from kcore.tools.progress import Progress
 from kcore.tools.segment_scan import ScannedSegment, scan_segment
 
 _INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -121,6 +121,7 @@ def verify(
     verifier = Verifier(records, progress)
     for result in in_order(verifier.work(path), jobs, progress):
         summary.add(result.counts)
+        progress.findings += len(result.problems)
         for problem in result.problems:
             if problem.warning:
                 summary.warnings += 1
@@ -211,7 +212,7 @@ class Verifier:
                 # The room that an index in use was created with is no data.
                 result.counts.bytes += contents.entries.nbytes
             result.problems += check_index(partition, base, path, found, contents)
-            self.progress.advance(os.path.getsize(path))
+            self.progress.advance(os.path.getsize(path), path)
         except OSError as error:
             result.problems.append(unreadable(path, error))
 
@@ -258,7 +259,7 @@ class Verifier:
                 result.counts.files += 1
                 result.counts.bytes += os.path.getsize(path)
                 result.problems += check_small_file(path)
-                self.progress.advance(os.path.getsize(path))
+                self.progress.advance(os.path.getsize(path), path)
             except OSError as error:
                 result.problems.append(unreadable(path, error))
             return result

@@ -214,6 +214,7 @@ def test_it_is_said_when_the_broker_is_on_these_cores():
 
 def test_while_it_waits_it_tells_how_long(monkeypatch):
     monkeypatch.setattr(load_test, "_TICK_S", 0.01)
+    monkeypatch.setattr(load_test.Progress, "_LINE_SECONDS", 0.0)
     told, gone_on = io.StringIO(), threading.Event()
 
     def collect():
@@ -222,7 +223,7 @@ def test_while_it_waits_it_tells_how_long(monkeypatch):
         return [{"task": 0}]
 
     assert load_test._wait_for(collect, "append, 1 task", 13.5, told) == [{"task": 0}]
-    assert told.getvalue().startswith("load append, 1 task: 0 s; start and measurement take 14 s\n")
+    assert told.getvalue().startswith("load append, 1 task: 0 of 14 s\n")
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), TimeoutError("of the work's own")])
