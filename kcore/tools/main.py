@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import os
 import sys
@@ -23,45 +24,73 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "repair": ("kcore.tools.repair", "say what is wrong and what mending it costs; with --apply, mend it"),
     "reindex": ("kcore.tools.reindex", "make the indexes of a closed log anew"),
     "spark": ("kcore.tools.spark", "verify, reindex, recompress and more on Spark, in parallel inside a partition"),
+    "completion": ("kcore.tools.completion", "print the script by which bash, zsh or fish completes kcore's commands"),
     "version": ("kcore.tools.version", "print the version"),
 }
 
 
-def _overview(prog: str, commands: Mapping[str, tuple[Any, str]], about: str) -> str:
-    width = max(map(len, commands))
-    lines = [f"  {name:{width}}  {text}" for name, (_, text) in commands.items()]
-    return "\n".join(
-        [
-            f"usage: {prog} COMMAND [ARGUMENT...]",
-            "",
-            about,
-            "",
-            *lines,
-            "",
-            f"`{prog} COMMAND --help` says more.",
-            "Exit status: 0 fine, 1 damage or a difference found, 2 usage or environment.",
-        ]
+_ABOUT = "The Apache Kafka log, native in Python."
+
+
+def overview(prog: str = "kcore", commands: Mapping[str, tuple[Any, str]] = COMMANDS, about: str = _ABOUT) -> Parser:
+    """A parser that knows the commands, but none of their arguments: its help lists them."""
+    parser = Parser(
+        prog=prog,
+        usage=f"{prog} COMMAND [ARGUMENT...]",
+        description=about,
+        epilog=f"`{prog} COMMAND --help` says more.\n"
+        "Exit status: 0 fine, 1 damage or a difference found, 2 usage or environment.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        add_help=False,
     )
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND [ARGUMENT...]")
+    for name, (_, text) in commands.items():
+        subparsers.add_parser(name, help=text, add_help=False)
+    return parser
+
+
+def whole_parser(
+    prog: str = "kcore", commands: Mapping[str, tuple[Any, str]] = COMMANDS, about: str = _ABOUT
+) -> Parser:
+    """All commands with all their arguments, for what has to know them at once; imports every command's module."""
+    parser = Parser(prog=prog, description=about)
+    subparsers = parser.add_subparsers(metavar="COMMAND")
+    for name, (command, text) in commands.items():
+        found, subcommands = _loaded(command)
+        if subcommands is not None:
+            whole = whole_parser(f"{prog} {name}", subcommands, _sentence(text))
+            subparsers.add_parser(name, help=text, parents=[whole], add_help=False)
+        else:
+            found.add_arguments(subparsers.add_parser(name, help=text))
+    return parser
+
+
+def _loaded(command: Any) -> tuple[Any, Mapping[str, tuple[Any, str]] | None]:
+    """What has add_arguments() and run(); or its subcommands, if it has some."""
+    found = import_module(command) if isinstance(command, str) else command
+    return found, getattr(found, "COMMANDS", None)
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
 
 
 def _run(
     argv: Sequence[str],
     prog: str = "kcore",
     commands: Mapping[str, tuple[Any, str]] = COMMANDS,
-    about: str = "The Apache Kafka log, native in Python.",
+    about: str = _ABOUT,
 ) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(_overview(prog, commands, about), file=sys.stdout if argv else sys.stderr)
+        overview(prog, commands, about).print_help(sys.stdout if argv else sys.stderr)
         return OK if argv else USAGE
     name = argv[0].removeprefix("--") if argv[0] == "--version" else argv[0]
     if name not in commands:
         print(f"{prog}: no command {name!r}; `{prog} --help` lists them{nearest(name, commands)}", file=sys.stderr)
         return USAGE
-    command, text = commands[name]
-    if isinstance(command, str):
-        command = import_module(command)
-    text = text[0].upper() + text[1:] + "."
-    if subcommands := getattr(command, "COMMANDS", None):
+    command, subcommands = _loaded(commands[name][0])
+    text = _sentence(commands[name][1])
+    if subcommands is not None:
         return _run(argv[1:], f"{prog} {name}", subcommands, text)
     parser = Parser(prog=f"{prog} {name}", description=text)
     command.add_arguments(parser)

@@ -136,7 +136,7 @@ class Progress:
         for cell in cells:
             figures.add_column(no_wrap=True, ratio=1 if cell is bar else None)
         figures.add_row(*(cell if cell is bar else Text(str(cell)) for cell in cells))
-        below = [Text(detail, overflow="ellipsis", no_wrap=True) for detail in self._details()]
+        below = [Text(detail) for detail in self._details()]
         if self.findings:
             below[0].stylize("red")
         return Group(figures, Text("  ", overflow="ellipsis", no_wrap=True).join([Text(""), *below]))
