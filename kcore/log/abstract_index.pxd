@@ -14,7 +14,7 @@ cdef class AbstractIndex:
     cdef int64_t count                # slots in use
     cdef int64_t limit                # slots there may be
     cdef int64_t file_size            # of the file as this object left it
-    cdef int64_t backed               # bytes from the start that have blocks on the disk
+    cdef int64_t backed               # entries may be stored below it: from slot `count` on, pages have blocks
     cdef uint8_t *private             # slots, when they are memory of our own
     cdef Mapping _mapping             # what slots points into otherwise
     cdef str moving_to                # the new name, while a rename is under way
@@ -25,6 +25,7 @@ cdef class AbstractIndex:
     cdef int check_writable(self) except -1
     cdef File _file(self)
     cdef int reserve(self, int64_t entries) except -1
+    cdef int keep(self, int64_t count) except -1
     cdef int32_t relative(self, int64_t offset) except -1
     cdef int replace(self, const uint8_t *slots, int64_t count) except -1
     cdef int rename(self, str path) except -1

@@ -10,7 +10,7 @@ import errno
 
 from libc.stdint cimport INT32_MAX
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from kcore.common.file cimport file_size
 from kcore.common.file import clear_the_way, rename
@@ -20,7 +20,6 @@ from kcore.errors import CorruptIndex, LogClosed, LogSegmentOffsetOverflow, Read
 # go through the mapping, their pages are made real with pwrite, this many bytes at a time.
 cdef enum:
     BACK_BYTES = 4096
-cdef uint8_t[BACK_BYTES] _ZEROS
 
 
 cdef class AbstractIndex:
@@ -51,7 +50,6 @@ cdef class AbstractIndex:
             self.file_size = self.limit * self.entry_size
             return
         self.count = self.file_size // self.entry_size
-        self.backed = self.count * self.entry_size
 
     def __dealloc__(self):
         free(self.private)
@@ -129,10 +127,12 @@ cdef class AbstractIndex:
                 path = renamed
 
     cdef int reserve(self, int64_t entries) except -1:
-        """Make sure that `entries` more can be stored without touching a page that has no block behind it.
-        Grows a trimmed file.  Raises OSError, nothing changed."""
+        """Make sure that `entries` more can be stored without touching a page that has no block on the disk.
+        Grows a trimmed file.  Raises OSError; CorruptIndex if somebody else has cut the file.  Nothing changed then."""
+        cdef int64_t used = self.count * self.entry_size
         cdef int64_t need = min(self.count + entries, self.limit) * self.entry_size
-        cdef int64_t n
+        cdef int64_t at, kept, n
+        cdef uint8_t[BACK_BYTES] page
         cdef File file
         if self.slots == NULL:
             self.load()
@@ -142,10 +142,25 @@ cdef class AbstractIndex:
         if self.file_size < need:
             file.truncate(self.limit * self.entry_size)
             self.file_size = self.limit * self.entry_size
-        while self.backed < need:
-            n = min(BACK_BYTES - self.backed % BACK_BYTES, self.file_size - self.backed)
-            file.write(_ZEROS, n, self.backed)
-            self.backed += n
+        # The page of the first new entry is written whole: the entries before it may be zeros without a block.
+        at = max(self.backed, used - used % BACK_BYTES)
+        while at < need:
+            n = min(BACK_BYTES - at % BACK_BYTES, self.file_size - at)
+            kept = min(max(used - at, 0), n)
+            if file.read_into(page, kept, at) != kept:
+                raise CorruptIndex(f"{self.path}: the file ends before position {at + kept}")
+            memset(page + kept, 0, n - kept)
+            file.write(page, n, at)
+            at += n
+            self.backed = at
+        return 0
+
+    cdef int keep(self, int64_t count) except -1:
+        """Forget all entries but the first `count`.  Of the pages of the others nobody knows whether they have blocks:
+        a file that was never cut to its entries, or copied by a tool that makes holes of zeros, has some that have none."""
+        if count < self.count:
+            self.count = count
+            self.backed = 0
         return 0
 
     cdef int32_t relative(self, int64_t offset) except -1:
@@ -216,7 +231,7 @@ cdef class AbstractIndex:
     def truncate(self):
         """Forget every entry; the file keeps its size."""
         self.check_writable()
-        self.count = 0
+        self.keep(0)
 
     def resize(self, int64_t new_size):
         """Give the file new_size bytes, rounded down to whole entries, and the index room for as many.

@@ -122,7 +122,7 @@ cdef class OffsetIndex(AbstractIndex):
         self.check_writable()
         if self.slots == NULL:
             self.load()
-        self.count = kc_offset_index_floor(self.slots, self.count, offset - self.base_offset - 1) + 1
+        self.keep(kc_offset_index_floor(self.slots, self.count, offset - self.base_offset - 1) + 1)
 
     def sanity_check(self):
         """Raise CorruptIndex for an index that cannot be right; looks at the length and the last two entries.

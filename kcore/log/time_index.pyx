@@ -96,7 +96,7 @@ cdef class TimeIndex(AbstractIndex):
         self.check_writable()
         if self.slots == NULL:
             self.load()
-        self.count = kc_time_index_count_below(self.slots, self.count, offset - self.base_offset)
+        self.keep(kc_time_index_count_below(self.slots, self.count, offset - self.base_offset))
 
     def sanity_check(self):
         """Raise CorruptIndex for an index that cannot be right; looks at the length and at three entries.
