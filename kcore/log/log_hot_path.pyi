@@ -88,6 +88,8 @@ class LogHotPath:
     log_start_offset: int
     #: Everything below is on the disk, not only in the page cache.
     recovery_point: int
+    @property
+    def bytes_rejected(self) -> int: ...  # of appends refused with MessageTooLarge, as they were sent (LOG-06)
     is_closed: bool
     _end: LogOffsetMetadata
     _high_watermark: LogOffsetMetadata

@@ -173,6 +173,7 @@ cdef class LogHotPath:
     cdef public ProducerStates producer_state_manager
     cdef public int64_t log_start_offset
     cdef public int64_t recovery_point
+    cdef readonly int64_t bytes_rejected
     cdef public bint is_closed
     # Set exactly while the producers' state has a transaction that holds back the last stable offset.
     cdef public object _first_unstable
@@ -508,14 +509,15 @@ cdef class LogHotPath:
 
     cdef MemoryRecords checked_batches(self, records, bint from_client, Append *append):
         """The general case of is_plain(): any batches that a leader takes, or the exception that refuses them."""
-        cdef MemoryRecords batches = self.walked(records, append)
+        cdef MemoryRecords sent = self.walked(records, append)
+        cdef MemoryRecords batches = sent
         if append.count == 0:
             given = "the records" if batches is records else f"{memoryview(records).nbytes} bytes"
             raise NoRecordBatch(f"{self._source}: {given} hold no whole record batch; RecordBatchBuilder builds one")
         if batches.readonly:
             batches = MemoryRecords(bytearray(batches.buffer), check_crc=False, source=self._source)
             self.note_batches(append, batches)
-        self.check_leader_batches(append, from_client)
+        self.check_leader_batches(append, from_client, sent)
         if append.now_ms == UNREAD:
             append.now_ms = self.now()
         checked = validate_records(
@@ -533,28 +535,31 @@ cdef class LogHotPath:
         if checked.records is not None:
             batches = checked.records
             self.note_batches(append, batches)
-            self.check_leader_batches(append, from_client)  # LOG-06: the sizes have changed
+            self.check_leader_batches(append, from_client, sent)  # LOG-06: the sizes have changed
         append.max_timestamp = checked.max_timestamp
         append.offset_of_max = checked.offset_of_max_timestamp
         append.record_count = checked.record_count
         return batches
 
-    cdef int check_leader_batches(self, Append *append, bint from_client) except -1:
-        """LOG-03, 06, 10."""
+    cdef int check_leader_batches(self, Append *append, bint from_client, MemoryRecords sent) except -1:
+        """LOG-03, 06, 10, in Kafka's order: of several reasons the first one is what the producer is answered.
+
+        sent: the records before any of them was changed, which count as rejected as a whole."""
         cdef const kc_batch *row
         cdef int64_t i
+        for i in range(append.count):
+            row = append.rows + i
+            if from_client and row.base_offset != 0 and row.magic == 2:
+                raise InvalidRecord(f"{self._source}: base offset {row.base_offset} in a produced batch, expected 0")
+            if row.size > self.max_message_bytes:
+                self.bytes_rejected += sent.batches.owner.nbytes
+                raise MessageTooLarge(
+                    f"{self._source}: batch of {row.size} bytes, max.message.bytes is {self.max_message_bytes}"
+                )
         if append.size > self.segment_bytes:
             raise RecordListTooLarge(
                 f"{self._source}: append of {append.size} bytes, segment.bytes is {self.segment_bytes}"
             )
-        for i in range(append.count):
-            row = append.rows + i
-            if row.size > self.max_message_bytes:
-                raise MessageTooLarge(
-                    f"{self._source}: batch of {row.size} bytes, max.message.bytes is {self.max_message_bytes}"
-                )
-            if from_client and row.base_offset != 0 and row.magic == 2:
-                raise InvalidRecord(f"{self._source}: base offset {row.base_offset} in a produced batch, expected 0")
         return 0
 
     cdef int assign_offsets(self, Append *append, kc_batch *row, MemoryRecords batches) except -1:

@@ -9,7 +9,7 @@ from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin, FetchIsolati
 from kcore.log.transaction_index import encode_entries
 from kcore.record.memory_records import MemoryRecords
 from tests.reference.disk import calls, recorded
-from tests.unit.log.logs import SIZE, batch, file_names, idempotent, marker, offsets, small_segments
+from tests.unit.log.logs import SIZE, Logs, batch, file_names, idempotent, marker, offsets, small_segments
 
 
 def test_LOG_01_segments_are_ordered_and_only_the_last_is_written(tmp_path):
@@ -80,6 +80,45 @@ def test_slices_stay_readable_after_their_segment_is_gone(tmp_path):
     logs.scheduler.tick()
     assert file_names(logs, ".deleted") == []
     assert [r.offset for r in records.records()] == [0, 1, 2]
+
+
+def test_IDX_14_without_an_index_entry_the_search_for_aborted_transactions_ends_with_the_segment_or_the_log(logs, log):
+    def aborted(producer_id, sequence):
+        log.append_as_leader(idempotent(producer_id, sequence, is_transactional=True))
+        log.append_as_leader(marker(producer_id, commit=False), origin=AppendOrigin.COORDINATOR)
+
+    def found_from(offset, max_bytes=1 << 20):
+        return log.read(offset, max_bytes, FetchIsolation.TXN_COMMITTED).aborted_transactions
+
+    aborted(1, 0)
+    log.append_as_leader(batch())
+    log.append_as_leader(idempotent(2, 0, is_transactional=True))  # 3, into the next segment
+    log.roll()
+    aborted(1, 1)
+    log.append_as_leader(marker(2, commit=False), origin=AppendOrigin.COORDINATOR)
+    first, across, second = (1, 0, 1, 2), (2, 3, 6, 7), (1, 4, 5, 3)
+    assert len(log.segments[0].offset_index) == len(log.segments[1].offset_index) == 0
+    # From the first segment: all that begins before the next one does, also what ends in it.
+    assert found_from(0) == [first, across]
+    assert found_from(2) == [across]
+    # From the last one: all that begins before the log ends.
+    assert (found_from(4), found_from(6, 1)) == ([second, across], [across])
+    log.append_as_leader(batch())
+    assert found_from(7) == []
+
+
+def test_IDX_14_an_index_entry_ends_the_search_for_aborted_transactions(tmp_path):
+    log = Logs(tmp_path / "orders-0", index_interval_bytes=0).open()
+    for producer_id in (1, 2, 3):
+        log.append_as_leader(idempotent(producer_id, 0, is_transactional=True))
+        log.append_as_leader(marker(producer_id, commit=False), origin=AppendOrigin.COORDINATOR)
+    everything = log.read(0, 1 << 20, FetchIsolation.TXN_COMMITTED)
+    assert [txn.first_offset for txn in everything.aborted_transactions] == [0, 2, 4]
+    ends = [batch.position + batch.size for batch in everything.records.memory_records().batches]
+    # A fetch up to the end of the batch at offset n: what begins at n + 1 is not needed.
+    for offset, end in enumerate(ends[:-1]):
+        info = log.read(0, end, FetchIsolation.TXN_COMMITTED)
+        assert [txn.first_offset for txn in info.aborted_transactions] == [n for n in (0, 2, 4) if n <= offset]
 
 
 def test_a_flush_beside_a_change_of_names_is_done_again_when_that_is_over(logs, log):

@@ -110,6 +110,53 @@ def test_LOG_06_a_batch_above_max_message_bytes_is_refused_from_a_producer_only(
     assert log.log_end_offset == 2
 
 
+def test_LOG_06_the_bytes_of_a_refused_append_are_counted_as_they_were_sent(tmp_path):
+    logs = Logs(tmp_path / "orders-0", max_message_bytes=SIZE, segment_bytes=400)
+    log = logs.open()
+    log.append_as_leader(batch())
+    assert log.bytes_rejected == 0
+    for refused in (batch(size=21), bytes(batch(size=30)), batch(size=1000), batch(size=21) + batch()[:5]):
+        before = log.bytes_rejected
+        with pytest.raises(MessageTooLarge):  # also where segment.bytes would refuse it
+            log.append_as_leader(refused)
+        assert log.bytes_rejected == before + len(refused)
+    # What other rules refuse, and what a follower takes, is not counted.
+    before = log.bytes_rejected
+    with pytest.raises(InvalidRecord):
+        log.append_as_leader(batch(base_offset=7))
+    log.append_as_follower(batch(size=50, base_offset=1))
+    assert log.bytes_rejected == before and log.log_end_offset == 2
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_LOG_06_a_batch_that_another_codec_makes_too_large_is_refused_and_counted_as_it_was_sent(tmp_path, frozen):
+    logs = Logs(tmp_path / "orders-0", max_message_bytes=300, compression_type="uncompressed")
+    log = logs.open()
+    sent = batch(size=1000, compression="gzip")
+    assert len(sent) < 300
+    with pytest.raises(MessageTooLarge, match="max.message.bytes is 300"):
+        log.append_as_leader(bytes(sent) if frozen else sent)
+    assert (log.bytes_rejected, log.size) == (len(sent), 0)
+
+
+def test_LOG_07_a_follower_neither_decompresses_nor_looks_at_records(tmp_path):
+    """Bytes that no codec takes, under a right CRC: the leader answers for what it took."""
+    data = batch(3, compression="gzip", leader_epoch=4)
+    data[61:] = bytes(len(data) - 61)
+    data[17:21] = struct.pack(">I", crc32c(data[21:]))
+    leader, follower = Logs(tmp_path / "a-0").open(), Logs(tmp_path / "b-0").open()
+    with pytest.raises(CorruptMessage):
+        leader.append_as_leader(bytearray(data))
+    assert leader.size == 0
+    info = follower.append_as_follower(bytearray(data))
+    assert (info.first_offset, info.last_offset, info.record_count) == (0, 2, 3)
+    assert follower.read(0, 1 << 20).records.read() == data
+    # Two batches, of which the second would be refused: the same.
+    data[0:8] = struct.pack(">q", 4)
+    follower.append_as_follower(batch(base_offset=3) + data)
+    assert follower.log_end_offset == 7
+
+
 def test_LOG_07_a_leader_checks_records_and_a_follower_does_not(tmp_path):
     logs = Logs(tmp_path / "orders-0", cleanup_policy=("compact",))
     log = logs.open()
@@ -190,6 +237,35 @@ def test_VAL_03_a_leaders_append_stores_the_max_timestamp_of_the_records_not_the
         assert header[17:21] == struct.pack(">I", crc32c(header[21:]))
     assert log.fetch_offset_by_timestamp(-3) is not None
     assert log.active_segment.max_timestamp_so_far == 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("builder", "config", "expected"),
+    [
+        ({}, {}, (9_000, 3)),  # uncompressed, in place: the first record that has it
+        ({"compression": "lz4"}, {}, (9_000, 5)),  # compressed: the batch's last offset
+        ({}, {"compression_type": "gzip"}, (9_000, 5)),  # built anew
+        ({"compression": "gzip"}, {"compression_type": "uncompressed"}, (9_000, 5)),
+        ({"magic": 1}, {}, (9_000, 5)),
+        ({}, {"message_timestamp_type": "LogAppendTime"}, (None, 5)),
+        ({"timestamp": -1}, {}, (-1, 5)),  # none has a timestamp
+    ],
+)
+@pytest.mark.parametrize("frozen", [True, False])
+def test_VAL_21_an_append_tells_the_offset_of_its_max_timestamp(tmp_path, builder, config, expected, frozen):
+    logs = Logs(tmp_path / "orders-0", **config)
+    log = logs.open()
+    log.append_as_leader(batch(2))
+    builder = dict(builder)
+    without = builder.pop("timestamp", None)
+    made = RecordBatchBuilder(**builder)
+    for timestamp in (5_000, 9_000, 9_000, 7_000):
+        made.append(b"v", b"k", timestamp=timestamp if without is None else without)
+    data = made.build()
+    info = log.append_as_leader(bytes(data) if frozen else data)
+    timestamp = logs.time.milliseconds() if expected[0] is None else expected[0]
+    assert (info.max_timestamp, info.offset_of_max_timestamp) == (timestamp, expected[1])
+    assert (info.first_offset, info.last_offset, info.record_count) == (2, 5, 4)
 
 
 def test_V22_14_a_follower_takes_what_its_leader_took_however_small_its_segment_bytes_became(tmp_path):

@@ -693,6 +693,49 @@ def test_IDX_18_recovery_rebuilds_a_byte_identical_index(tmp_path, seed):
     segment.sanity_check()
 
 
+def assert_index_agrees_with_log(segment, note):
+    """IDX-17: each entry is the last offset of a batch and its position; times are the greatest up to there."""
+    batches = [b for b in segment.slice(0, segment.size).memory_records().batches]
+    last_offsets = {b.last_offset: b.position for b in batches}
+    for offset, position in entries(segment.offset_index):
+        assert last_offsets.get(offset) == position, note
+    for timestamp, offset in entries(segment.time_index):
+        up_to_there = [b.max_timestamp for b in batches if b.last_offset <= offset]
+        assert offset in last_offsets and max(up_to_there) == up_to_there[-1] == timestamp, note
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_IDX_18_IDX_17_indexes_of_several_runs_and_truncations_and_rebuilt_ones_both_agree_with_the_log(tmp_path, seed):
+    """They are not the same bytes: the interval's counter restarts at reopening and at a truncation."""
+    rng = random.Random(seed)
+    options = {"index_interval_bytes": 600}
+    segment = LogSegment(str(tmp_path), 0, **options)
+    rest, kept = random_batches(rng, 120), []
+    while rest:
+        n = rng.randint(1, 5)
+        segment.append(records(*rest[:n]))
+        kept, rest = kept + rest[:n], rest[n:]
+        if rng.random() < 0.2:
+            segment.close()
+            segment = LogSegment(str(tmp_path), 0, **options)
+        elif rng.random() < 0.15:
+            target = model.decode_batch(kept[-rng.randint(1, min(6, len(kept)))]).base_offset
+            segment.truncate_to(target)
+            kept = [one for one in kept if model.decode_batch(one).base_offset < target]
+    note = f"seed={seed}"
+    assert_index_agrees_with_log(segment, note)
+    assert len(segment.offset_index) > 5, note
+    segment.close()
+    for extension in ("index", "timeindex"):
+        os.unlink(segment.log_path.replace(".log", f".{extension}"))
+    segment = LogSegment(str(tmp_path), 0, **options)
+    assert segment.recover().truncated_bytes == 0
+    assert_index_agrees_with_log(segment, note)
+    expected = Model(kept, interval=600)
+    expected.note_time()  # the final entry
+    assert (entries(segment.offset_index), entries(segment.time_index)) == (expected.index, expected.time_index), note
+
+
 def test_SEG_11_a_flipped_byte_anywhere_stops_recovery_exactly_at_its_batch(tmp_path):
     batches = [batch(0, 2), batch(2, 3, compression="gzip"), batch(5, 1)]
     whole = b"".join(batches)

@@ -3,6 +3,7 @@ import errno
 import os
 import random
 import struct
+import threading
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kcore.common import file
 from kcore.errors import CorruptIndex, IndexFull, InvalidOffset, LogClosed, LogSegmentOffsetOverflow, ReadOnlyLog
 from kcore.log.offset_index import OffsetIndex
+from kcore.log.time_index import TimeIndex
 from tests import golden_data
 
 
@@ -176,6 +178,38 @@ def test_IDX_14_the_upper_bound_is_the_first_entry_at_or_behind_the_end_of_the_f
     assert index.fetch_upper_bound_offset(100, 200) == (70, 300)
     assert index.fetch_upper_bound_offset(100, 201) is None
     assert OffsetIndex(path + "2", 45).fetch_upper_bound_offset(0, 0) is None
+
+
+@pytest.mark.parametrize("kind", [OffsetIndex, TimeIndex])
+def test_IDX_15_lookups_beside_appends_find_whole_entries_and_all_that_were_there(path, kind):
+    """Also while the file grows, block by block, from a trimmed one."""
+    count = 20_000
+    step = 3
+    # Offset index: offset 3n at position 7n; time index: timestamp 3n at offset 7n.
+    index = kind(path, 0, max_index_size=count * 12)
+    append = index.append if kind is OffsetIndex else index.maybe_append
+    append(step, 7)
+    index.trim_to_valid_size()
+    known, failures = [1], []
+
+    def look_up(seed):
+        rng = random.Random(seed)
+        while known[0] < count - 2:
+            least = known[0]
+            target = rng.randrange(step, step * (least + 50))
+            key, value = index.lookup(target)
+            if value * step != key * 7 or key > target or key < min(target // step, least) * step:
+                failures.append((seed, least, target, key, value))
+
+    threads = [threading.Thread(target=look_up, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for n in range(2, count - 1):
+        append(step * n, 7 * n)
+        known[0] = n
+    for thread in threads:
+        thread.join()
+    assert not failures
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,5 +1,6 @@
 import errno
 import os
+import random
 import threading
 
 import pytest
@@ -11,7 +12,7 @@ from kcore.errors import (
     OffsetOutOfRange,
 )
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
-from tests.reference.disk import calls, recorded
+from tests.reference.disk import Disk, calls, recorded
 from tests.unit.log.logs import (
     SIZE,
     Logs,
@@ -295,6 +296,48 @@ def test_TRUNC_03_segments_go_from_the_last_one_down_and_that_is_on_disk_before_
     with recorded() as record:
         log.truncate_fully_and_start_at(20)
         assert renamed_and_synced(record, logs.directory) == [*removed(3, 0), "fsync ."]
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("target", [7, 4, 3])
+def test_TRUNC_11_a_crash_at_any_call_of_a_truncation_leaves_a_log_without_gap_that_can_go_on(tmp_path, target, power):
+    """power: what was not synced may be lost.  All ten records were flushed, so none below the target is."""
+    logs = small_segments(tmp_path, segment_index_bytes=120)
+    with recorded() as record:
+        log = logs.open()
+        for n in range(10):
+            log.append_as_leader(idempotent(5, n), n // 4)
+        log.flush()
+        before = record.size
+        log.truncate_to(target)
+        done = record.size
+        log.append_as_leader(idempotent(5, target), 9)
+        changes = record.changes()
+    disk = Disk(str(logs.directory))
+    crashes = 0
+    for number, change in enumerate(changes):
+        if change.end > before and change.call != "stores":
+            directory = tmp_path / f"crash-{number}" / "orders-0"
+            directory.mkdir(parents=True)
+            disk.write_to(str(directory), random.Random(number) if power else None)
+            note = f"before call {number}: {change.call} {change.paths}"
+            crashed = Logs(directory, segment_index_bytes=120)
+            with recorded():  # so that nothing waits for a real disk
+                again = crashed.open(clean=False, recovery_point=10 if change.end <= done else target)
+            found = offsets(again)
+            # The append after the truncation is on its way at the last call.
+            assert found == list(range(len(found))) and target <= len(found) <= 10, note
+            assert again.log_end_offset == len(found), note
+            for segment in again.segments:
+                for entry in range(len(segment.offset_index)):
+                    offset, position = segment.offset_index.entry(entry)
+                    assert position < segment.size and segment.translate_offset(offset).position == position, note
+            assert again.producer_state_manager.producers[5].last_sequence == len(found) - 1, note
+            assert again.append_as_leader(idempotent(5, len(found)), 10).first_offset == len(found), note
+            again.close()
+            crashes += 1
+        disk.apply(change)
+    assert crashes > 5
 
 
 def test_retention_removes_segments_from_the_first_one_up(tmp_path):
