@@ -3,7 +3,9 @@
 Each is compiled at its first call (a second or so) and cached.  Nothing of the broker imports this package.
 """
 
+from kcore.common.optional_packages import missing_package
+
 try:
     import numba  # noqa: F401
 except ImportError as error:
-    raise ImportError(f"kcore.kernels needs Numba: pip install 'kcore[kernels]' ({error})") from None
+    raise missing_package("kcore.kernels", "kernels", error) from None

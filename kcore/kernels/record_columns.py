@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kcore.common.optional_packages import missing_package
 from kcore.errors import CorruptMessage
 from kcore.kernels.jit import kernel
 from kcore.record.layout import BATCH_DTYPE, CODEC_MASK, CONTROL, LOG_APPEND_TIME
@@ -253,7 +254,10 @@ def binary_views(data: Any, position: np.ndarray, size: np.ndarray) -> Any:
     Raises ValueError for an extent that is not inside, and for data beyond 2 GiB, which a view cannot reach;
     ImportError without pyarrow.
     """
-    import pyarrow as pa
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise missing_package("Arrow data", "arrow", error) from None
 
     view = np.frombuffer(data, np.uint8)
     if len(view) > 2**31 - 1:

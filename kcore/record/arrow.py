@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kcore.common.optional_packages import missing_package
 from kcore.record.columns import BinaryColumn, RecordColumns, binary_column, make_columns
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise ImportError("Arrow tables need pyarrow: pip install 'kcore[arrow]'") from error
+        raise missing_package("Arrow data", "arrow", error) from None
     return pyarrow
 
 

@@ -13,6 +13,7 @@ from kcore.errors import KafkaError
 from kcore.spark.catalog import Ask, Bounds
 from kcore.spark.data_loss import report_loss
 from kcore.spark.options import ReadOptions
+from kcore.spark.packages import confluent_kafka
 
 _TIMEOUT_S = 30
 
@@ -22,10 +23,9 @@ class BrokerUnavailable(KafkaError):
 
 
 def _client(options: ReadOptions) -> Any:
-    try:
-        from confluent_kafka.admin import AdminClient
-    except ImportError as error:
-        raise ImportError("kcore.bootstrap.servers needs confluent-kafka: pip install 'kcore[spark]'") from error
+    confluent_kafka("option kcore.bootstrap.servers")
+    from confluent_kafka.admin import AdminClient
+
     # What fails is told by an error, not by a line for each attempt to connect.
     settings: dict[str, Any] = {"bootstrap.servers": options.bootstrap_servers, "log_level": 2}
     settings.update(options.client_settings)

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from kcore.errors import InvalidTimestamp, KafkaError
 from kcore.spark.options import OptionError
+from kcore.spark.packages import confluent_kafka
 from kcore.spark.write_options import BrokerOptions
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class _Broker:
                 ) from None
 
     def _producer(self, failures: list[str], task: object) -> Any:
-        import confluent_kafka
+        kafka = confluent_kafka("writing to a broker")
 
         def delivered(error: object, message: Any) -> None:
             failures.append(f"{message.topic()}: {error}")
@@ -83,8 +84,8 @@ class _Broker:
             settings["transactional.id"] = f"{self.transactional_id}-{task}"
             settings.setdefault("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
         try:
-            return confluent_kafka.Producer(settings)
-        except confluent_kafka.KafkaException as error:
+            return kafka.Producer(settings)
+        except kafka.KafkaException as error:
             raise OptionError(f"a producer cannot be made: {error.args[0].str()}") from None
 
     def produce(self, batches: Iterator[pa.RecordBatch]) -> int:
@@ -128,9 +129,7 @@ class _Broker:
 
 
 def _kafka_exception() -> type[Exception]:
-    import confluent_kafka
-
-    found: type[Exception] = confluent_kafka.KafkaException
+    found: type[Exception] = confluent_kafka("writing to a broker").KafkaException
     return found
 
 

@@ -9,16 +9,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    Filter,
-    InputPartition,
-)
-from pyspark.sql.types import StructType
+from kcore.common.optional_packages import missing_package
+
+try:
+    import pyarrow as pa
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceArrowWriter,
+        DataSourceReader,
+        DataSourceStreamArrowWriter,
+        Filter,
+        InputPartition,
+    )
+    from pyspark.sql.types import StructType
+except ImportError as error:
+    raise missing_package("kcore.spark", "spark", error) from None
 
 from kcore.errors import DirectoryInUse, InvalidPartitions
 from kcore.spark.batch_plan import BatchPlan

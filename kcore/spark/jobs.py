@@ -13,7 +13,12 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import pyarrow as pa
+from kcore.common.optional_packages import missing_package
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise missing_package("kcore.spark", "spark", error) from None
 
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.log_file_names import LOG_SUFFIX

@@ -23,7 +23,12 @@ from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TextIO
 
-import pyarrow as pa
+from kcore.common.optional_packages import missing_package
+
+try:
+    import pyarrow as pa
+except ImportError as error:
+    raise missing_package("kcore.spark", "spark", error) from None
 
 from kcore.common.file import is_directory
 from kcore.spark.latency_histogram import LatencyHistogram

@@ -30,6 +30,7 @@ from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.spark.catalog import find_partitions, segment_base_offsets
 from kcore.spark.load_options import LoadOptions
 from kcore.spark.load_window import SteadyClock, WindowRecorder
+from kcore.spark.packages import confluent_kafka
 
 #: Different batches that a task writes in turn.
 _BATCHES = 16
@@ -272,7 +273,7 @@ class Produce:
     """Sends single records through a broker; a record's latency lasts until the broker has acknowledged it."""
 
     def __init__(self, task: Task) -> None:
-        kafka = _confluent_kafka("produce")
+        kafka = confluent_kafka("--mode produce")
         options = task.options
         self._now = task.clock.now
         self._failed = task.failed
@@ -320,7 +321,7 @@ class Fetch:
     """Consumes partitions of a topic from end to end, again and again; an operation is one consume()."""
 
     def __init__(self, task: Task) -> None:
-        kafka = _confluent_kafka("fetch")
+        kafka = confluent_kafka("--mode fetch")
         options = task.options
         self._now = task.clock.now
         self._failed = task.failed
@@ -384,17 +385,6 @@ class Fetch:
 
     def __exit__(self, *exc: object) -> None:
         self._consumer.close()
-
-
-def _confluent_kafka(mode: str) -> ModuleType:
-    try:
-        import confluent_kafka
-    except ImportError:
-        raise ImportError(
-            f"mode {mode} needs confluent-kafka where the tasks run: pip install 'kcore[spark]'"
-        ) from None
-    module: ModuleType = confluent_kafka
-    return module
 
 
 def _partitions(kafka: ModuleType, client: Any, options: LoadOptions) -> list[int]:

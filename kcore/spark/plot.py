@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kcore.common.optional_packages import missing_package
 from kcore.spark.latency_histogram import BUCKETS, bucket_bounds
 from kcore.spark.options import OptionError
 
@@ -31,8 +32,8 @@ def check_plot(path: str | os.PathLike[str]) -> None:
         raise FileNotFoundError(f"--plot {path}: there is no directory {directory}")
     try:
         import matplotlib as matplotlib
-    except ImportError:
-        raise ImportError("--plot needs matplotlib: pip install 'kcore[plot]'") from None
+    except ImportError as error:
+        raise missing_package("--plot", "plot", error) from None
 
 
 def plot(runs: Sequence[LoadRun], path: str | os.PathLike[str]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kcore.spark.java_runtime import use_java
+from kcore.spark.packages import check_packages
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,6 +37,7 @@ def enable(spark: SparkSession) -> SparkSession:
     but Spark applies filters to rows that were read.  Sets spark.sql.python.filterPushdown.enabled.  A session on one
     machine (local[N]) cuts what there is to read for its cores; a cluster's executors come and go.
     """
+    check_packages()
     from kcore.spark.data_source import PushingKcoreDataSource
 
     class SessionsDataSource(PushingKcoreDataSource):
@@ -58,7 +60,9 @@ def local_session(
     master: str = "local[*]", app_name: str = "kcore", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
     """A session on this machine, enabled, its Python workers run by this interpreter.  A running one is given back as
-    it is, but for what can still be set.  Raises RuntimeError when there is no Java."""
+    it is, but for what can still be set.  Raises RuntimeError when there is no Java, ImportError
+    without what kcore[spark] brings."""
+    check_packages()
     use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

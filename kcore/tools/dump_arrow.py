@@ -14,8 +14,13 @@ from contextlib import ExitStack
 from itertools import groupby, islice
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.ipc
+from kcore.common.optional_packages import missing_package
+
+try:
+    import pyarrow as pa
+    import pyarrow.ipc
+except ImportError as error:
+    raise missing_package("--format arrow", "arrow", error) from None
 
 from kcore.errors import KafkaError
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT

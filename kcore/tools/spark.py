@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kcore.spark.packages import check_packages, confluent_kafka
 from kcore.tools.command_line import (
     DAMAGE,
     OK,
@@ -32,7 +33,6 @@ from kcore.tools.progress import phase
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_NEEDS = "pip install 'kcore[spark]'"
 _DIRECTORIES = "a partition directory or a data directory"
 #: Spark's own words only when something is wrong.
 _LOG4J = """\
@@ -86,16 +86,16 @@ def _setting(text: str) -> tuple[str, str]:
 def session(args: argparse.Namespace) -> Iterator[SparkSession]:
     """A session for one command, stopped behind it; that of spark-submit where the command runs there.
 
-    Raises UsageError, of one line, for what went wrong in Spark inside the body, or when there is no Spark.
+    Raises UsageError, of one line, for what went wrong in Spark inside the body; ImportError, which says what to
+    install, when there is no Spark.
     """
-    try:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-        from pyspark.sql import SparkSession
+    check_packages()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
 
-        from kcore.spark.session import enable, local_session
-    except ImportError as error:
-        raise UsageError(f"`kcore spark` needs {_NEEDS} ({error})") from None
+    from kcore.spark.session import enable, local_session
+
     conf = dict(args.conf)
     try:
         if "PYSPARK_GATEWAY_PORT" in os.environ:
@@ -385,7 +385,8 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
 
 def _load(args: argparse.Namespace) -> int:
     """1 when a task had errors."""
-    from kcore.spark.load_options import LoadOptions
+    check_packages()
+    from kcore.spark.load_options import BROKER_MODES, LoadOptions
     from kcore.spark.load_test import SESSION_CONF, LoadFailed, LoadRun, run
     from kcore.spark.options import OptionError
     from kcore.spark.plot import check_plot, plot
@@ -398,6 +399,8 @@ def _load(args: argparse.Namespace) -> int:
         raise UsageError(str(error)) from None
     if args.master == _MASTER_FOR_TASKS:
         args.master = f"local[{max(options.tasks)}]"
+    if options.mode in BROKER_MODES and args.master.startswith("local"):
+        confluent_kafka(f"--mode {options.mode}")
     args.conf = [*SESSION_CONF.items(), *args.conf]
     with open(args.json or os.devnull, "w") as lines, session(args) as spark:
 

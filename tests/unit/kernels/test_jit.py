@@ -17,7 +17,7 @@ def test_without_numba_the_error_names_the_extra():
     done = run("import sys; sys.modules['numba'] = None; import kcore.kernels.batch_scan")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith(
-        "ImportError: kcore.kernels needs Numba: pip install 'kcore[kernels]'"
+        "ModuleNotFoundError: kcore.kernels needs numba: pip install 'kcore[kernels]'"
     )
 
 

@@ -1,0 +1,95 @@
+"""What a package that is not installed is answered with: what needs it, and what to install."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kcore.common.optional_packages import missing_package
+from tests import golden_data
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTITION = str(golden_data.partition_dir("g-none-0"))
+
+SPARK = "kcore.spark needs {}: pip install 'kcore[spark]'"
+
+#: The module that is missing, what is run, and the message.
+IN_PYTHON = [
+    ("pyarrow", "kcore.open_log({partition!r}).to_arrow()", "Arrow data needs pyarrow: pip install 'kcore[arrow]'"),
+    ("numba", "import kcore.kernels", "kcore.kernels needs numba: pip install 'kcore[kernels]'"),
+    (
+        "pyarrow",
+        "from kcore.kernels import record_columns as r; r.binary_views(b'', [], [])",
+        "Arrow data needs pyarrow: pip install 'kcore[arrow]'",
+    ),
+    (
+        "pyspark",
+        "import kcore.spark; kcore.spark.local_session()",
+        SPARK.format("pyspark"),
+    ),
+    (
+        "pyarrow",
+        "import kcore.spark; kcore.spark.local_session()",
+        SPARK.format("pyarrow"),
+    ),
+    (
+        "pandas",
+        "import kcore.spark; kcore.spark.local_session()",
+        SPARK.format("pandas"),
+    ),
+    (
+        "pyarrow",
+        "import kcore.spark; kcore.spark.enable(None)",
+        SPARK.format("pyarrow"),
+    ),
+    ("pyarrow", "import kcore.spark.jobs", SPARK.format("pyarrow")),
+    ("pyarrow", "import kcore.spark.load_test", SPARK.format("pyarrow")),
+    ("pyspark", "import pyspark_kcore", SPARK.format("pyspark")),
+]
+ON_THE_COMMAND_LINE = [
+    (
+        "pyarrow",
+        ["dump", "--format", "arrow", "-o", "-", PARTITION],
+        "--format arrow needs pyarrow: pip install 'kcore[arrow]'",
+    ),
+    ("pyspark", ["spark", "verify", PARTITION], SPARK.format("pyspark")),
+    ("pyarrow", ["spark", "compaction", PARTITION], SPARK.format("pyarrow")),
+    ("pandas", ["spark", "verify", PARTITION], SPARK.format("pandas")),
+    (
+        "confluent_kafka",
+        ["spark", "load", "--mode", "produce", "--bootstrap-servers", "localhost:1", "--topic", "t"],
+        "--mode produce needs confluent-kafka: pip install 'kcore[spark]'",
+    ),
+    (
+        "matplotlib",
+        ["spark", "load", "--mode", "append", "--plot", "x.png", PARTITION],
+        "--plot needs matplotlib: pip install 'kcore[plot]'",
+    ),
+]
+
+
+def run_without(module: str, code: str) -> subprocess.CompletedProcess:
+    code = f"import sys; sys.modules[{module!r}] = None; {code}"
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(("module", "code", "message"), IN_PYTHON)
+def test_a_library_call_without_its_package_says_what_to_install(module, code, message):
+    done = run_without(module, f"import kcore; {code.format(partition=PARTITION)}")
+    assert done.returncode == 1
+    kind, _, told = done.stderr.splitlines()[-1].partition(": ")
+    assert (kind in ("ImportError", "ModuleNotFoundError"), told) == (True, message)
+
+
+@pytest.mark.parametrize(("module", "arguments", "message"), ON_THE_COMMAND_LINE)
+def test_a_command_without_its_package_exits_2_and_says_what_to_install(module, arguments, message):
+    done = run_without(module, f"from kcore.tools.main import main; sys.exit(main({arguments!r}))")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"kcore: {message}\n")
+
+
+def test_a_package_that_is_there_and_broken_keeps_its_own_words():
+    error = missing_package("to_arrow()", "arrow", ImportError("libarrow.so.2600: cannot open shared object file"))
+    assert str(error) == (
+        "to_arrow(): libarrow.so.2600: cannot open shared object file; pip install 'kcore[arrow]' brings what it needs"
+    )
