@@ -1,70 +1,91 @@
-# Two commands for a newcomer: `make run` and `make test`.  Both set up what they need in .venv.
+# `make run` and `make test` set up what they need in .venv; a bare `make` lists the targets.
 PORT ?= 9092
 DATA ?= data
 VENV := .venv
 PY := $(VENV)/bin/python
 NATIVE := $(wildcard csrc/*.c csrc/*.h kcore/*/*.pyx kcore/*/*.pxd) setup.py
+# Processes that run the tests: as many as there are cores, at most 8.
+PYTEST_JOBS ?= auto
 PYTEST_ARGS ?=
 # How thoroughly bench-peers compares the storage classes: --quick, or nothing for the long run.
 STORAGE ?= --quick
 # The same of the comparison with Spark's Kafka connector.
 SPARK ?= --quick
 
-.PHONY: run test lint bench bench-peers interop wheel sanitize clean
+# pip: no notices.  Python compiles what it imports; compiling all of Spark, pandas and the like takes longer.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+export PIP_NO_COMPILE := 1
 
-run: $(VENV)/.built
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench bench-peers interop wheel sanitize clean built dev
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+run: built  ## a broker on 127.0.0.1:9092, its data in ./data (PORT=, DATA= change it)
 	@echo "Starting a broker on 127.0.0.1:$(PORT), its data in $(DATA); Ctrl-C stops it.  Next, in another terminal:"
 	@echo "  $(VENV)/bin/pip install confluent-kafka && $(VENV)/bin/python examples/quickstart.py 127.0.0.1:$(PORT)"
 	@echo "  $(VENV)/bin/kcore dump $(DATA)/greetings-0     # what lies in the files"
 	@echo "  $(VENV)/bin/kcore verify $(DATA)               # every CRC, every index"
 	@exec $(VENV)/bin/kcore serve --data $(DATA) --port $(PORT)
 
-test: $(VENV)/.built $(VENV)/.dev
-	$(PY) -m pytest $(PYTEST_ARGS)
+test: dev  ## the tests, on all cores (PYTEST_ARGS=, PYTEST_JOBS=; KCORE_LONG=1 adds the long ones)
+	$(PY) -m pytest -n $(PYTEST_JOBS) --maxprocesses 8 --dist loadgroup $(PYTEST_ARGS)
 
-lint: $(VENV)/.built $(VENV)/.dev
+lint: dev  ## ruff and mypy
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 
-bench: $(VENV)/.built $(VENV)/.dev
+bench: dev  ## the table of docs/performance.md, for this machine
 	mkdir -p build
 	$(PY) -m pytest bench/micro bench/flow bench/spark --benchmark-enable --benchmark-json=build/bench.json
 	$(PY) bench/report.py build/bench.json
 
-bench-peers: $(VENV)/.built $(VENV)/.dev
+bench-peers: dev  ## beside Apache Kafka's own classes, its broker and Spark's connector (Java, Maven)
 	$(PY) bench/peers/run.py
 	$(PY) bench/peers/storage.py $(STORAGE)
 	$(PY) bench/peers/spark.py $(SPARK)
 
-interop: $(VENV)/.built $(VENV)/.dev
+interop: dev  ## Kafka reads what kcore writes, and the other way round (Java, Maven)
 	PYTHON=$(PY) bash ci/interop.sh
 
-sanitize: $(VENV)/.built $(VENV)/.dev
+sanitize: dev  ## fuzzing and tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	bash ci/sanitize.sh
 	PYTHON=$(PY) bash ci/sanitize_modules.sh
 
-wheel: $(VENV)/.base
+wheel: $(VENV)/.base  ## sdist and wheel in dist/, the wheel tried in an environment of its own
 	PYTHON=$(PY) bash ci/build_wheels.sh
 
-# A virtual environment with the build tools and the run-time dependencies.
+clean:  ## remove what make has made, .venv too
+	rm -rf build dist $(VENV) *.egg-info
+	find kcore -name '*.so' -delete
+	find kcore -name '*.pyx' | sed 's/pyx$$/c/' | xargs rm -f
+
+# Compiling and installing from the package index take turns on no resource: they run at the same time.
+built: $(VENV)/.base
+	@$(MAKE) -s --no-print-directory -j2 $(VENV)/.built $(VENV)/.run
+dev: $(VENV)/.base
+	@$(MAKE) -s --no-print-directory -j2 $(VENV)/.built $(VENV)/.dev
+
+# A virtual environment with the build tools.
 $(VENV)/.base: pyproject.toml ci/setup.sh
 	@sh ci/setup.sh $(VENV)
 	@touch $@
 
 # The native modules, beside their sources, and the `kcore` command.
 $(VENV)/.built: $(VENV)/.base $(NATIVE)
-	@echo "building the native modules (a minute or so)"
+	@echo "compiling the native modules (a minute or so on two cores)"
 	@$(PY) setup.py -q build_clib build_ext --inplace
-	@$(PY) -m pip install -q --no-build-isolation --no-deps --config-settings editable_mode=compat -e .
+	@KCORE_LINK_ONLY=1 $(PY) -m pip install -q --no-build-isolation --no-deps --config-settings editable_mode=compat -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.base
-	@echo "installing what tests and lint need"
+$(VENV)/.run: $(VENV)/.base
+	@$(PY) ci/requirements.py run | xargs -d '\n' $(PY) -m pip install -q
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "installing what tests and lint need (1 GB: Spark, Java, Arrow, pandas and others)"
 	@$(PY) ci/requirements.py dev | xargs -d '\n' $(PY) -m pip install -q
 	@touch $@
-
-clean:
-	rm -rf build dist $(VENV) *.egg-info
-	find kcore -name '*.so' -delete
-	find kcore -name '*.pyx' | sed 's/pyx$$/c/' | xargs rm -f

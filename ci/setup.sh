@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh VENV: make a virtual environment with the build tools and run-time dependencies.
+# setup.sh VENV: make a virtual environment with the build tools.
 # Whatever the machine lacks is named, with the package that brings it.
 set -eu
 venv=$1
@@ -31,4 +31,4 @@ include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"]
     echo "making $venv with $python ($version)"
     "$python" -m venv "$venv"
 }
-"$venv/bin/python" ci/requirements.py build run | xargs -d '\n' "$venv/bin/python" -m pip install -q --disable-pip-version-check
+"$venv/bin/python" ci/requirements.py build | xargs -d '\n' "$venv/bin/python" -m pip install -q --disable-pip-version-check

@@ -8,7 +8,9 @@ import errno
 import logging
 import os
 
+from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
@@ -278,12 +280,16 @@ def read_file(str path):
     return data if n == size else data[:n]
 
 
-cdef int _write(int fd, const uint8_t[:] data, int64_t position, bint append, bint sync, str path) except -1:
+cdef int _write(int fd, data, int64_t position, bint append, bint sync, str path) except -1:
     cdef kc_error err
     cdef kc_status status = KC_OK
-    cdef int64_t size = data.shape[0]
-    cdef const uint8_t *buf = &data[0] if size else NULL
     cdef int cut
+    bytes_of = PyMemoryView_FromObject(data)
+    cdef Py_buffer *view = PyMemoryView_GET_BUFFER(bytes_of)
+    if not PyBuffer_IsContiguous(view, b"C"):
+        raise BufferError(f"{path}: what is written must lie in one contiguous buffer")
+    cdef int64_t size = view.len
+    cdef const uint8_t *buf = <const uint8_t *>view.buf
     with nogil:
         if append:
             status = kc_file_append(fd, buf, size, position, &cut, &err)
@@ -294,7 +300,7 @@ cdef int _write(int fd, const uint8_t[:] data, int64_t position, bint append, bi
     return raise_status(&err, path) if status != KC_OK else 0
 
 
-def write_atomically(str path, const uint8_t[:] data, *, bint sync=True):
+def write_atomically(str path, data, *, bint sync=True):
     """Replace a file's content; after a crash there is the old content or the new.  Raises OSError with the path.
     What is there and is no file is set aside.
 
@@ -313,7 +319,7 @@ def write_atomically(str path, const uint8_t[:] data, *, bint sync=True):
         sync_path(os.path.dirname(path) or ".")
 
 
-def append_to(str path, const uint8_t[:] data, int64_t position):
+def append_to(str path, data, int64_t position):
     """Write at `position`, the end of the file, which is made if need be.  Raises OSError; the file is cut back then."""
     cdef int fd = _open(path, KC_OPEN_WRITE | KC_OPEN_CREATE)
     try:

@@ -78,10 +78,9 @@ cdef class BatchTable:
         from kcore.record.layout import BATCH_DTYPE
 
         array = np.empty(self.count, BATCH_DTYPE)
-        cdef unsigned char[::1] raw
         if self.count:
-            raw = array.view(np.uint8)
-            memcpy(&raw[0], self.rows, self.count * sizeof(kc_batch))
+            raw = PyMemoryView_FromObject(array.view(np.uint8))
+            memcpy(PyMemoryView_GET_BUFFER(raw).buf, self.rows, self.count * sizeof(kc_batch))
         return array
 
     def __repr__(self):

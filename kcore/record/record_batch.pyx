@@ -8,7 +8,7 @@ cimport cython
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.buffer cimport PyBUF_WRITE
-from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_GET_BUFFER
+from cpython.memoryview cimport PyMemoryView_FromMemory, PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy, memset
 
@@ -354,7 +354,7 @@ cdef class RecordBatch:
         cdef const uint8_t *packed = self.data + KC_BATCH_HEADER_SIZE
         cdef int64_t size = self.row.size - KC_BATCH_HEADER_SIZE
         cdef int64_t most = -1
-        cdef const uint8_t[::1] payload
+        cdef Py_buffer *payload
         self.need_data()
         if codec == 0:
             return put_bytes(buffer, position, packed, size)
@@ -362,8 +362,9 @@ cdef class RecordBatch:
         if codec == ZSTD:
             most = kc_zstd_most(<const uint8_t *>PyBytes_AS_STRING(copy), size)
         if not 0 < most <= MAX_DECOMPRESSED:
-            payload = self._decompressed(copy)
-            return put_bytes(buffer, position, &payload[0], payload.shape[0]) if payload.shape[0] else 0
+            view = PyMemoryView_FromObject(self._decompressed(copy))
+            payload = PyMemoryView_GET_BUFFER(view)
+            return put_bytes(buffer, position, <const uint8_t *>payload.buf, payload.len)
         _make_room(buffer, position + most)
         room = PyMemoryView_FromMemory(PyByteArray_AS_STRING(buffer) + position, most, PyBUF_WRITE)
         try:

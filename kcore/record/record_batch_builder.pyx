@@ -5,8 +5,10 @@ Records are written as they will lie in the batch, behind room for the header; b
 asked to and writes the header last, when its fields are known (MRB-11).
 """
 
+from cpython.buffer cimport PyBUF_READ
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -274,7 +276,8 @@ cdef class RecordBatchBuilder:
         cdef int64_t size = self.size
         if self.codec:
             packed = compress(
-                self.codec, <const uint8_t[: self.size - self.header_size]>(self.data + self.header_size),
+                self.codec,
+                PyMemoryView_FromMemory(<char *>self.data + self.header_size, size - self.header_size, PyBUF_READ),
                 self.level, magic=self.magic,
             )
             size = self.header_size + len(packed)
