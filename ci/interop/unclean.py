@@ -124,6 +124,31 @@ def flipped_in_middle_segment(directory: Path, rng: random.Random) -> None:
     _flip(path, rng.choice(_positions(path)) + 62)
 
 
+def bad_index_and_bad_batch(directory: Path, rng: random.Random) -> None:
+    """In a segment before the last: it is cut, and the segments after it are kept."""
+    path = _middle(directory)
+    path.with_suffix(".index").unlink()
+    _flip(path, rng.choice(_positions(path)) + 62)
+
+
+def short_middle_segment_without_index(directory: Path, rng: random.Random) -> None:
+    """Cut inside a batch, most probably.  Kafka does not look at such a segment if its index is there."""
+    path = _middle(directory)
+    path.with_suffix(".index").unlink()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * rng.randrange(20, 60) // 100])
+
+
+def with_last_index_missing(damage: Damage) -> Damage:
+    """The last segment is recovered too, as it is without the mark of a clean stop.  (It was not closed, so its index
+    ends with zeros, by which kcore knows after a clean stop that it must be made anew.  Kafka believes it.)"""
+
+    def both(directory: Path, rng: random.Random) -> None:
+        damage(directory, rng)
+        _last(directory).with_suffix(".index").unlink()
+
+    return both
+
+
 def removed(suffix: str, which: Callable[[Path], Path] = _last) -> Damage:
     def damage(directory: Path, rng: random.Random) -> None:
         which(directory).with_suffix(suffix).unlink(missing_ok=True)
@@ -245,6 +270,10 @@ CASES = [
     ),
     Case("no index at all", removed_all("index")),
     Case("no index at all after a clean stop", removed_all("index"), clean=True),
+    Case("bad index and bad batch below the recovery point", bad_index_and_bad_batch, recovery_point=True),
+    Case("bad index and bad batch after a clean stop", with_last_index_missing(bad_index_and_bad_batch), clean=True),
+    Case("short segment below the recovery point", short_middle_segment_without_index, recovery_point=True),
+    Case("short segment after a clean stop", with_last_index_missing(short_middle_segment_without_index), clean=True),
     Case("offset index garbled", garbled(".index")),
     Case("time index garbled", garbled(".timeindex")),
     Case("offset index of odd length", odd_length(".index"), recovery_point=True, but_for=REBUILT),

@@ -16,6 +16,7 @@ class File:
     def fileno(self) -> int: ...
     @property
     def size(self) -> int: ...  # bytes now, asked from the system
+    def read(self, position: int, size: int) -> bytes: ...  # fewer at the end of the file
 
 def read_file(path: str) -> bytes:
     """All bytes of a small file.  Raises CorruptFile for one that is too large to be right, or is no regular file, and

@@ -187,6 +187,13 @@ cdef class File:
             raise_status(&err, self.path)
         return n
 
+    def read(self, int64_t position, int64_t size):
+        """Bytes [position, position + size), as far as the file goes.  OSError."""
+        cdef bytearray data = bytearray(size)
+        cdef uint8_t[::1] buf = data
+        cdef int64_t n = self.read_into(&buf[0], size, position) if size else 0
+        return bytes(data[:n])
+
     cdef kc_status append(self, const uint8_t *buf, int64_t size, int64_t position, int *cut, kc_error *err) noexcept:
         """Write all of buf at the end of the file, with one pwrite; on failure the file is cut back, *cut says
         whether that worked, and *err what happened.  Releases the GIL from 64 KiB on."""

@@ -6,6 +6,7 @@ Source: LocalLog, Kafka 3.x-4.x.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -148,6 +149,7 @@ class LocalLog:
             if not agrees:
                 # Batches that contradict the index must be sound themselves.
                 found, known_below = aborted_txns_in(*where, check_crc=True)
+                found = with_starts_after_gaps(found, index.entries[: index.unproven], self._gaps_below(segment))
             with self._lock:
                 if self._txn_indexes.get(segment.base_offset) is not index:
                     # The segment was taken out of the log meanwhile.  Its index must not come back as a file, another
@@ -161,6 +163,21 @@ class LocalLog:
                 if not {txn[:3] for txn in proven} <= {txn[:3] for txn in said}:
                     logger.warning("%s: the log has %s, and not what it says: %s", index.path, proven, said)
                 index.replace((*proven, *index.entries[len(said) :]))
+
+    def _gaps_below(self, segment: LogSegment) -> list[int]:
+        """Where offsets are missing before a segment: the first of them, for each segment that ends too early."""
+        gaps = []
+        before = None
+        for one in self.segments:
+            if before is not None:
+                with contextlib.suppress(CorruptMessage):  # nobody can tell where a damaged one ends
+                    next_offset = before.read_next_offset()
+                    if next_offset < one.base_offset:
+                        gaps.append(next_offset)
+            if one.base_offset >= segment.base_offset:
+                break
+            before = one
+        return gaps
 
     def note_aborted_txn(self, txn: AbortedTxn) -> None:
         """Into the transaction index of the active segment, which is made when the first entry comes."""
@@ -368,6 +385,25 @@ class LocalLog:
     def delete(self) -> None:
         """Remove the directory with everything in it; fine if it is gone."""
         remove_tree(self.directory)
+
+
+def with_starts_after_gaps(
+    txns: Iterable[AbortedTxn], from_file: Iterable[AbortedTxn], gaps: Iterable[int]
+) -> list[AbortedTxn]:
+    """The aborted transactions that the batches say, corrected by those of a transaction index where batches are lost.
+
+    A marker that was lost leaves its transaction open in what is left, and the producer's next marker seems to end that
+    one.  The file may know of a later start, after the end that is lost.  gaps: the first offset of each gap.
+    """
+    known = {(txn.producer_id, txn.last_offset): txn for txn in from_file}
+    gaps = list(gaps)
+    corrected = []
+    for txn in txns:
+        said = known.get((txn.producer_id, txn.last_offset))
+        if said is not None and any(txn.first_offset < gap <= said.first_offset for gap in gaps):
+            txn = txn._replace(first_offset=said.first_offset)
+        corrected.append(txn)
+    return corrected
 
 
 def close_segments(segments: Iterable[LogSegment], name: str, *, trim: bool) -> None:

@@ -1,10 +1,11 @@
 """Open a partition's directory after a clean or an unclean stop (LOG-30, SEG-11, TRUNC-11).
 
 First the leftovers of what a crash interrupted: .deleted files go, .cleaned files (the cleaner had not finished them)
-go, .swap segments (finished) replace the segments they were made from.  Then the segments: after a clean stop the
-indexes are checked for plausibility and believed; after an unclean one each segment from the recovery point on is
-scanned with CRC, its indexes are rebuilt, and the first bad batch ends the log.  Last the leader epochs and the
-producers' state, from their files or from the batches.
+go, .swap segments (finished) replace the segments they were made from.  Then the segments: what was flushed (all of it
+after a clean stop, else the segments below the recovery point) is believed if its indexes are plausible; a segment with
+an index that is not is scanned with CRC, its indexes are rebuilt, and it is cut at its first bad batch.  After an
+unclean stop each segment from the recovery point on is scanned too, and there the first bad batch ends the log.  Last
+the leader epochs and the producers' state, from their files or from the batches.
 Source: LogLoader, Kafka 3.x-4.x.
 """
 
@@ -17,7 +18,16 @@ from concurrent.futures import Executor, Future, wait
 from typing import Any
 from uuid import UUID
 
-from kcore.common.file import is_file, list_directory, make_directory, rename, set_aside, sync_path, unlink_if_there
+from kcore.common.file import (
+    File,
+    is_file,
+    list_directory,
+    make_directory,
+    rename,
+    set_aside,
+    sync_path,
+    unlink_if_there,
+)
 from kcore.common.futures import submit
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
@@ -31,6 +41,7 @@ from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA_FILE,
     SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
@@ -85,7 +96,8 @@ def load_log(
     """The log of an existing directory, which may be empty.
 
     The offsets are those of the data directory's checkpoints; what does not fit the files is corrected.  mode "r"
-    changes nothing on disk: what needs repair is repaired in memory, and the log ends before the first bad batch.
+    changes nothing on disk: what needs repair is repaired in memory, and each segment that mode "a" would find damaged
+    ends before its first bad batch.
     segment_threads: those of them that are free share the scans of segments that need one; the calling thread may be
     of the same pool.  on_segments_to_recover is told how many they are, and -1 for each that is done.
     Releases the GIL while it scans, so several logs can load in parallel.
@@ -147,14 +159,20 @@ class _LogLoader:
         self._leave_out_half_made_segments()
         if self.writable and self._split_overflowed_segments(indexed, had_clean_shutdown):
             return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
-        suspects = self._suspect_segments(indexed, 2**63 if had_clean_shutdown else recovery_point)
+        self._report_empty_segments()
+        unflushed = [] if had_clean_shutdown else self.segments.from_floor(recovery_point)
+        suspects = self._suspect_segments(indexed, unflushed)
+        if not self.writable:
+            # Whatever else is wrong with a segment that is open for reading only, it repairs in memory by itself.
+            self._end_before_damage(suspects, indexed)
+            suspects = []
         known = self._read_epochs(had_clean_shutdown)
         checkpoint = LeaderEpochCheckpointFile(os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT))
         epochs = LeaderEpochFileCache(str(self.tp), checkpoint if self.writable else None, known or [])
         told = epochs
         if known is None or (suspects and not had_clean_shutdown):
             told = self._epochs_before_recovery(epochs, recovery_point)
-        self._recover(suspects, state, told, log_start_offset)
+        self._recover(suspects, unflushed, state, told, log_start_offset)
         if known is None:
             self._rebuild_epochs(epochs, check_crc=not (had_clean_shutdown or self.writable))
         self._load_txn_indexes(files, indexed)
@@ -435,9 +453,7 @@ class _LogLoader:
 
     # -- recovery ---------------------------------------------------------------------------------------------------
 
-    def _suspect_segments(self, indexed: set[int], recovery_point: int) -> list[LogSegment]:
-        """Those that reach beyond the recovery point, and those whose indexes are missing or break their own rules
-        (IDX-12).  None in mode "r": its segments repair their indexes in memory."""
+    def _report_empty_segments(self) -> None:
         empty = [s.base_offset for s in self.segments if s.size == 0 and s is not self.segments.active]
         if empty and not self.config.compact:
             logger.error(
@@ -446,20 +462,27 @@ class _LogLoader:
                 empty[0],
                 f" (and {len(empty) - 1} more segments like it)" if empty[1:] else "",
             )
-        if not self.writable:
-            return []
-        unflushed = set() if recovery_point == 2**63 else set(map(id, self.segments.from_floor(recovery_point)))
+
+    def _suspect_segments(self, indexed: set[int], unflushed: list[LogSegment]) -> list[LogSegment]:
+        """Those that are not surely on disk, and those whose indexes are missing or break their own rules (IDX-12).
+        In mode "r" only the latter, and not the active one."""
         suspects = []
+        not_flushed = set(map(id, unflushed))
         for segment in self.segments:
-            if id(segment) in unflushed:
-                suspects.append(segment)
+            is_active = segment is self.segments.active
+            if id(segment) in not_flushed or (is_active and not self.writable):
+                if self.writable:
+                    suspects.append(segment)
                 continue
             try:
                 if segment.base_offset not in indexed:
                     raise CorruptIndex(f"{segment.log_path}: an index file is missing")
-                segment.sanity_check()
+                if self.writable:
+                    segment.sanity_check()
+                else:
+                    self._check_last_entry(segment)
                 # Believing the marker here would put the next append behind bytes that nobody can read past.
-                if segment is self.segments.active and segment.ends_inside_a_batch():
+                if is_active and segment.ends_inside_a_batch():
                     raise CorruptIndex(f"{segment.log_path}: the file ends inside a batch")
             except (CorruptIndex, FileNotFoundError) as error:
                 logger.warning(
@@ -468,9 +491,50 @@ class _LogLoader:
                 suspects.append(segment)
         return suspects
 
+    def _end_before_damage(self, suspects: list[LogSegment], indexed: set[int]) -> None:
+        """Mode "r": a segment that recovery would cut ends there in memory.  Its transaction index is doubtful too."""
+        for segment in suspects:
+            indexed.discard(segment.base_offset)
+            result = segment.end_before_damage()
+            if result.truncated_bytes:
+                self._report_gap(segment, result, "leaving out the last %d bytes of segment %d")
+
+    def _check_last_entry(self, segment: LogSegment) -> None:
+        """Raises CorruptIndex for an offset index whose last entry is beyond the segment's end.  For mode "r", which
+        reads whole indexes only when they are needed: a read-only index is held in memory."""
+        suffix = OFFSET_INDEX_SUFFIX + (SWAP_SUFFIX if segment.base_offset in self.swapped else "")
+        path = segment_file(self.directory, segment.base_offset, suffix)
+        if not is_file(path):
+            raise CorruptIndex(f"{path}: no regular file")
+        file = File(path)
+        size = file.size
+        position = int.from_bytes(file.read(max(0, size - 8), 8)[4:], "big")
+        if size % 8 or (size and position >= segment.size):
+            raise CorruptIndex(
+                f"{path}: {size} bytes, the last entry is of position {position}, {segment.log_path} has "
+                f"{segment.size} bytes"
+            )
+
+    def _report_gap(self, segment: LogSegment, result: RecoveryResult, action: str) -> None:
+        """action: what was done with how many bytes of which segment."""
+        following = self.segments.higher(segment.base_offset)
+        assert following is not None
+        logger.error(
+            "%s: " + action + " from offset %d on, position %d: %s.  They had been flushed.  "
+            "The log goes on at offset %d",
+            self.directory,
+            result.truncated_bytes,
+            segment.base_offset,
+            result.last_offset + 1,
+            result.valid_bytes,
+            result.reason,
+            following.base_offset,
+        )
+
     def _recover(
         self,
         suspects: list[LogSegment],
+        unflushed: list[LogSegment],
         state: ProducerStateManager,
         epochs: LeaderEpochFileCache | None,
         log_start_offset: int,
@@ -479,6 +543,7 @@ class _LogLoader:
             return
         self.on_segments_to_recover(len(suspects))
         left = len(suspects)
+        first_unflushed = unflushed[0].base_offset if unflushed else 2**63
         ahead: list[Future[RecoveryResult]] = []
         try:
             if self.segment_threads is not None and left > 1:
@@ -488,13 +553,19 @@ class _LogLoader:
                 self.on_segments_to_recover(-1)
                 left -= 1
                 result = self._recover_segment(segment, state, epochs, log_start_offset, ahead[n] if ahead else None)
+                if result.truncated_bytes and segment.base_offset < first_unflushed and segment is not self._active():
+                    # The segments after it were flushed too: damage in this one says nothing about them.
+                    segment.recover(only_noteworthy=True)
+                    self._report_gap(segment, result, "cut %d bytes off segment %d")
+                    continue
                 if result.truncated_bytes:
                     _end(ahead)  # nobody may remove a segment that is being scanned
                     self._cut_behind(segment, result)
                     state.truncate_and_reload(log_start_offset, state.map_end_offset, self.time.milliseconds())
                     break
                 behind = [later for later in self.segments if later.base_offset > segment.base_offset]
-                if behind and result.last_offset >= behind[0].base_offset and behind == suspects[n + 1 :]:
+                unflushed_behind = behind and behind[0].base_offset >= first_unflushed
+                if unflushed_behind and result.last_offset >= behind[0].base_offset:
                     _end(ahead)  # nobody may cut or close a segment that is being scanned
                     goes_on = self._goes_on_with(segment, result.last_offset, behind)
                     end_offset = behind[0].base_offset if goes_on else state.map_end_offset
