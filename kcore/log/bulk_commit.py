@@ -352,6 +352,7 @@ class _Piece:
     next_offset: int
     size: int
     start: int
+    is_joined: bool = False
 
 
 def _renumbered(
@@ -384,17 +385,28 @@ def _joined(staged: list[StagedLog], start: int, config: LogConfig) -> list[_Pie
                     if _join(pieces[-1], target, log, segment, config):
                         continue
                 if target is not None:
-                    target.close()
+                    _finish_joined(pieces[-1], target)
                     target = None
-                    _sync_segment(pieces[-1])
                 pieces.append(_Piece(log.directory, segment.base_offset, segment.next_offset, segment.size, start))
             start += log.record_count
+        if target is not None:
+            _finish_joined(pieces[-1], target)
+            target = None
     finally:
         if target is not None:
             target.close()
-    if target is not None:
-        _sync_segment(pieces[-1])
     return pieces
+
+
+def _finish_joined(piece: _Piece, target: LogSegment) -> None:
+    """On the disk and closed.  The bytes since the last index entry are not known of a segment that was opened again,
+    and closing it has ended its time index, so after a join both indexes are made as those of one stream of appends."""
+    if piece.is_joined:
+        result = target.recover(only_noteworthy=True, cut=False)
+        if result.truncated_bytes:
+            raise CorruptFile(f"{target.log_path}: position {result.valid_bytes}: {result.reason}")
+    target.close()
+    _sync_segment(piece)
 
 
 def _join(piece: _Piece, target: LogSegment, log: StagedLog, segment: StagedSegment, config: LogConfig) -> bool:
@@ -418,6 +430,7 @@ def _join(piece: _Piece, target: LogSegment, log: StagedLog, segment: StagedSegm
         source.close()
     piece.next_offset = next_offset
     piece.size += segment.size
+    piece.is_joined = True
     return True
 
 
