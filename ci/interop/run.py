@@ -4,6 +4,7 @@
    sees; Kafka's storage classes (LogOracle.java) find every file sane, recover them without a cut, and load the same
    log as kcore does, after a clean stop and after an unclean one.
 2. Directories that Kafka wrote and a crash or a disk damaged (unclean.py), and the golden ones: both load the same log.
+   After random kills of a kcore log both find the same leader epochs.
 3. A kcore broker: Kafka's Java client produces, looks offsets up, consumes alone and as a group (InteropClient.java);
    the directory that the broker leaves is held to what Kafka says as in 1.
 The directories stay in DIR when it is given.  Any difference ends with status 1.
@@ -205,6 +206,8 @@ def prove(tool: KafkaTool, kafka: Oracle, work: Path) -> list[str]:
     bad += check_loading(kafka, GOLDEN, work)
     print("written by Kafka, not closed, then damaged")
     bad += unclean.prove(kafka, work)
+    print("written by kcore, killed at random system calls")
+    bad += unclean.prove_epochs(kafka)
     print("written by kcore's broker for Kafka's client")
     served = work / "served"
     served.mkdir()

@@ -15,10 +15,12 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ci.interop import oracle
 from ci.interop.oracle import Oracle
+from tests.reference.epoch_histories import kills
+from tests.reference.leader_epochs import epochs_of_kafka, epochs_of_kcore
 
 KINDS = ("plain", "append-time", "epochs", "idempotent", "transactions", "truncated", "log-start", "compacted")
 
@@ -351,3 +353,45 @@ def recover_both(kafka: Oracle, work: Path, case: Case, kind: str, made: dict[st
         ours = [line for line in ours if line.startswith(("record", "control"))] or ours[:1]
         theirs = [line for line in theirs if line.startswith(("record", "control"))][: len(ours)]
     return theirs, ours
+
+
+def prove_epochs(kafka: Oracle, seeds: range = range(42), kills_each: int = 5) -> list[str]:
+    """The leader epochs that Kafka and kcore find after random kills of a kcore log (epoch_histories.py);
+    the differences that docs/compatibility.md does not have.  Prints how many kills of each sort there were."""
+    differences = []
+    counts = dict.fromkeys(("alike", "an empty log, without epochs", "older epochs of batches, too"), 0)
+    for seed in seeds:
+        for kill in kills(seed, kills_each):
+            checkpointed = {"recovery_point": kill.recovery_point, "log_start_offset": kill.log_start_offset}
+            theirs = _bounds_and_epochs(kafka.load(kill.copy(), clean=False, **checkpointed))
+            ours = _bounds_and_epochs(oracle.load(kill.copy(), clean=False, **checkpointed))
+            start, end = ours.bounds
+            expected = (
+                Found(ours.bounds, epochs_of_kafka(kill.directory, kill.recovery_point, kill.log_start_offset, end)),
+                Found(ours.bounds, epochs_of_kcore(kill.directory, kill.recovery_point, start, end)),
+            )
+            if (theirs, ours) != expected:
+                differences.append(
+                    f"{kill.description}:\n      Kafka {theirs}\n      kcore {ours}\n      of {expected}"
+                )
+            elif theirs == ours:
+                counts["alike"] += 1
+            else:
+                counts["an empty log, without epochs" if start == end else "older epochs of batches, too"] += 1
+    found = ", ".join(f"{count} {sort}" for sort, count in counts.items())
+    verdict = f"{len(differences)} DIFFER" if differences else "none differs"
+    print(f"  leader epochs after {sum(counts.values()) + len(differences)} kills: {found}: {verdict}", flush=True)
+    return differences
+
+
+class Found(NamedTuple):
+    bounds: tuple[int, int]  # log start offset, log end offset
+    epochs: list[tuple[int, int]]
+
+
+def _bounds_and_epochs(lines: list[str]) -> Found:
+    if lines[-1].startswith("error"):
+        return Found((-1, -1), [])
+    values = [line.split() for line in lines]
+    start, end = (int(value) for word, value in values[:2])
+    return Found((start, end), [(int(words[1]), int(words[2])) for words in values if words[0] == "epoch"])

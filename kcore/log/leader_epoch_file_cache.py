@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import logging
 import threading
+from collections.abc import Iterable, Sequence
 
 from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kcore.log.log_hot_path import LatestEpoch
@@ -18,6 +19,12 @@ logger = logging.getLogger(__name__)
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_EPOCH_OFFSET = -1
+
+
+def epoch_at(entries: Sequence[EpochEntry], offset: int) -> int:
+    """The epoch of the last entry that starts at or below the offset; -1 if there is none."""
+    at = bisect.bisect_right(entries, offset, key=lambda e: e.start_offset)
+    return entries[at - 1].epoch if at > 0 else UNDEFINED_EPOCH
 
 
 class LeaderEpochFileCache(LatestEpoch):
@@ -91,9 +98,7 @@ class LeaderEpochFileCache(LatestEpoch):
 
     def epoch_for_offset(self, offset: int) -> int:
         """The epoch a record at this offset was written in; -1 when that is not known."""
-        entries = self._entries
-        at = bisect.bisect_right(entries, offset, key=lambda e: e.start_offset)
-        return entries[at - 1].epoch if at > 0 else UNDEFINED_EPOCH
+        return epoch_at(self._entries, offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Drop the epochs that start at or beyond end_offset.  Raises OSError."""
@@ -111,6 +116,13 @@ class LeaderEpochFileCache(LatestEpoch):
             at = bisect.bisect_right(self._entries, start_offset, key=lambda e: e.start_offset)
             if at > 0 and self._entries[:at] != (EpochEntry(self._entries[at - 1].epoch, start_offset),):
                 self._replace((EpochEntry(self._entries[at - 1].epoch, start_offset), *self._entries[at:]))
+
+    def replace(self, entries: Iterable[EpochEntry]) -> None:
+        """These in the place of all.  Raises OSError."""
+        with self._lock:
+            new = tuple(entries)
+            if new != self._entries:
+                self._replace(new)
 
     def clear_and_flush(self) -> None:
         """Raises OSError."""

@@ -34,6 +34,7 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptIndex, CorruptMessage
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, LeaderEpochCheckpointFile
+from kcore.log.epoch_recovery import BatchEpochs, corrected_epochs, epoch_runs, with_later_epochs
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import close_segments
 from kcore.log.log_config import LogConfig
@@ -136,6 +137,7 @@ class _LogLoader:
         self.time = time
         self.writable = writable
         self.sole_replica = sole_replica
+        self.epoch_checkpoint = LeaderEpochCheckpointFile(os.path.join(directory, LEADER_EPOCH_CHECKPOINT))
         self.segments = LogSegments()
         self.txn_indexes: dict[int, TransactionIndex] = {}
         # Base offsets of the segments that mode "r" reads from their .swap files.
@@ -166,20 +168,12 @@ class _LogLoader:
             # Whatever else is wrong with a segment that is open for reading only, it repairs in memory by itself.
             self._end_before_damage(suspects, indexed)
             suspects = []
-        known = self._read_epochs(had_clean_shutdown)
-        checkpoint = LeaderEpochCheckpointFile(os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT))
-        epochs = LeaderEpochFileCache(str(self.tp), checkpoint if self.writable else None, known or [])
-        told = epochs
-        if known is None or (suspects and not had_clean_shutdown):
-            told = self._epochs_before_recovery(epochs, recovery_point)
-        self._recover(suspects, unflushed, state, told, log_start_offset)
-        if known is None:
-            self._rebuild_epochs(epochs, check_crc=not (had_clean_shutdown or self.writable))
+        epochs_in_file = self._read_epochs(had_clean_shutdown)
+        batch_epochs = BatchEpochs(str(self.tp), unflushed[0].base_offset if unflushed else 0)
+        self._recover(suspects, unflushed, state, batch_epochs, log_start_offset)
         self._load_txn_indexes(files, indexed)
 
         log_end_offset = self._find_end(had_clean_shutdown) if len(self.segments) else log_start_offset
-        if known is not None and suspects and not had_clean_shutdown:
-            self._reconcile_epochs(epochs, told, log_end_offset)
         if (
             self.writable
             and len(self.segments)
@@ -209,10 +203,7 @@ class _LogLoader:
         assert first is not None
         log_start_offset = max(log_start_offset, first.base_offset)
 
-        # An epoch that starts at the end has no record.  Among replicas it may contradict the leader's, so it goes;
-        # alone it is the epoch to go on with.
-        epochs.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
-        epochs.truncate_from_start(log_start_offset)
+        epochs = self._load_epochs(epochs_in_file, batch_epochs, had_clean_shutdown, log_start_offset, log_end_offset)
         if log_end_offset < recovery_point:
             logger.error(
                 "%s: the log ends at offset %d, but was on disk up to %d: the records between are gone",
@@ -536,7 +527,7 @@ class _LogLoader:
         suspects: list[LogSegment],
         unflushed: list[LogSegment],
         state: ProducerStateManager,
-        epochs: LeaderEpochFileCache | None,
+        epochs: BatchEpochs,
         log_start_offset: int,
     ) -> None:
         if not suspects:
@@ -572,8 +563,7 @@ class _LogLoader:
                     state.truncate_and_reload(log_start_offset, end_offset, self.time.milliseconds())
                     if not goes_on:
                         break
-                    if epochs is not None:
-                        epochs.truncate_from_end(end_offset)
+                    epochs.truncate_from_end(end_offset)
         finally:
             _end(ahead)  # nobody may close a segment that is being scanned
             self.on_segments_to_recover(-left)
@@ -582,7 +572,7 @@ class _LogLoader:
         self,
         segment: LogSegment,
         state: ProducerStateManager,
-        epochs: LeaderEpochFileCache | None,
+        epochs: BatchEpochs,
         log_start_offset: int,
         ahead: Future[RecoveryResult] | None,
     ) -> RecoveryResult:
@@ -596,7 +586,8 @@ class _LogLoader:
         index = self._txn_index(segment.base_offset)
         index.reset()
         aborted: list[AbortedTxn] = []
-        replay = ProducerReplay(state, segment, 2**63 - 1, epochs=epochs, aborted_txns=aborted)
+        known = epochs if segment.base_offset >= epochs.from_offset else None
+        replay = ProducerReplay(state, segment, 2**63 - 1, epochs=known, aborted_txns=aborted)
         result = None if ahead is None or ahead.cancel() else ahead.result()
         if result is None or result.truncated_bytes:
             result = segment.recover(replay, only_noteworthy=True, cut=False, threads=self.segment_threads)
@@ -714,61 +705,65 @@ class _LogLoader:
 
     def _read_epochs(self, had_clean_shutdown: bool) -> list[EpochEntry] | None:
         """None where the file is damaged or may not have reached the disk: the batches know."""
-        path = os.path.join(self.directory, LEADER_EPOCH_CHECKPOINT)
         try:
-            entries = LeaderEpochCheckpointFile(path).read()
+            entries = self.epoch_checkpoint.read()
             if any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries):
-                raise CorruptFile(f"{path}: a negative epoch or offset")
+                raise CorruptFile(f"{self.epoch_checkpoint.path}: a negative epoch or offset")
         except CorruptFile as error:
             logger.warning("%s: rebuilding the leader epochs from the log: %s", self.directory, error)
             return None
         return entries if entries or had_clean_shutdown else None
 
-    def _epochs_before_recovery(self, epochs: LeaderEpochFileCache, recovery_point: int) -> LeaderEpochFileCache:
-        """In memory: those below what recovery scans, which then adds what the batches say."""
-        floor = self.segments.floor(recovery_point)
-        from_offset = floor.base_offset if floor is not None else 0
-        return LeaderEpochFileCache(str(self.tp), None, [e for e in epochs.entries if e.start_offset < from_offset])
+    def _load_epochs(
+        self,
+        in_file: list[EpochEntry] | None,
+        batch_epochs: BatchEpochs,
+        had_clean_shutdown: bool,
+        log_start_offset: int,
+        log_end_offset: int,
+    ) -> LeaderEpochFileCache:
+        """The epochs of the log: those of the file, corrected by what recovery has read."""
+        name = str(self.tp)
+        if in_file is None:
+            entries = self._epochs_of_all_batches(check_crc=not (had_clean_shutdown or self.writable))
+        else:
+            entries = list(LeaderEpochFileCache(name, None, in_file).entries)  # offsets ascend from here on
+            known_range = (log_start_offset, log_end_offset, self._first_offset)
+            if had_clean_shutdown:
+                entries = with_later_epochs(entries, epoch_runs(batch_epochs.entries, *known_range))
+            else:
+                entries, contradicted = corrected_epochs(entries, batch_epochs, *known_range)
+                if contradicted:
+                    logger.warning(
+                        "%s: the leader epochs in %s are not those of the batches, which are believed",
+                        self.directory,
+                        LEADER_EPOCH_CHECKPOINT,
+                    )
+        left = LeaderEpochFileCache(name, None, entries)
+        # An epoch that starts at the end has no record, nor has one of an emptied log, which the first of these calls
+        # moves to the end.  Among replicas it may contradict the leader's, so it goes; alone it is the epoch to go on
+        # with.
+        left.truncate_from_start(log_start_offset)
+        left.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
+        epochs = LeaderEpochFileCache(name, self.epoch_checkpoint if self.writable else None, in_file or [])
+        epochs.replace(left.entries)
+        return epochs
 
-    def _reconcile_epochs(self, epochs: LeaderEpochFileCache, told: LeaderEpochFileCache, log_end_offset: int) -> None:
-        """What was not flushed may be of another time than the file of the epochs: where they disagree, the batches
-        are right.  Where they do not, the file knows more: where epochs began whose first records were compacted."""
-        # Old messages have no epoch, and end what was known before them (EPOCH-03).
-        forgotten = bool(epochs.entries) and epochs.entries[0].start_offset < log_end_offset and not told.entries
-        ends = [entry.start_offset for entry in told.entries[1:]] + [log_end_offset]
-        if not forgotten and all(
-            epochs.epoch_for_offset(entry.start_offset) == entry.epoch
-            and not any(
-                entry.start_offset < later.start_offset < end and self._holds_batch(later.start_offset, end)
-                for later in epochs.entries
-            )
-            for entry, end in zip(told.entries, ends, strict=False)
-        ):
-            return
-        logger.warning("%s: the leader epochs are not those of the batches, which are believed", self.directory)
-        promised = [e for e in epochs.entries if e.start_offset >= log_end_offset and e.epoch > told.latest_epoch]
-        known = {entry.epoch: entry.start_offset for entry in epochs.entries}
-        told_entries = [
-            EpochEntry(entry.epoch, known[entry.epoch])
-            if known.get(entry.epoch, entry.start_offset) < entry.start_offset
-            and not self._holds_batch(known[entry.epoch], entry.start_offset)
-            else entry
-            for entry in told.entries
-        ]
-        epochs.clear_and_flush()
-        for entry in (*told_entries, *promised):
-            epochs.assign(entry.epoch, entry.start_offset)
+    def _first_offset(self, start: int, end: int) -> int | None:
+        """The first offset in [start, end) that a batch holds; None where a damaged segment does not tell."""
+        try:
+            for segment in self.segments.from_floor(start):
+                found = segment.translate_offset(start)
+                batch = batch_at(segment, found.position) if found is not None else None
+                if batch is not None:
+                    return max(batch.base_offset, start) if batch.base_offset < end else None
+        except CorruptMessage:
+            pass
+        return None
 
-    def _holds_batch(self, start: int, end: int) -> bool:
-        """Whether a batch has an offset in [start, end), if a batch begins at end: the cleaner leaves gaps."""
-        for segment in self.segments.from_floor(start):
-            found = segment.translate_offset(start)
-            if found is not None:
-                return found.offset < end
-        return False
-
-    def _rebuild_epochs(self, epochs: LeaderEpochFileCache, *, check_crc: bool) -> None:
+    def _epochs_of_all_batches(self, *, check_crc: bool) -> list[EpochEntry]:
         """After recovery: what is torn must not be asked."""
+        epochs = BatchEpochs(str(self.tp), 0)
 
         def note(batches: Iterable[RecordBatch]) -> None:
             for batch in batches:
@@ -776,6 +771,7 @@ class _LogLoader:
 
         for segment in self.segments:
             segment.scan(note, check_crc=check_crc, only_noteworthy=True)
+        return list(epochs.entries)
 
     def _read_topic_id(self) -> UUID | None:
         try:
