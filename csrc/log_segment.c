@@ -6,12 +6,25 @@
 #include "prefetch.h"
 #include "time_index.h"
 
+/* The byte at `position`, which must be there. */
+static inline const uint8_t *at(const kc_log_bytes *log, int64_t position) {
+    return log->bytes + (position - log->first);
+}
+
+/* How many bytes there are from `position` on; negative where it lies outside. */
+static inline int64_t present(const kc_log_bytes *log, int64_t position) {
+    return position < log->first ? -1 : log->first + log->size - position;
+}
+
 /* Size and last offset of the batch at `position`, from four fields of its header: a search needs no
- * more.  0 where the log ends, also in mid-batch; 1 for a batch; a negative status otherwise. */
-static inline int next_batch(const uint8_t *log, int64_t end, int64_t position, kc_batch_place *place, kc_error *err) {
-    int64_t available = end - position;
+ * more.  0 where the log ends, also in mid-batch; 1 for a batch; KC_SEGMENT_MORE; a negative status otherwise. */
+static inline int next_batch(const kc_log_bytes *log, int64_t position, kc_batch_place *place, kc_error *err) {
+    int64_t available = log->end - position;
+    if (available < KC_LOG_OVERHEAD) return 0;
+    if (present(log, position) < (available < KC_BATCH_HEADER_SIZE ? available : KC_BATCH_HEADER_SIZE))
+        return KC_SEGMENT_MORE;
+    const uint8_t *p = at(log, position);
     if (available >= KC_BATCH_HEADER_SIZE) {
-        const uint8_t *p = log + position;
         int64_t base_offset = kc_load_i64(p);
         int32_t length = kc_load_i32(p + 8);
         int32_t last_offset_delta = kc_load_i32(p + 23);
@@ -24,11 +37,14 @@ static inline int next_batch(const uint8_t *log, int64_t end, int64_t position, 
             return 1;
         }
     }
-    /* Rare: let the one parser say what is wrong. */
+    /* Rare: let the one parser say what is wrong.  It touches no more than a header. */
     kc_batch batch;
-    kc_status status = kc_batch_parse(log, end, position, &batch, err);
+    kc_status status = kc_batch_parse(p, available, 0, &batch, err);
     if (status == KC_TRUNCATED) return 0;
-    if (status) return (int)status;
+    if (status) {
+        err->position += position;
+        return (int)status;
+    }
     place->position = position;
     place->last_offset = batch.last_offset;
     place->size = batch.size;
@@ -41,42 +57,42 @@ static inline int64_t max_timestamp_at(const uint8_t *p) {
     return p[KC_MAGIC_OFFSET] ? kc_load_i64(p + KC_LEGACY_TIMESTAMP_OFFSET) : -1;
 }
 
-int64_t kc_segment_entry_start(const uint8_t *log, int64_t end, int64_t position, int64_t offset) {
+int64_t kc_segment_entry_start(const kc_log_bytes *log, int64_t position, int64_t offset) {
     kc_batch_place place;
     kc_error ignored;
-    if (position <= 0 || position >= end || next_batch(log, end, position, &place, &ignored) != 1) return 0;
-    return kc_load_i64(log + position) <= offset ? position : 0;
+    if (position <= 0 || position >= log->end || next_batch(log, position, &place, &ignored) != 1) return 0;
+    return kc_load_i64(at(log, position)) <= offset ? position : 0;
 }
 
-int kc_segment_search_for(const uint8_t *log, int64_t end, int64_t position, int64_t target, kc_batch_place *found,
+int kc_segment_search_for(const kc_log_bytes *log, int64_t *position, int64_t target, kc_batch_place *found,
                           kc_error *err) {
-    int status = next_batch(log, end, position, found, err);
-    if (status <= 0 || found->last_offset >= target) return status;
+    int status = next_batch(log, *position, found, err);
+    if (status != 1 || found->last_offset >= target) return status;
     /* As many as an index interval has at 1 KiB. */
-    for (int64_t i = 2; i <= 4; i++) kc_prefetch_header(log + position, end - position, i * found->size);
+    for (int64_t i = 2; i <= 4; i++) kc_prefetch_header(at(log, *position), present(log, *position), i * found->size);
     do {
-        position += found->size;
-        status = next_batch(log, end, position, found, err);
-    } while (status > 0 && found->last_offset < target);
+        *position += found->size;
+        status = next_batch(log, *position, found, err);
+    } while (status == 1 && found->last_offset < target);
     return status;
 }
 
-int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t position, int64_t timestamp,
+int kc_segment_search_for_timestamp(const kc_log_bytes *log, int64_t *position, int64_t timestamp,
                                     int64_t first_offset, kc_batch_place *found, kc_error *err) {
     for (;;) {
-        int status = next_batch(log, end, position, found, err);
-        if (status <= 0) return status;
-        if (found->last_offset >= first_offset && max_timestamp_at(log + position) >= timestamp) return 1;
-        position += found->size;
+        int status = next_batch(log, *position, found, err);
+        if (status != 1) return status;
+        if (found->last_offset >= first_offset && max_timestamp_at(at(log, *position)) >= timestamp) return 1;
+        *position += found->size;
     }
 }
 
-kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *position, int64_t *max_timestamp,
-                                 int64_t *last_offset, int64_t *end_offset, kc_error *err) {
+int kc_segment_walk_to_end(const kc_log_bytes *log, int64_t *position, int64_t *max_timestamp, int64_t *last_offset,
+                           int64_t *end_offset, kc_error *err) {
     kc_batch_place place = {0, 0, 0};
     int status;
-    while ((status = next_batch(log, end, *position, &place, err)) == 1) {
-        int64_t timestamp = max_timestamp_at(log + *position);
+    while ((status = next_batch(log, *position, &place, err)) == 1) {
+        int64_t timestamp = max_timestamp_at(at(log, *position));
         if (timestamp > *max_timestamp) {
             *max_timestamp = timestamp;
             *last_offset = place.last_offset;
@@ -84,15 +100,16 @@ kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *posit
         *end_offset = place.last_offset;
         *position += place.size;
     }
-    return (kc_status)status;
+    return status;
 }
 
 int kc_segment_walk_tail(const uint8_t *tail, int64_t size, int64_t indexed, int64_t *position, int64_t *max_timestamp,
                          int64_t *last_offset, int64_t *end_offset) {
+    kc_log_bytes log = {tail, 0, size, size};
     kc_error ignored;
     *position = 0;
     return size >= KC_BATCH_HEADER_SIZE && kc_load_i64(tail) <= indexed &&
-           kc_segment_walk_to_end(tail, size, position, max_timestamp, last_offset, end_offset, &ignored) == KC_OK &&
+           kc_segment_walk_to_end(&log, position, max_timestamp, last_offset, end_offset, &ignored) == 0 &&
            *position > 0;
 }
 
@@ -157,44 +174,71 @@ kc_status kc_segment_check_offsets(const kc_batch *rows, int64_t count, int64_t 
     return KC_OK;
 }
 
+/* Whether the step cannot go on for want of these many bytes from scan->position on; what the file does not have nobody
+ * waits for. */
+static inline int lacks(kc_segment_scan *scan, const kc_log_bytes *log, int64_t size) {
+    int64_t available = log->end - scan->position;
+    if (size > available) size = available;
+    if (present(log, scan->position) >= size) return 0;
+    scan->need = size;
+    return 1;
+}
+
 /* No CRC covers a base offset.  Whether row's is the wrong one where it overlaps the batch behind: that one begins
- * between the batch before row and row, or just where row would end if it followed the batch before. */
-static int jumps_ahead(const kc_segment_scan *scan, const uint8_t *log, int64_t end, const kc_batch *row) {
-    int64_t position = scan->position + row->size;
+ * between the batch before row and row, or just where row would end if it followed the batch before.  May set
+ * scan->need.  p: where row begins, with `available` bytes of the file. */
+static int jumps_ahead(kc_segment_scan *scan, const kc_log_bytes *log, const uint8_t *p, int64_t available,
+                       const kc_batch *row) {
     int64_t before = scan->last_offset < scan->base_offset ? scan->base_offset - 1 : scan->last_offset;
-    if (end - position < 8) return 0;
-    int64_t following = kc_load_i64(log + position);
+    if (available - row->size < 8) return 0;
+    int64_t following = kc_load_i64(p + row->size);
     if (following > row->last_offset || following <= before) return 0;
     if (following >= row->base_offset && following - before != row->last_offset - row->base_offset + 2) return 0;
     kc_batch next;
     kc_error ignored;
-    return kc_batch_parse(log, end, position, &next, &ignored) == KC_OK &&
-           kc_batch_check_crc(log, &next, &ignored) == KC_OK;
+    return !lacks(scan, log, (int64_t)row->size + KC_BATCH_HEADER_SIZE) &&
+           kc_batch_parse(p, available, row->size, &next, &ignored) == KC_OK &&
+           !lacks(scan, log, (int64_t)row->size + next.size) && kc_batch_check_crc(p, &next, &ignored) == KC_OK;
 }
 
-static kc_status next_valid(const kc_segment_scan *scan, const uint8_t *log, int64_t end, kc_batch *row,
-                            kc_error *err) {
-    kc_status status = kc_batch_parse(log, end, scan->position, row, err);
-    if (status == KC_OK && (scan->flags & KC_SCAN_CHECK_CRC)) status = kc_batch_check_crc(log, row, err);
-    if (status) return status;
-    if (row->base_offset <= scan->last_offset)
-        return kc_fail(err, KC_INVALID_OFFSET, "base offset", scan->position, scan->last_offset + 1, row->base_offset);
-    if (jumps_ahead(scan, log, end, row))
-        return kc_fail(err, KC_INVALID_OFFSET, "last offset (expected: below the next batch)", scan->position,
-                       kc_load_i64(log + scan->position + row->size) - 1, row->last_offset);
-    return kc_segment_check_offsets(row, 1, scan->base_offset, err);
+/* Whether the next batch is valid; *err says why it is not, unless scan->need was set. */
+static int next_is_valid(kc_segment_scan *scan, const kc_log_bytes *log, kc_batch *row, kc_error *err) {
+    int64_t available = log->end - scan->position;
+    if (lacks(scan, log, KC_BATCH_HEADER_SIZE)) return 0;
+    const uint8_t *p = at(log, scan->position);
+    kc_status status = kc_batch_parse(p, available, 0, row, err);
+    if (status == KC_OK) {
+        if (lacks(scan, log, (int64_t)row->size + 8)) return 0;
+        if (scan->flags & KC_SCAN_CHECK_CRC) status = kc_batch_check_crc(p, row, err);
+    }
+    if (status) {
+        err->position += scan->position;
+        return 0;
+    }
+    row->position = scan->position;
+    if (row->base_offset <= scan->last_offset) {
+        kc_fail(err, KC_INVALID_OFFSET, "base offset", scan->position, scan->last_offset + 1, row->base_offset);
+        return 0;
+    }
+    if (jumps_ahead(scan, log, p, available, row)) {
+        kc_fail(err, KC_INVALID_OFFSET, "last offset (expected: below the next batch)", scan->position,
+                kc_load_i64(p + row->size) - 1, row->last_offset);
+        return 0;
+    }
+    return !scan->need && kc_segment_check_offsets(row, 1, scan->base_offset, err) == KC_OK;
 }
 
-int64_t kc_segment_scan_step(kc_segment_scan *scan, const uint8_t *log, int64_t end, int64_t stop, kc_batch *rows,
+int64_t kc_segment_scan_step(kc_segment_scan *scan, const kc_log_bytes *log, int64_t stop, kc_batch *rows,
                              int64_t capacity, kc_error *err) {
     kc_batch unwanted;
     int64_t count = 0;
     err->status = KC_OK;
+    scan->need = 0;
     while (scan->position < stop && (!rows || count < capacity)) {
         kc_batch *row = rows ? rows + count : &unwanted;
-        if (next_valid(scan, log, end, row, err)) break;
+        if (!next_is_valid(scan, log, row, err)) break;
         if (!(scan->flags & KC_SCAN_CHECK_CRC))
-            kc_prefetch_headers(log + scan->position, end - scan->position, row->size);
+            kc_prefetch_headers(at(log, scan->position), present(log, scan->position), row->size);
         if (scan->indexer) kc_indexer_add_batch(scan->indexer, row, scan->position);
         if (rows && (!(scan->flags & KC_SCAN_NOTEWORTHY) || row->leader_epoch != scan->leader_epoch ||
                      row->producer_id >= 0 || (row->attributes & KC_ATTR_CONTROL)))

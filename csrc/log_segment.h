@@ -1,8 +1,6 @@
 /* csrc/log_segment.h -- what a segment does with the bytes of its .log: find the batch that holds an
  * offset or a timestamp, decide which batches get index entries, and scan a whole file for recovery.
  *
- * `log` is a mapping of the file and `end` how many bytes of it may be touched: never more than the
- * file holds at that moment, or the process dies of SIGBUS (docs/invariants.md).
  * Nothing here allocates, locks, or knows about Python. */
 #ifndef KC_LOG_SEGMENT_H
 #define KC_LOG_SEGMENT_H
@@ -11,6 +9,20 @@
 
 #include "record_batch.h"
 #include "status.h"
+
+/* Bytes [first, first + size) of a .log that may be touched.  Of our own file they are a mapping, and all there are: never
+ * more than the file holds at that moment, or the process dies of SIGBUS (docs/invariants.md).  Of a file that another
+ * process may cut at any time they are a copy of a part. */
+typedef struct kc_log_bytes {
+    const uint8_t *bytes; /* the one at `first` */
+    int64_t first;
+    int64_t size;
+    int64_t end; /* where the file ends; first + size at least */
+} kc_log_bytes;
+
+/* A search or walk needs bytes that are not there: those from *position on, KC_BATCH_HEADER_SIZE at least where the file
+ * has as many.  Never where all bytes are there. */
+enum { KC_SEGMENT_MORE = 2 };
 
 /* Where a search found its batch. */
 typedef struct kc_batch_place {
@@ -22,22 +34,22 @@ typedef struct kc_batch_place {
 /* Where a search may begin that an index entry {offset, position} sends off: at that position, if a whole
  * batch lies there that starts at or below the offset, so that nothing searched for lies before it; at
  * 0 otherwise.  An entry that lies costs time, never a record. */
-int64_t kc_segment_entry_start(const uint8_t *log, int64_t end, int64_t position, int64_t offset);
+int64_t kc_segment_entry_start(const kc_log_bytes *log, int64_t position, int64_t offset);
 
-/* The first batch from `position` on whose last offset is >= target: 1 and *found, or 0 when the log
- * ends first (a partial batch at the end counts as the end), or a negative status. */
-int kc_segment_search_for(const uint8_t *log, int64_t end, int64_t position, int64_t target, kc_batch_place *found,
+/* The first batch from *position on whose last offset is >= target: 1 and *found, or 0 when the log
+ * ends first (a partial batch at the end counts as the end), or KC_SEGMENT_MORE, or a negative status. */
+int kc_segment_search_for(const kc_log_bytes *log, int64_t *position, int64_t target, kc_batch_place *found,
                           kc_error *err);
 
 /* The same for the first batch with max timestamp >= timestamp and last offset >= first_offset. */
-int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t position, int64_t timestamp,
+int kc_segment_search_for_timestamp(const kc_log_bytes *log, int64_t *position, int64_t timestamp,
                                     int64_t first_offset, kc_batch_place *found, kc_error *err);
 
 /* Raise *max_timestamp and *last_offset, which belongs to it, over all batches from *position on, which
  * moves behind the last whole one; the last offset of that goes to *end_offset, which is left alone when
- * there is none. */
-kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *position, int64_t *max_timestamp,
-                                 int64_t *last_offset, int64_t *end_offset, kc_error *err);
+ * there is none.  0, KC_SEGMENT_MORE, or a negative status. */
+int kc_segment_walk_to_end(const kc_log_bytes *log, int64_t *position, int64_t *max_timestamp, int64_t *last_offset,
+                           int64_t *end_offset, kc_error *err);
 
 /* The same over `tail`, a copy of what the segment ends with, which by the index begins with the batch that holds
  * `indexed`; *position counts from the tail's first byte.  Returns 0 where that is not so, where no batch is whole and
@@ -93,12 +105,14 @@ typedef struct kc_segment_scan {
     int64_t position;    /* behind the last valid batch */
     int64_t last_offset; /* of the last valid batch; -1 before the first */
     int64_t leader_epoch; /* of the last valid batch; -2 before the first */
+    int64_t need;         /* bytes from `position` on without which a step cannot go on; 0 for none */
     kc_indexer *indexer; /* NULL: build no indexes */
 } kc_segment_scan;
 
-/* Go on until scan->position reaches `stop`, rows is full, or a batch is not valid; returns how many
- * rows were stored.  err->status is KC_OK, or says why the next batch is not valid.  rows may be NULL. */
-int64_t kc_segment_scan_step(kc_segment_scan *scan, const uint8_t *log, int64_t end, int64_t stop, kc_batch *rows,
+/* Go on until scan->position reaches `stop`, rows is full, a batch is not valid, or bytes are needed that are not there
+ * (scan->need); returns how many rows were stored.  err->status is KC_OK, or says why the next batch is not valid.  rows
+ * may be NULL. */
+int64_t kc_segment_scan_step(kc_segment_scan *scan, const kc_log_bytes *log, int64_t stop, kc_batch *rows,
                              int64_t capacity, kc_error *err);
 
 #endif

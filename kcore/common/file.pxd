@@ -12,6 +12,13 @@ cdef class Mapping:
     cdef int sync(self, int64_t size) except -1
 
 
+cdef class Window:
+    cdef uint8_t *data
+    cdef int64_t room
+
+    cdef uint8_t *of(self, int64_t size) except NULL
+
+
 cdef class File:
     cdef public str path      # follows renames; only for messages and for whoever renames
     cdef readonly bint writable

@@ -12,6 +12,7 @@ from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
 from libc.stdint cimport uint32_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from kcore.common.status cimport KC_OK, KC_TRUNCATED, kc_error, kc_status, raise_status
@@ -120,6 +121,25 @@ cdef void populate(Mapping mapping, int64_t position, int64_t size) noexcept nog
     if size > 0 and position + size > mapping.populated:
         kc_file_populate(mapping.data, position, size)
         mapping.populated = position + size
+
+
+cdef class Window:
+    """Memory of one reader for a part of a file that another process may cut at any time: File.read_into() fills it.  A
+    mapping of such a file would end this process with SIGBUS."""
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cdef uint8_t *of(self, int64_t size) except NULL:
+        """Memory of at least `size` bytes, at least one; what was in it is lost when it grows.  MemoryError."""
+        if self.data == NULL or size > self.room:
+            free(self.data)
+            self.room = 0
+            self.data = <uint8_t *>malloc(max(size, 1))
+            if self.data == NULL:
+                raise MemoryError(f"{size} bytes to read a part of a file into")
+            self.room = size
+        return self.data
 
 
 cdef class File:

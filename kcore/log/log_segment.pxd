@@ -2,7 +2,7 @@ from libc.stdint cimport int64_t, uint8_t
 
 from kcore.common.status cimport kc_error, kc_status
 from kcore.log.offset_index cimport OffsetIndex
-from kcore.log.segment_file cimport SegmentFile, _ScanAhead, kc_indexer, kc_segment_scan
+from kcore.log.segment_file cimport SegmentFile, _ScanAhead, kc_indexer, kc_log_bytes, kc_segment_scan
 from kcore.log.time_index cimport TimeIndex
 from kcore.record.file_records cimport FileRecords
 from kcore.record.record_batch cimport kc_batch
@@ -14,13 +14,13 @@ cdef extern from "log_segment.h" nogil:
         int64_t last_offset
         int size
 
-    int64_t kc_segment_entry_start(const uint8_t *log, int64_t end, int64_t position, int64_t offset)
-    int kc_segment_search_for(const uint8_t *log, int64_t end, int64_t position, int64_t target,
-                              kc_batch_place *found, kc_error *err)
-    int kc_segment_search_for_timestamp(const uint8_t *log, int64_t end, int64_t position, int64_t timestamp,
+    int64_t kc_segment_entry_start(const kc_log_bytes *log, int64_t position, int64_t offset)
+    int kc_segment_search_for(const kc_log_bytes *log, int64_t *position, int64_t target, kc_batch_place *found,
+                              kc_error *err)
+    int kc_segment_search_for_timestamp(const kc_log_bytes *log, int64_t *position, int64_t timestamp,
                                         int64_t first_offset, kc_batch_place *found, kc_error *err)
-    kc_status kc_segment_walk_to_end(const uint8_t *log, int64_t end, int64_t *position, int64_t *max_timestamp,
-                                     int64_t *last_offset, int64_t *end_offset, kc_error *err)
+    int kc_segment_walk_to_end(const kc_log_bytes *log, int64_t *position, int64_t *max_timestamp,
+                               int64_t *last_offset, int64_t *end_offset, kc_error *err)
 
     void kc_indexer_add_batch(kc_indexer *indexer, const kc_batch *row, int64_t position)
     void kc_indexer_add_append(kc_indexer *indexer, const kc_batch *rows, int64_t count, int64_t position)

@@ -17,7 +17,9 @@ from kcore.common.file import is_file, rename, unlink_if_there
 from kcore.common.status cimport KC_OK, raise_status
 from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, ReadOnlyLog
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
-from kcore.log.segment_file cimport KC_SCAN_CHECK_CRC, KC_SCAN_NOTEWORTHY, describe
+from kcore.log.segment_file cimport (
+    KC_SCAN_CHECK_CRC, KC_SCAN_NOTEWORTHY, KC_SEGMENT_MORE, WINDOW_BYTES, describe, kc_log_bytes,
+)
 from kcore.log.time_index cimport KC_TIME_INDEX_ENTRY_SIZE
 from kcore.record.columns cimport RecordColumns
 from kcore.record.file_records cimport FileRecords, make_file_records
@@ -347,29 +349,32 @@ cdef class LogSegment(SegmentFile):
     cdef int _search(self, int64_t offset, int64_t starting_position, kc_batch_place *found) except -1:
         """The first batch whose last offset is >= offset: 1 and *found, or 0."""
         cdef kc_error err
-        cdef int status
+        cdef int status = KC_SEGMENT_MORE
         cdef int slot
-        cdef int64_t end
         cdef int64_t indexed, position
+        cdef bint by_index = True
+        cdef uint8_t[WINDOW_BYTES] window
+        cdef kc_log_bytes log
         cdef Mapping mapping
         cdef OffsetIndex offset_index = self._offsets()
         offset_index.floor_entry(offset, &indexed, &position)
-        end = self._end()
-        if starting_position >= end:
-            return 0
-        mapping = self._open_file().map(end)
-        end = min(end, self._size)
-        if self.writable and end - position <= WARM_BYTES:
-            position = max(kc_segment_entry_start(mapping.data, end, position, indexed), starting_position)
-            status = kc_segment_search_for(mapping.data, end, position, offset, found, &err)
-        else:
-            slot = self._enter(&end)
+        while status == KC_SEGMENT_MORE:
+            mapping = self._look(&log, position, window, WINDOW_BYTES)
+            if starting_position >= log.end:
+                return 0
+            if self.writable and log.end - position <= WARM_BYTES:
+                position = max(kc_segment_entry_start(&log, position, indexed), starting_position)
+                status = kc_segment_search_for(&log, &position, offset, found, &err)
+                break
+            slot = self._enter(&log)
             with nogil:
-                position = kc_segment_entry_start(mapping.data, end, position, indexed)
-                if position < starting_position:
-                    position = starting_position
-                status = kc_segment_search_for(mapping.data, end, position, offset, found, &err)
+                if by_index:
+                    position = kc_segment_entry_start(&log, position, indexed)
+                    if position < starting_position:
+                        position = starting_position
+                status = kc_segment_search_for(&log, &position, offset, found, &err)
             self._readers[slot] -= 1
+            by_index = False
         if status < 0:
             raise_status(&err, self.log_path)
         return status
@@ -432,11 +437,11 @@ cdef class LogSegment(SegmentFile):
         bound = self._offsets().fetch_upper_bound_offset(position, size)
         if bound is None:
             return None
-        cdef int64_t end = self._end()
-        cdef Mapping mapping = self._open_file().map(end)
-        cdef int slot = self._enter(&end)
-        cdef int64_t start = kc_segment_entry_start(mapping.data, end, bound[1], INT64_MAX)
-        self._readers[slot] -= 1
+        cdef uint8_t[64] window  # a header
+        cdef kc_log_bytes log
+        # A reference that keeps the mapping; this thread keeps the GIL, so nobody cuts the file.
+        cdef Mapping mapping = self._look(&log, bound[1], window, sizeof(window))
+        cdef int64_t start = kc_segment_entry_start(&log, bound[1], INT64_MAX)
         if start == 0:
             return None
         return max(bound[0], int.from_bytes(self.slice(start, 8).read(), "big", signed=True))
@@ -472,19 +477,28 @@ cdef class LogSegment(SegmentFile):
         offsets of all batches must lie below bound.  Raises CorruptMessage, OSError.
         """
         cdef kc_batch_place found
-        cdef int64_t end
+        cdef kc_batch_place last
+        cdef int64_t size = 0
         cdef int slot
+        cdef kc_log_bytes log
         cdef Mapping mapping
         if self._search(start_offset, 0, &found) == 0:
             return None
-        end = self._end()
-        mapping = self._open_file().map(end)
+        if not self.writable:
+            size = max(max_bytes, <int64_t>found.size)
+            if reader.selection.end < INT64_MAX and self._search(reader.selection.end - 1, found.position, &last):
+                size = min(size, last.position + last.size - found.position)
+            size = max(min(size, self._size - found.position), 0)
+        mapping = self._look(&log, found.position, NULL if self.writable else reader.window.of(size), size)
         # The bytes stay where they are until the counter is taken back, GIL or not.
-        slot = self._enter(&end)
+        slot = self._enter(&log)
         try:
-            if found.position >= end:
+            if found.position >= log.first + log.size:
                 return None
-            return reader.of_log(mapping.data, found.position, end, bound, max_bytes, self.log_path)
+            return reader.of_log(
+                log.bytes + (found.position - log.first), found.position, log.first + log.size - found.position,
+                bound, max_bytes, self.log_path,
+            )
         finally:
             self._readers[slot] -= 1
 
@@ -500,27 +514,25 @@ cdef class LogSegment(SegmentFile):
         cdef kc_error err
         cdef int status
         cdef int slot
-        cdef int64_t end
         cdef int64_t indexed, position
         cdef bint by_index = True
+        cdef uint8_t[WINDOW_BYTES] window
+        cdef kc_log_bytes log
         cdef Mapping mapping
         cdef OffsetIndex offset_index = self._offsets()
         cdef TimeIndex time_index = self._times()
         offset_index.floor_entry(max(time_index.floor_offset(timestamp), first), &indexed, &position)
         while True:
-            end = self._end()
-            if end == 0 or (position >= end and not by_index):
-                return None
-            mapping = self._open_file().map(end)
-            slot = self._enter(&end)
+            mapping = self._look(&log, position, window, WINDOW_BYTES)
+            slot = self._enter(&log)
             with nogil:
                 if by_index:
-                    position = kc_segment_entry_start(mapping.data, end, position, indexed)
-                    by_index = False
-                status = kc_segment_search_for_timestamp(
-                    mapping.data, end, position, timestamp, first, &found, &err
-                )
+                    position = kc_segment_entry_start(&log, position, indexed)
+                status = kc_segment_search_for_timestamp(&log, &position, timestamp, first, &found, &err)
             self._readers[slot] -= 1
+            by_index = False
+            if status == KC_SEGMENT_MORE:
+                continue
             if status < 0:
                 raise_status(&err, self.log_path)
             if status == 0:
@@ -531,7 +543,8 @@ cdef class LogSegment(SegmentFile):
             position = found.position + found.size
 
     def _first_record(self, int64_t position, int64_t size, int64_t timestamp, int64_t first):
-        for batch in self.slice(position, size).memory_records(check_crc=False).batches:
+        # In a foreign file other bytes may lie there by now.
+        for batch in self.slice(position, size).memory_records(check_crc=not self.writable).batches:
             for record in batch.records():
                 if record.timestamp >= timestamp and record.offset >= first:
                     return record.timestamp, record.offset, batch.leader_epoch
@@ -572,9 +585,12 @@ cdef class LogSegment(SegmentFile):
         cdef int64_t indexed
         cdef int64_t end_offset = self.base_offset - 1
         cdef int64_t end
-        cdef kc_status status
+        cdef int status = KC_SEGMENT_MORE
         cdef kc_error err
         cdef int slot
+        cdef bint by_index = True
+        cdef uint8_t[WINDOW_BYTES] window
+        cdef kc_log_bytes log
         cdef Mapping mapping
         cdef OffsetIndex offset_index = self._offsets()
         offset_index.floor_entry(from_offset, &indexed, position)
@@ -584,16 +600,16 @@ cdef class LogSegment(SegmentFile):
             return end_offset
         if self._walk_short_tail(end, indexed, max_timestamp, last_offset, position, &end_offset):
             return end_offset
-        end = min(end, self._end())  # the read may have come back short: somebody has cut the file
-        mapping = self._open_file().map(end)
-        slot = self._enter(&end)
-        with nogil:
-            position[0] = kc_segment_entry_start(mapping.data, end, position[0], indexed)
-            status = kc_segment_walk_to_end(
-                mapping.data, end, position, max_timestamp, last_offset, &end_offset, &err
-            )
-        self._readers[slot] -= 1
-        if status != KC_OK:
+        while status == KC_SEGMENT_MORE:
+            mapping = self._look(&log, position[0], window, WINDOW_BYTES)
+            slot = self._enter(&log)
+            with nogil:
+                if by_index:
+                    position[0] = kc_segment_entry_start(&log, position[0], indexed)
+                status = kc_segment_walk_to_end(&log, position, max_timestamp, last_offset, &end_offset, &err)
+            self._readers[slot] -= 1
+            by_index = False
+        if status < 0:
             raise_status(&err, self.log_path)
         return end_offset
 

@@ -9,7 +9,7 @@ from collections import namedtuple
 from libc.stdint cimport INT64_MAX, int32_t
 from libc.string cimport memset
 
-from kcore.common.file cimport Mapping, populate
+from kcore.common.file cimport Mapping, Window, populate
 from kcore.common.futures import submit
 from kcore.common.status cimport KC_OK
 from kcore.errors import CorruptMessage, LogClosed, ReadOnlyLog
@@ -28,6 +28,8 @@ cdef enum:
     # Bytes per step of a scan: some 0.3 ms, after which a cut by another process is noticed and Ctrl-C is seen.
     SCAN_BYTES = 8 * 1024 * 1024
     SCAN_ROWS = 4096
+    # Of a foreign file a scan reads so much at a time: it is copied into and checked in a core's own cache.
+    SCAN_WINDOW_BYTES = 256 * 1024
     # What is behind the last index entry: an index interval and a batch or two.  On the stack.
     TAIL_BYTES = 32 * 1024
     # Of a batch's header: base offset, length, leader epoch.
@@ -130,15 +132,40 @@ cdef class SegmentFile:
         return make_file_records(self._open_file(), position, min(size, self._size - position))
 
     cdef int64_t _end(self) except -1:
-        """How far the mapping may be read now.  Of a file that is not ours somebody else may cut a part."""
+        """How far the file may be read now.  Of a file that is not ours somebody else may cut a part."""
         if self.writable:
             return self._size
         return min(self._size, self._open_file().length())
 
-    cdef int _enter(self, int64_t *end) noexcept:
-        """A reader goes into the file without the GIL, no further than *end, which may be lowered.  Returns the
+    cdef Mapping _look(self, kc_log_bytes *log, int64_t position, uint8_t *window, int64_t room):
+        """Have *log be what may be touched of the file: all of our own, through a mapping, which the caller must keep.
+        Of a foreign one the bytes from `position` on, at most `room`, copied to `window`: its owner may cut it whenever he
+        likes, and a mapped page that is gone is a SIGBUS.  A short read is the file's end.  Releases the GIL for that.
+        OSError."""
+        cdef Mapping mapping = None
+        cdef File file = self._open_file()
+        cdef int64_t wanted
+        log.bytes, log.first = NULL, 0
+        if self.writable:
+            if self._size:
+                mapping = file.map(self._size)
+                log.bytes = mapping.data
+            log.size = log.end = self._size
+            return mapping
+        log.end = self._end()
+        log.first = max(position, 0)
+        log.bytes = window
+        wanted = min(room, max(log.end - log.first, 0))
+        log.size = file.read_into(window, wanted, log.first) if wanted else 0
+        if log.size < wanted:
+            log.end = log.first + log.size
+        return None
+
+    cdef int _enter(self, kc_log_bytes *log) noexcept:
+        """A reader goes into the file without the GIL, no further than log.end, which may be lowered.  Returns the
         counter to take back.  From here to the release of the GIL nothing else may run."""
-        end[0] = min(end[0], self._size)
+        log.end = min(log.end, self._size)
+        log.size = min(log.size, max(log.end - log.first, 0))
         self._readers[self._generation] += 1
         return self._generation
 
@@ -152,12 +179,15 @@ cdef class SegmentFile:
         cdef int64_t walked
         cdef int64_t timestamp = max_timestamp[0], timestamp_offset = last_offset[0], batch_offset = end_offset[0]
         cdef File file = self._open_file()
+        cdef kc_log_bytes log
         cdef int slot
-        if file._mapping is not None or not end - TAIL_BYTES <= start < end or start < 0:
+        if not self.writable or file._mapping is not None or not end - TAIL_BYTES <= start < end or start < 0:
             return False
-        slot = self._enter(&end)
+        log.first, log.size, log.end = start, end - start, end
+        slot = self._enter(&log)
+        end = log.end
         try:
-            if file.read_into(tail, end - start, start) != end - start:
+            if end <= start or file.read_into(tail, end - start, start) != end - start:
                 return False
         finally:
             self._readers[slot] -= 1
@@ -187,6 +217,7 @@ cdef class SegmentFile:
         cdef int flags = scan.flags
         cdef BatchTable table = None
         cdef kc_batch *rows = NULL
+        cdef Window window = None if self.writable else Window()
         err.status = KC_OK
         while err.status == KC_OK:
             end = self._end()
@@ -201,25 +232,37 @@ cdef class SegmentFile:
                 table.source = self.log_path
                 table.reserve(SCAN_ROWS)
                 rows = table.rows
-            n = self._scan_step(scan, end, stop, rows, err)
+            n = self._scan_step(scan, stop, rows, window, err)
             if n:
                 table.count = n
                 on_batches(table)
                 table = None
         return 0
 
-    cdef int64_t _scan_step(self, kc_segment_scan *scan, int64_t end, int64_t stop, kc_batch *rows,
+    cdef int64_t _scan_step(self, kc_segment_scan *scan, int64_t stop, kc_batch *rows, Window window,
                             kc_error *err) except -1:
-        cdef int64_t n
+        """Go on to `stop`, or until there are SCAN_ROWS rows; how many there are.  window: of a foreign file's reader."""
+        cdef kc_log_bytes log
+        cdef int64_t n = 0
+        cdef int64_t room
         cdef int slot
-        cdef Mapping mapping = self._open_file().map(end)
-        slot = self._enter(&end)
-        stop = min(stop, end)
-        with nogil:
-            populate(mapping, scan.position, stop - scan.position)
-            n = kc_segment_scan_step(scan, mapping.data, end, stop, rows, SCAN_ROWS, err)
-        self._readers[slot] -= 1
-        return n
+        cdef Mapping mapping
+        cdef bint is_mapped
+        scan.need = 0
+        while True:
+            room = max(<int64_t>SCAN_WINDOW_BYTES, scan.need)
+            mapping = self._look(&log, scan.position, NULL if window is None else window.of(room), room)
+            is_mapped = mapping is not None
+            slot = self._enter(&log)
+            with nogil:
+                if is_mapped:
+                    populate(mapping, scan.position, min(stop, log.end) - scan.position)
+                n += kc_segment_scan_step(
+                    scan, &log, min(stop, log.end), NULL if rows == NULL else rows + n, SCAN_ROWS - n, err
+                )
+            self._readers[slot] -= 1
+            if not scan.need:
+                return n
 
     cdef _ScanAhead _scan_ahead(self, object threads, int64_t start):
         """Have one of these threads, when it is free, scan the file from position `start` on; None for a file that is
@@ -239,7 +282,7 @@ cdef class SegmentFile:
         self._begin(&scan, KC_SCAN_CHECK_CRC, ahead.start)
         err.status = KC_OK
         while not ahead.stopped and err.status == KC_OK and scan.position < end:
-            self._scan_step(&scan, end, min(end, scan.position + SCAN_BYTES), NULL, &err)
+            self._scan_step(&scan, min(end, scan.position + SCAN_BYTES), NULL, None, &err)
             ahead.position = scan.position
 
     def scan(self, on_batches, *, int64_t start_position=0, bint check_crc=True, bint only_noteworthy=False):

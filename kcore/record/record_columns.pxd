@@ -1,5 +1,6 @@
 from libc.stdint cimport int64_t, uint8_t
 
+from kcore.common.file cimport Window
 from kcore.common.status cimport kc_error, kc_status
 from kcore.record.columns cimport BinaryColumn, RecordColumns, kc_columns
 from kcore.record.memory_records cimport BatchTable
@@ -37,6 +38,7 @@ cdef class ColumnsReader:
     cdef str source
     cdef readonly int64_t previous   # last offset of the last batch that was read, -1 before the first
     cdef public int64_t position     # behind that batch
+    cdef Window window               # what batches of a foreign file are read into
 
     cdef RecordColumns of_rows(self, BatchTable table, int64_t max_bytes)
     cdef RecordColumns _unpacked(self, BatchTable table, BatchTable chosen, int64_t max_bytes)
@@ -44,6 +46,6 @@ cdef class ColumnsReader:
     cdef RecordColumns _read(self, BatchTable chosen, positions, sizes, const uint8_t *data, int64_t data_size, owner,
                              bint unpacked)
     cdef int _refuse(self, const kc_batch *row, kc_error *err, bint unpacked) except -1
-    cdef RecordColumns of_log(self, const uint8_t *log, int64_t position, int64_t end, int64_t bound,
+    cdef RecordColumns of_log(self, const uint8_t *data, int64_t position, int64_t size, int64_t bound,
                               int64_t max_bytes, str source)
     cpdef RecordColumns nothing(self)

@@ -11,6 +11,7 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from kcore.common.file cimport Window
 from kcore.common.status cimport KC_OK, KC_TRUNCATED, raise_status
 from kcore.errors import CorruptMessage
 from kcore.record.columns cimport column_at, int32s, int64s
@@ -93,6 +94,7 @@ cdef class ColumnsReader:
         self.check_crc = check_crc
         self.source = source
         self.previous = -1
+        self.window = Window()
 
     def __dealloc__(self):
         free(self.aborted)
@@ -230,27 +232,30 @@ cdef class ColumnsReader:
         err.position = row.position + (0 if unpacked else KC_BATCH_HEADER_SIZE + err.position)
         raise_status(err, self.source, row.base_offset)
 
-    cdef RecordColumns of_log(self, const uint8_t *log, int64_t position, int64_t end, int64_t bound,
+    cdef RecordColumns of_log(self, const uint8_t *data, int64_t position, int64_t size, int64_t bound,
                               int64_t max_bytes, str source):
-        """Of the batches from position on in log[0..end), of some max_bytes, compressed or not; nothing of the result
-        lies in log.
+        """Of the batches in data[0..size), which lies at `position` of a log, of some max_bytes, compressed or not;
+        nothing of the result lies in data.  None if it ends inside the first batch.
 
         The batches' offsets must ascend from one call to the next and stay below bound.  Moves `previous` to the last
         offset that was passed and `position` behind its batch.
         """
         cdef BatchTable table = BatchTable.__new__(BatchTable)
-        cdef int64_t stop = end if end - position <= max_bytes else position + max_bytes
+        cdef int64_t stop = min(size, max_bytes)
         cdef int64_t room = 16
-        cdef int64_t at = position
+        cdef int64_t at = 0
         cdef int64_t last_offset = self.previous
         cdef int64_t first_offset
         cdef int64_t n
+        cdef kc_batch *rows
+        cdef Py_ssize_t i
         cdef kc_error err
         cdef kc_error order
         cdef int flags = KC_WALK_CHECK_CRC if self.check_crc else 0
         self.source = source
         table.source = source
-        table.data = log
+        table.data = data
+        table.base_position = position
         err.status = KC_OK
         while at < stop and last_offset < self.selection.end - 1 and err.status == KC_OK:
             if table.count:
@@ -258,21 +263,27 @@ cdef class ColumnsReader:
                 first_offset = table.rows[0].base_offset
                 if last_offset < first_offset:
                     break  # no CRC covers offsets; the check of their order below says so
-                room = (stop - at) * table.count // (at - position) + 1
+                room = (stop - at) * table.count // at + 1
                 n = (self.selection.end - last_offset) // ((last_offset - first_offset) // table.count + 1)
                 room = min(room, min(n, room) + 16)
             table.reserve(table.count + room)
+            rows = table.rows + table.count
             with nogil:
-                n = kc_batch_walk(log, stop, &at, flags, table.rows + table.count, room, &err)
+                n = kc_batch_walk(data, stop, &at, flags, rows, room, &err)
+                for i in range(n):
+                    rows[i].position += position
             table.count += n
             if table.count:
                 last_offset = table.rows[table.count - 1].last_offset
-            elif err.status == KC_TRUNCATED and stop < end:
+            elif err.status == KC_TRUNCATED and stop < size:
                 # The first batch alone is larger than max_bytes.
-                stop = end if err.expected > end - position else position + err.expected
+                stop = min(size, err.expected)
                 err.status = KC_OK
+        if err.status == KC_TRUNCATED and table.count == 0:
+            return None
         # What does not parse may be the beginning of a batch that is being written, or lies behind what is asked for.
         if err.status != KC_OK and err.status != KC_TRUNCATED and last_offset < self.selection.end - 1:
+            err.position += position
             raise_status(&err, source)
         if kc_batches_check_order(table.rows, table.count, self.previous, bound, &order) != KC_OK:
             raise_status(&order, source)
