@@ -20,13 +20,17 @@ if TYPE_CHECKING:
     from kcore.record.record_batch import RecordBatch as RecordBatch
     from kcore.record.record_batch_builder import RecordBatchBuilder as RecordBatchBuilder
     from kcore.server.broker import Broker as Broker
+    from kcore.server.in_process_client import ConsumerRecord as ConsumerRecord
+    from kcore.server.in_process_client import RecordMetadata as RecordMetadata
 
 _HOME = {
     "Broker": "kcore.server.broker",
+    "ConsumerRecord": "kcore.server.in_process_client",
     "MemoryRecords": "kcore.record.memory_records",
     "Record": "kcore.record.record_batch",
     "RecordBatch": "kcore.record.record_batch",
     "RecordBatchBuilder": "kcore.record.record_batch_builder",
+    "RecordMetadata": "kcore.server.in_process_client",
     "UnifiedLog": "kcore.log.unified_log",
     "crc32c": "kcore.record.crc32c",
     "open_log": "kcore.log.open_log",

@@ -968,6 +968,10 @@ class ReadOnlyLog(LogError):
     """A write to a log that was opened with mode "r"."""
 
 
+class LogIsServed(LogError):
+    """An append to a log past the partition that leads it: no consumer would see the records."""
+
+
 class LogClosed(LogError):
     """A call on a log or segment after close()."""
 

@@ -64,7 +64,8 @@ class _Queue:
 class Scheduler:
     """Runs tasks on one daemon thread of its own.  Thread-safe.
 
-    Tasks run one after the other, so a long one delays the rest; none of them may wait for another.
+    Tasks run one after the other, so a long one delays the rest; none of them may wait for another.  On MockTime they
+    run when it is moved, and MockTime.sleep() returns when all that were due have run.
     Lifetime: startup() once, shutdown() once.  schedule() before startup() is remembered.
     """
 
@@ -74,6 +75,7 @@ class Scheduler:
         self._condition = threading.Condition()
         self._queue = _Queue()
         self._running = False
+        self._runs_task = False
         self._thread: threading.Thread | None = None
 
     def startup(self) -> None:
@@ -83,6 +85,8 @@ class Scheduler:
             self._running = True
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
+        if isinstance(self._time, MockTime):
+            self._time.add_listener(self._run_due_tasks)
 
     def shutdown(self) -> None:
         """Let the running task end, drop all others, stop the thread."""
@@ -91,6 +95,8 @@ class Scheduler:
             self._queue.clear()
             self._condition.notify_all()
             thread, self._thread = self._thread, None
+        if thread is not None and isinstance(self._time, MockTime):
+            self._time.remove_listener(self._run_due_tasks)
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
@@ -109,10 +115,25 @@ class Scheduler:
     def _run(self) -> None:
         while (scheduled := self._await_due_task()) is not None:
             scheduled.run()
-            if scheduled.period_ms >= 0 and not scheduled.cancelled:
-                with self._condition:
-                    if self._running:
-                        self._queue.push(self._time.hi_res_clock_ms() + scheduled.period_ms, scheduled)
+            with self._condition:
+                self._runs_task = False
+                if self._running and scheduled.period_ms >= 0 and not scheduled.cancelled:
+                    # A period of 0 would never end at one instant.
+                    self._queue.push(self._time.hi_res_clock_ms() + max(scheduled.period_ms, 1), scheduled)
+                self._condition.notify_all()
+
+    def _run_due_tasks(self) -> None:
+        """The clock was moved: returns when nothing is due any more."""
+        with self._condition:
+            if threading.current_thread() is self._thread:
+                return  # a task that sleeps
+            self._condition.notify_all()
+            while self._running and (self._runs_task or self._is_due()):
+                self._condition.wait()
+
+    def _is_due(self) -> bool:
+        due_ms = self._queue.next_due_ms()
+        return due_ms is not None and due_ms <= self._time.hi_res_clock_ms()
 
     def _await_due_task(self) -> ScheduledTask | None:
         with self._condition:
@@ -123,6 +144,7 @@ class Scheduler:
                     continue
                 wait_ms = due_ms - self._time.hi_res_clock_ms()
                 if wait_ms <= 0:
+                    self._runs_task = True
                     return self._queue.pop()[1]
                 # threading.TIMEOUT_MAX is about 292 years; settings like flush.ms may say more.
                 self._condition.wait(min(wait_ms / 1000, threading.TIMEOUT_MAX))

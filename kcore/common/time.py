@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 
 
 class Time:
@@ -21,11 +23,18 @@ class Time:
 
 
 class MockTime(Time):
-    """A clock that stands still until it is told to move; sleep() moves it."""
+    """A clock that stands still until sleep() moves it.  Thread-safe.
+
+    Give it to a Broker or open_log(), and sleep(ms) returns once the background work that has become due by then
+    (retention, flushes, checkpoints, deletion of files, expiry of producers and offsets) has been done, once each.
+    now_ms: what milliseconds() says at first.
+    """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._elapsed_ms = 0.0
+        self._lock = threading.Lock()
+        self._listeners: list[Callable[[], None]] = []
 
     def milliseconds(self) -> int:
         return self._now_ms
@@ -34,8 +43,32 @@ class MockTime(Time):
         return self._elapsed_ms
 
     def sleep(self, ms: float) -> None:
-        self._now_ms += int(ms)
-        self._elapsed_ms += ms
+        """Move the clock by ms, and wait for the background work that this makes due."""
+        with self._lock:
+            self._now_ms += int(ms)
+            self._elapsed_ms += ms
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener()
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        """Have listener() called at the end of each sleep(), on the thread that sleeps."""
+        with self._lock:
+            self._listeners.append(listener)
+
+    def remove_listener(self, listener: Callable[[], None]) -> None:
+        with self._lock:
+            self._listeners.remove(listener)
+
+
+class WallClockOf(Time):
+    """The wall clock of another Time; deadlines and durations by the system's clock."""
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+
+    def milliseconds(self) -> int:
+        return self._time.milliseconds()
 
 
 SYSTEM_TIME = Time()

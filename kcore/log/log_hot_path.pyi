@@ -91,6 +91,8 @@ class LogHotPath:
     @property
     def bytes_rejected(self) -> int: ...  # of appends refused with MessageTooLarge, as they were sent (LOG-06)
     is_closed: bool
+    #: A partition leads this log: an append without a leader epoch raises LogIsServed.
+    is_served: bool
     _end: LogOffsetMetadata
     _high_watermark: LogOffsetMetadata
     _first_unstable: LogOffsetMetadata | None

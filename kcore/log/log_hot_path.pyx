@@ -22,6 +22,7 @@ from kcore.common.status cimport KC_OK, kc_error, kc_status
 from kcore.common.time import Time
 from kcore.errors import (
     InvalidRecord,
+    LogIsServed,
     MessageTooLarge,
     NoRecordBatch,
     OffsetOutOfRange,
@@ -182,6 +183,8 @@ cdef class LogHotPath:
     cdef public object _offline
     # What every append looks at: mode "a", neither closed nor offline.
     cdef public bint _may_write
+    # A partition leads this log: appends come from it, with its leader epoch.
+    cdef public bint is_served
     cdef public int64_t _roll_jitter_ms
     cdef Place end
     cdef Place mark             # the high watermark
@@ -306,15 +309,16 @@ cdef class LogHotPath:
 
         records: one batch, or plain messages of magic 0 or 1, which become one batch of magic 2 (VAL-02..06).  A
         writable buffer has offsets and epoch assigned in place unless the batch is built anew; a read-only one is
-        copied first.  leader_epoch None: the log's latest, 0 if there is none.  What comes back says which offsets
-        they got; for a repeated batch of an idempotent producer, which they got the first time.
+        copied first.  leader_epoch None: the log's latest, 0 if there is none; not in a running broker, whose
+        partition alone knows its epoch, moves the high watermark and answers the fetches that wait (LogIsServed:
+        use Broker.produce).  What comes back says which offsets they got; for a repeated batch of an idempotent producer, which they got the first time.
 
         A part of a batch behind the last whole one is left out, as what a fetch may end with (LOG-05): valid_bytes.
 
         Raises, with nothing written: NoRecordBatch (an InvalidRecord) without a whole batch, CorruptMessage,
         InvalidRecord, InvalidTimestamp, MessageTooLarge,
         RecordListTooLarge, OutOfOrderSequenceNumber, InvalidProducerEpoch, TransactionCoordinatorFenced,
-        InvalidTxnState, KafkaStorageError, ReadOnlyLog.
+        InvalidTxnState, KafkaStorageError, LogIsServed, ReadOnlyLog.
         Source: UnifiedLog.appendAsLeader.
         """
         cdef Append append
@@ -324,6 +328,8 @@ cdef class LogHotPath:
         cdef ProducerStateEntry producer = None
         if origin is not CLIENT and not isinstance(origin, AppendOrigin):
             raise TypeError(f"origin must be an AppendOrigin, not {origin!r}")
+        if self.is_served and leader_epoch is None:
+            raise log_is_served(self._source)
         if not self._may_write:
             self._check_writable()
         append.now_ms = self.now() if self.needs_clock else UNREAD
@@ -360,7 +366,8 @@ cdef class LogHotPath:
     def append_as_follower(self, records):
         """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
 
-        Raises OffsetsOutOfOrder, UnexpectedAppendOffset, CorruptMessage, KafkaStorageError, ReadOnlyLog.
+        Raises OffsetsOutOfOrder, UnexpectedAppendOffset, CorruptMessage, KafkaStorageError, ReadOnlyLog; LogIsServed
+        while this broker leads the partition.
         Source: UnifiedLog.appendAsFollower.
         """
         cdef Append append
@@ -368,6 +375,8 @@ cdef class LogHotPath:
         cdef Py_buffer view
         cdef MemoryRecords batches = None
         cdef ProducerStateEntry producer = None
+        if self.is_served:
+            raise log_is_served(self._source)
         if not self._may_write:
             self._check_writable()
         append.now_ms = UNREAD
@@ -698,6 +707,10 @@ cdef class LogHotPath:
         if self.mark.segment < 0 or self.mark.position < 0:
             return place_of(self.high_watermark_metadata)
         return self.mark
+
+
+cdef log_is_served(str source):
+    return LogIsServed(f"{source}: the log of a running broker; broker.produce() appends so that consumers see it")
 
 
 cdef FetchDataInfo new_fetch(Place at, object records, bint incomplete, object aborted):

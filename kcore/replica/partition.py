@@ -81,6 +81,7 @@ class Partition:
             self.leader_epoch = leader_epoch
             self.leader_id = self.local_broker_id
             self.is_leader = True
+            self.log.is_served = True
             self._maybe_increment_leader_hw()
             return not was_leader
 
@@ -88,6 +89,7 @@ class Partition:
         """Stop leading: appends and reads that start from now on are refused."""
         with self.leader_isr_update_lock.write():
             self.is_leader = False
+            self.log.is_served = False
             self.leader_id = None
             self.isr = ()
 

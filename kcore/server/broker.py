@@ -12,15 +12,15 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from kcore.common.file import is_directory, is_file, list_directory, make_directory
 from kcore.common.scheduler import Scheduler
-from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.time import SYSTEM_TIME, MockTime, Time, WallClockOf
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
@@ -28,6 +28,7 @@ from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidPartitions
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_file_names import parse_partition_directory, parse_segment_file
+from kcore.log.log_iteration import Isolation
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 from kcore.metadata import znodes
@@ -40,6 +41,7 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import meta_properties, topic_names
 from kcore.server.admin_manager import AdminManager
 from kcore.server.handlers import Services
+from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
 from kcore.server.kafka_apis import KafkaApis
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import BrokerInfo, MetadataCache
@@ -59,13 +61,17 @@ class Broker:
 
         with kcore.Broker() as broker:
             producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+            broker.produce("orders", "a book", key="42")
+            assert [record.value for record in broker.consume("orders")] == [b"a book"]
 
     data_dir: what Kafka calls a log directory; one that Kafka wrote is served.  None: a temporary directory, removed
     at the end.  port 0 takes a free one.  config: Kafka's broker settings, as log_segment_bytes=1 << 20 or
-    **{"log.segment.bytes": "1048576"}.
-    Thread-safe.  Lifetime: start() and stop(), or a `with` block; once each.  A broker that was not stopped is
-    stopped when the interpreter exits; in a forked child it is nothing but a memory of its parent's.
-    The constructor raises InvalidConfig, start() also DirectoryInUse, OSError and what the metadata store raises.
+    **{"log.segment.bytes": "1048576"}.  time: a kcore.testing.MockTime, to test what depends on a record's age.
+    Thread-safe.  Lifetime: start() and stop(), or a `with` block, once each; between them restart() as often as one
+    likes.  A broker that was not stopped is stopped when the interpreter exits; in a forked child it is nothing but a
+    memory of its parent's.
+    The constructor raises TypeError and InvalidConfig, start() also DirectoryInUse, OSError and what the metadata
+    store raises.
     """
 
     def __init__(
@@ -104,23 +110,52 @@ class Broker:
         """Serve.  When it returns, clients can connect.  If it raises, nothing is left running."""
         with self._lock:
             if self._pid is not None:
-                raise RuntimeError("a broker starts only once")
+                raise RuntimeError("a broker starts only once; restart() stops it and starts it again")
             self._pid = os.getpid()
-            try:
-                self._start()
-            except BaseException:
-                self._stopped = True
-                self._parts.close()
-                raise
+            if self._is_temporary:
+                self._data_dirs = [tempfile.mkdtemp(prefix="kcore-")]
+            self._start_or_end()
         atexit.register(self.stop)
         return self
+
+    def restart(self) -> None:
+        """Stop cleanly and start again on the same port, with the same data and settings, temporary data too.
+
+        Clients see their connections closed, and connect again.  What was got from the broker before (log(),
+        admin_manager, a running consume()) belongs to the life that has ended.
+        Raises RuntimeError unless the broker runs, in this process, and what start() raises: then it has stopped.
+        """
+        with self._lock:
+            self._check_running()
+            if self._pid != os.getpid():
+                raise RuntimeError("the broker runs in the process that forked this one")
+            port = self.port
+            self._parts.close()
+            self._parts, self._port = ExitStack(), port
+            try:
+                self._start_or_end()
+            except BaseException:
+                atexit.unregister(self.stop)
+                raise
+
+    def _start_or_end(self) -> None:
+        try:
+            self._start()
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self._stopped = True
+        try:
+            self._parts.close()
+        finally:
+            if self._is_temporary:
+                shutil.rmtree(self._data_dirs[0], ignore_errors=True)
 
     def _start(self) -> None:
         config, time, parts = self.config, self._time, self._parts
         _raise_open_files_limit()
-        if self._is_temporary:
-            self._data_dirs = [tempfile.mkdtemp(prefix="kcore-")]
-            parts.callback(shutil.rmtree, self._data_dirs[0], ignore_errors=True)
         working = self._working_dirs()
         self.store: MetadataStore = EmbeddedStore(
             os.path.join(self._data_dirs[0], STORE_FILE_NAME), durable=not self._is_temporary
@@ -151,7 +186,9 @@ class Broker:
             producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
             cleaner_config=config.cleaner_config,
         )
-        timer = Timer(time)
+        # Whoever waits at the other end of a socket waits in real time.
+        clients_time = WallClockOf(time) if isinstance(time, MockTime) else time
+        timer = Timer(clients_time)
         self.replica_manager = ReplicaManager(
             self.broker_id,
             log_manager,
@@ -179,7 +216,7 @@ class Broker:
             host=self._host,
             port=self._port,
             name=str(self.broker_id),
-            time=time,
+            time=clients_time,
             num_network_threads=config["num.network.threads"],
             socket_request_max_bytes=config["socket.request.max.bytes"],
             socket_send_buffer_bytes=config["socket.send.buffer.bytes"],
@@ -196,7 +233,7 @@ class Broker:
         self._write_identity(working)
 
         self.group_coordinator = GroupCoordinator(
-            self.broker_id, self.replica_manager, self._group_config(), time, scheduler, timer
+            self.broker_id, self.replica_manager, self._group_config(), clients_time, scheduler, timer
         )
         self.group_coordinator.startup()
         parts.callback(self.group_coordinator.shutdown)
@@ -223,6 +260,14 @@ class Broker:
             _RETRY_OFFLINE_MS,
             _RETRY_OFFLINE_MS,
         )
+        self._client = InProcessClient(
+            time,
+            config["auto.create.topics.enable"],
+            self.metadata_cache,
+            self.admin_manager,
+            self.replica_manager,
+            self._check_running,
+        )
         server.start()
         # Before everything else: what is answered after this, no client sees.
         parts.callback(server.shutdown)
@@ -233,9 +278,8 @@ class Broker:
         with self._lock:
             if self._pid != os.getpid() or self._stopped:
                 return
-            self._stopped = True
             atexit.unregister(self.stop)
-            self._parts.close()
+            self._end()
             logger.info("broker %d has stopped", self.broker_id)
 
     def __enter__(self) -> Broker:
@@ -281,8 +325,70 @@ class Broker:
             [TopicPartition(name, number) for number in deleted.partitions]
         )
 
+    def produce(
+        self,
+        topic: str,
+        value: Data | None,
+        key: Data | None = None,
+        headers: Headers | None = None,
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Write one record, as a producer with acks=all does; returns once consumers can read it.
+
+        value, key: bytes, or a str, which is written as UTF-8; value None is a tombstone.  headers: a mapping, or
+        (name, value) pairs where a name repeats.  timestamp: ms since the epoch; the broker's time if None.
+        partition: which one; None takes the key's, as Kafka's Java producer does (murmur2), and without a key the
+        partitions in turn.  A missing topic is created if auto.create.topics.enable says so.
+        Raises what a producer is told: UnknownTopicOrPartition, InvalidTopicException, InvalidRecord, InvalidTimestamp,
+        MessageTooLarge, NotLeaderOrFollower, NotEnoughReplicas, KafkaStorageError; TypeError, ValueError for other
+        arguments; RuntimeError unless the broker runs.
+        """
+        self._check_running()
+        return self._client.produce(
+            _string("topic", topic),
+            value,
+            key,
+            headers,
+            None if timestamp is None else _integer("timestamp", timestamp),
+            None if partition is None else _integer("partition", partition),
+        )
+
+    def consume(
+        self,
+        topic: str,
+        partition: int | None = None,
+        start_offset: int | Literal["earliest", "latest"] = "earliest",
+        max_records: int | None = None,
+        timeout: float = 0,
+        isolation: Isolation = "read_uncommitted",
+    ) -> Iterator[ConsumerRecord]:
+        """The records that a consumer can read now, without a consumer group: list(broker.consume("orders")).
+
+        One partition, or all of them, one after the other; in each in the order of offsets.  start_offset: of one
+        partition.  It ends where a consumer could read no further when consume() was called: at the high watermark,
+        with isolation "read_committed" at the last stable offset, without the records of aborted transactions.
+        With a timeout it then waits for new records, and ends when none has come for that many seconds (of real
+        time, also under MockTime), or after max_records.  Nothing is committed.
+        Raises at the call UnknownTopicOrPartition, OffsetOutOfRange, NotLeaderOrFollower, TypeError, ValueError, and
+        RuntimeError unless the broker runs; while it is read, what UnifiedLog.records() raises, and RuntimeError or
+        LogClosed once the broker has stopped.
+        """
+        self._check_running()
+        return self._client.consume(
+            _string("topic", topic),
+            None if partition is None else _integer("partition", partition),
+            start_offset,
+            None if max_records is None else _integer("max_records", max_records),
+            timeout,
+            isolation,
+        )
+
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
-        """The live log of a partition.  Raises UnknownTopicOrPartition; RuntimeError before start()."""
+        """The live log of a partition, to look into; produce() appends to it.
+
+        Raises UnknownTopicOrPartition; RuntimeError before start().
+        """
         self._check_started()
         tp = TopicPartition(_string("topic", topic), _integer("partition", partition))
         hosted = self.replica_manager.get_partition(tp)

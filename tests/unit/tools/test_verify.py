@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_config import LogConfig
 from kcore.log.log_offset_metadata import AbortedTxn
 from kcore.log.open_log import open_log
@@ -366,7 +367,8 @@ def test_the_directory_of_a_running_broker_can_be_verified(tmp_path, capsys):
     with Broker(tmp_path) as broker:
         broker.create_topic("t", partitions=2)
         for n in range(50):
-            broker.log("t", n % 2).append_as_leader(batch(n))
+            partition = broker.replica_manager.get_partition(TopicPartition("t", n % 2))
+            partition.append_records_to_leader(batch(n), required_acks=1)
         assert verify(capsys, tmp_path)[:2] == (0, [])
     status, problems, summary = verify(capsys, tmp_path)
     assert (status, problems) == (0, [])
