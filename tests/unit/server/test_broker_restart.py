@@ -1,0 +1,118 @@
+"""Broker.restart(): the same port and data, for clients a connection that was closed."""
+
+import gc
+import os
+import socket
+import threading
+
+import pytest
+
+import kcore
+from kcore.errors import LogClosed
+from kcore.protocol.messages import metadata as m
+from tests.unit.server.client import Client
+
+
+def values(broker, topic):
+    return [record.value for record in broker.consume(topic)]
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_restarted_broker_has_its_port_identity_topics_records_and_settings(tmp_path, keeps):
+    with kcore.Broker(tmp_path if keeps else None, broker_id=7, num_partitions=2) as broker:
+        before = broker.port, broker.data_dir, broker.cluster_id, broker.bootstrap_servers
+        topic_id = broker.create_topic("t", retention_ms=12345)
+        for life in range(3):
+            broker.produce("t", b"%d" % life)
+            broker.restart()
+            assert (broker.port, broker.data_dir, broker.cluster_id, broker.bootstrap_servers) == before
+            assert broker.broker_id == 7
+            assert broker.log("t").topic_id == topic_id
+            assert broker.log("t").config.retention_ms == 12345
+            assert broker.metadata_cache.topic("t").partitions[0].leader_epoch == 0  # the stop was a clean one
+            assert values(broker, "t") == [b"%d" % n for n in range(life + 1)]
+        broker.produce("u", b"x")
+        assert len(broker.metadata_cache.topic("u").partitions) == 2
+        directory = broker.data_dir
+    assert os.path.exists(directory) == keeps
+    if keeps:
+        with kcore.open_log(tmp_path / "t-0") as log:
+            assert log.log_end_offset == 3
+
+
+def test_a_client_loses_its_connection_and_gets_a_new_one():
+    with kcore.Broker() as broker:
+        old = Client(broker)
+        old.ask(m.MetadataRequest(topics=[]), 1)
+        broker.restart()
+        assert old.is_closed()
+        with Client(broker) as client:
+            assert client.ask(m.MetadataRequest(topics=[]), 1).brokers[0].port == broker.port
+
+
+def test_what_belongs_to_the_life_before_is_closed():
+    with kcore.Broker() as broker:
+        broker.produce("t", b"x")
+        log = broker.log("t")
+        broker.restart()
+        assert log.is_closed and broker.log("t") is not log
+        with pytest.raises(LogClosed):
+            list(log.records())
+
+
+def test_restarts_leave_no_threads_files_or_exit_handlers_behind():
+    with kcore.Broker() as broker:
+        broker.produce("t", b"x")
+        broker.restart()
+        gc.collect()
+        fds, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
+        for _ in range(3):
+            broker.restart()
+        gc.collect()
+        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (fds, threads)
+
+
+def test_a_restart_that_fails_leaves_a_broker_that_has_stopped():
+    with kcore.Broker() as broker:
+        broker.produce("t", b"x")
+        directory, taken = broker.data_dir, socket.socket()
+        # Somebody takes the port between the stop and the start.
+        start = broker._start
+
+        def start_too_late():
+            taken.bind(("127.0.0.1", broker.port))
+            taken.listen()
+            start()
+
+        broker._start = start_too_late
+        with taken:
+            with pytest.raises(OSError, match=str(broker.port)):
+                broker.restart()
+            for use in (broker.restart, lambda: broker.produce("t", b"x")):
+                with pytest.raises(RuntimeError, match="has stopped"):
+                    use()
+    assert not os.path.exists(directory)
+
+
+def test_a_broker_that_does_not_run_is_not_restarted(tmp_path):
+    broker = kcore.Broker(tmp_path)
+    with pytest.raises(RuntimeError, match="has not started"):
+        broker.restart()
+    with broker, pytest.raises(RuntimeError, match=r"starts only once; restart\(\)"):
+        broker.start()
+    with pytest.raises(RuntimeError, match="has stopped"):
+        broker.restart()
+
+
+def test_a_forked_child_cannot_restart_the_broker():
+    with kcore.Broker() as broker:
+        broker.produce("t", b"x")
+        child = os.fork()
+        if child == 0:
+            try:
+                broker.restart()
+            except RuntimeError:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert values(broker, "t") == [b"x"]
