@@ -192,6 +192,9 @@ class LocalLog:
 
     def new_segment(self, base_offset: int, *, file_suffix: str = "") -> LogSegment:
         config = self.config
+        if not file_suffix:
+            # A new name in the directory, which flush_names() has to sync; after a truncation below others that it has.
+            self._names_flushed_up_to = min(self._names_flushed_up_to, base_offset)
         return LogSegment(
             self.directory,
             base_offset,
@@ -366,10 +369,6 @@ class LocalLog:
             sync_path(self.directory)
             if directory_may_be_new:
                 sync_path(os.path.dirname(self.directory))
-
-    def names_may_change_from(self, offset: int) -> None:
-        """The log was cut there: segments that come to lie above it are new names."""
-        self._names_flushed_up_to = min(self._names_flushed_up_to, offset)
 
     def close(self, *, trim: bool) -> None:
         """Close every file.  What fails is logged, the others are closed all the same."""

@@ -589,7 +589,6 @@ class UnifiedLog(LogHotPath):
             self._high_watermark = LogOffsetMetadata(log_start_offset)
         if self.recovery_point > log_end_offset:
             self.recovery_point = log_end_offset
-            self.local.names_may_change_from(log_end_offset)
             lowered = True  # TRUNC-10: on disk before new data could lie below the old recovery point.
         if lowered and self._on_recovery_point_lowered is not None:
             self._on_recovery_point_lowered(self)

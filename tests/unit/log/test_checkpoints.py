@@ -5,6 +5,7 @@ import pytest
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
 from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
+from tests.reference.disk import calls, recorded
 
 
 def test_an_offset_checkpoint_has_kafkas_text_and_is_read_back(tmp_path):
@@ -16,6 +17,23 @@ def test_an_offset_checkpoint_has_kafkas_text_and_is_read_back(tmp_path):
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == f"0\n2\na 0 5\nb-c 12 {2**40}\n"
     assert checkpoint.read() == offsets
     assert os.listdir(tmp_path) == ["recovery-point-offset-checkpoint"]
+
+
+def test_a_checkpoint_is_on_disk_when_the_write_returns_and_until_then_the_old_one_is_there(tmp_path):
+    checkpoint = OffsetCheckpointFile(str(tmp_path / "x"))
+    epochs = LeaderEpochCheckpointFile(str(tmp_path / "y"))
+    checkpoint.write({TopicPartition("a", 0): 5})
+    with recorded() as record:
+        checkpoint.write({TopicPartition("a", 0): 6})
+        assert calls(record, tmp_path) == [
+            "created x.tmp", "pwrite x.tmp", "fsync x.tmp", "rename x.tmp x", "fsync ."
+        ]  # fmt: skip
+    with recorded() as record:
+        epochs.write([EpochEntry(1, 0)])
+        assert calls(record, tmp_path)[1:] == ["pwrite y.tmp", "fsync y.tmp", "rename y.tmp y", "fsync ."]
+    with recorded() as record:
+        epochs.write([EpochEntry(1, 0), EpochEntry(2, 5)], sync=False)  # flush() syncs it later
+        assert calls(record, tmp_path) == ["created y.tmp", "pwrite y.tmp", "rename y.tmp y"]
 
 
 def test_EPOCH_01_a_leader_epoch_checkpoint_has_kafkas_text_and_is_read_back(tmp_path):

@@ -69,6 +69,34 @@ def test_a_swap_is_on_disk_before_the_old_names_go_and_before_the_old_files_do(t
     assert offsets(log) == [0, 6]
 
 
+def test_the_name_of_a_segment_that_was_made_after_a_truncation_is_on_disk_before_the_recovery_point_passes_it(
+    tmp_path,
+):
+    """Also one as high as those that were there before, when the directory was last synced."""
+    logs = small_segments(tmp_path)
+    log = logs.open()
+    for _ in range(10):
+        log.append_as_leader(batch())
+    log.flush(3)  # which syncs the names of all four segments
+    log.truncate_to(7)
+    for _ in range(3):
+        log.append_as_leader(batch())
+    assert [segment.base_offset for segment in log.segments] == [0, 3, 6, 9]
+    with recorded() as record:
+        log.flush()
+        assert "fsync ." in calls(record, logs.directory)
+    with recorded() as record:
+        log.append_as_leader(batch())
+        log.flush()
+        assert "fsync ." not in calls(record, logs.directory)  # no name is new
+    log.truncate_to(9)
+    log.roll()  # an empty segment gives way to one of its name
+    log.append_as_leader(batch())
+    with recorded() as record:
+        log.flush()
+        assert "fsync ." in calls(record, logs.directory)
+
+
 def test_slices_stay_readable_after_their_segment_is_gone(tmp_path):
     logs = small_segments(tmp_path)
     log = logs.open()

@@ -252,6 +252,32 @@ def test_LOG_30_the_clean_shutdown_marker_is_gone_for_good_before_anything_else_
     manager.shutdown()
 
 
+def test_a_clean_stop_leaves_its_marker_last(managers, tmp_path):
+    """What it vouches for must be on disk before: data, snapshots and checkpoints."""
+    manager = managers.start()
+    log = manager.get_or_create_log(A)
+    log.append_as_leader(idempotent(5, 0), 3)
+    with recorded() as record:
+        manager.shutdown()
+        done = calls(record, tmp_path)
+    marker = place(done, "created .kafka_cleanshutdown.tmp")
+    for before in (
+        f"fsync a-0/{0:020d}.log",
+        f"fsync a-0/{1:020d}.snapshot",
+        "* a-0/leader-epoch-checkpoint",
+        "* recovery-point-offset-checkpoint",
+        "* log-start-offset-checkpoint",
+    ):
+        assert place(done, before) < marker
+    assert done[marker:] == [
+        "created .kafka_cleanshutdown.tmp",
+        "pwrite .kafka_cleanshutdown.tmp",
+        "fsync .kafka_cleanshutdown.tmp",
+        "rename .kafka_cleanshutdown.tmp .kafka_cleanshutdown",
+        "fsync .",
+    ]
+
+
 def test_a_snapshot_is_on_disk_before_the_recovery_point_passes_it(managers, tmp_path):
     """A start from that recovery point reads the producers' state from it."""
     manager = managers.start()
