@@ -135,6 +135,28 @@ def test_IDX_14_without_an_index_entry_the_search_for_aborted_transactions_ends_
     assert found_from(7) == []
 
 
+def test_transactions_that_end_after_a_truncation_are_not_taken_for_those_of_the_file(logs, log):
+    """A file's entries are compared with the log as it was loaded; what comes later is known from its append."""
+
+    def aborted(producer_id, sequence):
+        log.append_as_leader(idempotent(producer_id, sequence, is_transactional=True))
+        log.append_as_leader(marker(producer_id, commit=False), origin=AppendOrigin.COORDINATOR)
+
+    aborted(1, 0)
+    aborted(2, 0)
+    log.append_as_leader(batch(10))
+    log.close()
+    log = logs.open()
+    log.truncate_to(2)
+    aborted(3, 0)
+    log.append_as_leader(batch(10))
+    expected = [(1, 0, 1, 2), (3, 2, 3, 4)]
+    assert log.read(0, 1 << 20, FetchIsolation.TXN_COMMITTED).aborted_transactions == expected
+    log.close()
+    path = logs.directory / f"{0:020d}.txnindex"
+    assert path.read_bytes() == encode_entries([AbortedTxn(*txn) for txn in expected])
+
+
 def test_IDX_14_an_index_entry_ends_the_search_for_aborted_transactions(tmp_path):
     log = Logs(tmp_path / "orders-0", index_interval_bytes=0).open()
     for producer_id in (1, 2, 3):

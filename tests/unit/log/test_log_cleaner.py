@@ -19,6 +19,7 @@ from kcore.log.offset_map import OffsetMap
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.reference import record_batch as model
 from tests.unit.log.logs import Logs, marker, old_message
 
 COMMITTED = FetchIsolation.TXN_COMMITTED
@@ -159,6 +160,21 @@ def test_a_batch_never_grows_for_another_base_timestamp(logs, log):
     (first, _) = batches(log)
     assert first.size < before and first.base_timestamp == NOW
     assert records(log) == expected
+
+
+@pytest.mark.parametrize("kept", [[-1, -(2**63) + 5, NOW], [-1, NOW, -(2**63) + 5], [-1, 2**63 - 2, 0], [NOW, -5, -1]])
+def test_a_base_timestamp_from_which_a_difference_would_not_fit_is_not_taken(logs, log, kept):
+    """Neither that of the first record that stays nor the delete horizon of a tombstone: the timestamps stay right."""
+    made = [model.Record(n, t, b"%d" % n, None if n == 2 else b"v") for n, t in enumerate([-1, *kept])]
+    log.append_as_leader(model.encode_batch(model.make_batch(made)))
+    log.roll()
+    put(log, (b"0", b"2"))
+    for _ in range(2):
+        clean(logs, log)
+        assert [(r.key, r.timestamp) for r in log.records()][:-1] == [(b"%d" % n, kept[n - 1]) for n in (1, 2, 3)]
+        assert batches(log)[0].max_timestamp == max(*kept, -1)
+    fits = min(kept) - (logs.time.milliseconds() + RETENTION_MS) >= -(2**63)
+    assert (batches(log)[0].delete_horizon_ms is not None) == fits
 
 
 def test_records_of_a_log_append_time_topic_keep_the_time_of_their_append(tmp_path):
