@@ -38,6 +38,7 @@ EXCEPTIONS = {
     "tools.serve": {"server"},
     "tools.spark": {"spark"},
     "tools.replica_diff": {"replica.offset_truncation"},
+    "tools.topic_settings": {"metadata"},
     "tools.internal_topics": {"coordinator.group.group_records", "coordinator.transaction.transaction_log"},
 }
 

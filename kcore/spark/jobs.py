@@ -30,13 +30,13 @@ from kcore.tools import log_files
 from kcore.tools import reindex as reindex_tool
 from kcore.tools.closed_directory import closed_directory, partitions_under
 from kcore.tools.command_line import json_line
-from kcore.tools.partition_checks import PartitionFiles, Problem, unreadable
+from kcore.tools.partition_checks import PartitionFiles, unreadable
 from kcore.tools.producer_checks import essence_of
 from kcore.tools.progress import Progress, phase
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 from kcore.tools.replica_diff import compare
 from kcore.tools.segment_scan import ScannedSegment
-from kcore.tools.verify import Examined, Verifier
+from kcore.tools.verify import Examined, Verifier, problem_event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,6 +52,9 @@ _FINDING = pa.struct(
         ("offset", pa.int64()),
         ("position", pa.int64()),
         ("problem", pa.string()),
+        ("kind", pa.string()),
+        ("lastOffset", pa.int64()),
+        ("gaps", pa.int64()),
     ]
 )
 _VERIFIED = pa.schema(
@@ -64,6 +67,7 @@ _VERIFIED = pa.schema(
         ("records", pa.int64()),
         ("damaged", pa.int32()),
         ("warnings", pa.int32()),
+        ("gaps", pa.int64()),
         ("findings", pa.list_(_FINDING)),
     ]
 )
@@ -80,6 +84,7 @@ def verify(
     spark: SparkSession,
     *paths: str,
     records: bool = True,
+    compacted: bool = False,
     tasks: int | None = None,
     max_task_bytes: int | None = None,
     quiet: bool = False,
@@ -87,16 +92,17 @@ def verify(
     """Every CRC, every index, every record counted, as `kcore verify` does it.
 
     A row for each segment with its indexes (file: its .log), and one for the rest of each partition and of each data
-    directory (file null): directory, file, files, bytes, batches, records, damaged, warnings, findings (type "damage"
-    or "warning", file, offset, position, problem).  Partitions larger than a task are cut between segments.
-    records: look into batches too, as --records.  tasks: at least so many; default: as many as run at a time.
+    directory (file null): directory, file, files, bytes, batches, records, damaged, warnings, gaps, findings (type
+    "damage", "warning" or "gap", and the other keys of `kcore verify --json`).  Partitions larger than a task are cut
+    between segments.  records: look into batches too, as --records.  compacted: gaps between offsets are no damage, as
+    --compacted.  tasks: at least so many; default: as many as run at a time.
     max_task_bytes: how large they may be; default: an even share of all, but not more than 512 MiB.
     Raises FileNotFoundError, CorruptFile for a path that holds no log; what cannot be read inside is a finding.
     """
     pieces: list[Sized[_Piece]] = []
     cut: dict[str, PartitionFiles] = {}
     rows: list[dict[str, Any]] = []
-    verifier = Verifier(records, _QUIET)
+    verifier = Verifier(records, _QUIET, compacted=compacted)
     with phase("verify: listing files", quiet=quiet):
         directories = [directory for path in checked(paths) for directory in partitions_under(path)]
         tasks = tasks or parallelism(spark)
@@ -111,7 +117,9 @@ def verify(
                 rows.append(_verified(path, None, _own_files(verifier, path)))
         planned = balanced(pieces, tasks, target)
     scanned: dict[str, list[ScannedSegment]] = {directory: [] for directory in cut}
-    for found_rows, essences in run_tasks(spark, "verify", planned, partial(_verify_pieces, records), quiet=quiet):
+    for found_rows, essences in run_tasks(
+        spark, "verify", planned, partial(_verify_pieces, records, compacted), quiet=quiet
+    ):
         rows += found_rows
         for directory, essence in essences:
             scanned[directory].append(essence)
@@ -151,10 +159,10 @@ def _pieces(directory: str, target: int) -> tuple[PartitionFiles | None, list[Si
 
 
 def _verify_pieces(
-    records: bool, pieces: list[_Piece]
+    records: bool, compacted: bool, pieces: list[_Piece]
 ) -> tuple[list[dict[str, Any]], list[tuple[str, ScannedSegment]]]:
     """Rows, and of segments of partitions that were cut what the checks across segments need."""
-    verifier = Verifier(records, _QUIET)
+    verifier = Verifier(records, _QUIET, compacted=compacted)
     rows: list[dict[str, Any]] = []
     essences: list[tuple[str, ScannedSegment]] = []
     for piece in pieces:
@@ -183,19 +191,10 @@ def _verified(directory: str, file: str | None, examined: Examined) -> dict[str,
         "bytes": counts.bytes,
         "batches": counts.batches,
         "records": counts.records,
-        "damaged": sum(not problem.warning for problem in problems),
+        "damaged": sum(problem.damage for problem in problems),
         "warnings": sum(problem.warning for problem in problems),
-        "findings": [_finding(problem) for problem in problems],
-    }
-
-
-def _finding(problem: Problem) -> dict[str, Any]:
-    return {
-        "type": "warning" if problem.warning else "damage",
-        "file": problem.path,
-        "offset": problem.offset,
-        "position": problem.position,
-        "problem": problem.text,
+        "gaps": sum(problem.gaps for problem in problems if problem.explained),
+        "findings": [problem_event(problem) for problem in problems],
     }
 
 
@@ -300,25 +299,38 @@ _DIFFERENCE = pa.schema(
 )
 
 
-def diff(spark: SparkSession, a: str, b: str, *, tasks: int | None = None, quiet: bool = False) -> DataFrame:
+def diff(
+    spark: SparkSession,
+    a: str,
+    b: str,
+    *,
+    gaps_are_cleaning: bool = False,
+    tasks: int | None = None,
+    quiet: bool = False,
+) -> DataFrame:
     """Two data directories, or two directories of one partition, held against each other as by `kcore diff`.
 
     A row for each partition: whether it is equal, the offsets from start to common_end that both have alike and the
     bytes they take, the first offset that differs and in which fields, records behind the other's end (records_only_*),
-    records that cleaning took from one side (records_missing_in_*), batches of other bytes with the same records
-    (rewritten).  A partition that one side lacks has null for it.  detail: the line of `kcore diff --json`.  A
+    records that one side lacks between others (records_missing_in_*: a difference unless cleaning took them, or
+    gaps_are_cleaning says so), batches of other bytes with the same records (rewritten).  A partition that one side
+    lacks has null for it.  detail: the line of `kcore diff --json`.  A
     partition is a task's at a time.  Raises OSError, CorruptFile, UsageError.
     """
     with phase("diff: listing files", quiet=quiet):
         found_pairs = list(diff_tool.paired_partitions(a, b))
         pieces = [Sized(log_files.size_under(side for side in pair if side is not None), pair) for pair in found_pairs]
     work = balanced(pieces, tasks or parallelism(spark))
-    rows = [row for rows in run_tasks(spark, "diff", work, _diff_pairs, quiet=quiet) for row in rows]
+    rows = [
+        row
+        for rows in run_tasks(spark, "diff", work, partial(_diff_pairs, gaps_are_cleaning), quiet=quiet)
+        for row in rows
+    ]
     rows.sort(key=lambda row: row["partition"])
     return frame_of(spark, rows, _DIFFERENCE)
 
 
-def _diff_pairs(pairs: list[tuple[str | None, str | None]]) -> list[dict[str, Any]]:
+def _diff_pairs(gaps_are_cleaning: bool, pairs: list[tuple[str | None, str | None]]) -> list[dict[str, Any]]:
     rows = []
     for a, b in pairs:
         row: dict[str, Any] = dict.fromkeys(_DIFFERENCE.names)
@@ -327,7 +339,7 @@ def _diff_pairs(pairs: list[tuple[str | None, str | None]]) -> list[dict[str, An
         if a is None or b is None:
             continue
         try:
-            found = compare(a, b, 1, _QUIET)
+            found = compare(a, b, 1, _QUIET, gaps_are_cleaning=gaps_are_cleaning)
         except (OSError, KafkaError) as error:
             row["damage"] = [str(error)]
             continue

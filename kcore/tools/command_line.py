@@ -112,5 +112,10 @@ def bytes_of(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
+def counted(count: int, noun: str, plural: str | None = None) -> str:
+    """ "1 file", "2 files"; plural: where that is not the noun with an s."""
+    return f"{count} {noun if count == 1 else plural or noun + 's'}"
+
+
 class UsageError(Exception):
     """The command line asks for something that cannot be; main() prints why."""

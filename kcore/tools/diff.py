@@ -11,7 +11,7 @@ from typing import Any
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.checkpoints import EpochEntry
 from kcore.tools import log_files
-from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading, bytes_text, json_line
+from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading, bytes_text, counted, json_line
 from kcore.tools.progress import Progress
 from kcore.tools.replica_diff import PartitionDiff, Side, Tail, Truncation, compare
 
@@ -20,7 +20,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a partition directory, or a data directory")
     parser.add_argument("b", metavar="B", help="what to hold against it: of the same kind")
     add_json(parser, "one JSON object a line for each partition, the summary last")
+    add_gaps_are_cleaning(parser)
     add_reading(parser)
+
+
+def add_gaps_are_cleaning(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--gaps-are-cleaning",
+        action="store_true",
+        help="offsets that one side lacks between others are no difference: compaction took their records",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             lines = [_one_sided(a, b, args.json)]
         else:
             try:
-                found = compare(a, b, args.jobs, progress)
+                found = compare(a, b, args.jobs, progress, gaps_are_cleaning=args.gaps_are_cleaning)
             except (OSError, KafkaError) as error:
                 different += 1
                 lines = [_not_compared(a, b, error, args.json)]
@@ -50,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json_line({"type": "summary", "partitions": len(pairs), "different": different}))
     elif len(pairs) > 1:
-        print(f"{len(pairs)} partitions, {different} different")
+        print(f"{counted(len(pairs), 'partition')}, {different} different")
     return DAMAGE if different else OK
 
 
@@ -127,7 +136,14 @@ def event(diff: PartitionDiff) -> dict[str, Any]:
         "beforeA": tail(diff.before_a),
         "beforeB": tail(diff.before_b),
         "gaps": [
-            {"missingIn": g.missing_in, "firstOffset": g[1], "lastOffset": g[2], "records": g[3]} for g in diff.gaps
+            {
+                "missingIn": gap.missing_in,
+                "firstOffset": gap.first_offset,
+                "lastOffset": gap.last_offset,
+                "records": gap.records,
+                "cleaned": gap.cleaned,
+            }
+            for gap in diff.gaps
         ],
         "rewritten": diff.rewritten,
         "epochs": {"a": epochs(diff.epochs_a), "b": epochs(diff.epochs_b)},
@@ -149,7 +165,9 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
         yield from _divergence_text(diff)
     for name, found in (("A", diff.only_a), ("B", diff.only_b)):
         if found is not None:
-            yield f"  only {name} has offsets {found.first_offset} to {found.last_offset}, {found.records} records"
+            records = counted(found.records, "record")
+            yield f"  only {name} has offsets {found.first_offset} to {found.last_offset}, {records}"
+    yield from (f"  {text}" for text in gap_texts(event(diff)))
     if not diff.equal:
         yield from _epochs_text(diff)
     yield from (f"  note: {note}" for note in notes(event(diff)))
@@ -161,14 +179,25 @@ def notes(found: Mapping[str, Any]) -> Iterator[str]:
     for name in "AB":
         if before := found[f"before{name}"]:
             yield f"{name} starts earlier, it has offsets {before['firstOffset']} to {before['lastOffset']}"
-    gaps = found["gaps"]
+    yield from _gap_texts(found, cleaned=True)
+    if found["rewritten"]:
+        batches = counted(found["rewritten"], "batch", "batches")
+        yield f"{batches} of A hold the same records in other bytes, as after cleaning"
+
+
+def gap_texts(found: Mapping[str, Any]) -> Iterator[str]:
+    """What an event() tells of offsets that one side lacks between others, where that is a difference."""
+    return _gap_texts(found, cleaned=False)
+
+
+def _gap_texts(found: Mapping[str, Any], *, cleaned: bool) -> Iterator[str]:
+    gaps = [gap for gap in found["gaps"] if gap["cleaned"] == cleaned]
     for gap in gaps[:10]:
-        lacking = gap["missingIn"].upper()
-        yield f"{lacking} lacks offsets {gap['firstOffset']} to {gap['lastOffset']}, as after cleaning"
+        records = counted(gap["records"], "record")
+        how = "as after cleaning" if cleaned else f"{records}: nothing says that cleaning took them"
+        yield f"{gap['missingIn'].upper()} lacks offsets {gap['firstOffset']} to {gap['lastOffset']}, {how}"
     if len(gaps) > 10:
         yield f"and {len(gaps) - 10} more such gaps"
-    if found["rewritten"]:
-        yield f"{found['rewritten']} batches of A hold the same records in other bytes, as after cleaning"
 
 
 def _divergence_text(diff: PartitionDiff) -> Iterator[str]:
@@ -198,7 +227,8 @@ def _epochs_text(diff: PartitionDiff) -> Iterator[str]:
         if cut is None:
             yield f"  if {follower} followed {leader}: {follower} knows no epochs, it would cut to its high watermark"
             continue
-        yield f"  if {follower} followed {leader}: cut to {cut.offset}, {cut.records_lost} records of {follower} go"
+        lost = counted(cut.records_lost, "record")
+        yield f"  if {follower} followed {leader}: cut to {cut.offset}, {follower} loses {lost}"
         yield from (f"    {step}" for step in cut.steps)
         if cut.difference_stays:
             yield "    the difference below that would stay: the epochs do not show it"

@@ -56,6 +56,16 @@ class Problem(NamedTuple):
     offset: int | None = None
     position: int | None = None
     warning: bool = False
+    #: Of a gap the last offset that is missing; `offset` is the first.
+    last_offset: int | None = None
+    #: How many gaps it stands for; 0 for what is no gap.
+    gaps: int = 0
+    #: A gap that is as it should be: compaction leaves such.  Neither damage nor a warning.
+    explained: bool = False
+
+    @property
+    def damage(self) -> bool:
+        return not self.warning and not self.explained
 
 
 def unreadable(path: str, error: OSError) -> Problem:
@@ -167,6 +177,32 @@ def end_limit(partition: PartitionFiles, base: int) -> int:
     """The first offset that a segment cannot hold."""
     following = partition.next_base(base)
     return base + MAX_RELATIVE_OFFSET + 1 if following is None else following
+
+
+def longest_ascending(first: np.ndarray, last: np.ndarray, *, strictly: bool = True) -> np.ndarray:
+    """Which elements form a longest run with first above the last (not strictly: or equal to it) before it."""
+    import numpy as np
+
+    if len(first) < 2 or ((first[1:] > last[:-1]) if strictly else (first[1:] >= last[:-1])).all():
+        return np.ones(len(first), bool)
+    # Patience sorting: tails[n] ends the run of n + 1 elements with the lowest end found so far.
+    tails: list[int] = []
+    ends: list[int] = []
+    before = [-1] * len(first)
+    for n, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        length = bisect.bisect_left(ends, begin) if strictly else bisect.bisect_right(ends, begin)
+        before[n] = tails[length - 1] if length else -1
+        if length == len(tails):
+            tails.append(n)
+            ends.append(end)
+        elif end < ends[length]:
+            tails[length], ends[length] = n, end
+    found = np.zeros(len(first), bool)
+    n = tails[-1]
+    while n >= 0:
+        found[n] = True
+        n = before[n]
+    return found
 
 
 def _check_epochs(partition: PartitionFiles, found: ScannedSegment) -> Iterator[Problem]:

@@ -20,6 +20,7 @@ from kcore.log.transaction_index import ENTRY_SIZE, decode_entries
 from kcore.record.control_record import ControlRecordType, control_record_type
 from kcore.record.memory_records import MemoryRecords
 from kcore.tools import log_files
+from kcore.tools.gap_checks import rows_beside_gaps
 from kcore.tools.partition_checks import PartitionFiles, Problem
 from kcore.tools.segment_scan import ScannedSegment, is_control, is_transactional
 
@@ -201,8 +202,8 @@ def check_snapshots(
 
 
 def essence_of(partition: PartitionFiles, base: int, segment: ScannedSegment) -> ScannedSegment:
-    """A scanned segment with no more rows than check_producers() looks at, so that those of many segments can be
-    brought together.  Raises OSError."""
+    """A scanned segment with no more rows than check_producers() and check_gaps() look at, so that those of many
+    segments can be brought together.  Raises OSError."""
     import numpy as np
 
     rows = segment.producer_batches
@@ -223,7 +224,15 @@ def essence_of(partition: PartitionFiles, base: int, segment: ScannedSegment) ->
             wanted = np.unique(batches["last_offset"].searchsorted(offsets))
         except KafkaError:
             pass  # reported where the file itself is verified
+    kept |= rows_beside_gaps(segment)
     few = batches[wanted[wanted < len(batches)].astype(np.int64)]
     return ScannedSegment(
-        segment.path, segment.size, segment.damages[:1], segment.tail, _chosen=few, _producer_rows=[rows[kept]]
+        segment.path,
+        segment.size,
+        segment.damages[:1],
+        segment.tail,
+        gaps=segment.gaps,
+        sparse_end=segment.sparse_end,
+        _chosen=few,
+        _producer_rows=[rows[kept]],
     )

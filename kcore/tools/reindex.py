@@ -27,6 +27,7 @@ from kcore.tools.command_line import (
     add_json,
     add_paths,
     add_reading,
+    counted,
     json_line,
     positive,
 )
@@ -124,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
                         continue
                     print(_line(file, done, args.json))
     if not args.json and not args.check:
-        print(f"{written} files {'to write' if args.dry_run else 'written'}")
+        print(f"{counted(written, 'file')} {'to write' if args.dry_run else 'written'}")
     return DAMAGE if bad else OK
 
 

@@ -25,16 +25,16 @@ from kcore.tools.command_line import (
     bytes_of,
     json_line,
 )
-from kcore.tools.partition_checks import unreadable
+from kcore.tools.partition_checks import Problem, unreadable
 from kcore.tools.progress import Progress
 from kcore.tools.repair_plan import Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
-from kcore.tools.verify import Summary, problem_event, problem_text, verify
+from kcore.tools.verify import Summary, add_compacted, problem_event, problem_text, verify
 
 ASIDE_SUFFIX = ".repair-cut"
 
 _KEEP_AFTER = """\
 keep-after keeps batches behind damage, so mind:
-- consumers step over the gap without being told;
+- consumers step over the gap without being told; `kcore verify` goes on reporting it as damage;
 - this replica differs from the others for good: it must not become leader while one of them has the whole log;
 - of a transaction whose marker lies in the gap nobody knows the end: read_committed consumers may wait for it for ever;
 - what the gap held of a compacted topic is missing: an older value of the same key counts again."""
@@ -58,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="truncate: the log ends before the first bad batch, as Kafka's recovery does it (default); keep-after: "
         "only the bad batches go, the valid ones behind them stay",
     )
+    add_compacted(parser)
     add_reading(parser)
 
 
@@ -83,8 +84,11 @@ def run(args: argparse.Namespace) -> int:
             aside = apply_in_place(path, plans) if output is None else apply_to_copy(path, plans, output)
     result = path if output is None else output
     applied = args.apply and changes
-    left = _problems_left(result, args) if applied else []
-    for line in _outcome_lines(args, path, result, plans, aside, left, applied):
+    damage = _problems_left(result, args) if applied else []
+    # A gap is there because the plan made it, or it was there before and is beyond repair.
+    left = [problem_text(problem) for problem in damage if not problem.gaps]
+    gaps = [problem_text(problem) for problem in damage if problem.gaps]
+    for line in _outcome_lines(args, path, result, plans, aside, left, gaps, applied):
         print(line)
     if applied:
         return DAMAGE if left or any(plan.beyond_repair for plan in plans) else OK
@@ -98,7 +102,7 @@ def make_plans(path: str, args: argparse.Namespace, *, in_place: bool) -> list[P
     plans = []
     for directory in directories:
         try:
-            plans.append(plan_partition(directory, args.salvage, args.jobs, progress))
+            plans.append(plan_partition(directory, args.salvage, args.jobs, progress, compacted=args.compacted))
         except OSError as error:
             problem = unreadable(str(error.filename or directory), error)
             plans.append(Plan(directory, [problem], beyond_repair=[problem]))
@@ -209,9 +213,10 @@ def _free_name(path: str) -> str:
     return name
 
 
-def _problems_left(result: str, args: argparse.Namespace) -> list[str]:
-    """What `kcore verify` still finds in the mended directory, warnings left out."""
-    return [problem_text(p) for p in verify(result, Summary(), jobs=args.jobs) if not p.warning]
+def _problems_left(result: str, args: argparse.Namespace) -> list[Problem]:
+    """The damage that `kcore verify` still finds in the mended directory."""
+    found = verify(result, Summary(), jobs=args.jobs, compacted=args.compacted)
+    return [problem for problem in found if problem.damage]
 
 
 def _plan_lines(plan: Plan, as_json: bool) -> Iterator[str]:
@@ -277,6 +282,7 @@ def _outcome_lines(
     plans: Sequence[Plan],
     aside: list[str],
     left: list[str],
+    gaps: list[str],
     applied: bool,
 ) -> Iterator[str]:
     losses = [loss for plan in plans for loss in plan.losses]
@@ -296,6 +302,7 @@ def _outcome_lines(
                 "result": result if applied else None,
                 "keptAside": aside,
                 "problemsLeft": left,
+                "gapsLeft": gaps,
             }
         )
         return
@@ -314,3 +321,4 @@ def _outcome_lines(
     yield f"{cost}.  The mended directory is {result}."
     yield from (f"kept aside: {name}" for name in aside)
     yield from (f"still wrong: {problem}" for problem in left)
+    yield from (f"stays: {gap}" for gap in gaps)

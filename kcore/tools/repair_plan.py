@@ -6,7 +6,6 @@ a file.
 
 from __future__ import annotations
 
-import bisect
 import os
 import shutil
 import stat
@@ -36,6 +35,7 @@ from kcore.log.log_file_names import (
 from kcore.log.transaction_index import decode_entries, encode_entries
 from kcore.tools import log_files
 from kcore.tools.batch_reader import without_path
+from kcore.tools.gap_checks import check_gaps, find_gaps
 from kcore.tools.parallel import scan_all
 from kcore.tools.partition_checks import (
     PartitionFiles,
@@ -48,6 +48,7 @@ from kcore.tools.partition_checks import (
     end_limit,
     epochs_of,
     lone_log_problems,
+    longest_ascending,
     unreadable,
 )
 from kcore.tools.producer_checks import (
@@ -146,7 +147,7 @@ class Plan:
     problems: list[Problem] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
-    #: What stays wrong, for nobody can know how it was.
+    #: What stays wrong: the data that could mend it are in no file here.
     beyond_repair: list[Problem] = field(default_factory=list)
     #: Offsets of the log as it will be; None for a data directory.
     end_offset: int | None = None
@@ -174,13 +175,16 @@ class _Kept:
         return (self.ranges[-1][1] if self.ranges else 0) < self.segment.size
 
 
-def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progress) -> Plan:
-    """Raises OSError."""
+def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progress, *, compacted: bool = False) -> Plan:
+    """compacted: gaps between offsets are no damage.  Raises OSError."""
     partition = PartitionFiles.of(directory)
     plan = Plan(directory)
     segments = scan_all(partition, jobs, progress, records=True)
     for base, segment in zip(partition.bases, segments, strict=True):
+        find_gaps(partition, base, segment)
         plan.problems += check_batches(partition, base, segment)
+    gaps = [gap for gap in check_gaps(partition, segments, compacted=compacted) if not gap.explained]
+    plan.problems += gaps
     kept = _what_stays(partition, segments, salvage)
     if any(part.changed for part in kept) and any(n.endswith(SWAP_SUFFIX) for n in os.listdir(directory)):
         text = "a cleaning was interrupted (.swap files): start a broker on it, or open the log once, and then repair"
@@ -195,6 +199,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     )
     if remaining and plan.end_offset is not None:
         plan.end_offset = max(plan.end_offset, remaining[-1].base)
+    plan.beyond_repair += [gap for gap in gaps if gap.damage and (gap.offset or 0) < (plan.end_offset or 0)]
     _plan_indexes(plan, partition, kept)
     _plan_producers(plan, partition, kept)
     _plan_epochs(plan, partition, kept)
@@ -225,11 +230,11 @@ def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], s
     if len(flat):
         rows = Rows.of([segment.batches for segment in segments])
         at = np.flatnonzero(flat)
-        at = at[_longest_ascending(rows["base_offset"][at], rows["last_offset"][at])]
+        at = at[longest_ascending(rows["base_offset"][at], rows["last_offset"][at])]
         with_epoch = rows["leader_epoch"][at] >= 0
         fits = np.ones(len(at), bool)
         epochs = rows["leader_epoch"][at][with_epoch]
-        fits[with_epoch] = _longest_ascending(epochs, epochs, strictly=False)
+        fits[with_epoch] = longest_ascending(epochs, epochs, strictly=False)
         flat = np.zeros(len(rows), bool)
         flat[at[fits]] = True
     kept = []
@@ -259,32 +264,6 @@ def _until_gap(segment: ScannedSegment, mask: np.ndarray, gone: bool) -> tuple[n
     first = int(breaks[0]) if len(breaks) else len(rows)
     covered = int(ends[first - 1]) if first else 0
     return np.arange(len(rows)) < first, covered < segment.size
-
-
-def _longest_ascending(first: np.ndarray, last: np.ndarray, *, strictly: bool = True) -> np.ndarray:
-    """Which elements form a longest run with first above the last (not strictly: or equal to it) before it."""
-    import numpy as np
-
-    if len(first) < 2 or ((first[1:] > last[:-1]) if strictly else (first[1:] >= last[:-1])).all():
-        return np.ones(len(first), bool)
-    # Patience sorting: tails[n] ends the run of n + 1 elements with the lowest end found so far.
-    tails: list[int] = []
-    ends: list[int] = []
-    before = [-1] * len(first)
-    for n, (begin, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-        length = bisect.bisect_left(ends, begin) if strictly else bisect.bisect_right(ends, begin)
-        before[n] = tails[length - 1] if length else -1
-        if length == len(tails):
-            tails.append(n)
-            ends.append(end)
-        elif end < ends[length]:
-            tails[length], ends[length] = n, end
-    found = np.zeros(len(first), bool)
-    n = tails[-1]
-    while n >= 0:
-        found[n] = True
-        n = before[n]
-    return found
 
 
 def _ranges(segment: ScannedSegment) -> list[tuple[int, int]]:

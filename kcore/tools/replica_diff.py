@@ -19,6 +19,7 @@ from kcore.record.record_batch import Record, RecordBatch
 from kcore.replica.offset_truncation import offset_truncation_state
 from kcore.tools import log_files
 from kcore.tools.dump_events import batch_event, record_event
+from kcore.tools.gap_checks import compaction_of, find_gaps
 from kcore.tools.parallel import scan_all
 from kcore.tools.partition_checks import PartitionFiles, epochs_of
 from kcore.tools.progress import Progress
@@ -40,6 +41,8 @@ class Gap(NamedTuple):
     first_offset: int
     last_offset: int
     records: int
+    #: Whether the side that lacks them is known to be compacted there.
+    cleaned: bool = False
 
 
 class Tail(NamedTuple):
@@ -110,7 +113,12 @@ class PartitionDiff:
 
     @property
     def equal(self) -> bool:
-        return not (self.divergence or self.only_a or self.only_b or self.damages)
+        return not (self.divergence or self.only_a or self.only_b or self.damages or self.unexplained_gaps)
+
+    @property
+    def unexplained_gaps(self) -> list[Gap]:
+        """Those that are a difference."""
+        return [gap for gap in self.gaps if not gap.cleaned]
 
 
 class _Replica:
@@ -121,6 +129,8 @@ class _Replica:
 
         self.partition = PartitionFiles.of(directory)
         self.segments = scan_all(self.partition, jobs, progress)
+        for base, segment in zip(self.partition.bases, self.segments, strict=True):
+            find_gaps(self.partition, base, segment)
         self.rows = Rows.of([segment.batches for segment in self.segments])
         self.segment_of = np.repeat(np.arange(len(self.segments)), [len(s.batches) for s in self.segments])
         # Bytes before the log's start, and offsets that do not ascend, are for `kcore verify`.
@@ -160,14 +170,16 @@ class _Replica:
         return int(rows["size"][(rows["last_offset"] >= start) & (rows["last_offset"] < end)].sum(dtype="i8"))
 
 
-def compare(a: str, b: str, jobs: int, progress: Progress) -> PartitionDiff:
-    """Two directories of one partition.  Raises OSError, KafkaError for records that cannot be read."""
+def compare(a: str, b: str, jobs: int, progress: Progress, *, gaps_are_cleaning: bool = False) -> PartitionDiff:
+    """Two directories of one partition.  gaps_are_cleaning: the caller knows that offsets which one side lacks between
+    others were taken by compaction.  Raises OSError, KafkaError for records that cannot be read."""
     left, right = _Replica(a, jobs, progress), _Replica(b, jobs, progress)
     diff = PartitionDiff(a, b, max(left.start, right.start), min(left.end, right.end))
     diff.damages = [*left.damages(), *right.damages()]
     diff.epochs_a, diff.epochs_b = left.epochs, right.epochs
     diff.before_a, diff.before_b = left.tail(0, right.start), right.tail(0, left.start)
     _find_divergence(diff, left, right)
+    _explain_gaps(diff, left, right, gaps_are_cleaning)
     part_at = diff.end if diff.divergence is None else diff.divergence.offset
     diff.common_end = max(part_at, diff.start)
     diff.common_bytes = (left.bytes_below(diff.start, part_at), right.bytes_below(diff.start, part_at))
@@ -306,6 +318,20 @@ def _note_gaps(diff: PartitionDiff, offsets: list[int], a: dict[int, _Found], b:
             diff.gaps[-1] = last._replace(last_offset=offset, records=last.records + 1)
         else:
             diff.gaps.append(Gap(missing, offset, offset, 1))
+
+
+def _explain_gaps(diff: PartitionDiff, left: _Replica, right: _Replica, gaps_are_cleaning: bool) -> None:
+    """Compaction is a setting of the topic: what shows it on one side explains gaps of the other, up to where the
+    cleaner has been on that one."""
+    if not diff.gaps:
+        return
+    found = {
+        name: compaction_of(side.partition, side.segments, compacted=gaps_are_cleaning)
+        for name, side in (("a", left), ("b", right))
+    }
+    for n, gap in enumerate(diff.gaps):
+        compaction = found[gap.missing_in] or found["b" if gap.missing_in == "a" else "a"]
+        diff.gaps[n] = gap._replace(cleaned=compaction is not None and gap.first_offset < compaction.end_offset)
 
 
 def _divergence(offset: int, a: _Found, b: _Found, left: _Replica, right: _Replica) -> Divergence:

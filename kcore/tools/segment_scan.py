@@ -43,6 +43,10 @@ _PRODUCER_COLUMNS = [
     ("attributes", "i2"),
 ]
 
+#: Offsets that no batch holds, both ends included; base: name of the segment in which the batch behind them lies, and
+#: its position there.
+GAP_DTYPE = [("first", "i8"), ("last", "i8"), ("base", "i8"), ("position", "i8")]
+
 
 class Rows:
     """Batch headers, a contiguous array for each column: rows["position"].  A mask, a slice or an array of indices
@@ -118,6 +122,12 @@ class ScannedSegment:
     #: Batches whose CRC is right and whose records are not, by position.
     bad_records: list[Damage] = field(default_factory=list)
     records: int = 0
+    #: By position the first offset inside compressed messages of magic 0 and 1, whose header has only the last.
+    first_offsets: dict[int, int] = field(default_factory=dict)
+    #: GAP_DTYPE, and where the last batch ends that has fewer records than offsets, as compaction leaves it (-1: there
+    #: is none).  gap_checks.find_gaps() fills both.
+    gaps: np.ndarray | None = None
+    sparse_end: int = -1
     _rows: _GrowingRows = field(default_factory=_GrowingRows)
     #: In the place of those, where some were chosen.
     _chosen: Rows | None = None
@@ -238,6 +248,8 @@ def _check_records(found: ScannedSegment, records: MemoryRecords) -> None:
         try:
             inside = batch.records()  # parses and counts all of them before the first is handed out
             if batch.count < 0:  # a compressed message of magic 0 or 1 does not say
-                found.records += sum(1 for _ in inside)
+                offsets = [record.offset for record in inside]
+                found.records += len(offsets)
+                found.first_offsets[batch.position] = offsets[0] if offsets else batch.last_offset
         except KafkaError as error:
             found.bad_records.append(Damage(batch.position, batch.base_offset, without_path(error, found.path)))

@@ -24,6 +24,7 @@ from kcore.tools.command_line import (
     UsageError,
     add_json,
     bytes_of,
+    counted,
     json_line,
     places,
     positive,
@@ -159,41 +160,44 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
+    from kcore.tools.verify import add_compacted
+
     parser.add_argument("paths", nargs="+", metavar="PATH", help=_DIRECTORIES)
     add_json(parser, "the lines of `kcore verify --json`")
     parser.add_argument(
         "--records", action=argparse.BooleanOptionalAction, default=True, help="look into the batches too"
     )
+    add_compacted(parser)
     _add_work(parser)
 
 
 def _verify(args: argparse.Namespace) -> int:
     """1 when there is damage; warnings alone leave it 0."""
     _existing(args.paths)
+    from kcore.tools.verify import summary_text
+
     with session(args) as spark:
         from kcore.spark import jobs
 
         started = time.perf_counter()
-        rows = _rows(jobs.verify(spark, *args.paths, records=args.records, tasks=args.tasks, quiet=args.quiet))
+        found = jobs.verify(
+            spark, *args.paths, records=args.records, compacted=args.compacted, tasks=args.tasks, quiet=args.quiet
+        )
+        rows = _rows(found)
         seconds = time.perf_counter() - started
-    names = ("files", "bytes", "batches", "records", "damaged", "warnings")
+    names = ("files", "bytes", "batches", "records", "damaged", "warnings", "gaps")
     summary = {name: sum(row[name] for row in rows) for name in names}
     for finding in (finding for row in rows for finding in row["findings"]):
         if args.json:
             print(json_line(finding))
-        else:
+        elif finding["type"] != "gap":
             word = "warning: " if finding["type"] == "warning" else ""
             where = places(finding["offset"], finding["position"])
             print(f"{finding['file']}: {word}{where}{finding['problem']}")
     if args.json:
         print(json_line({"type": "summary", **summary, "seconds": seconds}))
     else:
-        verdict = f"{summary['damaged']} damaged places" if summary["damaged"] else "no damage"
-        verdict += f", {summary['warnings']} warnings" if summary["warnings"] else ""
-        print(
-            f"{summary['files']} files, {summary['bytes']} bytes, {summary['batches']} batches, {summary['records']} "
-            f"records in {seconds:.3f} s ({summary['bytes'] / seconds / 1e9:.2f} GB/s): {verdict}"
-        )
+        print(summary_text({**summary, "seconds": seconds}))
     return DAMAGE if summary["damaged"] else OK
 
 
@@ -232,7 +236,7 @@ def _reindex(args: argparse.Namespace) -> int:
             print(f"{row['file']}: {row['status']}{problem}; {row['done']}")
     if not args.json and not args.check:
         written = sum(row["done"] in ("written", "would write") for row in rows)
-        print(f"{written} files {'to write' if args.dry_run else 'written'}")
+        print(f"{counted(written, 'file')} {'to write' if args.dry_run else 'written'}")
     wrong = [row for row in rows if args.check and row["status"] not in ("identical", "agrees")]
     return DAMAGE if wrong or any(row["done"] == "refused" for row in rows) else OK
 
@@ -321,9 +325,12 @@ def _compaction(args: argparse.Namespace) -> int:
 
 
 def _add_diff(parser: argparse.ArgumentParser) -> None:
+    from kcore.tools.diff import add_gaps_are_cleaning
+
     parser.add_argument("a", metavar="A", help=_DIRECTORIES)
     parser.add_argument("b", metavar="B", help="what to hold against it: of the same kind")
     add_json(parser, "the lines of `kcore diff --json`")
+    add_gaps_are_cleaning(parser)
     _add_work(parser)
 
 
@@ -332,22 +339,26 @@ def _diff(args: argparse.Namespace) -> int:
     _existing([args.a, args.b])
     with session(args) as spark:
         from kcore.spark import jobs
-        from kcore.tools.diff import notes
+        from kcore.tools.diff import gap_texts, notes
 
-        rows = _rows(jobs.diff(spark, args.a, args.b, tasks=args.tasks, quiet=args.quiet))
+        found = jobs.diff(
+            spark, args.a, args.b, gaps_are_cleaning=args.gaps_are_cleaning, tasks=args.tasks, quiet=args.quiet
+        )
+        rows = _rows(found)
     for row in rows:
         if args.json:
             one_sided = {"type": "partition", "a": row["a"], "b": row["b"], "equal": False}
             print(row["detail"] or json_line(one_sided | ({"damage": row["damage"]} if row["damage"] else {})))
         else:
             print(f"{row['partition']}: {_difference(row)}")
-            for note in notes(json.loads(row["detail"])) if row["detail"] else ():
-                print(f"  note: {note}")
+            detail = json.loads(row["detail"]) if row["detail"] else None
+            for line in (*gap_texts(detail), *(f"note: {note}" for note in notes(detail))) if detail else ():
+                print(f"  {line}")
     different = sum(not row["equal"] for row in rows)
     if args.json:
         print(json_line({"type": "summary", "partitions": len(rows), "different": different}))
     else:
-        print(f"{len(rows)} partitions, {different} different")
+        print(f"{counted(len(rows), 'partition')}, {different} different")
     return DAMAGE if different else OK
 
 

@@ -15,8 +15,9 @@ import argparse
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from kcore.errors import CorruptFile
 from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
@@ -28,9 +29,11 @@ from kcore.tools.command_line import (
     add_json,
     add_paths,
     add_reading,
+    counted,
     json_line,
     places,
 )
+from kcore.tools.gap_checks import check_gaps, find_gaps
 from kcore.tools.parallel import Work, in_order
 from kcore.tools.partition_checks import (
     SEGMENT_KINDS,
@@ -63,7 +66,14 @@ class Summary:
     seconds: float = 0.0
     damaged: int = 0
     warnings: int = 0
+    #: Those that compaction left; others are damage or a warning.
+    gaps: int = 0
     interrupted: bool = False
+
+    def count(self, problem: Problem) -> None:
+        self.damaged += problem.damage
+        self.warnings += problem.warning
+        self.gaps += problem.gaps if problem.explained else 0
 
     def add(self, other: Summary) -> None:
         self.files += other.files
@@ -82,7 +92,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="look into the batches too: decompress, parse and count their records; without, the CRCs alone are "
         "checked, as fast as memory can be read",
     )
+    add_compacted(parser)
     add_reading(parser)
+
+
+def add_compacted(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--compacted",
+        action="store_true",
+        help="gaps between offsets are no damage: the logs are compacted, though no file beside them says so",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -94,7 +113,11 @@ def run(args: argparse.Namespace) -> int:
     progress = Progress("verify", total, quiet=args.quiet or args.json)
     try:
         for path in args.paths:
-            for problem in verify(path, summary, records=args.records, jobs=args.jobs, progress=progress):
+            for problem in verify(
+                path, summary, records=args.records, compacted=args.compacted, jobs=args.jobs, progress=progress
+            ):
+                if problem.explained and not args.json:
+                    continue  # one for each compacted partition, which says little: the summary has their number
                 progress.clear()
                 print(json_line(problem_event(problem)) if args.json else problem_text(problem), flush=True)
     except KeyboardInterrupt:
@@ -108,25 +131,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verify(
-    path: str, summary: Summary, *, records: bool = True, jobs: int = 1, progress: Progress | None = None
+    path: str,
+    summary: Summary,
+    *,
+    records: bool = True,
+    compacted: bool = False,
+    jobs: int = 1,
+    progress: Progress | None = None,
 ) -> Iterator[Problem]:
     """The problems of a file, a partition directory or a data directory; counts into summary what was examined, and
     the problems.
 
-    records: parse the records inside the batches.  Segments are read by `jobs` threads; problems come in the order
-    of the files all the same.  Raises OSError, CorruptFile for a path that is nothing of Kafka's; a file inside a
-    directory that cannot be read is a problem.
+    records: parse the records inside the batches.  compacted: gaps between offsets are no damage.  Segments are read
+    by `jobs` threads; problems come in the order of the files all the same.  Raises OSError, CorruptFile for a path
+    that is nothing of Kafka's; a file inside a directory that cannot be read is a problem.
     """
     progress = progress or Progress("verify", 0, quiet=True)
-    verifier = Verifier(records, progress)
+    verifier = Verifier(records, progress, compacted=compacted)
     for result in in_order(verifier.work(path), jobs, progress):
         summary.add(result.counts)
         progress.findings += len(result.problems)
         for problem in result.problems:
-            if problem.warning:
-                summary.warnings += 1
-            else:
-                summary.damaged += 1
+            summary.count(problem)
             yield problem
 
 
@@ -141,8 +167,9 @@ class Examined:
 class Verifier:
     """The pieces of work that verifying a path is made of: each segment by itself, then what needs all of them."""
 
-    def __init__(self, records: bool, progress: Progress) -> None:
+    def __init__(self, records: bool, progress: Progress, *, compacted: bool = False) -> None:
         self.records = records
+        self.compacted = compacted
         self.progress = progress
 
     def work(self, path: str) -> Iterator[Work[Examined]]:
@@ -185,6 +212,7 @@ class Verifier:
                 result.problems.append(unreadable(path, error))
                 scanned.append(ScannedSegment(path))
                 return result
+            find_gaps(partition, base, found)
             scanned.append(found)
             _judge_log(partition, base, found, result)
             for suffix, contents in indexes.items():
@@ -235,6 +263,7 @@ class Verifier:
                 result.problems += examined.problems
         by_path = {segment.path: segment for segment in scanned}
         ordered = [by_path[partition.file(base, LOG_SUFFIX)] for base in partition.bases]
+        result.problems += check_gaps(partition, ordered, compacted=self.compacted)
         try:
             result.problems += check_producers(partition, ordered)
         except OSError as error:
@@ -292,7 +321,9 @@ class Verifier:
         found = scan_segment(log, records=self.records and is_log, progress=self.progress)
         result = Examined()
         if is_log:
+            find_gaps(partition, base, found)
             _judge_log(partition, base, found, result)
+            result.problems += check_gaps(partition, [found], compacted=self.compacted)
         else:
             result.counts.files += 1
             result.counts.bytes += os.path.getsize(path)
@@ -324,13 +355,16 @@ def _count(counts: Summary, found: ScannedSegment) -> None:
 
 
 def problem_event(problem: Problem) -> dict[str, object]:
-    """The keys of what `kcore dump --json` says about damage."""
+    """The keys of what `kcore dump --json` says about damage, and those of gaps."""
     return {
-        "type": "warning" if problem.warning else "damage",
+        "type": "gap" if problem.explained else "warning" if problem.warning else "damage",
         "file": problem.path,
         "offset": problem.offset,
         "position": problem.position,
         "problem": problem.text,
+        "kind": "gap" if problem.gaps else None,
+        "lastOffset": problem.last_offset,
+        "gaps": problem.gaps,
     }
 
 
@@ -340,9 +374,24 @@ def problem_text(problem: Problem) -> str:
 
 
 def _summary_text(summary: Summary) -> str:
-    rate = summary.bytes / summary.seconds / 1e9 if summary.seconds else 0.0
-    what = f"{summary.files} files, {summary.bytes} bytes, {summary.batches} batches, {summary.records} records"
-    verdict = f"{summary.damaged} damaged places" if summary.damaged else "no damage"
-    warnings = f", {summary.warnings} warnings" if summary.warnings else ""
     so_far = "interrupted, so far: " if summary.interrupted else ""
-    return f"{so_far}{what} in {summary.seconds:.3f} s ({rate:.2f} GB/s): {verdict}{warnings}"
+    return so_far + summary_text(vars(summary))
+
+
+def summary_text(counts: Mapping[str, Any]) -> str:
+    """counts: what a Summary counts, by name."""
+    what = ", ".join(
+        [
+            counted(counts["files"], "file"),
+            counted(counts["bytes"], "byte"),
+            counted(counts["batches"], "batch", "batches"),
+            counted(counts["records"], "record"),
+        ]
+    )
+    rate = counts["bytes"] / counts["seconds"] / 1e9 if counts["seconds"] else 0.0
+    verdict = counted(counts["damaged"], "damaged place") if counts["damaged"] else "no damage"
+    if counts["warnings"]:
+        verdict += f", {counted(counts['warnings'], 'warning')}"
+    if counts["gaps"]:
+        verdict += f", {counted(counts['gaps'], 'gap')} left by compaction"
+    return f"{what} in {counts['seconds']:.3f} s ({rate:.2f} GB/s): {verdict}"

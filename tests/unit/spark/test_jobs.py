@@ -18,6 +18,7 @@ from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.spark.data import make_records, write_partition
 from tests.unit.tools.command import LOG, contents, flip
+from tests.unit.tools.test_gaps import idempotent, plain_topic, without_segment
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def assert_verified_as_by_the_command(spark, capsys, path, **options):
     *problems, summary = json_lines(capsys, "verify", "--json", "-q", path)
     rows = jobs.verify(spark, str(path), quiet=True, **options).collect()
     assert as_told(rows) == sorted(problems, key=lambda f: (f["file"], f["problem"]))
-    for name in ("files", "bytes", "batches", "records", "damaged", "warnings"):
+    for name in ("files", "bytes", "batches", "records", "damaged", "warnings", "gaps"):
         assert sum(row[name] for row in rows) == summary[name], name
     return rows
 
@@ -75,6 +76,29 @@ def test_transactions_across_segments_are_checked_when_the_partition_is_cut(spar
             path.write_bytes(content)
     rows = assert_verified_as_by_the_command(spark, capsys, data, max_task_bytes=max_task_bytes)
     assert any(finding.file.endswith((".txnindex", ".snapshot")) for row in rows for finding in row.findings)
+
+
+@pytest.mark.parametrize("max_task_bytes", [1, 5000, 1 << 30])
+def test_gaps_are_judged_as_by_the_command_when_the_partition_is_cut(spark, capsys, tmp_path, max_task_bytes):
+    """Missing segments, and gaps that only producers' batches in other segments explain or prove to be losses."""
+    data = tmp_path / "data"
+    without_segment(plain_topic(data / "plain-0"), 40)
+    without_segment(plain_topic(data / "cleaned-0"), 60)
+    (data / "cleaner-offset-checkpoint").write_text("0\n1\ncleaned 0 80\n")
+    for name, gap, lost, producers in (
+        ("explained", (40, 44), False, 1),
+        ("proved", (30, 50), True, 3),
+        ("inside", (90, 94), True, 2),
+        ("seam", (72, 80), False, 1),
+    ):
+        idempotent(data / f"{name}-0", gap=gap, lost=lost, producers=producers)
+    rows = assert_verified_as_by_the_command(spark, capsys, data, max_task_bytes=max_task_bytes)
+    found = {Path(f.file).parent.name: f.type for row in rows for f in row.findings if f.kind == "gap"}
+    found["cleaned-0"] = found.pop("data")  # its one finding names the partition's directory
+    kinds = {"plain-0": "damage", "cleaned-0": "gap", "explained-0": "warning", "seam-0": "warning"}
+    assert found == kinds | {"proved-0": "damage", "inside-0": "damage"}
+    rows = jobs.verify(spark, str(data), compacted=True, max_task_bytes=max_task_bytes, quiet=True).collect()
+    assert sum(row.damaged + row.warnings for row in rows) == 0 and sum(row.gaps for row in rows) == 6
 
 
 def test_a_path_that_holds_no_log_is_an_error_of_one_line(spark, tmp_path):
@@ -213,8 +237,10 @@ def test_a_directory_of_kafkas_is_the_same_in_another_codec(spark, capsys, data,
     assert sorted(path.name for path in output.iterdir() if path.is_dir()) == partitions
     for name in partitions:
         assert_same_but_for_the_codec(batches_of(data / name), batches_of(output / name), codec)
-    verified = json_lines(capsys, "verify", "--json", "-q", output)
-    assert verified == [verified[-1]] and verified[-1]["damaged"] == verified[-1]["warnings"] == 0
+    # (The old files go from offset 24 to 30.)
+    verified = json_lines(capsys, "verify", "--json", "-q", "--compacted", output)
+    assert {event["type"] for event in verified} == {"gap", "summary"}
+    assert verified[-1]["damaged"] == verified[-1]["warnings"] == 0
     made = (".log", ".index", ".timeindex")
     others = {name: content for name, content in before.items() if not name.endswith(made)}
     assert {name: content for name, content in contents(output).items() if not name.endswith(made)} == others

@@ -43,8 +43,8 @@ def plain(first: int, end: int, epoch: int, word: str = "v") -> list[Batch]:
     return [(n, epoch, [f"{word} {n}".encode(), f"{word} {n + 1}".encode()]) for n in range(first, end, 2)]
 
 
-def compared(capsys, a, b) -> tuple[int, dict]:
-    status, events = run_json(capsys, "diff", a, b)
+def compared(capsys, a, b, *options) -> tuple[int, dict]:
+    status, events = run_json(capsys, "diff", a, b, *options)
     assert [event["type"] for event in events] == ["partition", "summary"]
     return status, events[0]
 
@@ -138,16 +138,17 @@ def test_a_leader_epoch_alone_is_a_difference_though_no_crc_covers_it(tmp_path, 
     assert found["firstDifference"]["recordFields"] == []
 
 
-def test_gaps_as_cleaning_leaves_them_are_noted_and_no_difference(tmp_path, capsys):
+def test_gaps_are_a_difference_and_when_cleaning_left_them_a_note(tmp_path, capsys):
     batches = plain(0, 100, 1)
     a = replica(tmp_path / "a" / "t-0", batches)
     b = replica(tmp_path / "b" / "t-0", batches, skip=(10, 12, 40))
-    status, found = compared(capsys, a, b)
-    assert (status, found["equal"]) == (0, True)
-    assert found["gaps"] == [
-        {"missingIn": "b", "firstOffset": 10, "lastOffset": 13, "records": 4},
-        {"missingIn": "b", "firstOffset": 40, "lastOffset": 41, "records": 2},
-    ]
+    for options, cleaned in (((), False), (("--gaps-are-cleaning",), True)):
+        status, found = compared(capsys, a, b, *options)
+        assert (status, found["equal"]) == (int(not cleaned), cleaned)
+        assert found["gaps"] == [
+            {"missingIn": "b", "firstOffset": 10, "lastOffset": 13, "records": 4, "cleaned": cleaned},
+            {"missingIn": "b", "firstOffset": 40, "lastOffset": 41, "records": 2, "cleaned": cleaned},
+        ]
 
 
 def test_batches_that_cleaning_wrote_anew_are_compared_by_their_records(tmp_path, capsys):

@@ -1,0 +1,296 @@
+"""Offsets that no batch of a log holds, and what explains them.  docs/tools.md has the rule in words.
+
+A leader gives each record the next offset, transaction markers included.  So a log that was never compacted has no
+gaps, with one exception: a truncation inside a batch removes the whole batch, and the log goes on at the offset that it
+was truncated to (TRUNC-06).
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
+from kcore.log.log_file_names import LOG_SUFFIX
+from kcore.tools.command_line import counted
+from kcore.tools.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
+from kcore.tools.segment_scan import GAP_DTYPE, ScannedSegment, is_control
+from kcore.tools.topic_settings import METADATA_FILE, cleanup_policy
+
+if TYPE_CHECKING:
+    import numpy as np
+
+#: So many gaps of a partition are reported one by one, and the others as one.
+_SHOWN_GAPS = 100
+_MAX_SEQUENCE = (1 << 31) - 1
+_MAX_OFFSET = (1 << 63) - 1
+#: Compacted whatever the defaults are.
+_COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state")
+
+
+# -- what a segment shows by itself -----------------------------------------------------------------------------------
+
+
+def find_gaps(partition: PartitionFiles, base: int, found: ScannedSegment) -> None:
+    """Fill found.gaps and found.sparse_end.
+
+    A segment answers for the offsets from its name to the name of the next segment that is not empty.  Offsets that
+    unreadable bytes may hold are no gap: those bytes are reported as damage.
+    """
+    import numpy as np
+
+    rows = found.batches
+    if not len(rows):
+        return
+    first, last, count = rows["base_offset"], rows["last_offset"], rows["count"]
+    sparse = (count >= 0) & (count < last - first + 1)
+    if sparse.any():
+        found.sparse_end = int(last[sparse].max()) + 1
+    start, end = _offsets_of(partition, base)
+    ends_there = end is None or last[-1] + 1 == end
+    if first[0] == start and ends_there and (first[1:] - last[:-1] == 1).all():
+        return
+    position, size = rows["position"], rows["size"]
+    first = _first_offsets(found, start)
+    limit = end_limit(partition, base)
+    if not (first[0] >= base and last[-1] < limit and (first[1:] > last[:-1]).all()):
+        # Offsets that are out of order are reported as such.  Without their batches the neighbours are not adjacent.
+        kept = np.flatnonzero((first >= base) & (last < limit))
+        kept = kept[longest_ascending(first[kept], last[kept])]
+        first, last, position, size = first[kept], last[kept], position[kept], size[kept]
+        if not len(first):
+            return
+    begins = np.concatenate([[start], last + 1])
+    ends = np.concatenate([first, [last[-1] + 1 if end is None else end]])
+    adjacent = np.concatenate([[0], position + size]) == np.concatenate([position, [found.size]])
+    at = np.flatnonzero((begins < ends) & adjacent)
+    found.gaps = np.empty(len(at), GAP_DTYPE)
+    found.gaps["first"], found.gaps["last"] = begins[at], ends[at] - 1
+    # The batch behind the last gap may be the first one of the next segment.
+    found.gaps["base"] = np.where(at == len(first), base if end is None else end, base)
+    found.gaps["position"] = np.concatenate([position, [0]])[at]
+
+
+def _offsets_of(partition: PartitionFiles, base: int) -> tuple[int, int | None]:
+    """The offsets that a segment answers for, the second one excluded; None for the last segment.  An empty segment
+    answers for none."""
+    n = bisect.bisect_left(partition.bases, base)
+    before, behind = partition.bases[:n], partition.bases[n + 1 :]
+    start = base if any(_has_bytes(partition, other) for other in reversed(before)) else partition.bases[0]
+    return start, next((other for other in behind if _has_bytes(partition, other)), behind[-1] if behind else None)
+
+
+def _has_bytes(partition: PartitionFiles, base: int) -> bool:
+    try:
+        return os.path.getsize(partition.file(base, LOG_SUFFIX)) > 0
+    except OSError:
+        return True
+
+
+def _first_offsets(found: ScannedSegment, start: int) -> np.ndarray:
+    """base_offset, but of compressed messages of magic 0 and 1 the first offset inside.  Where nobody looked inside,
+    they are taken to follow the batch before them."""
+    import numpy as np
+
+    rows = found.batches
+    first, last = rows["base_offset"], rows["last_offset"]
+    wrappers = np.flatnonzero(rows["count"] < 0)
+    if not len(wrappers):
+        return first
+    first = first.copy()
+    for n in wrappers.tolist():
+        follows = int(last[n - 1]) + 1 if n else start
+        first[n] = found.first_offsets.get(int(rows["position"][n]), min(follows, int(first[n])))
+    return first
+
+
+# -- what explains gaps -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """Why a log is known to be compacted, and the offset below which that explains gaps."""
+
+    reason: str
+    end_offset: int
+
+
+def compaction_of(
+    partition: PartitionFiles, segments: Sequence[ScannedSegment], *, compacted: bool = False
+) -> Compaction | None:
+    """None if nothing says that the log was ever compacted.  compacted: the caller says so.
+
+    A follower may have copied batches that its leader had compacted, so the cleaner's own checkpoint does not end what
+    compaction explains while batches above it lack records too.
+    """
+    if compacted:
+        return Compaction("--compacted", _MAX_OFFSET)
+    sparse_end = max((segment.sparse_end for segment in segments), default=-1)
+    cleaned = partition.checkpoints.get(CLEANER_OFFSET_CHECKPOINT)
+    if cleaned is not None:
+        reason = f"{CLEANER_OFFSET_CHECKPOINT} has offset {cleaned}"
+        return Compaction(reason, max(cleaned, sparse_end))
+    if sparse_end >= 0:
+        return Compaction("some of its batches have fewer records than offsets", _MAX_OFFSET)
+    topic = partition.topic_partition.topic if partition.topic_partition else ""
+    if topic in _COMPACTED_TOPICS:
+        return Compaction(f"{topic} always is", _MAX_OFFSET)
+    if "compact" in (cleanup_policy(os.path.dirname(os.path.abspath(partition.directory)), topic) or ()):
+        # Here the cleaner's checkpoint would be beside the metadata.
+        return Compaction(f"{METADATA_FILE} has cleanup.policy=compact, though the cleaner was never here", -1)
+    return None
+
+
+def check_gaps(
+    partition: PartitionFiles, segments: Sequence[ScannedSegment], *, compacted: bool = False
+) -> Iterator[Problem]:
+    """The gaps of a partition whose segments find_gaps() has seen: damage, or a warning where the log can have got them
+    without a loss.  Those that compaction left are one Problem, which is `explained`."""
+    gaps = _joined(partition, segments)
+    if not len(gaps):
+        return
+    compaction = compaction_of(partition, segments, compacted=compacted)
+    if compaction is None:
+        steps = producer_steps(segments)
+        yield from _one_by_one(partition, gaps, lambda first, last: _without_compaction(partition, steps, first, last))
+        return
+    explained = gaps["first"] < compaction.end_offset
+    if explained.any():
+        found = gaps[explained]
+        first, last = int(found["first"][0]), int(found["last"][-1])
+        lacking = int((found["last"] - found["first"] + 1).sum())
+        text = f"{counted(len(found), 'gap')} within offsets {first}..{last}, {counted(lacking, 'offset')} without a "
+        text += f"record: the log is compacted ({compaction.reason})"
+        yield Problem(partition.directory, text, first, last_offset=last, gaps=len(found), explained=True)
+    text = f"the log is compacted ({compaction.reason}), but not there"
+    yield from _one_by_one(partition, gaps[~explained], lambda first, last: (text, True))
+
+
+def _joined(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> np.ndarray:
+    """The gaps of all segments; one that ends a segment and one that begins the next are one.  Without those below the
+    log start."""
+    import numpy as np
+
+    parts: list[np.ndarray] = []
+    for segment in segments:
+        if segment.gaps is None or not len(segment.gaps):
+            continue
+        part = segment.gaps.copy()
+        if parts and parts[-1]["last"][-1] + 1 == part["first"][0]:
+            part["first"][0] = parts[-1]["first"][-1]
+            parts[-1] = parts[-1][:-1]
+            if not len(parts[-1]):
+                parts.pop()
+        parts.append(part)
+    gaps = np.concatenate([np.empty(0, GAP_DTYPE), *parts])
+    start = partition.checkpoints.get(LOG_START_OFFSET_CHECKPOINT, 0)
+    gaps = gaps[gaps["last"] >= start]
+    gaps["first"] = gaps["first"].clip(start)
+    return gaps
+
+
+def _one_by_one(
+    partition: PartitionFiles, gaps: np.ndarray, judge: Callable[[int, int], tuple[str, bool]]
+) -> Iterator[Problem]:
+    """judge: what to say about a gap, and whether it is only a warning."""
+    only_warnings = True
+    for first, last, base, position in gaps[:_SHOWN_GAPS].tolist():
+        text, warning = judge(first, last)
+        only_warnings &= warning
+        path = partition.file(base, LOG_SUFFIX)
+        yield Problem(path, f"gap: offsets {first}..{last}: {text}", first, position, warning, last, 1)
+    if len(more := gaps[_SHOWN_GAPS:]):
+        first, last = int(more["first"][0]), int(more["last"][-1])
+        text = f"gap: {len(more)} more within offsets {first}..{last}"
+        yield Problem(partition.directory, text, first, None, only_warnings, last, len(more))
+
+
+def _without_compaction(partition: PartitionFiles, steps: ProducerSteps, first: int, last: int) -> tuple[str, bool]:
+    """What to say about a gap in a log that is not known to be compacted, and whether it is only a warning."""
+    if (jump := steps.jump_over(first, last)) is not None:
+        text = f"producer {jump.producer_id} goes on with sequence {jump.found} where {jump.expected} comes next"
+        return f"{text}: records are missing", False
+    starts = {entry.start_offset for entry in partition.epochs or ()}
+    epoch = next((entry.epoch for entry in partition.epochs or () if entry.start_offset == last + 1), None)
+    if epoch is not None and not any(first < start <= last for start in starts):
+        return f"leader epoch {epoch} starts behind it, so it can be what a truncation inside a batch leaves", True
+    producer = steps.continued_over(first, last)
+    if producer is not None:
+        return f"producer {producer} wrote the batches before and behind it, and none of its records are missing", True
+    return "no batch holds them, and nothing says that the log was compacted", False
+
+
+# -- what the producers' sequence numbers say --------------------------------------------------------------------------
+
+
+class Jump(NamedTuple):
+    """A producer's sequence number that is not the next one."""
+
+    producer_id: int
+    expected: int
+    found: int
+
+
+class ProducerSteps:
+    """From each batch of an idempotent producer to its next one: arrays of one length."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        """rows: as ScannedSegment.producer_batches, in the order of the log."""
+        import numpy as np
+
+        rows = rows[~is_control(rows) & (rows["base_sequence"] >= 0)]
+        rows = rows[np.argsort(rows["producer_id"], kind="stable")]
+        before, behind = rows[:-1], rows[1:]
+        same = (before["producer_id"] == behind["producer_id"]) & (before["last_offset"] < behind["base_offset"])
+        before, behind = before[same], behind[same]
+        self._producer = before["producer_id"]
+        self._from, self._to = before["last_offset"], behind["base_offset"]
+        next_sequence = before["base_sequence"] + (before["last_offset"] - before["base_offset"]) + 1
+        # A new epoch begins with sequence 0.
+        same_epoch = before["producer_epoch"] == behind["producer_epoch"]
+        self._expected = np.where(same_epoch, next_sequence & _MAX_SEQUENCE, 0)
+        self._found = behind["base_sequence"]
+        # An old client that its broker did not know any more began with 0 again.
+        self._jumps = (self._found != self._expected) & (self._found != 0)
+
+    def jump_over(self, first: int, last: int) -> Jump | None:
+        """A producer of which records are missing between batches on both sides of a gap."""
+        import numpy as np
+
+        at = np.flatnonzero(self._jumps & (self._from < first) & (self._to > last))
+        if not len(at):
+            return None
+        n = at[0]
+        return Jump(int(self._producer[n]), int(self._expected[n]), int(self._found[n]))
+
+    def continued_over(self, first: int, last: int) -> int | None:
+        """The producer that wrote the batches right before and right behind a gap, without a jump."""
+        import numpy as np
+
+        at = np.flatnonzero(~self._jumps & (self._from == first - 1) & (self._to == last + 1))
+        return int(self._producer[at[0]]) if len(at) else None
+
+
+def producer_steps(segments: Sequence[ScannedSegment]) -> ProducerSteps:
+    import numpy as np
+
+    return ProducerSteps(np.concatenate([ScannedSegment("").producer_batches, *(s.producer_batches for s in segments)]))
+
+
+def rows_beside_gaps(segment: ScannedSegment) -> np.ndarray:
+    """Which of segment.producer_batches ProducerSteps needs to see what lies over a gap, of this segment or between
+    others: the first and the last of each producer between any two gaps.  bool[len(producer_batches)]."""
+    import numpy as np
+
+    rows = segment.producer_batches
+    kept = np.zeros(len(rows), bool)
+    data = np.flatnonzero(~is_control(rows))
+    firsts = segment.gaps["first"] if segment.gaps is not None else np.empty(0, np.int64)
+    stretch = np.searchsorted(firsts, rows["last_offset"][data], "right")
+    for order in (data, data[::-1]):
+        keys = np.stack([stretch if order is data else stretch[::-1], rows["producer_id"][order]])
+        kept[order[np.unique(keys, axis=1, return_index=True)[1]]] = True
+    return kept
