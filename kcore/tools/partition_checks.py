@@ -369,7 +369,7 @@ def check_index(
     is_time_index = path.endswith(TIME_INDEX_SUFFIX)
     checks = _time_index_checks if is_time_index else _offset_index_checks
     wrong = False
-    for n, text in checks(entries, offsets, batch, found):
+    for n, text in checks(entries, offsets, batch, found, _Unreadable(partition, base, found)):
         wrong = True
         yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
     if is_time_index and closed and not wrong and not rest:
@@ -381,8 +381,43 @@ def check_index(
             yield Problem(path, f"{told}, the greatest of the segment is {greatest}", warning=True)
 
 
+class _Unreadable:
+    """The stretches of a .log that are in no sound batch, and the offsets that they may hold."""
+
+    def __init__(self, partition: PartitionFiles, base: int, found: ScannedSegment) -> None:
+        import numpy as np
+
+        #: (start, end, first offset, last offset), positions without the end, offsets with the last.
+        self._stretches: list[tuple[int, int, int, int]] = []
+        if not found.incomplete:
+            return
+        rows = found.batches
+        starts = np.concatenate([[0], rows["position"] + rows["size"]])
+        # Of a file that ends inside a batch nobody knows how long it was.
+        ends = np.concatenate([rows["position"], [found.size if found.tail is None else 1 << 31]])
+        first = np.concatenate([[base], rows["last_offset"] + 1])
+        last = np.concatenate([rows["base_offset"], [end_limit(partition, base)]]) - 1
+        at = np.flatnonzero(starts < ends)
+        self._stretches = list(zip(*(each[at].tolist() for each in (starts, ends, first, last)), strict=True))
+        self._batches = {damage.position for damage in found.damages if damage.offset is not None}
+        #: From here to the end of its stretch nobody knows where batches begin.
+        self._not_examined = [damage.position for damage in found.damages if damage.offset is None]
+        if found.tail is not None:
+            self._not_examined.append(found.tail.position)
+
+    def may_hold(self, offset: int) -> bool:
+        return any(first <= offset <= last for _, _, first, last in self._stretches)
+
+    def may_begin_at(self, position: int, offset: int) -> bool:
+        """Whether a batch may begin at the position that holds this offset or a lower one."""
+        for start, end, first, _ in self._stretches:
+            if start <= position < end and first <= offset:
+                return position in self._batches or any(start <= p <= position for p in self._not_examined)
+        return False
+
+
 def _offset_index_checks(
-    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, found: ScannedSegment
+    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, found: ScannedSegment, unreadable: _Unreadable
 ) -> Iterator[tuple[int, str]]:
     """IDX-17: the batch at an entry's position is the one that holds its offset, or the first of the append that ended
     with that offset: Kafka 2.4 to 3.8 made an entry an append, and a follower's append has many batches."""
@@ -399,20 +434,23 @@ def _offset_index_checks(
     if not len(others):
         return
     at = np.append(table["position"], -1)  # ascending but for the last, which is that of no batch
-    names_a_batch = at[np.searchsorted(at[:-1], positions[others])] == positions[others]
-    for n, names_batch in zip(others, names_a_batch, strict=True):
-        sound_batch = inside[n] and names_batch
-        if sound_batch and positions[n] < expected[n] and table["last_offset"][batch[n]] == offsets[n]:
+    named = np.searchsorted(at[:-1], positions[others])
+    names_a_batch = at[named] == positions[others]
+    # The batch at the position, sound or not, must not begin above the offset.
+    named_base = np.append(table["base_offset"], -1)[named]
+    for n, names_batch, begins in zip(others, names_a_batch, named_base, strict=True):
+        position, offset = int(positions[n]), int(offsets[n])
+        can_begin = begins <= offset if names_batch else unreadable.may_begin_at(position, offset)
+        if can_begin and inside[n] and position < expected[n] and table["last_offset"][batch[n]] == offset:
             continue  # the first batch of its append
-        # It may point at a batch that could not be read: then only a readable one can contradict it.
-        if found.incomplete and not sound_batch:
+        if can_begin and unreadable.may_hold(offset):
             continue
         where = f"that offset lies in the batch at {expected[n]}" if inside[n] else "no batch holds that offset"
         yield int(n), f"offset {offsets[n]} at position {positions[n]}: {where}"
 
 
 def _time_index_checks(
-    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, found: ScannedSegment
+    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, found: ScannedSegment, unreadable: _Unreadable
 ) -> Iterator[tuple[int, str]]:
     """An entry names the record that had the highest timestamp so far: its batch has that maximum."""
     import numpy as np
@@ -430,7 +468,7 @@ def _time_index_checks(
     wrapper = np.zeros(len(entries), bool)
     wrapper[inside] = table["count"][batch[inside]] < 0
     for n in np.flatnonzero((timestamps != expected) | ~(holds | wrapper)):
-        if found.incomplete and not holds[n]:
+        if not holds[n] and unreadable.may_hold(int(offsets[n])):
             continue
         where = f"its batch has maximum {expected[n]}" if holds[n] else "no batch holds that offset"
         yield int(n), f"timestamp {timestamps[n]} at offset {offsets[n]}: {where}"

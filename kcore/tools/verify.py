@@ -315,10 +315,10 @@ class Verifier:
         partition = PartitionFiles.of(os.path.dirname(path) or ".")
         if base not in partition.bases:
             return Examined(problems=[Problem(path, "no .log beside this index", warning=True)])
-        # An index can only be judged by its log; the log's own problems are then not what was asked for.
+        # An index can only be judged by its log, and where that is damaged only in part: so its damage is told too.
         log = os.path.join(os.path.dirname(path), os.path.basename(partition.file(base, LOG_SUFFIX)))
         is_log = kind.kind == LOG_SUFFIX
-        found = scan_segment(log, records=self.records and is_log, progress=self.progress)
+        found = scan_segment(log, records=self.records, progress=self.progress)
         result = Examined()
         if is_log:
             find_gaps(partition, base, found)
@@ -327,6 +327,7 @@ class Verifier:
         else:
             result.counts.files += 1
             result.counts.bytes += os.path.getsize(path)
+            result.problems += check_batches(partition, base, found)
             result.problems += check_index(partition, base, path, found)
         return result
 

@@ -140,6 +140,65 @@ def test_IDX_17_every_flipped_byte_of_an_index_is_found(suffix, data, capsys):
     assert unseen < len(original) // 4
 
 
+@pytest.fixture
+def indexed(tmp_path) -> Path:
+    """A closed log of one segment with an index entry for nearly every batch."""
+    (tmp_path / "data").mkdir()
+    with open_log(tmp_path / "data" / "t-0", "a", config=LogConfig(index_interval_bytes=100)) as log:
+        for n in range(12):
+            log.append_as_leader(batch(n, "none"))
+    return tmp_path / "data" / "t-0" / LOG
+
+
+def broken(log: Path, how: str, victim: model.Batch) -> None:
+    content = bytearray(log.read_bytes())
+    if how == "crc":
+        content[victim.position + victim.size - 1] ^= 1
+    elif how == "zeros":
+        content[victim.position : victim.position + victim.size] = bytes(victim.size)
+    else:
+        del content[victim.position + 30 :]
+    log.write_bytes(content)
+
+
+@pytest.mark.parametrize("how", ["crc", "zeros", "cut"])
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_IDX_17_an_index_of_a_damaged_log_is_blamed_for_nothing_but_its_own_faults(suffix, how, indexed, capsys):
+    original = indexed.read_bytes()
+    index = indexed.with_suffix(suffix)
+    entries = index.read_bytes()
+    slot = 8 if suffix == ".index" else 12
+    for victim in model.decode_batches(original)[::3]:
+        indexed.write_bytes(original)
+        broken(indexed, how, victim)
+        _, problems, _ = verify(capsys, indexed.parent)
+        assert str(index) not in {problem["file"] for problem in problems}, (victim.base_offset, problems)
+        # Entries of batches before it are checked to the last bit that matters, and those behind one that is bad alone.
+        for at in range(0, len(entries), slot):
+            offset = int.from_bytes(entries[at + slot - (8 if slot == 8 else 4) :][:4], "big")
+            if how != "crc" and offset >= victim.base_offset:
+                continue
+            for byte, mask in ((at, 0x40), (at + 3, 0x80), (at + slot - 1, 0x80), (at + slot - 2, 0x01)):
+                index.write_bytes(entries)
+                flip(index, byte, mask)
+                status, problems, _ = verify(capsys, indexed.parent)
+                files = {problem["file"] for problem in problems if problem["type"] == "damage"}
+                hidden = victim.base_offset <= offset <= victim.last_offset
+                assert status == 1 and (str(index) in files or hidden), (victim.base_offset, offset, byte - at)
+        index.write_bytes(entries)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("how", ["crc", "zeros", "cut"])
+def test_an_index_that_is_verified_alone_is_not_called_sound_beside_a_damaged_log(suffix, how, indexed, capsys):
+    index = indexed.with_suffix(suffix)
+    assert verify(capsys, index)[:2] == (0, [])
+    broken(indexed, how, model.decode_batches(indexed.read_bytes())[5])
+    status, problems, summary = verify(capsys, index)
+    assert (status, {problem["file"] for problem in problems}) == (1, {str(indexed)})
+    assert summary["damaged"] > 0 and summary["files"] == 1
+
+
 def test_index_entries_that_kafka_2_4_to_3_8_made_for_appends_of_many_batches_are_no_damage(tmp_path, capsys):
     config = dataclasses.replace(LogConfig(), per_append_index=True, index_interval_bytes=100)
     (tmp_path / "data").mkdir()
