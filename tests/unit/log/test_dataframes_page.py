@@ -1,13 +1,11 @@
 """Every example in docs/dataframes.md runs, in the order of the page."""
 
-import json
+import codeop
 import pathlib
 import re
+import tempfile
 
 import pytest
-
-import kcore
-from kcore.record.record_batch_builder import RecordBatchBuilder
 
 for library in ("pyarrow", "pandas", "polars", "duckdb"):
     pytest.importorskip(library)
@@ -15,30 +13,32 @@ for library in ("pyarrow", "pandas", "polars", "duckdb"):
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "dataframes.md"
 
 
-def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
+def examples() -> list[re.Match]:
+    found = list(re.finditer(r"```python\n(.*?)```", PAGE.read_text(), re.S))
+    assert len(found) > 8
+    return found
+
+
+def test_the_page_runs_from_top_to_bottom_and_makes_the_data_that_it_shows(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    pathlib.Path("data").mkdir()
-    with kcore.open_log("data/orders-0", "a") as log:
-        for first in range(0, 1000, 50):
-            builder = RecordBatchBuilder(compression="lz4" if first % 100 else "none")
-            for i in range(first, first + 50):
-                deleted = i == 993
-                value = json.dumps({"amount": i % 7, "customer": f"customer-{i % 10}"}).encode()
-                builder.append(
-                    None if deleted else value,
-                    f"customer-{i % 10}".encode(),
-                    timestamp=1_700_000_000_000 + 1000 * i,
-                    headers=[("source", b"shop" if i % 3 == 1 else b"web")],
-                )
-            log.append_as_leader(builder.build())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     text = PAGE.read_text()
-    examples = list(re.finditer(r"```python\n(.*?)```", text, re.S))
-    assert len(examples) > 6
     scope: dict[str, object] = {}
-    for example in examples:
+    for example in examples():
         line = text.count("\n", 0, example.start(1))
         # Padded, so that a failure names the line of the page.
         exec(compile("\n" * line + example.group(1), str(PAGE), "exec"), scope)
+
+
+def test_each_example_can_be_pasted_into_pythons_prompt():
+    """There an empty line ends a block, and nothing else does."""
+    for example in examples():
+        prompt, pending = codeop.CommandCompiler(), ""
+        for line in example.group(1).splitlines():
+            pending += line + "\n"
+            if prompt(pending.removesuffix("\n"), str(PAGE)) is not None:
+                pending = ""
+        assert not pending, f"not ended: {pending}"
 
 
 def as_told(type_):
