@@ -56,10 +56,10 @@ _REPLACED = {
     "kafka.bootstrap.servers": "name the data directories with option path, and a running broker, if it is to be asked "
     "for the high watermarks, with kcore.bootstrap.servers",
     "kafka.group.id": "files are read, without a consumer group",
-    "groupidprefix": "files are read, without a consumer group",
-    "kafkaconsumer.polltimeoutms": "files are read, nothing is polled",
-    "fetchoffset.numretries": "files are read, nothing is tried again",
-    "fetchoffset.retryintervalms": "files are read, nothing is tried again",
+    "groupIdPrefix": "files are read, without a consumer group",
+    "kafkaConsumer.pollTimeoutMs": "files are read, nothing is polled",
+    "fetchOffset.numRetries": "files are read, nothing is tried again",
+    "fetchOffset.retryIntervalMs": "files are read, nothing is tried again",
 }
 #: What others call an option of ours, where the names are not alike.
 _OTHER_WORDS = {"codec": "compression", "level": "compressionlevel"}
@@ -117,12 +117,13 @@ def check_names(options: Iterable[str], known: Iterable[str], elsewhere: Mapping
     """
     names = {name.lower(): name for name in known}
     others = {name.lower(): (name, where) for name, where in (elsewhere or {}).items()}
+    replaced = {name.lower(): (name, instead) for name, instead in _REPLACED.items()}
     for given in options:
         name = given.lower()
         if name in names or name.startswith(CLIENT_PREFIX):
             continue
-        if name in _REPLACED:
-            raise OptionError(f"option {given} is not kcore's: {_REPLACED[name]}")
+        if name in replaced:
+            raise OptionError("option {} is not kcore's: {}".format(*replaced[name]))
         if name in others:
             raise OptionError("option {} is not for this: {}".format(*others[name]))
         near = difflib.get_close_matches(_OTHER_WORDS.get(name, name), names, n=1, cutoff=0.6)
@@ -134,8 +135,19 @@ def check_names(options: Iterable[str], known: Iterable[str], elsewhere: Mapping
             else:
                 instead = "files are read, without a consumer; of its settings only kafka.isolation.level has a meaning"
             raise OptionError(f"option {given} is not kcore's: {instead}")
-        hint = f"; did you mean {names[near[0]]}?" if near else f"; known are {', '.join(names.values())}"
-        raise OptionError(f"unknown option {given}{hint}")
+        if near:
+            raise OptionError(f"unknown option {_capitals(given, names[near[0]])}; did you mean {names[near[0]]}?")
+        raise OptionError(f"unknown option {given}; known are {', '.join(names.values())}")
+
+
+def _capitals(given: str, meant: str) -> str:
+    """A misspelt name as it was probably written.  Spark has put it into lower case; its capitals are where the name
+    that was meant has them."""
+    if given != given.lower():
+        return given
+    for at, there, size in difflib.SequenceMatcher(None, given, meant.lower()).get_matching_blocks():
+        given = given[:at] + meant[there : there + size] + given[at + size :]
+    return given
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:

@@ -9,14 +9,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 
-def lag(progress: StreamingQueryProgress) -> dict[str, dict[str, int]]:
+def lag(progress: StreamingQueryProgress | None) -> dict[str, dict[str, int]]:
     """Offsets that were there and not yet read after the batch, {"topic": {"0": 23}}, of all sources of a query whose
     offsets have that form: kcore's and the connector's.
 
-    progress: query.lastProgress, or what a listener is told.
+    progress: query.lastProgress, or what a listener is told; None, which lastProgress is before the first batch,
+    gives {}.
     """
     found: dict[str, dict[str, int]] = {}
-    for source in progress.sources:
+    for source in progress.sources if progress is not None else ():
         latest, end = _offsets(source.latestOffset), _offsets(source.endOffset)
         for topic, partitions in latest.items():
             for partition, offset in partitions.items():

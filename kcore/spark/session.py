@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from kcore.spark.java_runtime import use_java
 from kcore.spark.packages import check_packages
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
 #: Spares Arrow's Java a check of bounds and of the buffer's life for every value that Spark looks at.
@@ -36,6 +39,10 @@ def enable(spark: SparkSession) -> SparkSession:
     Without it the format is found too, as soon as kcore is installed where Spark's Python is (module pyspark_kcore),
     but Spark applies filters to rows that were read.  Sets spark.sql.python.filterPushdown.enabled.  A session on one
     machine (local[N]) cuts what there is to read for its cores; a cluster's executors come and go.
+
+    Where PYSPARK_PYTHON is not set, Spark's workers run whatever `python3` the PATH has, which may have no kcore.  A
+    session on one machine then gets this interpreter, and PYSPARK_PYTHON is set; on a cluster, where paths may differ,
+    a warning tells of it.  Raises ImportError without what kcore[spark] brings.
     """
     check_packages()
     from kcore.spark.data_source import PushingKcoreDataSource
@@ -44,13 +51,52 @@ def enable(spark: SparkSession) -> SparkSession:
         parallelism = _cores(spark)
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    spark.dataSource.register(SessionsDataSource)
+    _choose_python(spark)
+    with _no_word_of_replacing(spark):
+        spark.dataSource.register(SessionsDataSource)
     return spark
 
 
+def _context(spark: SparkSession) -> SparkContext | None:
+    """None for Spark Connect, which has none."""
+    return getattr(spark, "sparkContext", None)
+
+
+def _choose_python(spark: SparkSession) -> None:
+    context = _context(spark)
+    if context is None or "PYSPARK_PYTHON" in os.environ:
+        return
+    if str(context.master).split("[")[0] == "local":
+        os.environ["PYSPARK_PYTHON"] = context.pythonExec = sys.executable
+    else:
+        warnings.warn(
+            f"PYSPARK_PYTHON is not set: executors of {context.master} run `python3`, which must have kcore "
+            f"(here it is {sys.executable}); set it before the session begins",
+            stacklevel=3,
+        )
+
+
+@contextmanager
+def _no_word_of_replacing(spark: SparkSession) -> Iterator[None]:
+    """Spark warns that a format is registered which it has found by its name already (module pyspark_kcore): as meant.
+    It is also here that it looks for the names, by the `python3` of the PATH where PYSPARK_PYTHON was not set in time:
+    no need to read that this one has no kcore."""
+    if _context(spark) is None:
+        yield
+        return
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    name = "org.apache.spark.sql.execution.datasources.DataSourceManager"
+    level = log4j.LogManager.getLogger(name).getLevel()
+    log4j.core.config.Configurator.setLevel(name, log4j.Level.ERROR)
+    try:
+        yield
+    finally:
+        log4j.core.config.Configurator.setLevel(name, level)
+
+
 def _cores(spark: SparkSession) -> int | None:
-    context = getattr(spark, "sparkContext", None)  # Spark Connect has none
-    if context is None or context.master.split("[")[0] != "local":
+    context = _context(spark)
+    if context is None or str(context.master).split("[")[0] != "local":
         return None
     scala = context._jsc.sc()  # spark.default.parallelism would be something else
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
