@@ -186,6 +186,9 @@ SUPPORTED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_CLUSTER: (0, 2),
 }
 
+#: The kcore release that first served each of them; docs/compatibility.md shows it.
+SINCE: dict[ApiKey, str] = dict.fromkeys(SUPPORTED, "0.1.0")
+
 
 def is_served(api_key: ApiKey, version: int) -> bool:
     """Whether a broker answers this version; otherwise Kafka closes the connection, except for ApiVersions."""
