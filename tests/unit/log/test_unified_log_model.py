@@ -408,7 +408,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 LogMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("KCORE_EXAMPLES", "40")),
+    max_examples=int(os.environ.get("KCORE_EXAMPLES", "200" if "KCORE_LONG" in os.environ else "40")),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
