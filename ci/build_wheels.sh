@@ -6,10 +6,16 @@ python=${PYTHON:-python3}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 rm -rf dist
+# The environment has what pyproject.toml builds with: no second one is made.
 "$python" -m pip install -q --disable-pip-version-check build
-"$python" -m build --outdir dist . >"$work/build.log" 2>&1 || { cat "$work/build.log"; exit 1; }
+"$python" -m build --no-isolation --outdir dist . >"$work/build.log" || { cat "$work/build.log"; exit 1; }
 ls -l dist
 tar tzf dist/*.tar.gz | grep 'kcore/record/record_batch\.c$' || { echo "the sdist lacks the generated C"; exit 1; }
+
+"$python" -m zipfile -l dist/*.whl >"$work/wheel.txt"
+grep -q 'licenses/LICENSE ' "$work/wheel.txt" && grep -q 'licenses/NOTICE ' "$work/wheel.txt" ||
+    { echo "the wheel lacks LICENSE or NOTICE"; exit 1; }
+if grep '\.pxd ' "$work/wheel.txt"; then echo "the wheel has .pxd files without the headers that they need"; exit 1; fi
 
 "$python" -m venv "$work/venv"
 "$work/venv/bin/python" -m pip install -q --disable-pip-version-check --only-binary :all: dist/*.whl

@@ -1,4 +1,7 @@
-"""Print what pyproject.toml names, one requirement a line: `build`, `run` or the name of an extra."""
+"""Print what pyproject.toml names, one requirement a line: `build`, `run` or the name of a dependency group.
+
+pip reads groups by itself only since 25.1.
+"""
 
 import sys
 import tomllib
@@ -11,5 +14,5 @@ for group in sys.argv[1:]:
     elif group == "run":
         names = meta["project"]["dependencies"]
     else:
-        names = meta["project"]["optional-dependencies"][group]
+        names = meta["dependency-groups"][group]
     print("\n".join(names))
