@@ -206,20 +206,23 @@ class LocalLog:
             now_ms=self._time.milliseconds(),
         )
 
-    def make_room_at(self, base_offset: int) -> list[LogSegment]:
-        """Finish the active segment, so that one at base_offset can take over; the segments that it replaces."""
+    def renew_active(self) -> LogSegment:
+        """Roll an empty active segment to its own base offset: its index has no room, or its time is over.
+
+        Its files stay.  Nothing else on the disk need say where the log ends, so at no moment may they be missing.
+        """
         active = self.active_segment
-        replaced = []
-        if base_offset == active.base_offset:
-            # Rolled although empty: its index is full of nothing, or its time is over.  It makes room for its like.
-            replaced = [active]
-            self._txn_indexes.pop(base_offset, None)
-            active.delete()
-        else:
-            active.on_become_inactive()
+        index = self._txn_indexes.pop(active.base_offset, None)
+        if index is not None:
+            index.reset()
+        active.truncate_to(active.base_offset, now_ms=self._time.milliseconds())
+        return active
+
+    def make_room_at(self, base_offset: int) -> None:
+        """Finish the active segment, so that one at base_offset, above it, can take over."""
+        self.active_segment.on_become_inactive()
         for suffix in SEGMENT_SUFFIXES:
             self._remove_leftover(segment_file(self.directory, base_offset, suffix))
-        return replaced
 
     def _remove_leftover(self, path: str) -> None:
         if unlink_if_there(path):

@@ -215,6 +215,9 @@ class _LogLoader:
             state.remove_stray_snapshots(self.segments.base_offsets())
             if not had_clean_shutdown:
                 state.remove_damaged_snapshots()
+        if log_end_offset <= log_start_offset:
+            # Snapshots that were there, as a truncation that was interrupted leaves them, tell of records that are gone.
+            state.truncate_fully_and_start_at(log_end_offset)
         now_ms = self.time.milliseconds()
         rebuild_producer_state(state, self.segments, log_start_offset, log_end_offset, now_ms)
         for segment in self.segments:

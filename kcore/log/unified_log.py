@@ -350,17 +350,19 @@ class UnifiedLog(LogHotPath):
                 f"{self._source}: cannot roll to {base_offset}, the active segment starts at {active.base_offset} and "
                 f"holds {active.size} bytes"
             )
-        replaced = self.local.make_room_at(base_offset)
-        state = self.producer_state_manager
-        state.map_end_offset = base_offset
-        try:
-            state.take_snapshot()
-            segment = self.local.new_segment(base_offset)
-        except OSError as error:
-            if replaced or not self.local.remove_half_made(base_offset):
-                raise self._storage_failed("roll", error, is_fatal=True) from error
-            raise
-        self.segments.replace(replaced, [segment])
+        if base_offset == active.base_offset:
+            segment = self.local.renew_active()
+            self._take_snapshot_at(base_offset)
+        else:
+            self.local.make_room_at(base_offset)
+            try:
+                self._take_snapshot_at(base_offset)
+                segment = self.local.new_segment(base_offset)
+            except OSError as error:
+                if not self.local.remove_half_made(base_offset):
+                    raise self._storage_failed("roll", error, is_fatal=True) from error
+                raise
+            self.segments.add(segment)
         # The end now lies at the start of the new segment.
         self._end = self.local.end_at(self._end.message_offset)
         if self._high_watermark.message_offset == self._end.message_offset:
@@ -370,6 +372,10 @@ class UnifiedLog(LogHotPath):
             self._scheduler.schedule("flush-log", lambda: self._flush_in_background(base_offset))
         logger.debug("%s: rolled to a new segment at offset %d", self._source, base_offset)
         return segment
+
+    def _take_snapshot_at(self, offset: int) -> None:
+        self.producer_state_manager.map_end_offset = offset
+        self.producer_state_manager.take_snapshot()
 
     def _next_roll_jitter_ms(self) -> int:
         jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
