@@ -216,7 +216,7 @@ class _LogLoader:
             if not had_clean_shutdown:
                 state.remove_damaged_snapshots()
         if log_end_offset <= log_start_offset:
-            # Snapshots that were there, as a truncation that was interrupted leaves them, tell of records that are gone.
+            # Snapshots that are there, as a truncation that was interrupted leaves them, are of records that are gone.
             state.truncate_fully_and_start_at(log_end_offset)
         now_ms = self.time.milliseconds()
         rebuild_producer_state(state, self.segments, log_start_offset, log_end_offset, now_ms)
@@ -582,6 +582,9 @@ class _LogLoader:
         """One from which something has to be cut off is left as it is.  ahead: another thread, unless it has not begun,
         checks the segment and builds its indexes; what the batches say in their order is told afterwards."""
         now_ms = self.time.milliseconds()
+        if segment.base_offset <= log_start_offset:
+            # What lies below it is deleted, as the loader of Kafka has it: only the segment itself tells of producers.
+            state.truncate_fully_and_start_at(segment.base_offset)
         # The transaction index needs the transactions that were open when the segment began.
         rebuild_producer_state(state, self.segments, log_start_offset, segment.base_offset, now_ms)
         if segment.base_offset > log_start_offset:
@@ -597,6 +600,9 @@ class _LogLoader:
         else:
             segment.scan(replay, check_crc=False, only_noteworthy=True)
         state.map_end_offset = max(result.last_offset + 1, segment.base_offset)
+        if segment is not self._active() and state.map_end_offset > log_start_offset:
+            # What batches below the log's start say, as a marker its coordinator's epoch, is not to be had from later ones.
+            state.take_snapshot()
         if aborted:
             index.replace(aborted)
             self.txn_indexes[segment.base_offset] = index

@@ -432,3 +432,33 @@ def test_a_log_opened_alone_does_not_vouch_for_its_neighbours(tmp_path):
         log.append_as_leader(batch())
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "recovery-point-offset-checkpoint").read_text() == "0\n1\norders 0 1\n"
+
+
+def test_a_coordinator_stays_fenced_by_a_marker_below_the_log_start_after_a_crash(tmp_path):
+    # The segment with the marker is recovered, as its index is missing, and the later ones are believed.
+    logs = Logs(tmp_path / "orders-0")
+    log = logs.open()
+    log.append_as_leader(idempotent(7, 0, is_transactional=True), 0)
+    log.append_as_leader(marker(7, commit=True, coordinator_epoch=5), 0, AppendOrigin.COORDINATOR)
+    log.append_as_leader(batch(2), 0)
+    for n in range(2):
+        log.roll()
+        log.append_as_leader(idempotent(7, 1 + n), 0)
+    log.flush()
+    log.maybe_increment_log_start_offset(3)
+    path(logs, 0, ".index").unlink()
+    crashed = logs.open(clean=False, log_start_offset=3, recovery_point=6)
+    assert crashed.log_end_offset == 6 and crashed.producer_state_manager.producers[7].coordinator_epoch == 5
+
+
+def test_producers_of_segments_below_the_log_start_do_not_come_back_after_a_crash(tmp_path):
+    # As in Kafka: only a segment that holds the log start tells of what lies below it.
+    logs = Logs(tmp_path / "orders-0")
+    log = logs.open()
+    log.append_as_leader(idempotent(7, 0, is_transactional=True), 0)
+    log.roll()
+    log.append_as_leader(batch(3), 0)
+    log.maybe_increment_log_start_offset(2)
+    crashed = logs.open(clean=False, log_start_offset=2)
+    assert not crashed.producer_state_manager.producers
+    assert (crashed.last_stable_offset, offsets(crashed, isolation="read_committed")) == (4, [2, 3])

@@ -634,17 +634,19 @@ def test_LOG_29_a_roll_that_a_full_disk_ends_half_way_leaves_no_segment_that_the
     assert offsets(again) == list(range(8))
 
 
-def test_LOG_29_an_empty_segment_whose_like_could_not_be_made_whole_still_says_where_the_log_ends(tmp_path):
+def test_LOG_29_a_full_disk_where_an_empty_segment_is_rolled_fails_the_roll_and_not_the_log(tmp_path):
     logs = Logs(tmp_path / "orders-0", segment_ms=1000)
     log = logs.open()
     log.append_as_leader(batch())
     log.roll(7)
-    file.fail_next("open_write", errno.ENOSPC, skip=1, under=str(logs.directory))
+    log.active_segment.resize_indexes(0)
+    file.fail_next("ftruncate", errno.ENOSPC, under=str(logs.directory))
     with pytest.raises(KafkaStorageError, match=r"No space left.*index"):
         log.roll(7)
     file.clear_faults()
-    assert log.is_offline and (logs.directory / f"{7:020d}.log").exists()
+    assert not log.is_offline and (logs.directory / f"{7:020d}.log").exists()
     assert logs.open(clean=False).log_end_offset == 7
+    assert log.roll(7).base_offset == 7
 
 
 def test_LOG_29_where_half_a_segment_cannot_be_removed_the_log_goes_offline(tmp_path):
@@ -659,21 +661,6 @@ def test_LOG_29_where_half_a_segment_cannot_be_removed_the_log_goes_offline(tmp_
     file.clear_faults()
     assert (logs.directory / f"{4:020d}.log").exists()
     assert log.is_offline
-
-
-def test_LOG_29_a_full_disk_where_an_empty_segment_was_to_be_replaced_takes_the_log_offline(logs, log):
-    log.append_as_leader(batch(3))
-    log.roll()
-    file.fail_next("open_write", errno.ENOSPC)
-    try:
-        with pytest.raises(KafkaStorageError, match="No space left"):
-            log.roll()  # the old one is gone, the new one is not there
-    finally:
-        file.clear_faults()
-    assert log.is_offline and [error.errno for error in logs.failures] == [errno.ENOSPC]
-    again = logs.open(clean=False)
-    assert offsets(again) == [0, 1, 2]
-    assert again.append_as_leader(batch()).first_offset == 3
 
 
 def test_a_full_disk_does_not_keep_retention_from_making_room(tmp_path, caplog):
