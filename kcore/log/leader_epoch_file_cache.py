@@ -30,17 +30,27 @@ def epoch_at(entries: Sequence[EpochEntry], offset: int) -> int:
 class LeaderEpochFileCache(LatestEpoch):
     """Thread-safe: changes under a lock of its own (taken after the log's), reads see one moment's entries.
 
-    checkpoint None keeps everything in memory (a log opened for reading).  The file is replaced at each change, and
-    is synced by flush(), which the log calls before its recovery point passes the entries: an entry above the
-    recovery point is found again by the recovery scan, so a change costs no fsync.
+    checkpoint None keeps everything in memory (a log opened for reading).  The file is replaced where a change makes
+    it differ from the entries, and is synced by flush(), which the log calls before its recovery point passes the
+    entries: an entry above the recovery point is found again by the recovery scan, so a change costs no fsync.
+
+    entries: those of the file.  is_synced: they are surely on the disk, as after a clean stop.
     """
 
-    def __init__(self, name: str, checkpoint: LeaderEpochCheckpointFile | None, entries: list[EpochEntry]) -> None:
+    def __init__(
+        self,
+        name: str,
+        checkpoint: LeaderEpochCheckpointFile | None,
+        entries: list[EpochEntry],
+        *,
+        is_synced: bool = True,
+    ) -> None:
         self._name = name
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
         self._entries: tuple[EpochEntry, ...] = ()
-        self._unsynced = False
+        self._in_file = tuple(entries)
+        self._unsynced = not is_synced
         for entry in entries:
             self._entries = self._with(entry)
         self._set(self._entries)
@@ -103,9 +113,7 @@ class LeaderEpochFileCache(LatestEpoch):
     def truncate_from_end(self, end_offset: int) -> None:
         """Drop the epochs that start at or beyond end_offset.  Raises OSError."""
         with self._lock:
-            kept = tuple(e for e in self._entries if e.start_offset < end_offset)
-            if len(kept) < len(self._entries):
-                self._replace(kept)
+            self._replace(tuple(e for e in self._entries if e.start_offset < end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Drop the epochs that ended at or below start_offset; the one it falls into now starts there.
@@ -117,30 +125,32 @@ class LeaderEpochFileCache(LatestEpoch):
             if at > 0 and self._entries[:at] != (EpochEntry(self._entries[at - 1].epoch, start_offset),):
                 self._replace((EpochEntry(self._entries[at - 1].epoch, start_offset), *self._entries[at:]))
 
-    def replace(self, entries: Iterable[EpochEntry]) -> None:
-        """These in the place of all.  Raises OSError."""
+    def replace(self, entries: Iterable[EpochEntry], *, write: bool = True) -> None:
+        """These in the place of all.  write=False leaves the file for the next change or flush().  Raises OSError."""
         with self._lock:
-            new = tuple(entries)
-            if new != self._entries:
-                self._replace(new)
+            if write:
+                self._replace(tuple(entries))
+            else:
+                self._set(tuple(entries))
 
     def clear_and_flush(self) -> None:
         """Raises OSError."""
         with self._lock:
-            if self._entries:
-                self._replace(())
+            self._replace(())
 
     def flush(self) -> None:
-        """Make the file durable.  Raises OSError."""
+        """Make the file durable, if it is not.  Raises OSError."""
         with self._lock:
-            if self._unsynced and self._checkpoint is not None:
+            if self._checkpoint is not None and (self._unsynced or self._in_file != self._entries):
                 self._checkpoint.write(self._entries)
+                self._in_file = self._entries
                 self._unsynced = False
 
     def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
-        if self._checkpoint is not None:
-            self._checkpoint.write(entries, sync=False)
+        if self._checkpoint is not None and entries != self._in_file:
             self._unsynced = True
+            self._checkpoint.write(entries, sync=False)
+            self._in_file = entries
         self._set(entries)
 
     def _set(self, entries: tuple[EpochEntry, ...]) -> None:

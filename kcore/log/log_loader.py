@@ -754,8 +754,17 @@ class _LogLoader:
         # with.
         left.truncate_from_start(log_start_offset)
         left.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
-        epochs = LeaderEpochFileCache(name, self.epoch_checkpoint if self.writable else None, in_file or [])
-        epochs.replace(left.entries)
+        epochs = LeaderEpochFileCache(
+            name,
+            self.epoch_checkpoint if self.writable else None,
+            in_file or [],
+            # A clean stop does not sync the epochs of an empty log.
+            is_synced=had_clean_shutdown and in_file is not None and log_start_offset < log_end_offset,
+        )
+        # Entries at the end stay in the file: the next leader mostly has the same epoch, and nothing has to be written.
+        count = len(left.entries)
+        only_cut = had_clean_shutdown and in_file is not None and left.entries == tuple(in_file[:count])
+        epochs.replace(left.entries, write=not only_cut)
         return epochs
 
     def _first_offset(self, start: int, end: int) -> int | None:

@@ -709,7 +709,8 @@ class UnifiedLog(LogHotPath):
                     # What a truncation or retention changed, a flush of no data leaves alone; the marker of a clean
                     # stop vouches for it.
                     self.producer_state_manager.flush_snapshots(self.log_end_offset)
-                    self.leader_epoch_cache.flush()
+                    if self._sole_replica or self.log_start_offset < self.log_end_offset:
+                        self.leader_epoch_cache.flush()  # an empty log's epochs are not read again
                     # A truncation inside a batch leaves the log end behind the data; the next start finds the data.
                     if not self.active_segment.is_untouched:
                         self.recovery_point = min(self.recovery_point, self.active_segment.read_next_offset())
