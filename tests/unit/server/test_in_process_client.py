@@ -1,6 +1,7 @@
 """Broker.produce() and Broker.consume(): every consumer sees what they write, and they see what producers write."""
 
 import random
+import shutil
 import threading
 import time
 
@@ -13,6 +14,7 @@ from kcore.errors import (
     LogIsServed,
     MessageTooLarge,
     NotEnoughReplicas,
+    NotLeaderOrFollower,
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
@@ -114,6 +116,16 @@ def test_without_keys_the_partitions_come_in_turn(broker):
     assert [broker.produce("u", b"v").partition for _ in range(3)] == [0, 1, 0]
 
 
+def test_partitions_without_a_leader_are_passed_over_where_no_key_asks_for_them(tmp_path):
+    shutil.copytree(golden_data.partition_dir("g-segments-1"), tmp_path / "data" / "g-segments-1")
+    with kcore.Broker(tmp_path / "data") as broker:
+        assert [broker.produce("g-segments", b"v").partition for _ in range(3)] == [1, 1, 1]
+        for use in (lambda: broker.produce("g-segments", b"v", partition=0), lambda: broker.consume("g-segments")):
+            with pytest.raises(NotLeaderOrFollower, match="g-segments-0"):
+                use()
+        assert values(broker, "g-segments", 1)[-3:] == [b"v"] * 3
+
+
 def test_all_partitions_are_consumed_one_after_the_other_or_one_alone(broker):
     rng = random.Random(3)
     broker.create_topic("t", partitions=4)
@@ -169,8 +181,6 @@ def test_with_a_timeout_new_records_are_waited_for(broker):
 
 @pytest.mark.parametrize("topic", ["g-txn", "g-txn-open"])
 def test_read_committed_is_consumed_as_kafkas_consumer_reads_it(tmp_path, topic):
-    import shutil
-
     shutil.copytree(golden_data.partition_dir(f"{topic}-0"), tmp_path / "data" / f"{topic}-0")
     with kcore.Broker(tmp_path / "data") as broker:
         read = {
