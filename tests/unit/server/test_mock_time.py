@@ -134,12 +134,18 @@ def test_sleep_returns_when_the_tasks_that_are_due_have_run_and_each_has_run_onc
 def test_sleep_returns_when_the_last_task_has_ended_not_when_it_has_begun():
     time = MockTime()
     scheduler = Scheduler("test", time)
-    ended = []
+    begun, ended = threading.Event(), []
+
+    def slow():
+        begun.set()
+        system_time.sleep(0.1)
+        ended.append(True)
+
     scheduler.startup()
-    scheduler.schedule("slow", lambda: system_time.sleep(0.1) or ended.append(time.milliseconds()), 10)
-    now = time.milliseconds()
-    time.sleep(10)
-    assert ended == [now + 10]
+    scheduler.schedule("slow", slow)
+    assert begun.wait(20)
+    time.sleep(0)
+    assert ended == [True]
     scheduler.shutdown()
 
 
