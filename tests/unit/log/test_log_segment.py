@@ -252,6 +252,23 @@ def test_SEG_05_of_several_batches_with_the_greatest_timestamp_the_first_counts_
         assert segment.offset_of_max_timestamp == 21
 
 
+def test_after_a_wrong_last_offset_in_the_time_index_its_entries_still_ascend(tmp_path):
+    """No check at opening sees it: so no entry is added until the offsets have passed it."""
+    segment = filled(tmp_path, [batch(n, timestamp=100 * n) for n in range(4)], index_interval_bytes=0)
+    segment.close()
+    path = segment.log_path.replace(".log", ".timeindex")
+    with open(path, "r+b") as index:
+        index.seek(-4, os.SEEK_END)
+        index.write(struct.pack(">i", 6))
+    segment = LogSegment(str(tmp_path), 0, index_interval_bytes=0)
+    segment.sanity_check()
+    for n in range(4, 9):
+        segment.append(records(batch(n, timestamp=100 * n)))
+    # (The first append after opening gets no entry in any case: the interval's counter begins anew.)
+    assert entries(segment.time_index) == [(100, 1), (200, 2), (300, 6), (600, 6), (700, 7), (800, 8)]
+    assert segment.find_offset_by_timestamp(650) == (700, 7, 0)
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_SEG_06_each_batch_after_more_than_the_interval_gets_an_entry_however_appends_are_cut(tmp_path, seed):
     rng = random.Random(seed)

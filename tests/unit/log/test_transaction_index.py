@@ -50,6 +50,16 @@ def test_the_transactions_of_a_range_and_whether_they_are_all(index):
     assert index.collect_aborted_txns(31, 40) == ([], False)
 
 
+def test_an_entry_whose_last_stable_offset_is_the_end_of_the_range_is_the_last_that_matters(tmp_path):
+    """What is noted after it begins there or above, so no later segment is asked."""
+    index = TransactionIndex(str(tmp_path / "x.txnindex"), 0)
+    index.append(AbortedTxn(1, 3, 5, 6))
+    index.append(AbortedTxn(2, 6, 8, 9))
+    assert index.collect_aborted_txns(0, 6) == ([AbortedTxn(1, 3, 5, 6)], True)
+    assert index.collect_aborted_txns(0, 7) == ([*index.entries], True)
+    assert index.collect_aborted_txns(0, 10) == ([*index.entries], False)
+
+
 def test_truncation_keeps_transactions_that_ended_before(index):
     index.truncate_to(20)
     assert index.entries == tuple(ENTRIES[:1]) == reopened(index).entries

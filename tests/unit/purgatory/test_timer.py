@@ -115,3 +115,19 @@ def test_shutting_down_a_timer_thread_never_hangs():
         thread = TimerThread(Timer(SYSTEM_TIME))
         thread.start()
         thread.shutdown()
+
+
+def test_a_wake_up_that_comes_before_the_sleep_ends_it_and_only_the_next_one():
+    timer = Timer(SYSTEM_TIME)
+    timer.wake_up()
+    first = threading.Thread(target=timer.await_next_deadline, daemon=True)
+    first.start()
+    first.join(10)
+    assert not first.is_alive()
+    second = threading.Thread(target=timer.await_next_deadline, daemon=True)
+    second.start()
+    second.join(0.1)
+    assert second.is_alive()
+    timer.wake_up()
+    second.join(10)
+    assert not second.is_alive()

@@ -4,6 +4,8 @@ import pytest
 
 from kcore import errors
 from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.log.unified_log import LATEST_TIMESTAMP, MAX_TIMESTAMP
+from kcore.record.record_batch_builder import RecordBatchBuilder
 
 from .conftest import TP, batch
 
@@ -38,6 +40,22 @@ def test_PART_10_an_append_moves_the_high_watermark_of_a_single_replica(leader):
     info, advanced = partition.append_records_to_leader(batch(b"a", b"b"), -1)
     assert (info.first_offset, info.last_offset, advanced) == (0, 1, True)
     assert partition.log.high_watermark == 2
+
+
+def test_a_time_is_looked_up_below_the_end_of_what_the_reader_may_read(leader):
+    partition = leader.replica_manager.get_partition(TP)
+    for timestamp in (1000, 2000, 3000):
+        builder = RecordBatchBuilder()
+        builder.append(b"v", timestamp=timestamp)
+        partition.log.append_as_leader(builder.build(), 0)
+    partition.log.update_high_watermark(2)
+    lookup = partition.fetch_offset_for_timestamp
+    for isolation in (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED):
+        assert [found and found.offset for found in (lookup(t, isolation) for t in (1000, 1001, 2001))] == [0, 1, None]
+        assert lookup(LATEST_TIMESTAMP, isolation).offset == 2
+        assert lookup(MAX_TIMESTAMP, isolation) is None  # the record that has it is not replicated yet
+    assert lookup(2001, FetchIsolation.LOG_END).offset == lookup(MAX_TIMESTAMP, FetchIsolation.LOG_END).offset == 2
+    assert lookup(LATEST_TIMESTAMP, FetchIsolation.LOG_END).offset == 3
 
 
 def test_a_change_of_leadership_waits_for_running_appends(leader):
