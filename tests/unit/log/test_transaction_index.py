@@ -57,6 +57,7 @@ def test_an_entry_whose_last_stable_offset_is_the_end_of_the_range_is_the_last_t
     index.append(AbortedTxn(2, 6, 8, 9))
     assert index.collect_aborted_txns(0, 6) == ([AbortedTxn(1, 3, 5, 6)], True)
     assert index.collect_aborted_txns(0, 7) == ([*index.entries], True)
+    assert index.collect_aborted_txns(0, 9) == ([*index.entries], True)
     assert index.collect_aborted_txns(0, 10) == ([*index.entries], False)
 
 

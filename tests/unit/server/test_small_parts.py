@@ -1,5 +1,6 @@
 """Topic names, meta.properties, the metadata cache, producer ids."""
 
+import contextlib
 import threading
 from uuid import UUID
 
@@ -61,6 +62,17 @@ def test_the_cache_finds_topics_by_name_and_by_id_until_they_are_removed():
     cache.remove_topic("t")
     assert cache.topic("t") is None and cache.topic_name(two) is None and cache.topic_id("t") == ZERO_UUID
     assert cache.broker(1).port == 9092 and cache.broker_ids() == [1]
+
+
+def test_producer_ids_have_no_gaps_while_the_broker_runs_and_cost_a_write_per_block(tmp_path):
+    with contextlib.closing(EmbeddedStore(str(tmp_path / "db"))) as store:
+        writes = []
+        update = store.update
+        store.update = lambda *args: writes.append(args) or update(*args)
+        manager = ProducerIdManager(1, store)
+        assert [manager.generate_producer_id() for _ in range(2 * BLOCK_SIZE)] == list(range(2 * BLOCK_SIZE))
+        assert len(writes) == 2
+        assert manager.generate_producer_id() == 2 * BLOCK_SIZE
 
 
 def test_producer_ids_are_never_given_twice_not_even_after_a_restart(tmp_path):

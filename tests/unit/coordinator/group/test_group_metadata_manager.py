@@ -4,10 +4,11 @@ import struct
 import pytest
 
 from kcore import errors
+from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group import group_records
 from kcore.coordinator.group.group_coordinator import LeavingMember
-from kcore.coordinator.group.group_metadata import CommittedOffset, OffsetAndMetadata
+from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, OffsetAndMetadata
 from kcore.coordinator.group.group_metadata_manager import java_abs, java_string_hash
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
@@ -16,6 +17,24 @@ from .harness import Harness, MemoryLog, MemoryReplicaManager
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[3] / "golden" / "consumer-offsets"
 DAY_MS = 24 * 3600 * 1000
+
+
+def test_of_two_commits_on_their_way_to_the_log_the_first_that_arrives_leaves_the_other_pending():
+    """As pending as before: else it would not count when it arrives, and a stable fetch would not wait for it."""
+    topic_partition = TopicPartition("t", 0)
+    group = GroupMetadata("g", MockTime())
+    older, newer = OffsetAndMetadata(5), OffsetAndMetadata(9)
+    with group:
+        group.prepare_offset_commit({topic_partition: older})
+        group.prepare_offset_commit({topic_partition: newer})
+        group.complete_offset_commit({topic_partition: older}, 100)
+        assert group.offsets == {topic_partition: CommittedOffset(100, older)}
+        assert group.pending_offset_commits == {topic_partition: newer}
+        group.fail_offset_commit({topic_partition: older})
+        assert group.pending_offset_commits == {topic_partition: newer}
+        group.complete_offset_commit({topic_partition: newer}, 101)
+        assert group.offsets == {topic_partition: CommittedOffset(101, newer)}
+        assert group.pending_offset_commits == {}
 
 
 def restarted(harness, **config):
