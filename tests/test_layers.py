@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "controller": {"protocol", "client", "metadata"},
     "server": {"record", "log", "purgatory", "replica", "protocol", "network", "client", "metadata", "coordinator"},
     "tools": {"client", "record", "log"},
-    "spark": {"record", "log", "kernels", "client"},
+    "spark": {"record", "log", "client"},
     "testing": {"server", "client"},
 }
 #: Single files that may reach further.

@@ -1,7 +1,9 @@
 """What a package that is not installed is answered with: what needs it, and what to install."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,12 @@ def test_a_package_that_is_there_and_broken_keeps_its_own_words():
     assert str(error) == (
         "to_arrow(): libarrow.so.2600: cannot open shared object file; pip install 'kcore[arrow]' brings what it needs"
     )
+
+
+def test_the_extras_bring_what_the_messages_say_and_spark_brings_no_numba():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    found = {extra: {re.match(r"[\w-]+", package)[0] for package in packages} for extra, packages in extras.items()}
+    assert found["arrow"] == {"pyarrow"} and found["kernels"] == {"numba"} and found["plot"] == {"matplotlib"}
+    assert found["tools"] == {"rich", "shtab"}
+    # kcore.spark imports no kernels (tests/test_layers.py).
+    assert found["spark"] == {"pyspark", "pyarrow", "pandas", "confluent-kafka", "rich"}

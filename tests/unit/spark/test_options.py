@@ -41,6 +41,24 @@ def test_a_misspelt_option_names_the_nearest_right_one(name):
 
 
 @pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("startingoffset", "unknown option startingOffset; did you mean startingOffsets?"),
+        ("mxrecordsperpartition", "unknown option mxRecordsPerPartition; did you mean maxRecordsPerPartition?"),
+        ("failondatalosss", "unknown option failOnDataLosss; did you mean failOnDataLoss?"),
+        ("STARTINGOFFSET", "unknown option STARTINGOFFSET; did you mean startingOffsets?"),
+        ("groupidprefix", "option groupIdPrefix is not kcore's: "),
+        ("kafkaconsumer.polltimeoutms", "option kafkaConsumer.pollTimeoutMs is not kcore's: "),
+        ("maxoffsetspertrigger", "option maxOffsetsPerTrigger is not for this: "),
+    ],
+)
+def test_names_that_spark_has_put_into_lower_case_are_shown_as_they_are_written(given, shown):
+    with pytest.raises(OptionError) as error:
+        read(**{given: "1"})
+    assert str(error.value).startswith(shown)
+
+
+@pytest.mark.parametrize(
     ("name", "instead"),
     [
         ("kafka.bootstrap.servers", "kcore.bootstrap.servers"),

@@ -1,4 +1,4 @@
-"""enable(): a session of the user's own reads kcore by this interpreter, and Spark says nothing that needs explaining."""
+"""enable(): a session of the user's own reads by this interpreter, and Spark says nothing that needs explaining."""
 
 import os
 import subprocess
