@@ -213,15 +213,16 @@ def test_without_pyspark_the_error_names_the_extra(tmp_path):
     assert done.returncode == 2 and "pip install 'kcore[spark]'" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_the_command_by_itself_starts_spark_and_leaves_stderr_alone(data):
-    """In a process of its own: nothing but the result is printed, and the session ends with the command."""
+def test_the_command_by_itself_starts_spark_says_so_and_keeps_sparks_words_off_stderr(data):
+    """In a process of its own: stdout has nothing but the result, and the session ends with the command."""
     flip(data / "g-none-0" / LOG, 100)
     done = subprocess.run(
-        [sys.executable, "-m", "kcore.tools.main", "spark", "verify", "-q", "--json", "--master", "local[2]", data],
+        [sys.executable, "-m", "kcore.tools.main", "spark", "verify", "--json", "--master", "local[2]", data],
         capture_output=True,
         text=True,
         timeout=110,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 1 and lines[-1]["damaged"] >= 1
+    assert done.stderr.startswith("starting Java and Spark, local[2]\n")
     assert "ERROR" not in done.stderr and "WARN " not in done.stderr and "Exception" not in done.stderr
