@@ -31,7 +31,7 @@ run: built  ## a broker on 127.0.0.1:9092, its data in ./data (PORT=, DATA= chan
 	@exec $(VENV)/bin/kcore serve --data $(DATA) --port $(PORT)
 
 test: dev  ## the tests, on all cores (PYTEST_ARGS=, PYTEST_JOBS=; KCORE_LONG=1 adds the long ones)
-	$(PY) -m pytest -n $(PYTEST_JOBS) --maxprocesses 8 --dist loadgroup $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(PYTEST_JOBS) --maxprocesses 8 $(PYTEST_ARGS)
 
 lint: dev  ## ruff and mypy
 	$(PY) -m ruff check .

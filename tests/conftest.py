@@ -1,9 +1,22 @@
+"""How `pytest -n` (pytest-xdist) hands out the tests."""
+
 import pytest
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Under `pytest -n`, the tests with Spark run in one process: Spark takes a gigabyte and all cores."""
-    for item in items:
-        if "spark" in item.path.parts or item.path.name == "test_spark_command.py":
-            item.add_marker(pytest.mark.xdist_group("spark"))
+def work_unit(nodeid: str) -> str:
+    """Tests of one work unit run in one process, one after the other: all with Spark, which takes a gigabyte and all
+    cores; of the others each is a unit of its own."""
+    path = nodeid.split("::")[0]
+    return "spark" if path.startswith("tests/unit/spark/") or path.endswith("/test_spark_command.py") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    # Not --dist=loadgroup: xdist 3.8 writes its groups into names that pytest 9.2 does not read.
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return work_unit(nodeid)
+
+    return Scheduling(config, log)
