@@ -601,7 +601,7 @@ class _LogLoader:
             segment.scan(replay, check_crc=False, only_noteworthy=True)
         state.map_end_offset = max(result.last_offset + 1, segment.base_offset)
         if segment is not self._active() and state.map_end_offset > log_start_offset:
-            # What batches below the log's start say, as a marker its coordinator's epoch, is not to be had from later ones.
+            # What batches below the log's start say, as a marker its coordinator's epoch, later ones may not.
             state.take_snapshot()
         if aborted:
             index.replace(aborted)
