@@ -541,7 +541,9 @@ class LogManager:
             raise KafkaStorageError(f"{tp}: no log directory is left to make it in")
         if not is_new and not is_future and self.offline_log_dirs:
             raise KafkaStorageError(f"{tp}: it may lie in a log directory that is offline")
-        counts = Counter(os.path.dirname(log.directory) for log in self._every_log())
+        if len(live) == 1:
+            return live  # nothing to count: with a thousand partitions that would be half a million looks
+        counts = Counter(log.parent_dir for log in self._every_log())
         return sorted(live, key=lambda candidate: counts[candidate.path])
 
     def _create(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import os
 from uuid import UUID
 
-from kcore.common.file import read_file, write_atomically
+from kcore.common.file import read_file, sync_path, write_atomically
 from kcore.errors import CorruptFile
 from kcore.log.log_file_names import PARTITION_METADATA_FILE
 
@@ -32,12 +33,16 @@ def parse_topic_id(text: str) -> UUID:
 
 
 def read_topic_id(directory: str) -> UUID | None:
-    """The topic id of a partition's directory; None if there is no file.  Raises CorruptFile naming the line."""
+    """The topic id of a partition's directory; None if there is no file, or an empty one, as a lost power leaves it
+    in a new directory.  Raises CorruptFile naming the line."""
     path = os.path.join(directory, PARTITION_METADATA_FILE)
     try:
-        lines = read_file(path).decode("utf-8", "replace").splitlines()
+        data = read_file(path)
     except FileNotFoundError:
         return None
+    if not data:
+        return None
+    lines = data.decode("utf-8", "replace").splitlines()
     values = []
     for number, field in ((1, "version"), (2, "topic_id")):
         line = lines[number - 1] if number <= len(lines) else ""
@@ -53,7 +58,13 @@ def read_topic_id(directory: str) -> UUID | None:
         raise CorruptFile(f"{path}: line 2: {error}") from None
 
 
-def write_topic_id(directory: str, topic_id: UUID) -> None:
+def write_topic_id(directory: str, topic_id: UUID, *, sync: bool = True) -> None:
     """Raises OSError."""
     text = f"version: 0\ntopic_id: {format_topic_id(topic_id)}"
-    write_atomically(os.path.join(directory, PARTITION_METADATA_FILE), text.encode())
+    write_atomically(os.path.join(directory, PARTITION_METADATA_FILE), text.encode(), sync=sync)
+
+
+def sync_topic_id(directory: str) -> None:
+    """Make the file durable, if there is one; its name needs a sync of the directory.  Raises OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        sync_path(os.path.join(directory, PARTITION_METADATA_FILE))

@@ -124,6 +124,8 @@ class UnifiedLog(LogHotPath):
         self.config = config
         self.mode = mode
         self.topic_id = parts.topic_id
+        # Whether the directory's name and partition.metadata may not be on the disk: an empty log was never flushed.
+        self._directory_may_be_new = parts.recovery_point == 0 or parts.log_start_offset == parts.log_end_offset
         self.segments = parts.segments
         self.leader_epoch_cache = parts.leader_epoch_cache
         self.producer_state_manager = parts.producer_state_manager
@@ -210,7 +212,11 @@ class UnifiedLog(LogHotPath):
                 raise self._storage_failed("write the leader epochs of", error) from error
 
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """Write partition.metadata if the log has no topic id yet.  Raises ValueError for another id than its own."""
+        """Write partition.metadata if the log has no topic id yet.  Raises ValueError for another id than its own.
+
+        In a new log the file is synced with the first data, as its directory is: a thousand partitions are made
+        without a sync for each.
+        """
         with self.lock:
             if self.topic_id is not None:
                 if self.topic_id != topic_id:
@@ -218,7 +224,8 @@ class UnifiedLog(LogHotPath):
                 return
             self._check_writable()
             try:
-                partition_metadata.write_topic_id(self.directory, topic_id)
+                is_new = self._directory_may_be_new and self.log_end_offset == 0
+                partition_metadata.write_topic_id(self.directory, topic_id, sync=not is_new)
             except OSError as error:
                 raise self._storage_failed("write partition.metadata of", error) from error
             self.topic_id = topic_id
@@ -491,7 +498,10 @@ class UnifiedLog(LogHotPath):
         try:
             self.local.flush_segments(self.recovery_point, target)
             self.producer_state_manager.flush_snapshots(target)
-            self.local.flush_names(directory_may_be_new=self.recovery_point == 0)
+            if self._directory_may_be_new:
+                partition_metadata.sync_topic_id(self.directory)
+            self.local.flush_names(directory_may_be_new=self._directory_may_be_new)
+            self._directory_may_be_new = False
         except OSError as error:
             if self._was_closed_meanwhile():
                 return

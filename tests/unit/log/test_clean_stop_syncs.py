@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from uuid import UUID
 
 import pytest
 
@@ -10,6 +11,7 @@ from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
+from kcore.log.partition_metadata import read_topic_id
 from tests.reference.disk import recorded
 from tests.unit.log.logs import batch
 
@@ -112,3 +114,55 @@ def test_an_epoch_that_a_clean_start_leaves_in_the_file_is_gone_when_something_e
     log.flush()
     assert path.read_text() == "0\n1\n0 0\n"
     manager.shutdown()
+
+
+def test_many_new_partitions_are_made_without_a_sync(directory):
+    with recorded() as record:
+        manager, logs = started(directory, 20)
+        for log in logs:
+            log.assign_topic_id(UUID(int=5))
+        assert syncs(record) == {}
+        manager.shutdown()
+        assert syncs(record) == {}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_the_topic_id_of_a_new_partition_is_synced_before_its_data_are_taken_for_flushed(directory, restarted):
+    with recorded() as record:
+        manager, (log,) = started(directory, 1)
+        log.assign_topic_id(UUID(int=5))
+        if restarted:
+            manager.shutdown()
+            manager, (log,) = started(directory, 1)
+        log.append_as_leader(batch(), leader_epoch=0)
+        assert syncs(record) == {}
+        log.flush()
+        changes = [(change.call, os.path.basename(change.paths[0])) for change in record.changes() if change.paths]
+        synced = [name for call, name in changes if call == "fsync"]
+        assert synced.index("partition.metadata") < synced.index("t-0")
+        log.append_as_leader(batch(), leader_epoch=0)
+        log.flush()
+        assert syncs(record)["partition.metadata"] == 1
+        manager.shutdown()
+
+
+def test_the_topic_id_of_a_log_that_has_data_is_synced_at_once(directory):
+    manager, (log,) = started(directory, 1)
+    log.append_as_leader(batch(), leader_epoch=0)
+    with recorded() as record:
+        log.assign_topic_id(UUID(int=5))
+        assert syncs(record) == {"partition.metadata": 1, "directory": 1}
+    manager.shutdown()
+
+
+def test_an_empty_partition_metadata_has_no_topic_id_and_gets_one(directory):
+    manager, (log,) = started(directory, 1)
+    manager.shutdown()
+    path = directory / "t-0" / "partition.metadata"
+    path.write_bytes(b"")
+    manager, (log,) = started(directory, 1)
+    assert log.topic_id is None
+    log.assign_topic_id(UUID(int=5))
+    assert [file.name for file in path.parent.glob("partition.metadata*")] == ["partition.metadata"]
+    manager.shutdown()
+    assert read_topic_id(str(path.parent)) == UUID(int=5)

@@ -30,7 +30,6 @@ def test_no_partition_metadata_is_no_topic_id(tmp_path):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("", 1),
         ("version 0\n", 1),
         ("version: 1\ntopic_id: " + KAFKAS_ID, 1),
         ("version: 0\n", 2),
