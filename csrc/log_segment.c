@@ -174,58 +174,62 @@ kc_status kc_segment_check_offsets(const kc_batch *rows, int64_t count, int64_t 
     return KC_OK;
 }
 
-/* Whether the step cannot go on for want of these many bytes from scan->position on; what the file does not have nobody
- * waits for. */
-static inline int lacks(kc_segment_scan *scan, const kc_log_bytes *log, int64_t size) {
-    int64_t available = log->end - scan->position;
-    if (size > available) size = available;
-    if (present(log, scan->position) >= size) return 0;
-    scan->need = size;
+/* Where a scan is: the bytes at p that may be touched, and how many the file has. */
+typedef struct scan_place {
+    const uint8_t *p;
+    int64_t present, available;
+} scan_place;
+
+/* Whether the step cannot go on for want of these many bytes from there on; what the file does not have nobody waits
+ * for. */
+static inline int lacks(kc_segment_scan *scan, const scan_place *here, int64_t size) {
+    if (here->present >= size || here->present >= here->available) return 0;
+    scan->need = size < here->available ? size : here->available;
     return 1;
+}
+
+/* Whether a whole batch with the right CRC follows row.  May set scan->need. */
+static int is_followed_by_a_batch(kc_segment_scan *scan, const scan_place *here, const kc_batch *row) {
+    kc_batch next;
+    kc_error ignored;
+    return !lacks(scan, here, (int64_t)row->size + KC_BATCH_HEADER_SIZE) &&
+           kc_batch_parse(here->p, here->available, row->size, &next, &ignored) == KC_OK &&
+           !lacks(scan, here, (int64_t)row->size + next.size) &&
+           kc_batch_check_crc(here->p, &next, &ignored) == KC_OK;
 }
 
 /* No CRC covers a base offset.  Whether row's is the wrong one where it overlaps the batch behind: that one begins
  * between the batch before row and row, or just where row would end if it followed the batch before.  May set
- * scan->need.  p: where row begins, with `available` bytes of the file. */
-static int jumps_ahead(kc_segment_scan *scan, const kc_log_bytes *log, const uint8_t *p, int64_t available,
-                       const kc_batch *row) {
+ * scan->need. */
+static inline int jumps_ahead(kc_segment_scan *scan, const scan_place *here, const kc_batch *row) {
+    if (here->available - row->size < 8) return 0;
+    int64_t following = kc_load_i64(here->p + row->size);
+    if (following > row->last_offset) return 0;
     int64_t before = scan->last_offset < scan->base_offset ? scan->base_offset - 1 : scan->last_offset;
-    if (available - row->size < 8) return 0;
-    int64_t following = kc_load_i64(p + row->size);
-    if (following > row->last_offset || following <= before) return 0;
+    if (following <= before) return 0;
     if (following >= row->base_offset && following - before != row->last_offset - row->base_offset + 2) return 0;
-    kc_batch next;
-    kc_error ignored;
-    return !lacks(scan, log, (int64_t)row->size + KC_BATCH_HEADER_SIZE) &&
-           kc_batch_parse(p, available, row->size, &next, &ignored) == KC_OK &&
-           !lacks(scan, log, (int64_t)row->size + next.size) && kc_batch_check_crc(p, &next, &ignored) == KC_OK;
+    return is_followed_by_a_batch(scan, here, row);
 }
 
-/* Whether the next batch is valid; *err says why it is not, unless scan->need was set. */
-static int next_is_valid(kc_segment_scan *scan, const kc_log_bytes *log, kc_batch *row, kc_error *err) {
-    int64_t available = log->end - scan->position;
-    if (lacks(scan, log, KC_BATCH_HEADER_SIZE)) return 0;
-    const uint8_t *p = at(log, scan->position);
-    kc_status status = kc_batch_parse(p, available, 0, row, err);
+/* KC_OK for a valid batch, of which *row is the header, or for none if scan->need was set. */
+static inline kc_status next_valid(kc_segment_scan *scan, const scan_place *here, kc_batch *row, kc_error *err) {
+    if (lacks(scan, here, KC_BATCH_HEADER_SIZE)) return KC_OK;
+    kc_status status = kc_batch_parse(here->p, here->available, 0, row, err);
     if (status == KC_OK) {
-        if (lacks(scan, log, (int64_t)row->size + 8)) return 0;
-        if (scan->flags & KC_SCAN_CHECK_CRC) status = kc_batch_check_crc(p, row, err);
+        if (lacks(scan, here, (int64_t)row->size + 8)) return KC_OK;
+        if (scan->flags & KC_SCAN_CHECK_CRC) status = kc_batch_check_crc(here->p, row, err);
     }
     if (status) {
         err->position += scan->position;
-        return 0;
+        return status;
     }
     row->position = scan->position;
-    if (row->base_offset <= scan->last_offset) {
-        kc_fail(err, KC_INVALID_OFFSET, "base offset", scan->position, scan->last_offset + 1, row->base_offset);
-        return 0;
-    }
-    if (jumps_ahead(scan, log, p, available, row)) {
-        kc_fail(err, KC_INVALID_OFFSET, "last offset (expected: below the next batch)", scan->position,
-                kc_load_i64(p + row->size) - 1, row->last_offset);
-        return 0;
-    }
-    return !scan->need && kc_segment_check_offsets(row, 1, scan->base_offset, err) == KC_OK;
+    if (row->base_offset <= scan->last_offset)
+        return kc_fail(err, KC_INVALID_OFFSET, "base offset", scan->position, scan->last_offset + 1, row->base_offset);
+    if (jumps_ahead(scan, here, row))
+        return kc_fail(err, KC_INVALID_OFFSET, "last offset (expected: below the next batch)", scan->position,
+                       kc_load_i64(here->p + row->size) - 1, row->last_offset);
+    return kc_segment_check_offsets(row, 1, scan->base_offset, err);
 }
 
 int64_t kc_segment_scan_step(kc_segment_scan *scan, const kc_log_bytes *log, int64_t stop, kc_batch *rows,
@@ -236,9 +240,9 @@ int64_t kc_segment_scan_step(kc_segment_scan *scan, const kc_log_bytes *log, int
     scan->need = 0;
     while (scan->position < stop && (!rows || count < capacity)) {
         kc_batch *row = rows ? rows + count : &unwanted;
-        if (!next_is_valid(scan, log, row, err)) break;
-        if (!(scan->flags & KC_SCAN_CHECK_CRC))
-            kc_prefetch_headers(at(log, scan->position), present(log, scan->position), row->size);
+        scan_place here = {at(log, scan->position), present(log, scan->position), log->end - scan->position};
+        if (next_valid(scan, &here, row, err) || scan->need) break;
+        if (!(scan->flags & KC_SCAN_CHECK_CRC)) kc_prefetch_headers(here.p, here.present, row->size);
         if (scan->indexer) kc_indexer_add_batch(scan->indexer, row, scan->position);
         if (rows && (!(scan->flags & KC_SCAN_NOTEWORTHY) || row->leader_epoch != scan->leader_epoch ||
                      row->producer_id >= 0 || (row->attributes & KC_ATTR_CONTROL)))

@@ -1,4 +1,4 @@
-"""All batch headers of a mapped segment as one structured array.
+"""All batch headers of a segment as one structured array.
 
 The format is that of csrc/record_batch.h, and so are the checks: a length is compared with the bytes that are left
 before anything behind it is read.  CRCs are not computed here; `kcore.record.memory_records` does both in one pass.
@@ -54,8 +54,8 @@ class BatchScan(NamedTuple):
 def scan_batches(data: Any, position: int = 0) -> BatchScan:
     """The headers of all batches from `position` on, up to the end or the first that cannot be right.
 
-    data: the bytes of a .log, of any magic: np.memmap(path, np.uint8, "r"), an mmap, bytes.  Positions are counted
-    from its start.  Raises ValueError for a position outside.
+    data: the bytes of a .log, of any magic: np.fromfile(path, np.uint8), bytes, or np.memmap(path, np.uint8, "r") of a
+    file that nobody changes (see kcore.kernels).  Positions are counted from its start.  Raises ValueError for a position outside.
     """
     view = np.frombuffer(data, np.uint8)
     if not 0 <= position <= len(view):

@@ -2,7 +2,7 @@
 
 The .log holds record batches one behind the other, nothing else; its name is the base offset in 20 digits, and
 every offset in it lies in [base offset, base offset + 2**31).  Appends are one pwrite of the whole record set; reads
-go through a mapping of the file and give slices of it.  Source: LogSegment.java and FileRecords.java, Kafka 4.x.
+go through a mapping of the file, or through copies of parts of one that another process owns, and give slices of it.  Source: LogSegment.java and FileRecords.java, Kafka 4.x.
 """
 
 import threading
@@ -94,7 +94,7 @@ cdef class LogSegment(SegmentFile):
     searches release it unless the place is within the last 32 MiB.
 
     writable=False opens every file read-only and never creates one: a missing or bad index is rebuilt in memory at
-    first use.  A writable segment whose .log has data but no index raises FileNotFoundError in sanity_check() and
+    first use.  The files may be another process's then, which may cut them: nothing is mapped.  A writable segment whose .log has data but no index raises FileNotFoundError in sanity_check() and
     works without, slowly, until recover().  per_append_index=True is the rule of Kafka 2.4-3.8: one index entry per
     append instead of per batch.  Raises OSError.
     """
@@ -216,10 +216,19 @@ cdef class LogSegment(SegmentFile):
 
     cdef int _load_max_timestamp(self) except -1:
         cdef TimeIndex time_index
-        if not self._max_timestamp_known:
-            time_index = self._times()
-            time_index.get_last(&self._indexer.max_timestamp, &self._indexer.offset_of_max_timestamp)
-            self._max_timestamp_known = True
+        cdef kc_batch_place found
+        cdef int64_t timestamp, last_offset, position
+        if self._max_timestamp_known:
+            return 0
+        time_index = self._times()
+        time_index.get_last(&timestamp, &last_offset)
+        if not self.writable and time_index.count and self._search(last_offset, 0, &found) == 0:
+            # The .log ends before the batch that the entry names: torn, and nobody repairs it here.
+            timestamp, last_offset = -1, self.base_offset
+            self._walk_to_end(-1, &timestamp, &last_offset, &position)
+        self._indexer.max_timestamp = timestamp
+        self._indexer.offset_of_max_timestamp = last_offset
+        self._max_timestamp_known = True
         return 0
 
     @property

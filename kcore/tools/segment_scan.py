@@ -195,11 +195,11 @@ def is_control(rows: np.ndarray) -> np.ndarray:
 def scan_segment(path: str, *, records: bool = True, progress: Progress | None = None) -> ScannedSegment:
     """Read a whole .log.  records: decompress, parse and count the records too.
 
-    Without records the file is read through a mapping, by one native pass that releases the GIL; damage sends both
-    on to read_batches().  Raises OSError, Stopped.
+    Without records the file is read by one native pass that releases the GIL; damage sends both on to read_batches().
+    Raises OSError, Stopped.
     """
     found = ScannedSegment(path, os.path.getsize(path))
-    start = 0 if records else _scan_mapped(found, progress)
+    start = 0 if records else _scan_natively(found, progress)
     at = start
     for item in read_batches(path, start):
         if isinstance(item, Damage):
@@ -219,11 +219,11 @@ def scan_segment(path: str, *, records: bool = True, progress: Progress | None =
     return found
 
 
-def _scan_mapped(found: ScannedSegment, progress: Progress | None) -> int:
+def _scan_natively(found: ScannedSegment, progress: Progress | None) -> int:
     """The sound batches from the start; returns where they end."""
     directory, name = os.path.split(found.path)
     base, kind = log_files.base_offset_of(name), log_files.kind_of(name)
-    # A mapping would make pages of holes; read_batches() knows them.
+    # Holes would be read as pages of zeros; read_batches() knows them.
     if base is None or kind is None or kind.kind != LOG_SUFFIX or log_files.has_holes(found.path):
         return 0
     segment = LogSegment(directory, base, writable=False, file_suffix=kind.mark)

@@ -1154,3 +1154,13 @@ def test_what_cannot_be_renumbered_as_a_whole_is_left_alone(tmp_path, damage):
 
 def _batches(segment):
     return list(MemoryRecords(segment.slice(0, segment.size).read()).batches)
+
+
+def test_the_greatest_timestamp_of_a_torn_log_is_that_of_the_batches_that_are_left(tmp_path):
+    batches = [batch(n, timestamp=1000 + n) for n in range(10)]
+    filled(tmp_path, batches).close()  # the time index has its final entry alone
+    log = tmp_path / f"{0:020d}.log"
+    os.truncate(log, log.stat().st_size - 5 - 3 * len(batches[0]))
+    reader = LogSegment(str(tmp_path), 0, writable=False)
+    assert reader.find_offset_of_max_timestamp() == (1005, 5, 0)
+    assert (reader.max_timestamp_so_far, reader.offset_of_max_timestamp) == (1005, 5)
