@@ -55,7 +55,8 @@ def scan_batches(data: Any, position: int = 0) -> BatchScan:
     """The headers of all batches from `position` on, up to the end or the first that cannot be right.
 
     data: the bytes of a .log, of any magic: np.fromfile(path, np.uint8), bytes, or np.memmap(path, np.uint8, "r") of a
-    file that nobody changes (see kcore.kernels).  Positions are counted from its start.  Raises ValueError for a position outside.
+    file that nobody changes (see kcore.kernels).  Positions are counted from its start.  Raises ValueError for a
+    position outside.
     """
     view = np.frombuffer(data, np.uint8)
     if not 0 <= position <= len(view):

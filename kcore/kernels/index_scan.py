@@ -50,8 +50,8 @@ class TimeEntries(NamedTuple):
 
 
 def offset_entries(data: Any, base_offset: int) -> OffsetEntries:
-    """A .index, decoded.  data: its bytes, as np.fromfile(path, np.uint8) reads them; the room behind the entries of an index in use is left out.
-    Raises CorruptIndex where the bytes are no whole slots or the offsets do not ascend."""
+    """A .index, decoded.  data: its bytes, as np.fromfile(path, np.uint8) reads them; the room behind the entries of an
+    index in use is left out.  Raises CorruptIndex where the bytes are no whole slots or the offsets do not ascend."""
     slots = _slots(data, OFFSET_INDEX_SLOT)
     offsets = slots["offset"].astype(np.int32)
     _check_ascending(offsets, "relative offset", strictly=True)

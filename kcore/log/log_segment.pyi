@@ -26,8 +26,8 @@ class LogSegment(SegmentFile):
     """Not thread-safe for writers (the log's lock serialises them); reads need no lock.
 
     writable=False opens every file read-only and never creates one (a missing or bad index is rebuilt in memory).  The
-    files then may be another process's, which may cut them at any time: they are read with system calls and never mapped.
-    A file that was cut ends earlier; where old bytes meet new ones, CorruptMessage.
+    files then may be another process's, which may cut them at any time: they are read with system calls and never
+    mapped.  A file that was cut ends earlier; where old bytes meet new ones, CorruptMessage.
     preallocated index files have max_index_size bytes (IDX-04).  per_append_index=True is the rule of Kafka 2.4-3.8.
     """
 

@@ -42,11 +42,13 @@ def open_log(
 
     "r" changes nothing on disk, needs no lock, and opens a directory of any name that was left in disorder, or that a
     broker is writing to, as far as it is whole: files are read with system calls and never mapped, so an owner that
-    truncates them ends no reader.  What was cut or replaced since it was opened is CorruptMessage or a shorter log.
+    truncates them ends no reader.  What was cut or replaced since it was opened is a CorruptMessage or a shorter log.
+
     "a" appends: it takes the `.lock` of the data directory around it, repairs what a crash left, makes the directory if
-    there is none (not the data directory), and leaves it cleanly stopped on close.  The checkpoints
-    of the data directory are used where there are any.  The high watermark is the log's end: offline nobody
-    replicates.  (In mode "r" after a clean stop it is the checkpoint's.)
+    there is none (not the data directory), and leaves it cleanly stopped on close.
+
+    The checkpoints of the data directory are used where there are any.  The high watermark is the log's end: offline
+    nobody replicates.  (In mode "r" after a clean stop it is the checkpoint's.)
     Raises ValueError for another mode; NotADirectoryError for a file; NotAPartitionDirectory for a data directory, and
     for a name without a partition ("a"); FileNotFoundError where there is no log ("r") or no data directory ("a");
     DirectoryInUse ("a"), OSError, and what load_log raises.

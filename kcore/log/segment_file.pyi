@@ -15,7 +15,8 @@ class RecoveryResult(NamedTuple):
 class SegmentFile:
     """Not thread-safe for writers (the log's lock serialises them); reads need no lock.  Base of LogSegment.
 
-    Our own file is read through a mapping; one that is not writable with pread, since its owner may cut it at any time."""
+    Our own file is read through a mapping; one that is not writable with pread, since its owner may cut it at any
+    time."""
 
     @property
     def base_offset(self) -> int: ...
