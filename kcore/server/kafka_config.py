@@ -224,6 +224,8 @@ _IGNORED = """
     zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
 """
 _IGNORED_NAMES = frozenset(_IGNORED.split())
+#: Those of them that the log of this process has been told of: one setting is read several times.
+_warned_of: set[str] = set()
 
 
 class Endpoint(NamedTuple):
@@ -334,7 +336,9 @@ def _check_other(name: str, value: Any, other_names: Collection[str]) -> None:
             return
         raise InvalidConfig(f"{name} is not supported here, and must not be ignored: remove it, or use another broker")
     if name in _IGNORED_NAMES:
-        logger.warning("%s=%s: this setting of Kafka's has no effect here", name, value)
+        if name not in _warned_of:
+            _warned_of.add(name)
+            logger.warning("%s=%s: this setting of Kafka's has no effect here", name, value)
         return
     raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, other_names)}")
 

@@ -6,6 +6,7 @@ import argparse
 import gc
 import logging
 import os
+import shlex
 import signal
 import sys
 from typing import Any
@@ -20,12 +21,15 @@ SWITCH_INTERVAL_S = 0.001
 
 DEFAULT_PORT = 9092
 
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", metavar="DIR", help="data directory (Kafka's log.dirs); made if it is not there")
     parser.add_argument("--port", type=int, metavar="N", help=f"port, 0 for a free one (default {DEFAULT_PORT})")
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--config", metavar="FILE", help="a server.properties")
+    parser.add_argument("--hints", action="store_true", help="print commands to try next, with the port really taken")
     parser.add_argument(
         "-o",
         dest="overrides",
@@ -41,12 +45,10 @@ def run(args: argparse.Namespace) -> int:
     cannot start."""
     # The main thread does nothing but wait for them; blocked before any other thread starts, none of those gets them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=os.environ.get("KCORE_LOG_LEVEL", "INFO").upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
     try:
+        logging.basicConfig(
+            stream=sys.stderr, level=_log_level(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
+        )
         broker = _broker(args)
         failures: list[OSError] = []
 
@@ -64,6 +66,8 @@ def run(args: argparse.Namespace) -> int:
     gc.collect()
     gc.freeze()
     print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}", flush=True)
+    if args.hints:
+        print("Ctrl-C stops it; next, in another terminal:", *_hints(broker), sep="\n  ", flush=True)
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
     # A second signal ends a stop that hangs.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -71,6 +75,37 @@ def run(args: argparse.Namespace) -> int:
     broker.stop()
     print("kcore: stopped", flush=True)
     return 1 if failures else 0
+
+
+def _log_level() -> str:
+    level = os.environ.get("KCORE_LOG_LEVEL", "INFO")
+    if level.upper() not in _LOG_LEVELS:
+        raise ValueError(f"KCORE_LOG_LEVEL={level}: expected one of {', '.join(_LOG_LEVELS)}")
+    return level.upper()
+
+
+def _hints(broker: Broker) -> list[str]:
+    """Commands for who sees a broker for the first time."""
+    data = _short(broker.data_dir or "")
+    scripts = os.path.dirname(sys.executable)
+    python, kcore = (shlex.quote(_short(os.path.join(scripts, name))) for name in ("python", "kcore"))
+    example = "examples/quickstart.py"
+    client = f"{python} -m pip install confluent-kafka"
+    if os.path.exists(example):
+        client += f" && {python} {example} {broker.bootstrap_servers}"
+    else:
+        client += f"  # or any other client, at {broker.bootstrap_servers}"
+    return [
+        client,
+        f"{kcore} dump {shlex.quote(os.path.join(data, 'greetings-0'))}  # what is in the files of a topic `greetings`",
+        f"{kcore} verify {shlex.quote(data)}  # every CRC, every index",
+    ]
+
+
+def _short(path: str) -> str:
+    """As one would type it here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith(os.pardir) else relative
 
 
 def _broker(args: argparse.Namespace) -> Broker:

@@ -7,7 +7,13 @@ import pytest
 from kcore.errors import InvalidConfig
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS
+from kcore.server import kafka_config
 from kcore.server.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig, parse_properties, read_properties
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet(monkeypatch):
+    monkeypatch.setattr(kafka_config, "_warned_of", set())
 
 
 def test_dots_and_underscores_name_the_same_setting():
@@ -116,6 +122,14 @@ def test_kafkas_own_server_properties_is_accepted(caplog):
     assert config.listener == ("", 9092)
     assert config.advertised_listener == ("localhost", 9092)
     assert "num.io.threads=8: this setting of Kafka's has no effect here" in caplog.text
+
+
+def test_a_setting_without_effect_is_warned_of_once_however_often_it_is_read(caplog):
+    for _ in range(3):  # as `kcore serve` does, and a broker that is made anew for each test
+        KafkaConfig({"num.io.threads": "8", "background.threads": 4})
+        KafkaConfig({"num_io_threads": 16})
+    said = [record.getMessage().split("=")[0] for record in caplog.records]
+    assert sorted(said) == ["background.threads", "num.io.threads"]
 
 
 @pytest.mark.parametrize("name", ["ssl.keystore.location", "sasl.enabled.mechanisms", "authorizer.class.name"])

@@ -1,0 +1,81 @@
+"""`kcore serve`: what it says once it serves, and what it refuses."""
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def serve(*arguments, cwd=None, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-m", "kcore.tools.main", "serve", *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+    )
+
+
+def stopped(process):
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=20)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_hints_name_the_port_that_was_taken_and_can_be_run_as_they_are(tmp_path, host):
+    data = tmp_path / "my data"
+    process = serve("--data", data, "--port", "0", "--host", host, "--hints", cwd=tmp_path)
+    first = process.stdout.readline()
+    port = re.fullmatch(rf"kcore: serving {data} on 127\.0\.0\.1:(\d+)\n", first)[1]
+    assert "next, in another terminal" in process.stdout.readline()
+    hints = [process.stdout.readline() for _ in range(3)]
+    status, out, err = stopped(process)
+    assert (status, out) == (0, "kcore: stopped\n"), err
+    assert port != "0" and f"127.0.0.1:{port}" in hints[0]
+    commands = [shlex.split(line, comments=True) for line in hints]
+    assert [command[1:] for command in commands[1:]] == [["dump", "my data/greetings-0"], ["verify", "my data"]]
+    assert all(Path(tmp_path, command[0]).exists() for command in commands)
+    assert subprocess.run(commands[2], cwd=tmp_path, capture_output=True, check=False).returncode == 0
+
+
+def test_in_a_clone_the_first_hint_is_the_example(tmp_path):
+    clone = Path(__file__).resolve().parents[3]
+    process = serve("--data", tmp_path, "--port", "0", "--hints", cwd=clone)
+    port = process.stdout.readline().rsplit(":", 1)[1].strip()
+    process.stdout.readline()
+    first = process.stdout.readline()
+    assert stopped(process)[0] == 0
+    assert first.split(" && ")[1].split()[1:] == ["examples/quickstart.py", f"127.0.0.1:{port}"]
+
+
+def test_without_hints_one_line_says_where_it_serves(tmp_path):
+    process = serve("--data", tmp_path, "--port", "0")
+    assert process.stdout.readline().startswith("kcore: serving")
+    assert stopped(process)[1] == "kcore: stopped\n"
+
+
+@pytest.mark.parametrize("level", ["VERBOS", "warnings", "7"])
+def test_a_misspelt_log_level_is_refused_with_the_right_ones(tmp_path, level):
+    process = serve("--data", tmp_path / "data", "--port", "0", KCORE_LOG_LEVEL=level)
+    try:
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert process.returncode == 2
+    assert said.splitlines() == [
+        f"kcore serve: KCORE_LOG_LEVEL={level}: expected one of DEBUG, INFO, WARNING, ERROR, CRITICAL"
+    ]
+    assert not (tmp_path / "data").exists()
+
+
+def test_each_setting_without_effect_is_told_once(tmp_path):
+    process = serve("--data", tmp_path, "--port", "0", "-o", "num.io.threads=8")
+    process.stdout.readline()
+    assert stopped(process)[2].count("num.io.threads=8") == 1
