@@ -13,6 +13,7 @@ from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.open_log import open_log
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.record.record_columns import ColumnsReader
 from tests.golden_data import data_dir, expected, partition_dir, partitions
 from tests.reference import record_batch as model
 from tests.unit.log.logs import Logs, batch, idempotent, marker
@@ -40,6 +41,30 @@ def rows_of_table(table):
         )
         for row, timestamp in zip(table.drop_columns(["timestamp"]).to_pylist(), timestamps, strict=True)
     ]
+
+
+@pytest.mark.parametrize("columns", [None, ["offset"], ["value", "offset"]])
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_range_of_offsets_has_its_start_and_not_its_end_and_one_of_times_has_both(logs, columns, compression):
+    log = logs.open()
+    builder = RecordBatchBuilder(compression=compression)
+    for n in range(8):
+        builder.append(b"v", timestamp=1000 * n)
+    log.append_as_leader(builder.build())
+    segment = log.active_segment
+
+    def offsets(**selection):
+        selection = {"start_offset": 0, "end_offset": 8} | selection
+        reader = ColumnsReader(columns, **selection)
+        found = segment.read_columns(reader, selection["start_offset"], 2**62, 1 << 20)
+        return found.offset.tolist()
+
+    assert offsets() == list(range(8))
+    assert offsets(start_offset=2, end_offset=6) == [2, 3, 4, 5]
+    assert offsets(from_time=2000, to_time=4000) == [2, 3, 4]
+    assert offsets(from_time=2001, to_time=3999) == [3]
+    assert offsets(from_time=7000) == [7] and offsets(to_time=0) == [0]
+    assert offsets(start_offset=3, from_time=2000, to_time=5000, end_offset=5) == [3, 4]
 
 
 @pytest.mark.parametrize("partition", CONSUMED)
