@@ -256,14 +256,16 @@ def test_a_clean_stop_leaves_its_marker_last(managers, tmp_path):
     """What it vouches for must be on disk before: data, snapshots and checkpoints."""
     manager = managers.start()
     log = manager.get_or_create_log(A)
-    log.append_as_leader(idempotent(5, 0), 3)
+    log.append_as_leader(idempotent(5, 0, 2), 3)
+    log.update_high_watermark(2)
+    log.maybe_increment_log_start_offset(1)
     with recorded() as record:
         manager.shutdown()
         done = calls(record, tmp_path)
     marker = place(done, "created .kafka_cleanshutdown.tmp")
     for before in (
         f"fsync a-0/{0:020d}.log",
-        f"fsync a-0/{1:020d}.snapshot",
+        f"fsync a-0/{2:020d}.snapshot",
         "* a-0/leader-epoch-checkpoint",
         "* recovery-point-offset-checkpoint",
         "* log-start-offset-checkpoint",

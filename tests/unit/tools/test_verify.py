@@ -599,7 +599,12 @@ def test_a_snapshot_that_contradicts_the_batches_is_damage(data, capsys):
     path = data / "g-idempotent-0" / f"{60:020}.snapshot"
     (entry,) = decode_snapshot(path.read_bytes(), str(path))
     last = entry.batches[-1]
-    for wrong in (last._replace(last_offset=61), last._replace(last_sequence=last.last_sequence + 1)):
+    # A snapshot at 60 knows what lies below 60.
+    for wrong in (
+        last._replace(last_offset=61),
+        last._replace(last_offset=60),
+        last._replace(last_sequence=last.last_sequence + 1),
+    ):
         entry = ProducerStateEntry(entry.producer_id, entry.producer_epoch, [wrong], wrong.timestamp)
         path.write_bytes(encode_snapshot([entry]))
         status, problems, _ = verify(capsys, data / "g-idempotent-0")
