@@ -162,7 +162,16 @@ def test_a_batch_never_grows_for_another_base_timestamp(logs, log):
     assert records(log) == expected
 
 
-@pytest.mark.parametrize("kept", [[-1, -(2**63) + 5, NOW], [-1, NOW, -(2**63) + 5], [-1, 2**63 - 2, 0], [NOW, -5, -1]])
+@pytest.mark.parametrize(
+    "kept",
+    [
+        [-1, -(2**63) + 5, NOW],
+        [-1, NOW, -(2**63) + 5],
+        [NOW, -(2**63) + 5, -1],
+        [-1, 2**63 - 2, 0],
+        [NOW, -5, -1],
+    ],
+)
 def test_a_base_timestamp_from_which_a_difference_would_not_fit_is_not_taken(logs, log, kept):
     """Neither that of the first record that stays nor the delete horizon of a tombstone: the timestamps stay right."""
     made = [model.Record(n, t, b"%d" % n, None if n == 2 else b"v") for n, t in enumerate([-1, *kept])]
