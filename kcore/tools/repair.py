@@ -174,6 +174,7 @@ def _change(action: Action) -> Iterator[str]:
         return
     if action.what in ("cut", "drop"):
         yield from _keep_aside(action)
+        sync_path(os.path.dirname(path) or ".")  # what is cut off must be there under its other name
     elif os.path.lexists(path) and not os.path.isfile(path):
         kept = _free_name(path)
         rename(path, kept)

@@ -20,6 +20,7 @@ from kcore.log.open_log import open_log
 from kcore.tools.main import main
 from tests import golden_data
 from tests.reference import record_batch as model
+from tests.reference.disk import calls, place, recorded
 from tests.unit.tools.command import LOG, contents, flip, run_json
 from tests.unit.tools.test_verify import batch
 
@@ -134,6 +135,20 @@ def test_in_place_every_byte_that_goes_is_kept_aside(data, capsys):
     flip(directory / LOG, 100)
     assert main(["repair", str(data), "--apply", "--in-place", "--quiet"]) == 0
     assert contents(directory).keys() >= after.keys() - {LOG}
+
+
+def test_in_place_what_is_cut_off_is_on_disk_under_another_name_before_and_the_cut_before_the_marker(data, capsys):
+    log = data / "g-none-0" / f"{49:020}.log"
+    log.write_bytes(log.read_bytes() + log.read_bytes()[:70])
+    with recorded() as record:
+        assert main(["repair", str(data), "--apply", "--in-place", "--quiet"]) == 0
+        done = calls(record, data)
+    assert place(done, "unlink .kafka_cleanshutdown") + 1 == place(done, "fsync .")
+    cut = place(done, f"ftruncate g-none-0/{log.name}")
+    assert place(done, "fsync g-none-0") < cut
+    assert done[cut + 1] == f"fsync g-none-0/{log.name}"
+    marker = place(done, "rename .kafka_cleanshutdown.tmp *")
+    assert "fsync g-none-0" in done[cut:marker]
 
 
 def test_checkpoints_follow_the_end_of_a_log_that_was_cut(data, capsys):
