@@ -153,6 +153,18 @@ def test_an_old_fetch_from_the_middle_skips_plain_records_below_its_offset(clien
     assert contents(fetch(client, topic, 4, offset=4).records) == expected(0, 2)
 
 
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4, 11])
+def test_API_10_up_to_version_2_the_byte_limit_is_hard(client, topic, version):
+    """Then the first batch does not come whole: the client gets 12 bytes of one, which ask it for a larger limit."""
+    produce(client, topic, record_set(2), 9)
+    got = fetch(client, topic, version, max_bytes=80)
+    assert (got.error_code, got.high_watermark) == (0, 7)
+    if version <= 2:
+        assert len(got.records) == 12
+    else:
+        assert contents(got.records) == expected(0, 1 if version < 4 else 2)
+
+
 @pytest.mark.parametrize("version", [1, 3])
 def test_a_timestamp_that_old_messages_have_no_room_for_is_none(client, topic, version):
     batch = bytearray(record_set(2, records=RECORDS[:1]))
