@@ -252,6 +252,29 @@ def test_SEG_05_of_several_batches_with_the_greatest_timestamp_the_first_counts_
         assert segment.offset_of_max_timestamp == 21
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_index_entry_into_a_value_that_looks_like_a_batch_does_not_move_the_end(tmp_path, mapped):
+    """Of a producer's making: the entry is damaged, and what it names has an offset above the entry's."""
+    forged = batch(1_000_000)
+    builder = RecordBatchBuilder(base_offset=2)
+    builder.append(forged, timestamp=5)
+    carrier = bytes(builder.build())
+    segment = filled(tmp_path, [batch(0), batch(1), carrier], index_interval_bytes=0)
+    size = segment.size
+    segment.close()
+    path = segment.log_path.replace(".log", ".index")
+    with open(path, "r+b") as index:
+        index.seek(-4, os.SEEK_END)
+        index.write(struct.pack(">i", size - len(carrier) + carrier.index(forged)))
+    segment = LogSegment(str(tmp_path), 0, index_interval_bytes=0)
+    segment.sanity_check()
+    if mapped:
+        segment.translate_offset(0)  # maps the file: the end is then walked to in the mapping
+    assert segment.read_next_offset() == 3
+    assert not segment.ends_inside_a_batch()
+    assert segment.translate_offset(2) == (2, size - len(carrier), len(carrier))
+
+
 def test_after_a_wrong_last_offset_in_the_time_index_its_entries_still_ascend(tmp_path):
     """No check at opening sees it: so no entry is added until the offsets have passed it."""
     segment = filled(tmp_path, [batch(n, timestamp=100 * n) for n in range(4)], index_interval_bytes=0)
