@@ -63,6 +63,7 @@ _VERIFIED = pa.schema(
         ("file", pa.string()),
         ("files", pa.int32()),
         ("bytes", pa.int64()),
+        ("read", pa.int64()),
         ("batches", pa.int64()),
         ("records", pa.int64()),
         ("damaged", pa.int32()),
@@ -92,7 +93,8 @@ def verify(
     """Every CRC, every index, every record counted, as `kcore verify` does it.
 
     A row for each segment with its indexes (file: its .log), and one for the rest of each partition and of each data
-    directory (file null): directory, file, files, bytes, batches, records, damaged, warnings, gaps, findings (type
+    directory (file null): directory, file, files, bytes, read (without the holes of
+    sparse files), batches, records, damaged, warnings, gaps, findings (type
     "damage", "warning" or "gap", and the other keys of `kcore verify --json`).  Partitions larger than a task are cut
     between segments.  records: look into batches too, as --records.  compacted: gaps between offsets are no damage, as
     --compacted.  tasks: at least so many; default: as many as run at a time.
@@ -189,6 +191,7 @@ def _verified(directory: str, file: str | None, examined: Examined) -> dict[str,
         "file": file,
         "files": counts.files,
         "bytes": counts.bytes,
+        "read": counts.read,
         "batches": counts.batches,
         "records": counts.records,
         "damaged": sum(problem.damage for problem in problems),

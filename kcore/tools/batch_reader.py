@@ -215,7 +215,7 @@ def _length_lies(chunk: memoryview, at: int, position: int, end: int) -> Damage:
 
 def _lost_from(position: int, size: int) -> Iterator[Damage]:
     if position < size:
-        yield Damage(position, None, f"no batch to be found from here on: {size - position} bytes not examined")
+        yield Damage(position, None, f"no batch to be found from here on, bytes not examined: {size - position}")
 
 
 def _read_at(fd: int, view: memoryview, position: int) -> int:

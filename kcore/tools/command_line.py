@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 #: Exit statuses: fine; damage or a difference found; usage or environment.
@@ -110,6 +111,15 @@ def bytes_of(size: float) -> str:
         if size >= factor:
             return f"{size / factor:.1f} {unit}"
     return f"{size:.0f} bytes"
+
+
+def date_of(timestamp_ms: int) -> str:
+    """A timestamp of Kafka's for people: "2023-11-14T22:13:20.000Z".  What is no date (-1 is "none") stays a number."""
+    try:
+        date = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return f"{date:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z" if timestamp_ms >= 0 else str(timestamp_ms)
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -12,6 +12,7 @@ from kcore.errors import CorruptFile, KafkaError
 from kcore.log.checkpoints import EpochEntry
 from kcore.tools import log_files
 from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading, bytes_text, counted, json_line
+from kcore.tools.dump_log_segments import time_text
 from kcore.tools.progress import Progress
 from kcore.tools.replica_diff import PartitionDiff, Side, Tail, Truncation, compare
 
@@ -159,7 +160,7 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
     yield f"B {diff.b}"
     yield from (f"  DAMAGE {text}" for text in diff.damages)
     a, b = diff.common_bytes
-    size = f"{a} bytes" if a == b else f"{a} bytes in A, {b} in B"
+    size = counted(a, "byte") if a == b else f"{counted(a, 'byte')} in A, {b} in B"
     yield f"  the same: offsets {diff.start} to below {diff.common_end}, {size}"
     if diff.divergence is not None:
         yield from _divergence_text(diff)
@@ -209,7 +210,7 @@ def _divergence_text(diff: PartitionDiff) -> Iterator[str]:
     for what, names in (("batch", found.batch_fields), ("record", found.record_fields)):
         for field in names:
             values = [getattr(side, what).get(field) for side in (found.a, found.b)]
-            shown = [bytes_text(value) if isinstance(value, bytes) else str(value) for value in values]
+            shown = [bytes_text(value) if isinstance(value, bytes) else time_text(field, value) for value in values]
             yield f"    {what} {field}: A {shown[0]}, B {shown[1]}"
 
 

@@ -26,6 +26,7 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Damage, read_batches, without_path
+from kcore.tools.command_line import counted
 
 Event = dict[str, Any]
 #: What a record of an internal topic says: (key, value) -> the two in words.  Raises CorruptMessage.
@@ -102,7 +103,11 @@ def log_items(path: str, wanted: Wanted) -> Iterator[MemoryRecords | Event]:
             return
         if item.position >= end:
             return
-        problem = item.problem if isinstance(item, Damage) else f"the file ends inside a batch: {item.size} bytes of it"
+        problem = (
+            item.problem
+            if isinstance(item, Damage)
+            else f"the file ends inside a batch: {counted(item.size, 'byte')} of it"
+        )
         yield damage_event(problem, item.position, item.offset)
 
 
@@ -224,7 +229,7 @@ def _index_entries(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
         if event["offset"] in wanted or event["offset"] < 0:
             yield event
     if rest := len(data) % entry.size:
-        yield damage_event(f"{rest} bytes behind the last whole entry", len(data) - rest)
+        yield damage_event(f"{counted(rest, 'byte')} behind the last whole entry", len(data) - rest)
 
 
 def _txn_index_entries(path: str) -> Iterator[Event]:

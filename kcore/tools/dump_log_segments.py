@@ -7,8 +7,22 @@ import json
 from typing import Any
 
 from kcore.tools import log_files
-from kcore.tools.command_line import DAMAGE, OK, UsageError, add_paths, bytes_text, json_line, places, positive
+from kcore.tools.command_line import (
+    DAMAGE,
+    OK,
+    UsageError,
+    add_paths,
+    bytes_text,
+    counted,
+    date_of,
+    json_line,
+    places,
+    positive,
+)
 from kcore.tools.dump_events import EVERYTHING, Decoder, Event, Wanted, events_of
+
+#: Fields that are milliseconds since 1970.
+_TIMES = ("timestamp", "maxTimestamp", "lastTimestamp", "deleteHorizonMs")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -117,14 +131,22 @@ def _decoder(args: argparse.Namespace) -> Decoder | None:
 def _as_text(event: Event) -> str:
     match event["type"]:
         case "file":
-            return f"{event['file']}: {event['size']} bytes" + (f", {event['mark']}" if "mark" in event else "")
+            return f"{event['file']}: {counted(event['size'], 'byte')}" + (
+                f", {event['mark']}" if "mark" in event else ""
+            )
         case "damage":
             return f"  DAMAGE {places(event['offset'], event['position'])}{event['problem']}"
         case "batch":
             return "  " + _batch_text(event)
         case "record":
             return "    " + _record_text(event)
-    return "  " + " ".join(f"{name} {value}" for name, value in event.items() if name not in ("type", "file"))
+    fields = {name: value for name, value in event.items() if name not in ("type", "file")}
+    return "  " + " ".join(f"{name} {time_text(name, value)}" for name, value in fields.items())
+
+
+def time_text(name: str, value: Any) -> str:
+    """A field's value for people."""
+    return date_of(value) if name in _TIMES and isinstance(value, int) else str(value)
 
 
 def _batch_text(event: Event) -> str:
@@ -132,7 +154,7 @@ def _batch_text(event: Event) -> str:
         f"batch {event['baseOffset']}..{event['lastOffset']}",
         f"position {event['position']} size {event['size']}",
         f"records {event['count']}",
-        f"{event['timestampType']} {event['maxTimestamp']}",
+        f"{event['timestampType']} {date_of(event['maxTimestamp'])}",
         event["compresscodec"],
         f"epoch {event['partitionLeaderEpoch']}",
     ]
@@ -142,12 +164,12 @@ def _batch_text(event: Event) -> str:
         parts.append(f"sequence {event['baseSequence']}..{event['lastSequence']}")
     parts += [word for name, word in (("isTransactional", "transactional"), ("isControl", "control")) if event[name]]
     if event["deleteHorizonMs"] is not None:
-        parts.append(f"delete horizon {event['deleteHorizonMs']}")
+        parts.append(f"delete horizon {date_of(event['deleteHorizonMs'])}")
     return ", ".join([*parts, f"crc {event['crc']:#010x}"])
 
 
 def _record_text(event: Event) -> str:
-    parts = [f"{event['offset']}: {event['timestamp']}"]
+    parts = [f"{event['offset']}: {date_of(event['timestamp'])}"]
     if event["sequence"] >= 0:
         parts.append(f"sequence {event['sequence']}")
     for name in ("endTxnMarker", "coordinatorEpoch", "controlType"):

@@ -212,11 +212,10 @@ def data_stretches(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
         yield first, start
 
 
-def has_holes(path: str) -> bool:
-    """Raises OSError."""
+def data_size(path: str) -> int:
+    """Bytes of a file without its holes.  Raises OSError."""
     with open_file(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        return next(data_stretches(file.fileno(), 0, size), (0, 0)) != (0, size)
+        return sum(end - start for start, end in data_stretches(file.fileno(), 0, os.fstat(file.fileno()).st_size))
 
 
 def size_of(path: str) -> int:

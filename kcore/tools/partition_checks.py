@@ -40,6 +40,7 @@ from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from kcore.log.transaction_index import decode_entries
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Tail, without_path
+from kcore.tools.command_line import counted, date_of
 from kcore.tools.segment_scan import Rows, ScannedSegment
 
 if TYPE_CHECKING:
@@ -257,9 +258,11 @@ def _one_known_epoch(partition: PartitionFiles, table: Rows) -> bool:
 def _judge_tail(partition: PartitionFiles, base: int, path: str, tail: Tail) -> Problem:
     """A file that ends inside a batch is what a crash leaves, but only at the very end of a log nobody closed."""
     if partition.next_base(base) is None and not partition.clean:
-        text = f"unclean tail, recovery will cut {tail.size} bytes"
+        text = f"unclean tail, recovery will cut {counted(tail.size, 'byte')}"
         return Problem(path, text, tail.offset, tail.position, warning=True)
-    return Problem(path, f"the file ends inside a batch: {tail.size} bytes of it", tail.offset, tail.position)
+    return Problem(
+        path, f"the file ends inside a batch: {counted(tail.size, 'byte')} of it", tail.offset, tail.position
+    )
 
 
 def lone_log_problems(found: ScannedSegment) -> Iterator[Problem]:
@@ -267,7 +270,9 @@ def lone_log_problems(found: ScannedSegment) -> Iterator[Problem]:
     for damage in found.damages + found.bad_records:
         yield Problem(found.path, damage.problem, damage.offset, damage.position)
     if (tail := found.tail) is not None:
-        yield Problem(found.path, f"the file ends inside a batch: {tail.size} bytes of it", tail.offset, tail.position)
+        yield Problem(
+            found.path, f"the file ends inside a batch: {counted(tail.size, 'byte')} of it", tail.offset, tail.position
+        )
 
 
 def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator[Problem]:
@@ -359,11 +364,13 @@ def check_index(
     entries, empty, rest = contents or read_index(path)
     slot = entries.dtype.itemsize
     if rest:
-        yield Problem(path, f"{size} bytes are no multiple of {slot}", position=size - rest)
+        yield Problem(path, f"{counted(size, 'byte')}: no multiple of {slot}", position=size - rest)
     closed = partition.clean or partition.next_base(base) is not None
     if empty and closed:
         # Only the index of a log in use, or of one that crashed, still has the room it was created with.
-        yield Problem(path, f"{empty} empty entries at the end", position=len(entries) * slot)
+        yield Problem(
+            path, f"{counted(empty, 'empty entry', 'empty entries')} at the end", position=len(entries) * slot
+        )
     offsets = entries["offset"].astype(np.int64) + base
     batch = np.searchsorted(found.batches["last_offset"], offsets)  # the batch that holds each entry's offset
     is_time_index = path.endswith(TIME_INDEX_SUFFIX)
@@ -377,8 +384,9 @@ def check_index(
         last = int(entries["timestamp"][-1]) if len(entries) else -1
         greatest = int(found.batches["max_timestamp"].max(initial=-1))
         if last < greatest:
-            told = f"ends with timestamp {last}" if len(entries) else "has no entry"
-            yield Problem(path, f"{told}, the greatest of the segment is {greatest}", warning=True)
+            told = f"ends with timestamp {last} ({date_of(last)})" if len(entries) else "has no entry"
+            text = f"{told}, the greatest of the segment is {greatest} ({date_of(greatest)})"
+            yield Problem(path, text, warning=True)
 
 
 class _Unreadable:
@@ -470,8 +478,9 @@ def _time_index_checks(
     for n in np.flatnonzero((timestamps != expected) | ~(holds | wrapper)):
         if not holds[n] and unreadable.may_hold(int(offsets[n])):
             continue
-        where = f"its batch has maximum {expected[n]}" if holds[n] else "no batch holds that offset"
-        yield int(n), f"timestamp {timestamps[n]} at offset {offsets[n]}: {where}"
+        greatest, found_time = int(expected[n]), int(timestamps[n])
+        where = f"its batch has maximum {greatest} ({date_of(greatest)})" if holds[n] else "no batch holds that offset"
+        yield int(n), f"timestamp {found_time} ({date_of(found_time)}) at offset {offsets[n]}: {where}"
 
 
 def check_small_file(path: str) -> Iterator[Problem]:

@@ -229,6 +229,7 @@ def essence_of(partition: PartitionFiles, base: int, segment: ScannedSegment) ->
     return ScannedSegment(
         segment.path,
         segment.size,
+        segment.data_size,
         segment.damages[:1],
         segment.tail,
         gaps=segment.gaps,

@@ -20,6 +20,7 @@ from kcore.log.log_file_names import (
 from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import encode_entries
 from kcore.tools import log_files
+from kcore.tools.batch_reader import without_path
 from kcore.tools.closed_directory import closed_directory, partitions_under
 from kcore.tools.command_line import (
     DAMAGE,
@@ -151,7 +152,7 @@ def examine(directory: str, index_interval_bytes: int, jobs: int, progress: Prog
             where = f"position {damage.position}: {damage.problem}"
             raise CorruptFile(f"{segment.path}: {where}; `kcore repair` it first")
         if segment.tail is not None:
-            where = f"position {segment.tail.position}: {segment.tail.size} bytes of a batch at its end"
+            where = f"position {segment.tail.position}: {counted(segment.tail.size, 'byte')} of a batch at its end"
             raise CorruptFile(f"{segment.path}: {where}; open the log once, or `kcore repair` it first")
     return [*_examine(partition, segments, index_interval_bytes)]
 
@@ -211,7 +212,7 @@ def _compare_snapshot(
             return IndexFile(path, "agrees")
         text = problem.text
     except KafkaError as error:
-        text = str(error)
+        text = without_path(error, path)
     except OSError as error:
         text = unreadable(path, error).text
     content = rebuilt_snapshot(partition.directory, partition.bases, [o for o in good if o != offset], offset)

@@ -23,11 +23,12 @@ from kcore.tools.command_line import (
     add_json,
     add_reading,
     bytes_of,
+    counted,
     json_line,
 )
 from kcore.tools.partition_checks import Problem, unreadable
 from kcore.tools.progress import Progress
-from kcore.tools.repair_plan import Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
+from kcore.tools.repair_plan import BEHIND_THE_CUT, Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
 from kcore.tools.verify import Summary, add_compacted, problem_event, problem_text, verify
 
 ASIDE_SUFFIX = ".repair-cut"
@@ -38,6 +39,10 @@ keep-after keeps batches behind damage, so mind:
 - this replica differs from the others for good: it must not become leader while one of them has the whole log;
 - of a transaction whose marker lies in the gap nobody knows the end: read_committed consumers may wait for it for ever;
 - what the gap held of a compacted topic is missing: an older value of the same key counts again."""
+
+_GAPS = """\
+The records of a gap are in no file here: copy the missing segment from a backup or from another replica, or delete this
+replica and have it fetched anew."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--salvage",
         choices=["truncate", "keep-after"],
         default="truncate",
-        help="truncate: the log ends before the first bad batch, as Kafka's recovery does it (default); keep-after: "
-        "only the bad batches go, the valid ones behind them stay",
+        help="truncate: the log ends before the first bad batch, as a recovery ends it beyond the recovery point "
+        "(default); keep-after: only the bad batches go, the valid ones behind them stay, and a gap is left",
     )
     add_compacted(parser)
     add_reading(parser)
@@ -229,14 +234,37 @@ def _plan_lines(plan: Plan, as_json: bool) -> Iterator[str]:
     if not plan.problems and not plan.actions:
         return
     yield f"{plan.directory}:"
-    yield from (f"  {problem_text(problem)}" for problem in plan.problems)
+    # Files go by their names here: the line above has the directory.
+    shown = [_inside(plan, problem) for problem in plan.problems if problem not in plan.beyond_repair]
+    yield from (f"  {problem_text(problem)}" for problem in shown)
     yield from (f"  goes: {_loss_text(loss)}" for loss in plan.losses)
     for action in plan.actions:
         sizes = "" if action.what not in ("cut", "drop") else f" {action.size} -> {action.new_size} bytes"
-        yield f"  {action.what}: {action.path}{sizes}: {action.reason}"
+        yield f"  {action.what}: {os.path.basename(action.path)}{sizes}: {action.reason}"
     if plan.losses:
         yield f"  the log then ends at offset {plan.end_offset}"
-    yield from (f"  cannot be mended: {problem_text(problem)}" for problem in plan.beyond_repair)
+    if (other := plan.alternative) is not None:
+        kept = f"{counted(other.records, 'record')} in {counted(other.batches, 'batch', 'batches')}"
+        yield f"  --salvage {other.salvage} would keep more: {kept} behind the damage, {bytes_of(other.size)}"
+    yield from (f"  cannot be mended: {problem_text(_inside(plan, problem))}" for problem in plan.beyond_repair)
+
+
+def _inside(plan: Plan, problem: Problem) -> Problem:
+    """The problem with the file's path below the plan's directory."""
+    return problem._replace(path=os.path.relpath(problem.path, plan.directory))
+
+
+def _other_salvage(plans: Sequence[Plan]) -> dict[str, object] | None:
+    """What it would keep beyond the plans, all partitions together; None if that is nothing."""
+    found = [plan.alternative for plan in plans if plan.alternative is not None]
+    if not found:
+        return None
+    return {
+        "salvage": found[0].salvage,
+        "batches": sum(other.batches for other in found),
+        "records": sum(other.records for other in found),
+        "bytes": sum(other.size for other in found),
+    }
 
 
 def _loss_event(loss: Loss) -> dict[str, object]:
@@ -249,19 +277,34 @@ def _loss_event(loss: Loss) -> dict[str, object]:
         "lastOffset": loss.last_offset,
         "batches": loss.batches,
         "records": loss.records,
+        "unreadableBytes": loss.unreadable_size,
         "reason": loss.reason,
     }
 
 
 def _loss_text(loss: Loss) -> str:
-    last = "the end, which cannot be read" if loss.last_offset is None else str(loss.last_offset)
+    last = "?" if loss.last_offset is None else str(loss.last_offset)
     if loss.last_offset is not None and loss.last_offset < loss.first_offset:
         offsets = "no offset"
     else:
-        offsets = f"offsets {loss.first_offset} to {last}"
-    readable = f"{loss.records} records in {loss.batches} readable batches"
-    where = f"{loss.size} bytes from position {loss.position} of {loss.path}"
-    return f"{offsets}, {readable}, {where}: {loss.reason}"
+        offsets = f"offsets {loss.first_offset}..{last}"
+    where = f"{os.path.basename(loss.path)} from position {loss.position}"
+    # What is wrong there is among the problems.
+    reason = f", {loss.reason}" if loss.reason == BEHIND_THE_CUT else ""
+    return f"{where}, {offsets}{reason}: {_lost_text([loss])}"
+
+
+def _lost_text(losses: Sequence[Loss]) -> str:
+    """What is lost: records as far as they can be read, and bytes as far as they cannot."""
+    batches, unreadable = sum(loss.batches for loss in losses), sum(loss.unreadable_size for loss in losses)
+    lost = []
+    if batches:
+        size = sum(loss.size for loss in losses) - unreadable
+        records = counted(sum(loss.records for loss in losses), "record")
+        lost.append(f"{records} in {counted(batches, 'batch', 'batches')} ({counted(size, 'byte')})")
+    if unreadable:
+        lost.append(f"{counted(unreadable, 'byte')} that cannot be read")
+    return " and ".join(lost) or "no record"
 
 
 def _action_event(action: Action) -> dict[str, object]:
@@ -297,6 +340,8 @@ def _outcome_lines(
                 "losses": len(losses),
                 "lostBytes": sum(loss.size for loss in losses),
                 "lostRecords": sum(loss.records for loss in losses),
+                "unreadableBytes": sum(loss.unreadable_size for loss in losses),
+                "otherSalvage": _other_salvage(plans),
                 "actions": actions,
                 "beyondRepair": beyond,
                 "applied": applied,
@@ -307,12 +352,15 @@ def _outcome_lines(
             }
         )
         return
+    if any(problem.gaps for plan in plans for problem in plan.beyond_repair):
+        yield _GAPS
     if not actions:
         yield f"{path}: nothing can be mended" if beyond else f"{path}: nothing to mend"
         return
     if args.salvage == "keep-after" and losses:
         yield _KEEP_AFTER
-    cost = f"{actions} files change; {bytes_of(sum(loss.size for loss in losses))} of records go"
+    files = "1 file changes" if actions == 1 else f"{actions} files change"
+    cost = f"{files}; lost: {_lost_text(losses)}" if losses else f"{files}; no record is lost"
     if not applied:
         where = f"makes a mended copy, {result}" if result != path else "does it in place"
         yield f"{cost}.  Nothing was changed: --apply {where}."

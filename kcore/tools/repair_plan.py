@@ -65,10 +65,13 @@ from kcore.tools.segment_scan import Rows, ScannedSegment, scan_segment
 if TYPE_CHECKING:
     import numpy as np
 
-#: truncate: the log ends before the first bad batch, as Kafka's recovery does it.  keep-after: only what is bad goes.
+#: truncate: the log ends before the first bad batch.  keep-after: only what is bad goes.
 Salvage = Literal["truncate", "keep-after"]
 #: cut: a .log loses its end; drop: bytes inside it; rewrite and create: another content; remove: the file goes.
 What = Literal["cut", "drop", "rewrite", "create", "remove"]
+
+
+BEHIND_THE_CUT = "behind the cut"
 
 
 class Loss(NamedTuple):
@@ -79,9 +82,10 @@ class Loss(NamedTuple):
     size: int
     first_offset: int
     last_offset: int | None
-    #: Batches and records in it that can still be read.
+    #: Batches and records in it that can still be read, and the bytes that cannot.
     batches: int
     records: int
+    unreadable_size: int
     reason: str
 
 
@@ -139,6 +143,15 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
     os.truncate(target, end + shift)
 
 
+class Alternative(NamedTuple):
+    """What the other way to salvage would keep beyond the plan's."""
+
+    salvage: Salvage
+    batches: int
+    records: int
+    size: int
+
+
 @dataclass
 class Plan:
     """Of one partition, or of the files of a data directory itself."""
@@ -151,6 +164,8 @@ class Plan:
     beyond_repair: list[Problem] = field(default_factory=list)
     #: Offsets of the log as it will be; None for a data directory.
     end_offset: int | None = None
+    #: Only where it keeps more.
+    alternative: Alternative | None = None
 
 
 @dataclass
@@ -192,6 +207,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
         plan.problems.append(plan.beyond_repair[-1])
         return plan
     _plan_logs(plan, kept, salvage)
+    plan.alternative = _alternative(partition, kept, salvage)
     remaining = [part for part in kept if not part.removed]
     plan.end_offset = next(
         (part.after.end_offset for part in reversed(remaining) if part.after.end_offset is not None),
@@ -251,6 +267,20 @@ def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], s
     return kept
 
 
+def _alternative(partition: PartitionFiles, kept: list[_Kept], salvage: Salvage) -> Alternative | None:
+    """Of the two ways only keep-after can keep more."""
+    if salvage == "keep-after" or not any(part.changed for part in kept):
+        return None
+    other = _what_stays(partition, [part.segment for part in kept], "keep-after")
+    batches = records = size = 0
+    for ours, theirs in zip(kept, other, strict=True):
+        more = ours.segment.batches[theirs.mask & ~ours.mask]
+        batches += len(more)
+        records += ours.segment.records_of(more)
+        size += int(more["size"].sum(dtype="i8"))
+    return Alternative("keep-after", batches, records, size) if batches else None
+
+
 def _until_gap(segment: ScannedSegment, mask: np.ndarray, gone: bool) -> tuple[np.ndarray, bool]:
     """The batches that stay before the first byte that does not, and whether there was one."""
     import numpy as np
@@ -288,7 +318,7 @@ def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
             end_offset = max(end_offset, part.after.end_offset)
         path, size = part.segment.path, part.segment.size
         if part.removed:
-            plan.actions.append(Action("remove", path, "it lies behind the cut", size))
+            plan.actions.append(Action("remove", path, f"it lies {BEHIND_THE_CUT}", size))
         elif part.changed:
             tail_only = part.ranges in ([], [(0, end) for _, end in part.ranges[:1]])
             what: What = "cut" if tail_only else "drop"
@@ -322,8 +352,9 @@ def _losses(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> 
             first,
             last,
             len(readable),
-            int(readable["count"].clip(0).sum()),
-            said or "behind the cut",
+            part.segment.records_of(readable),
+            end - start - int(readable["size"].sum(dtype="i8")),
+            said or BEHIND_THE_CUT,
         )
 
 

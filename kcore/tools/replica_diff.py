@@ -18,6 +18,7 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 from kcore.replica.offset_truncation import offset_truncation_state
 from kcore.tools import log_files
+from kcore.tools.command_line import counted
 from kcore.tools.dump_events import batch_event, record_event
 from kcore.tools.gap_checks import compaction_of, find_gaps
 from kcore.tools.parallel import scan_all
@@ -144,7 +145,8 @@ class _Replica:
             for damage in segment.damages:
                 yield f"{segment.path}: position {damage.position}: {damage.problem}"
             if segment.tail is not None:
-                yield f"{segment.path}: position {segment.tail.position}: {segment.tail.size} bytes of a batch"
+                size = counted(segment.tail.size, "byte")
+                yield f"{segment.path}: position {segment.tail.position}: {size} of a batch"
 
     def path(self, n: int) -> str:
         return self.segments[self.segment_of[n]].path

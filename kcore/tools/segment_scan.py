@@ -116,6 +116,8 @@ class ScannedSegment:
 
     path: str
     size: int = 0
+    #: Without the holes of a sparse file.
+    data_size: int = 0
     #: Bytes that are in no sound batch; the whole places follow from the rows.
     damages: list[Damage] = field(default_factory=list)
     tail: Tail | None = None
@@ -167,7 +169,14 @@ class ScannedSegment:
         batches, producers = self.batches, self.producer_batches
         rows = batches[kept]
         with_producer = producers[np.isin(producers["position"], rows["position"])]
-        return ScannedSegment(self.path, self.size, _chosen=rows, _producer_rows=[with_producer])
+        return ScannedSegment(self.path, self.size, self.data_size, _chosen=rows, _producer_rows=[with_producer])
+
+    def records_of(self, rows: Rows) -> int:
+        """How many records some of its batches hold.  Of compressed messages of magic 0 and 1 as many as they have
+        offsets, where somebody looked inside."""
+        count = int(rows["count"].clip(0).sum(dtype="i8"))
+        wrappers = rows[rows["count"] < 0] if self.first_offsets else ()
+        return count + sum(row["last_offset"] - self.first_offsets[int(row["position"])] + 1 for row in wrappers)
 
     @property
     def end_offset(self) -> int | None:
@@ -198,7 +207,7 @@ def scan_segment(path: str, *, records: bool = True, progress: Progress | None =
     Without records the file is read by one native pass that releases the GIL; damage sends both on to read_batches().
     Raises OSError, Stopped.
     """
-    found = ScannedSegment(path, os.path.getsize(path))
+    found = ScannedSegment(path, os.path.getsize(path), log_files.data_size(path))
     start = 0 if records else _scan_natively(found, progress)
     at = start
     for item in read_batches(path, start):
@@ -224,7 +233,7 @@ def _scan_natively(found: ScannedSegment, progress: Progress | None) -> int:
     directory, name = os.path.split(found.path)
     base, kind = log_files.base_offset_of(name), log_files.kind_of(name)
     # Holes would be read as pages of zeros; read_batches() knows them.
-    if base is None or kind is None or kind.kind != LOG_SUFFIX or log_files.has_holes(found.path):
+    if base is None or kind is None or kind.kind != LOG_SUFFIX or found.data_size < found.size:
         return 0
     segment = LogSegment(directory, base, writable=False, file_suffix=kind.mark)
     at = 0

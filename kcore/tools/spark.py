@@ -185,14 +185,14 @@ def _verify(args: argparse.Namespace) -> int:
         )
         rows = _rows(found)
         seconds = time.perf_counter() - started
-    names = ("files", "bytes", "batches", "records", "damaged", "warnings", "gaps")
+    names = ("files", "bytes", "read", "batches", "records", "damaged", "warnings", "gaps")
     summary = {name: sum(row[name] for row in rows) for name in names}
     for finding in (finding for row in rows for finding in row["findings"]):
         if args.json:
             print(json_line(finding))
         elif finding["type"] != "gap":
             word = "warning: " if finding["type"] == "warning" else ""
-            where = places(finding["offset"], finding["position"])
+            where = places(None if finding["kind"] else finding["offset"], finding["position"])
             print(f"{finding['file']}: {word}{where}{finding['problem']}")
     if args.json:
         print(json_line({"type": "summary", **summary, "seconds": seconds}))
@@ -284,7 +284,8 @@ def _recompress(args: argparse.Namespace) -> int:
             print(json_line({"type": "segment", **row}))
         else:
             sizes = f"{bytes_of(row['bytes_before'])} -> {bytes_of(row['bytes_after'])}"
-            print(f"{row['file']}: {row['recompressed']} of {row['batches']} batches, {sizes}")
+            batches = counted(row["batches"], "batch", "batches")
+            print(f"{row['file']}: {row['recompressed']} of {batches}, {sizes}")
     names = ("segments", "batches", "recompressed", "records", "bytes_before", "bytes_after")
     total = {name: sum(row[name] for row in rows) for name in names}
     if args.json:
@@ -314,7 +315,8 @@ def _compaction(args: argparse.Namespace) -> int:
             print(json_line({"type": "partition", **row}))
         else:
             print(
-                f"{row['directory']}: {row['records']} records, {row['keys']} keys ({row['deleted_keys']} deleted); "
+                f"{row['directory']}: {counted(row['records'], 'record')}, {counted(row['keys'], 'key')} "
+                f"({row['deleted_keys']} deleted); "
                 f"{row['dead']} dead ({row['dead_ratio']:.1%}, {bytes_of(row['dead_bytes'])} of "
                 f"{bytes_of(row['bytes'])}), {row['without_key']} without key, {row['aborted']} aborted"
             )
@@ -374,7 +376,8 @@ def _difference(row: dict[str, Any]) -> str:
     if row["first_difference"] is not None:
         fields = ", ".join(row["batch_fields"] + row["record_fields"])
         told.append(f"first difference at offset {row['first_difference']} ({fields})")
-    told += [f"{row[f'records_only_{s}']} records only in {s.upper()}" for s in "ab" if row[f"records_only_{s}"]]
+    only = {side: row[f"records_only_{side}"] for side in "ab"}
+    told += [f"{counted(count, 'record')} only in {side.upper()}" for side, count in only.items() if count]
     return "; ".join([*told, *row["damage"]])
 
 
@@ -443,7 +446,9 @@ def _archive(args: argparse.Namespace) -> int:
         names = write_archive(args.output)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    print(f"{args.output}: {len(names)} files, for {made_for()}; give executors this installation's kcore with")
+    print(
+        f"{args.output}: {counted(len(names), 'file')}, for {made_for()}; give executors this installation's kcore with"
+    )
     print("\n".join(f"  {line}" for line in usage(args.output)))
     return OK
 

@@ -29,6 +29,7 @@ from kcore.tools.command_line import (
     add_json,
     add_paths,
     add_reading,
+    bytes_of,
     counted,
     json_line,
     places,
@@ -52,6 +53,8 @@ from kcore.tools.producer_checks import check_producers
 from kcore.tools.progress import Progress
 from kcore.tools.segment_scan import ScannedSegment, scan_segment
 
+#: Below this a rate says nothing.
+_SECONDS_OF_A_RATE = 0.1
 _INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 
@@ -61,6 +64,8 @@ class Summary:
 
     files: int = 0
     bytes: int = 0
+    #: The same without the holes of sparse files, which nobody reads.
+    read: int = 0
     batches: int = 0
     records: int = 0
     seconds: float = 0.0
@@ -78,6 +83,7 @@ class Summary:
     def add(self, other: Summary) -> None:
         self.files += other.files
         self.bytes += other.bytes
+        self.read += other.read
         self.batches += other.batches
         self.records += other.records
 
@@ -239,6 +245,7 @@ class Verifier:
             if contents is not None:
                 # The room that an index in use was created with is no data.
                 result.counts.bytes += contents.entries.nbytes
+                result.counts.read += contents.entries.nbytes
             result.problems += check_index(partition, base, path, found, contents)
             self.progress.advance(os.path.getsize(path), path)
         except OSError as error:
@@ -286,9 +293,11 @@ class Verifier:
                     self._lone_log(path, result)
                     return result
                 result.counts.files += 1
-                result.counts.bytes += os.path.getsize(path)
+                size = os.path.getsize(path)
+                result.counts.bytes += size
+                result.counts.read += size
                 result.problems += check_small_file(path)
-                self.progress.advance(os.path.getsize(path), path)
+                self.progress.advance(size, path)
             except OSError as error:
                 result.problems.append(unreadable(path, error))
             return result
@@ -351,6 +360,7 @@ def _judge_log(partition: PartitionFiles, base: int, found: ScannedSegment, resu
 def _count(counts: Summary, found: ScannedSegment) -> None:
     counts.files += 1
     counts.bytes += found.size
+    counts.read += found.data_size
     counts.batches += len(found.batches)
     counts.records += found.records
 
@@ -371,7 +381,9 @@ def problem_event(problem: Problem) -> dict[str, object]:
 
 def problem_text(problem: Problem) -> str:
     word = "warning: " if problem.warning else ""
-    return f"{problem.path}: {word}{places(problem.offset, problem.position)}{problem.text}"
+    # The text of a gap has its offsets.
+    where = places(None if problem.gaps else problem.offset, problem.position)
+    return f"{problem.path}: {word}{where}{problem.text}"
 
 
 def _summary_text(summary: Summary) -> str:
@@ -389,10 +401,14 @@ def summary_text(counts: Mapping[str, Any]) -> str:
             counted(counts["records"], "record"),
         ]
     )
-    rate = counts["bytes"] / counts["seconds"] / 1e9 if counts["seconds"] else 0.0
     verdict = counted(counts["damaged"], "damaged place") if counts["damaged"] else "no damage"
     if counts["warnings"]:
         verdict += f", {counted(counts['warnings'], 'warning')}"
     if counts["gaps"]:
         verdict += f", {counted(counts['gaps'], 'gap')} left by compaction"
-    return f"{what} in {counts['seconds']:.3f} s ({rate:.2f} GB/s): {verdict}"
+    return f"{what} in {counts['seconds']:.3f} s{_rate_text(counts['read'], counts['seconds'])}: {verdict}"
+
+
+def _rate_text(size: int, seconds: float) -> str:
+    """Nothing where the time is mostly that of starting."""
+    return f" ({bytes_of(round(size / seconds))}/s)" if seconds >= _SECONDS_OF_A_RATE else ""

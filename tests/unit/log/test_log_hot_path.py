@@ -134,7 +134,7 @@ def test_LOG_06_a_batch_that_another_codec_makes_too_large_is_refused_and_counte
     log = logs.open()
     sent = batch(size=1000, compression="gzip")
     assert len(sent) < 300
-    with pytest.raises(MessageTooLarge, match="max.message.bytes is 300"):
+    with pytest.raises(MessageTooLarge, match=r"max\.message\.bytes is 300"):
         log.append_as_leader(bytes(sent) if frozen else sent)
     assert (log.bytes_rejected, log.size) == (len(sent), 0)
 

@@ -735,7 +735,7 @@ def test_IDX_18_recovery_rebuilds_a_byte_identical_index(tmp_path, seed):
 
 def assert_index_agrees_with_log(segment, note):
     """IDX-17: each entry is the last offset of a batch and its position; times are the greatest up to there."""
-    batches = [b for b in segment.slice(0, segment.size).memory_records().batches]
+    batches = list(segment.slice(0, segment.size).memory_records().batches)
     last_offsets = {b.last_offset: b.position for b in batches}
     for offset, position in entries(segment.offset_index):
         assert last_offsets.get(offset) == position, note

@@ -170,8 +170,59 @@ def test_keep_after_keeps_valid_batches_behind_damage_and_says_what_that_means(d
     assert main(["repair", str(data), "--salvage", "keep-after", "--apply"]) == 0
     text = capsys.readouterr().out
     assert "read_committed consumers may wait" in text
-    assert "offsets 9 to 13" in text
+    assert "offsets 9..13: 591 bytes that cannot be read\n" in text
     assert offsets_in(Path(f"{data}.repaired") / "g-none-0") == offsets - set(range(9, 14))
+
+
+def test_a_plan_counts_what_is_lost_as_what_it_is_and_says_what_another_salvage_would_keep(data, capsys):
+    directory = data / "g-none-0"
+    flip(directory / LOG, 3700)
+    assert main(["repair", str(data), "--quiet"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    readable = "35 records in 10 batches (12174 bytes) and 591 bytes that cannot be read"
+    assert f"  goes: {LOG} from position 3541, offsets 9..48: {readable}" in lines
+    other = f"{49:020}.log from position 0, offsets 49..95, behind the cut"
+    assert f"  goes: {other}: 47 records in 14 batches (16273 bytes)" in lines
+    more = "82 records in 24 batches behind the damage, 28.4 kB"
+    assert f"  --salvage keep-after would keep more: {more}" in lines
+    assert lines[-1].startswith(
+        "11 files change; lost: 82 records in 24 batches (28447 bytes) and 591 bytes that cannot"
+    )
+    _, events = run_json(capsys, "repair", data)
+    assert events[-1]["otherSalvage"] == {"salvage": "keep-after", "batches": 24, "records": 82, "bytes": 28447}
+    assert (events[-1]["unreadableBytes"], events[-1]["lostBytes"]) == (591, 28447 + 591)
+    assert [loss["unreadableBytes"] for loss in by_type(events, "loss")] == [591, 0]
+    _, events = run_json(capsys, "repair", data, "--salvage", "keep-after")
+    assert events[-1]["otherSalvage"] is None
+    # Where nothing sound lies behind the damage both keep the same.
+    shutil.copy(golden_data.partition_dir("g-none-0") / LOG, directory / LOG)
+    last = directory / f"{49:020}.log"
+    last.write_bytes(last.read_bytes()[:-1])
+    _, events = run_json(capsys, "repair", data)
+    assert events[-1]["otherSalvage"] is None and len(by_type(events, "loss")) == 1
+
+
+def test_a_plan_names_a_directory_once_and_its_files_below_it(data, capsys):
+    flip(data / "g-none-0" / LOG, 3700)
+    assert main(["repair", str(data), "--quiet"]) == 1
+    *plan, outcome = capsys.readouterr().out.splitlines()
+    assert [line for line in plan if str(data) in line] == [f"{data / 'g-none-0'}:", f"{data}:"]
+    assert outcome.count(str(data)) == 1
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_numbers_agree_with_their_nouns(files, data, capsys):
+    assert main(["reindex", str(data / "g-none-0"), "--quiet"]) == 0
+    for name in (f"{0:020}.index", f"{49:020}.index")[:files]:
+        (data / "g-none-0" / name).unlink()
+    capsys.readouterr()
+    assert main(["repair", str(data), "--quiet"]) == 1
+    outcome = capsys.readouterr().out.splitlines()[-1]
+    assert outcome.startswith(("1 file changes; no record is lost", "2 files change; no record is lost")[files - 1])
+    assert main(["verify", str(data), "--quiet"]) == 0
+    assert ("1 warning,", "2 warnings,")[files - 1] in capsys.readouterr().out.splitlines()[-1]
+    assert main(["reindex", str(data / "g-none-0"), "--dry-run", "--quiet"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == ("1 file to write", "2 files to write")[files - 1]
 
 
 def test_a_wrong_base_offset_costs_its_own_batch_not_the_next(data, capsys):

@@ -7,6 +7,7 @@ import random
 import shutil
 import struct
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from kcore.log.transaction_index import decode_entries, encode_entries
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.server.broker import Broker
 from kcore.tools import verify as verify_module
+from kcore.tools.command_line import date_of
 from kcore.tools.main import main
 from kcore.tools.partition_checks import read_index
 from kcore.tools.progress import Progress, Stopped
@@ -539,6 +541,56 @@ def test_ctrl_c_ends_with_what_was_found_so_far(data, monkeypatch, capsys):
     assert (status, summary["interrupted"]) == (130, True)
     assert [problem["type"] for problem in problems] == ["damage"]
     assert 0 < summary["files"] < 257
+
+
+@pytest.mark.parametrize(
+    ("size", "seconds", "shown"),
+    [
+        (190_000, 0.05, " in 0.050 s: no damage"),
+        (190_000, 2.0, " in 2.000 s (95.0 kB/s): no damage"),
+        (3_000_000_000, 1.5, " in 1.500 s (2.0 GB/s): no damage"),
+    ],
+)
+def test_a_rate_has_a_unit_that_fits_and_is_left_out_where_it_means_nothing(size, seconds, shown):
+    counts = dataclasses.asdict(verify_module.Summary(bytes=size, read=size, seconds=seconds))
+    assert verify_module.summary_text(counts).endswith(shown)
+
+
+def test_holes_of_a_sparse_file_count_for_no_rate(data, capsys):
+    log = data / "g-none-0" / f"{49:020}.log"
+    size = log.stat().st_size
+    os.truncate(log, size + (1 << 30))
+    _, _, summary = verify(capsys, log)
+    assert summary["bytes"] == size + (1 << 30)
+    assert summary["read"] < size + (1 << 16)
+
+
+def test_times_are_dates_for_people(data, capsys):
+    index = data / "g-segments-0" / f"{30:020}.timeindex"
+    index.write_bytes(b"")
+    assert main(["verify", str(data), "--quiet"]) == 0
+    greatest = max(batch.max_timestamp for batch in model.decode_batches(index.with_suffix(".log").read_bytes()))
+    seconds, ms = divmod(greatest, 1000)
+    date = f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{ms:03}Z"
+    assert f"the greatest of the segment is {greatest} ({date})" in capsys.readouterr().out
+    assert main(["dump", str(data / "g-none-0" / LOG)]) == 0
+    text = capsys.readouterr().out
+    assert "CreateTime 2023-11-14T22:1" in text and "0: 2023-11-14T22:13:20.000Z," in text
+    assert "17000000" not in text
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "shown"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000_123, "2023-11-14T22:13:20.123Z"),
+        (-1, "-1"),
+        (2**63 - 1, str(2**63 - 1)),
+        (-(2**63), str(-(2**63))),
+    ],
+)
+def test_what_is_no_date_is_shown_as_the_number_it_is(timestamp, shown):
+    assert date_of(timestamp) == shown
 
 
 def test_readers_in_threads_stop_when_they_are_told_to(data):
