@@ -46,12 +46,15 @@ def find_gaps(partition: PartitionFiles, base: int, found: ScannedSegment) -> No
     if not len(rows):
         return
     first, last, count = rows["base_offset"], rows["last_offset"], rows["count"]
+    start, end = _offsets_of(partition, base)
+    ends_there = end is None or last[-1] + 1 == end
+    closed = first[0] == start and ends_there and (first[1:] - last[:-1] == 1).all()
+    if closed and int(count.sum(dtype="i8")) == int(last[-1]) + 1 - start:
+        return  # as nearly every segment is: a record for each offset
     sparse = (count >= 0) & (count < last - first + 1)
     if sparse.any():
         found.sparse_end = int(last[sparse].max()) + 1
-    start, end = _offsets_of(partition, base)
-    ends_there = end is None or last[-1] + 1 == end
-    if first[0] == start and ends_there and (first[1:] - last[:-1] == 1).all():
+    if closed:
         return
     position, size = rows["position"], rows["size"]
     first = _first_offsets(found, start)

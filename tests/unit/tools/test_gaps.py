@@ -1,5 +1,6 @@
 """Offsets that no batch holds: verify, repair and diff tell them, and call damage what nothing explains."""
 
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -111,6 +112,14 @@ def test_a_gap_before_an_empty_last_segment_is_told(tmp_path, capsys):
     assert verify(capsys, log)[1] == []
     without_segment(log, 40)
     assert gaps_of(verify(capsys, log)[1]) == [("damage", 40, 59)]
+
+
+def test_a_gap_in_the_place_of_an_empty_first_segment_is_told(tmp_path, capsys):
+    log = plain_topic(tmp_path / "data" / "t-0", segments=3)
+    os.truncate(log / LOG, 0)
+    for suffix in (".index", ".timeindex"):
+        (log / LOG).with_suffix(suffix).unlink()
+    assert gaps_of(verify(capsys, log)[1]) == [("damage", 0, 19)]
 
 
 def test_offsets_that_unreadable_bytes_may_hold_are_no_gap(tmp_path, capsys):
