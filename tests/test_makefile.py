@@ -1,0 +1,32 @@
+"""A bare `make` tells what there is; the dependencies of pyproject.toml are read as pip reads them."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+#: Steps of other targets.
+INTERNAL = {"built", "dev"}
+
+
+def test_a_bare_make_says_a_line_about_each_target():
+    (phony,) = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.M)
+    done = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    lines = [line.split(None, 2) for line in done.stdout.splitlines()]
+    assert {words[1] for words in lines} == set(phony.split()) - INTERNAL
+    assert all(words[0] == "make" and len(words[2]) > 4 for words in lines)
+
+
+def test_the_development_group_can_be_given_to_any_pip():
+    done = subprocess.run(
+        [sys.executable, "ci/requirements.py", "build", "run", "dev"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = [re.split(r"[<>=;]", line)[0] for line in done.stdout.splitlines()]
+    assert {"cython", "numpy", "pytest", "pytest-xdist"} <= set(names)
