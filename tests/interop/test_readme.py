@@ -30,8 +30,12 @@ def test_the_ten_lines_of_the_readme_print_the_record_from_client_and_file():
     assert "b'a book'" in file and "b'42'" in file
 
 
+def test_the_readme_writes_and_reads_a_topic_without_a_client():
+    assert run(python_blocks()[1]) == "0 0 b'42' b'a book'\n"
+
+
 def test_the_readme_reads_a_log_without_a_broker():
-    code = python_blocks()[1]
+    code = python_blocks()[2]
     assert "/var/lib/kafka/orders-0" in code and "start_offset=1000" in code
     code = code.replace("/var/lib/kafka/orders-0", str(partition_dir("g-txn-0"))).replace("=1000", "=0")
     first, *records = run(code).splitlines()

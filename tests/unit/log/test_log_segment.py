@@ -326,23 +326,24 @@ def test_V22_12_a_large_append_is_indexed_by_batch_unless_the_older_rule_is_set_
     segment = LogSegment(str(tmp_path), 0, index_interval_bytes=2000, per_append_index=older)
     for n in range(0, 200, 50):
         segment.append(records(*batches[n : n + 50]))
-    appends = [Model(batches).rows[n][0] for n in range(0, 200, 50)]
+    model, by_batch = Model(batches), Model(batches, interval=2000).index
+    appends = [model.rows[n][0] for n in range(0, 200, 50)]
     found = entries(segment.offset_index)
     if older:
         assert found == [(3 * n + 149, appends[n // 50]) for n in (50, 100, 150)]
     else:
-        assert found == Model(batches, interval=2000).index
+        assert found == by_batch
         assert len(found) > 20
     # The rolling timestamp: of the first batch, or of the first append.
     assert segment.first_batch_timestamp == 5002
     for offset, position in found:  # IDX-17
-        row = next(row for row in Model(batches).rows if row[0] == position)
+        row = next(row for row in model.rows if row[0] == position)
         assert row[2].base_offset <= offset
     for offset in range(600):
-        assert segment.translate_offset(offset) == Model(batches).translate(offset)
+        assert segment.translate_offset(offset) == model.translate(offset)
     rebuilt = segment.recover()
     assert rebuilt.truncated_bytes == 0
-    assert entries(segment.offset_index) == Model(batches, interval=2000).index
+    assert entries(segment.offset_index) == by_batch
 
 
 @pytest.mark.parametrize(("older", "expected"), [(False, 100), (True, 900)])

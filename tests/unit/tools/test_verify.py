@@ -77,7 +77,11 @@ def test_a_single_file_has_no_damage(partition, file, capsys):
     assert summary["bytes"] >= path.stat().st_size
 
 
-@pytest.mark.parametrize(("partition", "file", "step"), [("g-txn-0", LOG, 1), ("g-lz4-0", LOG, 23)])
+#: Of the bytes outside the headers of the first and the last batch all in CI, some in a plain run.
+STEP = 1 if "KCORE_LONG" in os.environ else 5
+
+
+@pytest.mark.parametrize(("partition", "file", "step"), [("g-txn-0", LOG, STEP), ("g-lz4-0", LOG, 23)])
 def test_every_flipped_byte_of_a_segment_is_found_and_its_batch_named(partition, file, step, data, capsys):
     log = data / partition / file
     original = log.read_bytes()
