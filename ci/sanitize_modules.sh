@@ -9,7 +9,8 @@ cc=${CC:-cc}
 copy=build/sanitized
 mkdir -p "$copy"
 # Sources only; object files of an earlier run are kept, so that only what changed is built again.
-tar cf - --exclude='*.so' --exclude='kcore/**/*.c' csrc kcore tests setup.py pyproject.toml README.md | tar xf - -C "$copy"
+tar cf - --exclude='*.so' --exclude='kcore/**/*.c' csrc kcore tests setup.py pyproject.toml README.md LICENSE NOTICE |
+    tar xf - -C "$copy"
 cd "$copy"
 KCORE_SANITIZE=address,undefined "$python" setup.py -q build_clib build_ext --inplace
 
