@@ -173,6 +173,11 @@ def test_sequence_numbers_that_go_on_over_a_gap_make_it_a_warning(tmp_path, caps
     assert "producer 7" in problems[0]["problem"]
 
 
+def test_sequence_numbers_that_go_on_explain_no_gap_that_another_producers_batch_is_beside(tmp_path, capsys):
+    batches = [built(0, producer=(7, 0, 0)), built(2, producer=(8, 0, 0)), built(10, producer=(7, 0, 2))]
+    assert gaps_of(verify(capsys, written(tmp_path / "data" / "t-0", batches))[1]) == [("damage", 4, 9)]
+
+
 def test_a_producer_epoch_that_does_not_begin_with_sequence_0_is_a_jump(tmp_path, capsys):
     def batches(sequence):
         return [built(0, producer=(7, 0, 0)), built(10, producer=(7, 1, sequence), epoch=1)]
