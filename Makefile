@@ -24,11 +24,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 run: built  ## a broker on 127.0.0.1:9092, its data in ./data (PORT=, DATA= change it)
-	@echo "Starting a broker on 127.0.0.1:$(PORT), its data in $(DATA); Ctrl-C stops it.  Next, in another terminal:"
-	@echo "  $(VENV)/bin/pip install confluent-kafka && $(VENV)/bin/python examples/quickstart.py 127.0.0.1:$(PORT)"
-	@echo "  $(VENV)/bin/kcore dump $(DATA)/greetings-0     # what lies in the files"
-	@echo "  $(VENV)/bin/kcore verify $(DATA)               # every CRC, every index"
-	@exec $(VENV)/bin/kcore serve --data $(DATA) --port $(PORT)
+	@exec $(VENV)/bin/kcore serve --data $(DATA) --port $(PORT) --hints
 
 test: dev  ## the tests, on all cores (PYTEST_ARGS=, PYTEST_JOBS=; KCORE_LONG=1 adds the long ones)
 	$(PY) -m pytest -n $(PYTEST_JOBS) --maxprocesses 8 $(PYTEST_ARGS)
