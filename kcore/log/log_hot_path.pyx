@@ -311,14 +311,13 @@ cdef class LogHotPath:
         writable buffer has offsets and epoch assigned in place unless the batch is built anew; a read-only one is
         copied first.  leader_epoch None: the log's latest, 0 if there is none; not in a running broker, whose
         partition alone knows its epoch, moves the high watermark and answers the fetches that wait (LogIsServed:
-        use Broker.produce).  What comes back says which offsets they got; for a repeated batch of an idempotent producer, which they got the first time.
-
-        A part of a batch behind the last whole one is left out, as what a fetch may end with (LOG-05): valid_bytes.
+        use Broker.produce).  What comes back says which offsets they got; for a repeated batch of an idempotent
+        producer, which they got the first time.  A partial batch at the end is left out (LOG-05): valid_bytes.
 
         Raises, with nothing written: NoRecordBatch (an InvalidRecord) without a whole batch, CorruptMessage,
-        InvalidRecord, InvalidTimestamp, MessageTooLarge,
-        RecordListTooLarge, OutOfOrderSequenceNumber, InvalidProducerEpoch, TransactionCoordinatorFenced,
-        InvalidTxnState, KafkaStorageError, LogIsServed, ReadOnlyLog.
+        InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge,
+        OutOfOrderSequenceNumber, InvalidProducerEpoch, TransactionCoordinatorFenced, InvalidTxnState,
+        KafkaStorageError, LogIsServed, ReadOnlyLog.
         Source: UnifiedLog.appendAsLeader.
         """
         cdef Append append

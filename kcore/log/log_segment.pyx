@@ -2,7 +2,8 @@
 
 The .log holds record batches one behind the other, nothing else; its name is the base offset in 20 digits, and
 every offset in it lies in [base offset, base offset + 2**31).  Appends are one pwrite of the whole record set; reads
-go through a mapping of the file, or through copies of parts of one that another process owns, and give slices of it.  Source: LogSegment.java and FileRecords.java, Kafka 4.x.
+go through a mapping of the file, or through copies of parts of one that another process owns, and give slices of it.
+Source: LogSegment.java and FileRecords.java, Kafka 4.x.
 """
 
 import threading
@@ -94,9 +95,9 @@ cdef class LogSegment(SegmentFile):
     searches release it unless the place is within the last 32 MiB.
 
     writable=False opens every file read-only and never creates one: a missing or bad index is rebuilt in memory at
-    first use.  The files may be another process's then, which may cut them: nothing is mapped.  A writable segment whose .log has data but no index raises FileNotFoundError in sanity_check() and
-    works without, slowly, until recover().  per_append_index=True is the rule of Kafka 2.4-3.8: one index entry per
-    append instead of per batch.  Raises OSError.
+    first use.  The files may be another process's then, which may cut them: nothing is mapped.  A writable segment whose
+    .log has data but no index raises FileNotFoundError in sanity_check() and works without, slowly, until recover().
+    per_append_index=True is the rule of Kafka 2.4-3.8: one index entry per append instead of per batch.  Raises OSError.
     """
 
     def __cinit__(
