@@ -176,7 +176,7 @@ class ScannedSegment:
         offsets, where somebody looked inside."""
         count = int(rows["count"].clip(0).sum(dtype="i8"))
         wrappers = rows[rows["count"] < 0] if self.first_offsets else ()
-        return count + sum(row["last_offset"] - self.first_offsets[int(row["position"])] + 1 for row in wrappers)
+        return count + sum(int(row["last_offset"]) - self.first_offsets[int(row["position"])] + 1 for row in wrappers)
 
     @property
     def end_offset(self) -> int | None:
