@@ -131,7 +131,7 @@ def test_a_session_on_one_machine_has_a_task_for_each_core_and_others_go_by_byte
 
 
 def test_spark_prints_little_before_the_cause(spark, data):
-    with pytest.raises(Exception, match="unknown option startingoffset; did you mean startingOffsets") as found:
+    with pytest.raises(Exception, match="unknown option startingOffset; did you mean startingOffsets") as found:
         spark.read.format("kcore").option("startingOffset", "earliest").load(str(data[0])).collect()
     lines = str(found.value).splitlines()
     assert next(n for n, line in enumerate(lines) if "did you mean" in line) <= 5, lines

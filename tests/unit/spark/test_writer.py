@@ -66,7 +66,7 @@ def test_a_task_that_dies_leaves_the_directory_as_it_was(spark, tmp_path):
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"topic": "t", "numPartition": "2"}, "unknown option numpartition; did you mean numPartitions"),
+        ({"topic": "t", "numPartition": "2"}, "unknown option numPartition; did you mean numPartitions"),
         ({}, "give option topic or a column topic"),
         ({"topic": "t", "maxMessageBytes": "50"}, "max.message.bytes"),
     ],
