@@ -149,7 +149,7 @@ class LocalLog:
             if not agrees:
                 # Batches that contradict the index must be sound themselves.
                 found, known_below = aborted_txns_in(*where, check_crc=True)
-                found = with_starts_after_gaps(found, index.entries[: index.unproven], self._gaps_below(segment))
+                found = corrected_across_gaps(found, index.entries[: index.unproven], self._gaps_below(segment))
             with self._lock:
                 if self._txn_indexes.get(segment.base_offset) is not index:
                     # The segment was taken out of the log meanwhile.  Its index must not come back as a file, another
@@ -389,22 +389,25 @@ class LocalLog:
         remove_tree(self.directory)
 
 
-def with_starts_after_gaps(
+def corrected_across_gaps(
     txns: Iterable[AbortedTxn], from_file: Iterable[AbortedTxn], gaps: Iterable[int]
 ) -> list[AbortedTxn]:
-    """The aborted transactions that the batches say, corrected by those of a transaction index where batches are lost.
+    """The aborted transactions that the batches say, corrected by a transaction index where batches are lost.
 
     A marker that was lost leaves its transaction open in what is left, and the producer's next marker seems to end that
-    one.  The file may know of a later start, after the end that is lost.  gaps: the first offset of each gap.
+    one.  The file was written when the batches were there: of what seems to reach across a gap it has the true start,
+    or no entry, if that marker ended a transaction without records.  gaps: the first offset of each gap.
     """
     known = {(txn.producer_id, txn.last_offset): txn for txn in from_file}
     gaps = list(gaps)
     corrected = []
     for txn in txns:
-        said = known.get((txn.producer_id, txn.last_offset))
-        if said is not None and any(txn.first_offset < gap <= said.first_offset for gap in gaps):
-            txn = txn._replace(first_offset=said.first_offset)
-        corrected.append(txn)
+        in_file = known.get((txn.producer_id, txn.last_offset))
+        start = in_file.first_offset if in_file is not None else txn.last_offset + 1
+        if not any(txn.first_offset < gap <= start for gap in gaps):
+            corrected.append(txn)
+        elif in_file is not None:
+            corrected.append(txn._replace(first_offset=start))
     return corrected
 
 

@@ -33,7 +33,13 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptIndex, CorruptMessage
-from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry, LeaderEpochCheckpointFile
+from kcore.log.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LEADER_EPOCH_CHECKPOINT,
+    EpochEntry,
+    LeaderEpochCheckpointFile,
+    OffsetCheckpointFile,
+)
 from kcore.log.epoch_recovery import BatchEpochs, corrected_epochs, epoch_runs, with_later_epochs
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import close_segments
@@ -449,13 +455,21 @@ class _LogLoader:
 
     def _report_empty_segments(self) -> None:
         empty = [s.base_offset for s in self.segments if s.size == 0 and s is not self.segments.active]
-        if empty and not self.config.compact:
-            logger.error(
-                "%s: segment %d is empty, and others follow it: unless it was compacted, its records are lost%s",
-                self.directory,
-                empty[0],
-                f" (and {len(empty) - 1} more segments like it)" if empty[1:] else "",
-            )
+        if not empty or self.config.compact:
+            return
+        # A directory that came without its topic's settings may have been compacted all the same.
+        path = os.path.join(os.path.dirname(self.directory), CLEANER_OFFSET_CHECKPOINT)
+        was_cleaned = empty[-1] < OffsetCheckpointFile(path).read_or_warn().get(self.tp, 0)
+        logger.log(
+            logging.WARNING if was_cleaned else logging.ERROR,
+            "%s: segment %d is empty, and others follow it: %s%s",
+            self.directory,
+            empty[0],
+            f"by {CLEANER_OFFSET_CHECKPOINT} the cleaner was there and may have emptied it"
+            if was_cleaned
+            else "unless it was compacted, its records are lost",
+            f" (and {len(empty) - 1} more segments like it)" if empty[1:] else "",
+        )
 
     def _suspect_segments(self, indexed: set[int], unflushed: list[LogSegment]) -> list[LogSegment]:
         """Those that are not surely on disk, and those whose indexes are missing or break their own rules (IDX-12).
@@ -538,29 +552,32 @@ class _LogLoader:
         self.on_segments_to_recover(len(suspects))
         left = len(suspects)
         first_unflushed = unflushed[0].base_offset if unflushed else 2**63
-        ahead: list[Future[RecoveryResult]] = []
+        ahead: dict[int, Future[RecoveryResult]] = {}
         try:
             if self.segment_threads is not None and left > 1:
                 for segment in suspects:
-                    ahead.append(submit(self.segment_threads, segment.recover, cut=False))
-            for n, segment in enumerate(suspects):
+                    if segment.base_offset >= first_unflushed:
+                        ahead[segment.base_offset] = submit(self.segment_threads, segment.recover, cut=False)
+            for segment in suspects:
                 self.on_segments_to_recover(-1)
                 left -= 1
-                result = self._recover_segment(segment, state, epochs, log_start_offset, ahead[n] if ahead else None)
-                if result.truncated_bytes and segment.base_offset < first_unflushed and segment is not self._active():
+                scan = ahead.get(segment.base_offset)
+                is_flushed = segment.base_offset < first_unflushed
+                result = self._recover_segment(segment, state, epochs, log_start_offset, scan, is_flushed=is_flushed)
+                if result.truncated_bytes and is_flushed and segment is not self._active():
                     # The segments after it were flushed too: damage in this one says nothing about them.
                     segment.recover(only_noteworthy=True)
                     self._report_gap(segment, result, "cut %d bytes off segment %d")
                     continue
                 if result.truncated_bytes:
-                    _end(ahead)  # nobody may remove a segment that is being scanned
+                    _end(ahead.values())  # nobody may remove a segment that is being scanned
                     self._cut_behind(segment, result)
                     state.truncate_and_reload(log_start_offset, state.map_end_offset, self.time.milliseconds())
                     break
                 behind = [later for later in self.segments if later.base_offset > segment.base_offset]
                 unflushed_behind = behind and behind[0].base_offset >= first_unflushed
                 if unflushed_behind and result.last_offset >= behind[0].base_offset:
-                    _end(ahead)  # nobody may cut or close a segment that is being scanned
+                    _end(ahead.values())  # nobody may cut or close a segment that is being scanned
                     goes_on = self._goes_on_with(segment, result.last_offset, behind)
                     end_offset = behind[0].base_offset if goes_on else state.map_end_offset
                     state.truncate_and_reload(log_start_offset, end_offset, self.time.milliseconds())
@@ -568,7 +585,7 @@ class _LogLoader:
                         break
                     epochs.truncate_from_end(end_offset)
         finally:
-            _end(ahead)  # nobody may close a segment that is being scanned
+            _end(ahead.values())  # nobody may close a segment that is being scanned
             self.on_segments_to_recover(-left)
 
     def _recover_segment(
@@ -578,9 +595,15 @@ class _LogLoader:
         epochs: BatchEpochs,
         log_start_offset: int,
         ahead: Future[RecoveryResult] | None,
+        *,
+        is_flushed: bool,
     ) -> RecoveryResult:
-        """One from which something has to be cut off is left as it is.  ahead: another thread, unless it has not begun,
-        checks the segment and builds its indexes; what the batches say in their order is told afterwards."""
+        """Check a segment and rebuild its indexes; one from which something has to be cut off is left as it is.
+
+        ahead: another thread, unless it has not begun, checks the segment and builds its indexes; the batches are
+        replayed afterwards.  is_flushed: only its bad index makes the next start look at this segment again, so the
+        transaction index is written first.
+        """
         now_ms = self.time.milliseconds()
         if segment.base_offset <= log_start_offset:
             # What lies below it is deleted, as the loader of Kafka has it: only the segment itself tells of producers.
@@ -589,13 +612,13 @@ class _LogLoader:
         rebuild_producer_state(state, self.segments, log_start_offset, segment.base_offset, now_ms)
         if segment.base_offset > log_start_offset:
             state.take_snapshot()
-        index = self._txn_index(segment.base_offset)
-        index.reset()
         aborted: list[AbortedTxn] = []
         known = epochs if segment.base_offset >= epochs.from_offset else None
         replay = ProducerReplay(state, segment, 2**63 - 1, epochs=known, aborted_txns=aborted)
         result = None if ahead is None or ahead.cancel() else ahead.result()
-        if result is None or result.truncated_bytes:
+        if is_flushed:
+            result = segment.scan(replay, only_noteworthy=True)
+        elif result is None or result.truncated_bytes:
             result = segment.recover(replay, only_noteworthy=True, cut=False, threads=self.segment_threads)
         else:
             segment.scan(replay, check_crc=False, only_noteworthy=True)
@@ -603,9 +626,14 @@ class _LogLoader:
         if segment is not self._active() and state.map_end_offset > log_start_offset:
             # What batches below the log's start say, as a marker its coordinator's epoch, later ones may not.
             state.take_snapshot()
+        index = self._txn_index(segment.base_offset)
         if aborted:
             index.replace(aborted)
             self.txn_indexes[segment.base_offset] = index
+        else:
+            index.reset()
+        if is_flushed and not result.truncated_bytes:
+            segment.recover(only_noteworthy=True, threads=self.segment_threads)
         return result
 
     def _goes_on_with(self, segment: LogSegment, last_offset: int, behind: list[LogSegment]) -> bool:

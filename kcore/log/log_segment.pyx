@@ -14,9 +14,10 @@ from libc.stdint cimport INT32_MAX, INT64_MAX
 from libc.string cimport memset
 
 from kcore.common.file cimport File, Mapping
-from kcore.common.file import is_file, rename, unlink_if_there
+from kcore.common.file import is_file, rename, unlink_if_there, write_atomically
 from kcore.common.status cimport KC_OK, raise_status
 from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, ReadOnlyLog
+from kcore.log.abstract_index cimport AbstractIndex
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
 from kcore.log.segment_file cimport (
     KC_SCAN_CHECK_CRC, KC_SCAN_NOTEWORTHY, KC_SEGMENT_MORE, WINDOW_BYTES, describe, kc_log_bytes,
@@ -84,6 +85,10 @@ SegmentRead = _tuple_type(
 )
 cdef object _OffsetPosition = OffsetPosition
 cdef object _SegmentRead = SegmentRead
+
+
+cdef bytes _bytes_of(AbstractIndex index):
+    return (<const char *>index.slots)[:index.count * index.entry_size] if index.count else b""
 
 
 cdef class LogSegment(SegmentFile):
@@ -653,18 +658,23 @@ cdef class LogSegment(SegmentFile):
         cdef OffsetIndex offset_index
         cdef TimeIndex time_index
         # References of its own, as it scans without the GIL: who closes the segment meanwhile must not, but may.
-        cdef OffsetIndex old_offset_index = self._offsets()
-        cdef TimeIndex old_time_index = self._times()
+        cdef OffsetIndex old_offset_index = None
+        cdef TimeIndex old_time_index = None
         cdef kc_segment_scan scan
         cdef kc_error err
         cdef int64_t size = self._size
         self._check_writable()
-        self._index_missing = False
+        if not self._index_missing or self._offset_index is not None:
+            old_offset_index, old_time_index = self._offsets(), self._times()
         offset_index, time_index = self._empty_indexes_in_memory()
         # No more entries than the files may hold; the time index gives its last slot to the final entry.
-        offset_index.limit = min(offset_index.limit, old_offset_index.limit)
-        time_index.limit = min(time_index.limit, old_time_index.limit)
-        if threads is not None:
+        if old_offset_index is not None:
+            offset_index.limit = min(offset_index.limit, old_offset_index.limit)
+            time_index.limit = min(time_index.limit, old_time_index.limit)
+        else:
+            offset_index.limit = min(offset_index.limit, self._max_index_size // KC_OFFSET_INDEX_ENTRY_SIZE)
+            time_index.limit = min(time_index.limit, self._max_index_size // KC_TIME_INDEX_ENTRY_SIZE)
+        if threads is not None and old_offset_index is not None:
             # Somewhat before the middle: this thread has to walk the headers of the other's part.
             ahead = self._scan_ahead(threads, old_offset_index.position_at_or_behind(size * 6 // 13))
         try:
@@ -680,8 +690,15 @@ cdef class LogSegment(SegmentFile):
             if not cut:
                 return result
             self._cut(scan.position)
-        old_offset_index.replace(offset_index.slots, offset_index.count)
-        old_time_index.replace(time_index.slots, time_index.count)
+        if old_offset_index is not None:
+            old_offset_index.replace(offset_index.slots, offset_index.count)
+            old_time_index.replace(time_index.slots, time_index.count)
+        else:
+            # A missing index is why this segment is recovered: the name comes back when all else is done, and whole.
+            write_atomically(time_index.path, _bytes_of(time_index), sync=False)
+            write_atomically(offset_index.path, _bytes_of(offset_index))
+            self._indexes()
+        self._index_missing = False
         if scan.position == 0:
             self._first_timestamp_known = False
         return result

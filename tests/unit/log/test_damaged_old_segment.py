@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kcore.common import file
-from kcore.log.local_log import with_starts_after_gaps
+from kcore.log.local_log import corrected_across_gaps
 from kcore.log.log_config import LogConfig
 from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin
 from kcore.log.open_log import open_log
@@ -85,8 +85,11 @@ def test_LOG_30_damage_above_the_recovery_point_ends_the_log_and_below_it_does_n
     log.close()
 
 
-@pytest.mark.parametrize("damage", [cut_short, one_bit_and_no_index])
-def test_LOG_30_a_crash_while_a_damaged_old_segment_recovers_costs_no_segment_after_it(tmp_path, damage):
+@pytest.mark.parametrize("damage, lost_from", [(cut_short, 20), (one_bit_and_no_index, 22)])
+def test_LOG_30_a_crash_while_a_damaged_old_segment_recovers_is_made_good_by_the_next_start(
+    tmp_path, damage, lost_from
+):
+    expected = [*range(lost_from), *range(30, 105)]
     crashes = 0
     for calls_before in range(200):
         logs = Logs(tmp_path / f"orders-{calls_before}", segment_bytes=4000, index_interval_bytes=300)
@@ -106,8 +109,7 @@ def test_LOG_30_a_crash_while_a_damaged_old_segment_recovers_costs_no_segment_af
             file.clear_faults()
         log = logs.open(clean=False, recovery_point=105)
         assert [segment.base_offset for segment in log.segments] == SEVEN, f"crash before call {calls_before}"
-        # (Once an index has been made anew and is still empty, nothing tells the next start to look at the batches.)
-        assert offsets(log, start_offset=30) == list(range(30, 105)), f"crash before call {calls_before}"
+        assert offsets(log) == expected, f"crash before call {calls_before}"
         log.close()
     assert crashes > 5
 
@@ -155,10 +157,63 @@ def test_LSO_a_transaction_whose_marker_was_lost_does_not_hide_what_the_next_one
         log.close()
 
 
-def test_the_start_of_a_transaction_is_believed_to_the_file_where_batches_are_lost_before_it():
+def test_LSO_a_marker_without_records_does_not_abort_what_a_lost_marker_had_committed(tmp_path):
+    logs = small_segments(tmp_path)
+    log = logs.open()
+    log.append_as_leader(idempotent(7, 0, is_transactional=True))
+    log.append_as_leader(idempotent(7, 1, is_transactional=True))
+    log.append_as_leader(marker(7, commit=True), 0, AppendOrigin.COORDINATOR)
+    log.roll()
+    log.append_as_leader(marker(7, commit=False), 0, AppendOrigin.COORDINATOR)  # the partition has none of its records
+    log.append_as_leader(idempotent(9, 0, is_transactional=True))
+    log.append_as_leader(marker(9, commit=False), 0, AppendOrigin.COORDINATOR)
+    log.append_as_leader(batch())
+    log.close()
+    path = logs.directory / f"{0:020d}.log"
+    path.with_suffix(".index").unlink()
+    os.truncate(path, path.stat().st_size - 70)  # without the commit
+    before = (logs.directory / f"{3:020d}.txnindex").read_bytes()
+    for _ in range(2):
+        log = logs.open(recovery_point=7)
+        assert offsets(log, isolation="read_committed") == [0, 1, 6]
+        log.close()
+        assert (logs.directory / f"{3:020d}.txnindex").read_bytes() == before
+
+
+def test_LSO_a_crash_while_an_index_is_made_anew_shows_no_aborted_record(tmp_path):
+    """The segment had been flushed and is sound: but for its missing index, no start looks at its batches."""
+    crashes = 0
+    for calls_before in range(100):
+        logs = Logs(tmp_path / f"orders-{calls_before}")
+        log = logs.open()
+        log.append_as_leader(batch())
+        log.append_as_leader(idempotent(7, 0, is_transactional=True))
+        log.append_as_leader(marker(7, commit=False), 0, AppendOrigin.COORDINATOR)
+        log.append_as_leader(batch())
+        log.roll()
+        log.append_as_leader(batch())
+        log.close()
+        (logs.directory / f"{0:020d}.index").unlink()
+        file.fail_next(file.CHANGES, errno.EIO, skip=calls_before, times=-1, under=str(logs.directory))
+        try:
+            logs.open(clean=True, recovery_point=5)
+        except OSError:
+            crashes += 1
+        else:
+            break
+        finally:
+            file.clear_faults()
+        log = logs.open(clean=False, recovery_point=5)
+        log.update_high_watermark(5)
+        assert offsets(log, isolation="read_committed") == [0, 3, 4], f"crash before call {calls_before}"
+        log.close()
+    assert crashes > 5
+
+
+def test_the_transaction_index_is_believed_where_batches_are_lost_before_it():
     file_says = [AbortedTxn(7, 60, 70, 61), AbortedTxn(8, 50, 71, 72)]
     batches_say = [AbortedTxn(7, 10, 70, 11), AbortedTxn(8, 45, 71, 72), AbortedTxn(9, 10, 72, 73)]
-    corrected = [AbortedTxn(7, 60, 70, 11), *batches_say[1:]]
-    assert with_starts_after_gaps(batches_say, file_says, [40]) == corrected
-    assert with_starts_after_gaps(batches_say, file_says, []) == batches_say
-    assert with_starts_after_gaps(batches_say, file_says, [5, 65]) == batches_say
+    corrected = [AbortedTxn(7, 60, 70, 11), batches_say[1]]  # the marker of producer 9 ended no record
+    assert corrected_across_gaps(batches_say, file_says, [40]) == corrected
+    assert corrected_across_gaps(batches_say, file_says, []) == batches_say
+    assert corrected_across_gaps(batches_say, file_says, [5, 75]) == batches_say

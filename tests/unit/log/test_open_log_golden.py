@@ -217,3 +217,11 @@ def test_opening_what_is_no_log_names_it(tmp_path):
         open_log(tmp_path / "empty-0")
     with pytest.raises(ValueError, match="mode"):
         open_log(tmp_path, "w")
+
+
+def test_segments_that_kafkas_cleaner_has_emptied_are_no_error(caplog):
+    """The topic's settings are not there, but the cleaner's checkpoint names the partition."""
+    with open_log(partition_dir("g-compact-0")) as log:
+        assert any(segment.size == 0 for segment in list(log.segments)[:-1])
+    (said,) = caplog.records
+    assert said.levelname == "WARNING" and "the cleaner was there and may have emptied it" in said.message
