@@ -2,7 +2,8 @@
 
 A leader gives each record the next offset, transaction markers included.  So a log that was never compacted has no
 gaps, with one exception: a truncation inside a batch removes the whole batch, and the log goes on at the offset that it
-was truncated to (TRUNC-06).
+was truncated to (TRUNC-06), in the file that was cut.  A segment that is missing, or has lost its end, leaves a gap
+between two files.
 """
 
 from __future__ import annotations
@@ -158,7 +159,7 @@ def check_gaps(
     compaction = compaction_of(partition, segments, compacted=compacted)
     if compaction is None:
         steps = producer_steps(segments)
-        yield from _one_by_one(partition, gaps, lambda first, last: _without_compaction(partition, steps, first, last))
+        yield from _one_by_one(partition, gaps, lambda *gap: _without_compaction(partition, steps, *gap))
         return
     explained = gaps["first"] < compaction.end_offset
     if explained.any():
@@ -169,7 +170,7 @@ def check_gaps(
         text += f"record: the log is compacted ({compaction.reason})"
         yield Problem(partition.directory, text, first, last_offset=last, gaps=len(found), explained=True)
     text = f"the log is compacted ({compaction.reason}), but not there"
-    yield from _one_by_one(partition, gaps[~explained], lambda first, last: (text, True))
+    yield from _one_by_one(partition, gaps[~explained], lambda *_: (text, True))
 
 
 def _joined(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> np.ndarray:
@@ -196,12 +197,13 @@ def _joined(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> np
 
 
 def _one_by_one(
-    partition: PartitionFiles, gaps: np.ndarray, judge: Callable[[int, int], tuple[str, bool]]
+    partition: PartitionFiles, gaps: np.ndarray, judge: Callable[[int, int, int], tuple[str, bool]]
 ) -> Iterator[Problem]:
-    """judge: what to say about a gap, and whether it is only a warning."""
+    """judge: what to say about a gap, from its first and last offset and the base offset of the segment behind it, and
+    whether it is only a warning."""
     only_warnings = True
     for first, last, base, position in gaps[:_SHOWN_GAPS].tolist():
-        text, warning = judge(first, last)
+        text, warning = judge(first, last, base)
         only_warnings &= warning
         path = partition.file(base, LOG_SUFFIX)
         yield Problem(path, f"gap: offsets {first}..{last}: {text}", first, position, warning, last, 1)
@@ -211,14 +213,21 @@ def _one_by_one(
         yield Problem(partition.directory, text, first, None, only_warnings, last, len(more))
 
 
-def _without_compaction(partition: PartitionFiles, steps: ProducerSteps, first: int, last: int) -> tuple[str, bool]:
-    """What to say about a gap in a log that is not known to be compacted, and whether it is only a warning."""
+def _without_compaction(
+    partition: PartitionFiles, steps: ProducerSteps, first: int, last: int, base: int
+) -> tuple[str, bool]:
+    """What to say about a gap in a log that is not known to be compacted, and whether it is only a warning.  base: of
+    the segment that holds the batch behind it."""
     if (jump := steps.jump_over(first, last)) is not None:
         text = f"producer {jump.producer_id} goes on with sequence {jump.found} where {jump.expected} comes next"
         return f"{text}: records are missing", False
-    starts = {entry.start_offset for entry in partition.epochs or ()}
+    if first < base:
+        # A truncation leaves such a gap only if a new segment begins with the next append.
+        text = "they lie between two files, and nothing says that the log was compacted"
+        return f"{text}: a segment is missing, or the end of one", False
+    # Epochs that begin inside it are of leaders whose records were truncated in turn.
     epoch = next((entry.epoch for entry in partition.epochs or () if entry.start_offset == last + 1), None)
-    if epoch is not None and not any(first < start <= last for start in starts):
+    if epoch is not None:
         return f"leader epoch {epoch} starts behind it, so it can be what a truncation inside a batch leaves", True
     producer = steps.continued_over(first, last)
     if producer is not None:

@@ -51,6 +51,12 @@ def plain_topic(directory: Path, *, segments: int = 6, **options) -> Path:
     return written(directory, batches, tuple(range(SEGMENT, segments * SEGMENT, SEGMENT)))
 
 
+def two_epochs(directory: Path, *, new_at: int) -> Path:
+    """As plain_topic(), by a second leader from new_at on."""
+    batches = [built(offset, epoch=int(offset >= new_at)) for offset in range(0, 120, 2)]
+    return written(directory, batches, tuple(range(SEGMENT, 120, SEGMENT)))
+
+
 def without_segment(directory: Path, base: int) -> Path:
     files = list(directory.glob(f"{base:020}.*"))
     assert len(files) >= 3
@@ -195,11 +201,62 @@ def test_TRUNC_06_a_gap_that_a_truncation_inside_a_batch_left_is_a_warning(tmp_p
     status, problems = verify(capsys, log)
     assert (status, gaps_of(problems)) == (0, [("warning", 10, 14)])
     assert "leader epoch 3" in problems[0]["problem"]
-    # An epoch that begins inside it, or none that begins behind it, does not explain it.
-    for entries in ("2\n0 0\n3 14\n", "3\n0 0\n1 12\n3 15\n", "1\n0 0\n"):
+    # None that begins behind it does not explain it.
+    for entries in ("2\n0 0\n3 14\n", "1\n0 0\n"):
         (log / "leader-epoch-checkpoint").write_text("0\n" + entries)
         _, problems = verify(capsys, log)
         assert ("damage", 10, 14) in gaps_of([problem for problem in problems if problem["kind"]]), entries
+
+
+def test_TRUNC_06_two_truncations_inside_a_batch_each_leave_one_gap_which_is_a_warning(tmp_path, capsys):
+    """The second leader's records were all truncated, and its epoch begins inside the gap."""
+    log = written(tmp_path / "data" / "t-0", [built(0, 5), built(5, 6)])
+    with open_log(log, "a") as opened:
+        opened.truncate_to(8)
+        opened.append_as_follower(built(8, 4, epoch=1))
+        opened.truncate_to(10)
+        opened.append_as_follower(built(10, 4, epoch=2))
+    status, problems = verify(capsys, log)
+    assert (status, gaps_of(problems)) == (0, [("warning", 5, 9)])
+    assert "leader epoch 2" in problems[0]["problem"]
+
+
+def test_TRUNC_06_a_truncation_inside_the_first_batch_of_a_file_leaves_a_gap_inside_that_file(tmp_path, capsys):
+    log = written(tmp_path / "data" / "t-0", [built(0, 10), built(10, 10)], (10,))
+    with open_log(log, "a") as opened:
+        opened.truncate_to(15)
+        opened.append_as_follower(built(15, epoch=3))
+    assert sorted(path.name for path in log.glob("*.log")) == [LOG, f"{10:020}.log"]
+    status, problems = verify(capsys, log)
+    assert (status, gaps_of(problems)) == (0, [("warning", 10, 14)])
+
+
+def test_a_segment_that_is_missing_before_a_new_epoch_is_damage(tmp_path, capsys):
+    """A truncation inside a batch leaves its gap inside a file: the log goes on in the file that was cut."""
+    log = without_segment(two_epochs(tmp_path / "data" / "t-0", new_at=60), 40)
+    for path in (log, log / f"{20:020}.log"):
+        status, problems = verify(capsys, path)
+        assert (status, gaps_of(problems)) == (1, [("damage", 40, 59)])
+        assert "between two files" in problems[0]["problem"]
+
+
+def test_the_end_of_a_file_that_is_missing_before_a_new_epoch_is_damage(tmp_path, capsys):
+    """As recovery leaves a damaged segment below the recovery point."""
+    log = two_epochs(tmp_path / "data" / "t-0", new_at=40) / f"{20:020}.log"
+    os.truncate(log, model.decode_batches(log.read_bytes())[9].position)
+    for suffix in (".index", ".timeindex"):
+        log.with_suffix(suffix).unlink()
+    status, problems = verify(capsys, log.parent)
+    assert (status, gaps_of(problems)) == (1, [("damage", 38, 39)])
+
+
+def test_sequence_numbers_that_go_on_over_a_missing_segment_explain_nothing(tmp_path, capsys):
+    """Another producer's records may have been in it."""
+    batches = [built(0, producer=(7, 0, 0)), built(2, producer=(8, 0, 0)), built(4, producer=(7, 0, 2))]
+    log = without_segment(written(tmp_path / "data" / "t-0", batches, (2, 4)), 2)
+    status, problems = verify(capsys, log)
+    (gap,) = [problem for problem in problems if problem["kind"]]
+    assert (status, gap["type"], gap["offset"], gap["lastOffset"]) == (1, "damage", 2, 3)
 
 
 def test_a_log_that_the_cleaner_knows_may_have_gaps_up_to_where_it_was(tmp_path, capsys):
@@ -307,6 +364,15 @@ def test_repair_says_that_a_gap_cannot_be_mended(tmp_path, capsys):
     assert main(["repair", str(log)]) == 1
     assert "cannot be mended: " in (text := capsys.readouterr().out) and "nothing can be mended" in text
     assert run_json(capsys, "repair", log, "--compacted")[0] == 0
+
+
+def test_repair_and_verify_agree_on_a_gap_that_is_only_a_warning(tmp_path, capsys):
+    log = idempotent(tmp_path / "data" / "t-0", gap=(30, 34), lost=False)
+    for options in ((), ("--apply",), ("--in-place", "--apply")):
+        assert main(["verify", "-q", str(log)]) == 0
+        assert main(["repair", "-q", str(log), *options]) == 0
+        text = capsys.readouterr().out
+        assert "warning: position" in text and "nothing to mend" in text
 
 
 def test_a_gap_above_a_cut_goes_with_what_is_behind_it(tmp_path, capsys):
