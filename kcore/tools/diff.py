@@ -161,7 +161,8 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
     yield from (f"  DAMAGE {text}" for text in diff.damages)
     a, b = diff.common_bytes
     size = counted(a, "byte") if a == b else f"{counted(a, 'byte')} in A, {b} in B"
-    yield f"  the same: offsets {diff.start} to below {diff.common_end}, {size}"
+    same = "the same but for the gaps" if diff.gaps else "the same"
+    yield f"  {same}: offsets {diff.start} to below {diff.common_end}, {size}"
     if diff.divergence is not None:
         yield from _divergence_text(diff)
     for name, found in (("A", diff.only_a), ("B", diff.only_b)):

@@ -93,7 +93,7 @@ class PartitionDiff:
     #: Offsets that both may have: from the higher start to the lower end.
     start: int = 0
     end: int = 0
-    #: Up to where they are the same, in offsets, and how many bytes that is on each side.
+    #: Up to where they are the same but for the gaps, in offsets, and how many bytes that is on each side.
     common_end: int = 0
     common_bytes: tuple[int, int] = (0, 0)
     divergence: Divergence | None = None
@@ -109,6 +109,7 @@ class PartitionDiff:
     epochs_b: list[EpochEntry] = field(default_factory=list)
     #: "a" or "b": whose leader was elected later, where they part; None where the epochs do not tell.
     newer: str | None = None
+    #: None if the two are equal, or the follower knows no epochs.
     a_follows_b: Truncation | None = None
     b_follows_a: Truncation | None = None
 
@@ -187,7 +188,7 @@ def compare(a: str, b: str, jobs: int, progress: Progress, *, gaps_are_cleaning:
     diff.common_bytes = (left.bytes_below(diff.start, part_at), right.bytes_below(diff.start, part_at))
     diff.only_a = left.tail(max(right.end, diff.start), left.end)
     diff.only_b = right.tail(max(left.end, diff.start), right.end)
-    if diff.divergence or diff.only_a or diff.only_b:
+    if not diff.equal:
         diff.newer = _newer(diff)
         diff.a_follows_b = _truncation(left, right, diff)
         diff.b_follows_a = _truncation(right, left, diff)
@@ -396,5 +397,8 @@ def _truncation(follower: _Replica, leader: _Replica, diff: PartitionDiff) -> Tr
         if state.completed:
             break
     gone = follower.rows[follower.rows["last_offset"] >= end]
-    stays = diff.divergence is not None and diff.divergence.offset < end
+    differences = [gap.first_offset for gap in diff.unexplained_gaps]
+    if diff.divergence is not None:
+        differences.append(diff.divergence.offset)
+    stays = any(offset < end for offset in differences)
     return Truncation(end, int(gone["count"].clip(0).sum()), stays, steps)

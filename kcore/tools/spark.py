@@ -369,7 +369,8 @@ def _difference(row: dict[str, Any]) -> str:
         return f"only {'A' if row['b'] is None else 'B'} has this partition"
     if row["detail"] is None:
         return f"cannot be compared: {'; '.join(row['damage'])}"
-    same = f"the same from offset {row['start']} to below {row['common_end']}"
+    but = " but for the gaps" if json.loads(row["detail"])["gaps"] else ""
+    same = f"the same{but} from offset {row['start']} to below {row['common_end']}"
     if row["equal"]:
         return same
     told = [same]

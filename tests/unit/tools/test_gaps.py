@@ -417,3 +417,41 @@ def test_a_gap_on_one_side_is_a_difference_unless_cleaning_explains_it(tmp_path,
     for cleaned, expected in ((60, 0), (40, 1)):
         checkpoint.write_text(f"0\n1\nt 0 {cleaned}\n")
         assert run_json(capsys, "diff", a, b)[0] == expected
+
+
+def test_diff_tells_what_followers_would_cut_also_where_a_gap_is_the_only_difference(tmp_path, capsys):
+    a = plain_topic(tmp_path / "a" / "t-0")
+    b = without_segment(Path(shutil.copytree(a, tmp_path / "b" / "t-0")), 40)
+    assert main(["diff", str(a), str(b)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    sizes = [sum(file.stat().st_size for file in side.glob("*.log")) for side in (a, b)]
+    assert f"  the same but for the gaps: offsets 0 to below 120, {sizes[0]} bytes in A, {sizes[1]} in B" in lines
+    for one, other in ("AB", "BA"):
+        at = lines.index(f"  if {one} followed {other}: cut to 120, {one} loses 0 records")
+        assert lines[at + 1] == "    epoch 0? the leader says (epoch 0, ends at 120): cut to 120"
+        assert lines[at + 2] == "    the difference below that would stay: the epochs do not show it"
+    _, events = run_json(capsys, "diff", a, b)
+    for name in ("ifAFollowsB", "ifBFollowsA"):
+        assert (events[0][name]["truncateTo"], events[0][name]["differenceStays"]) == (120, True)
+    # One that cleaning explains is told too, and there is nothing to follow.
+    assert main(["diff", str(a), str(b), "--gaps-are-cleaning"]) == 0
+    text = capsys.readouterr().out
+    assert "  the same but for the gaps: offsets 0 to below 120" in text and "followed" not in text
+
+
+def test_diff_says_of_a_replica_without_epochs_alone_that_it_knows_none(tmp_path, capsys):
+    a = written(tmp_path / "a" / "t-0", [built(offset, epoch=-1) for offset in (0, 2, 4)])
+    b = written(tmp_path / "b" / "t-0", [built(0, epoch=-1), built(4, epoch=-1)])
+    assert main(["diff", str(a), str(b)]) == 1
+    text = capsys.readouterr().out
+    assert "leader epochs of A: none" in text and "if A followed B: A knows no epochs" in text
+
+
+def test_what_differs_above_a_cut_does_not_stay(tmp_path, capsys):
+    a = written(tmp_path / "a" / "t-0", [built(0), *(built(offset, epoch=1) for offset in (2, 4, 6))])
+    b = written(tmp_path / "b" / "t-0", [built(0), *(built(offset, epoch=1) for offset in (2, 6))])
+    (b / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n2 2\n")
+    _, events = run_json(capsys, "diff", a, b)
+    assert [gap["firstOffset"] for gap in events[0]["gaps"]] == [4]
+    cut = events[0]["ifAFollowsB"]
+    assert (cut["truncateTo"], cut["differenceStays"]) == (2, False)

@@ -133,7 +133,7 @@ def test_diff_tells_what_one_side_lacks_as_the_plain_command_does(kcore_spark, c
         assert told in capsys.readouterr().out.splitlines()
         assert kcore_spark("diff", "-q", *options, tmp_path / "a", tmp_path / "b")[:2] == (
             different,
-            ["t-0: the same from offset 0 to below 100", told, f"1 partition, {different} different"],
+            ["t-0: the same but for the gaps from offset 0 to below 100", told, f"1 partition, {different} different"],
         )
 
 
