@@ -534,7 +534,8 @@ class UnifiedLog(LogHotPath):
     def truncate_to(self, target_offset: int) -> bool:
         """Remove everything at or beyond target_offset; whether there was anything (TRUNC-01..06).
 
-        A batch that spans the target goes whole; the log end is the target all the same.
+        A batch that spans the target goes whole; the log end is the target all the same.  If all batches that are left
+        are below the log start offset, the log becomes an empty segment that starts and ends at the target.
         Raises ValueError for a negative target, KafkaStorageError.
         """
         if target_offset < 0:
@@ -564,12 +565,22 @@ class UnifiedLog(LogHotPath):
                 rebuild_producer_state(state, self.segments, self.log_start_offset, target_offset, now_ms)
                 self._update_first_unstable()
                 self._set_high_watermark(self._high_watermark)
+                if self._ends_below_its_start():
+                    # Only the name of an empty segment tells the next start where this log ends.
+                    self._roll(0)
+                    beyond = list(self.segments)[:-1]
+                    self._remove_oldest(beyond)
                 if beyond:
                     # Names that came back after a lost power would overlap what is appended from here on.
                     sync_path(self.directory)
                 return True
             except OSError as error:
                 raise self._storage_failed("truncate", error, is_fatal=True) from error
+
+    def _ends_below_its_start(self) -> bool:
+        """Whether all batches are below the log start: the truncation target was inside a batch, which went whole."""
+        active = self.active_segment
+        return active.base_offset < self.log_start_offset and active.read_next_offset() < self.log_start_offset
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
         """Remove everything; the log is empty and starts and ends at new_offset (TRUNC-07).
@@ -644,6 +655,11 @@ class UnifiedLog(LogHotPath):
             return 0
         if len(going) == len(segments):
             self._roll(0)
+        self._remove_oldest(going)
+        return len(going)
+
+    def _remove_oldest(self, going: list[LogSegment]) -> None:
+        """going: all segments below another one, where the log starts from now on."""
         following = self.segments.higher(going[-1].base_offset)
         assert following is not None
         logger.info("%s: deleting %d segments below offset %d", self._source, len(going), following.base_offset)
@@ -655,7 +671,6 @@ class UnifiedLog(LogHotPath):
                 self.producer_state_manager.delete_snapshot(segment.base_offset)
         except OSError as error:
             raise self._storage_failed("delete old segments of", error, is_fatal=True) from error
-        return len(going)
 
     def largest_timestamp(self, segment: LogSegment) -> int:
         """Of a segment's records; of its file when they have none."""

@@ -1,6 +1,7 @@
 import errno
 import os
 import random
+import shutil
 import threading
 
 import pytest
@@ -373,6 +374,81 @@ def test_TRUNC_06_a_batch_that_spans_the_target_goes_whole_and_leaves_a_gap(log)
     assert log.log_end_offset == 5
     assert log.append_as_leader(batch()).first_offset == 5
     assert offsets(log) == [0, 1, 2, 5]
+
+
+@pytest.mark.parametrize("segment_batches", [100, 2, 1])
+@pytest.mark.parametrize(("start", "target"), [(12, 12), (12, 13), (12, 11), (14, 12), (11, 11), (12, 10)])
+def test_TRUNC_06_deleted_records_stay_deleted_when_the_truncation_ends_inside_a_batch(
+    tmp_path, start, target, segment_batches
+):
+    """The batch of 10 to 14 goes whole, so the data ends below the log start."""
+    size = len(batch(5))
+    logs = Logs(tmp_path / "orders-0", segment_bytes=segment_batches * size)
+    log = logs.open()
+    for _ in range(4):
+        log.append_as_leader(batch(5), 1)
+    log.maybe_increment_log_start_offset(start)
+    log.truncate_to(target)
+    assert (log.log_end_offset, offsets(log)) == (target, [])
+    unclean_copy = tmp_path / "killed" / "orders-0"
+    shutil.copytree(logs.directory, unclean_copy)
+    checkpointed = {"log_start_offset": log.log_start_offset, "recovery_point": log.recovery_point}
+    log.close()
+    for mode in "ra":
+        again = logs.open(**checkpointed, mode=mode)
+        assert (again.log_start_offset, again.log_end_offset, offsets(again)) == (target, target, []), mode
+        if mode == "a":
+            assert again.append_as_leader(batch(5), 2).first_offset == target
+            assert offsets(again) == list(range(target, target + 5))
+        again.close()
+        killed = Logs(unclean_copy)
+        again = killed.open(**checkpointed, mode=mode, clean=False)
+        assert (again.log_start_offset, again.log_end_offset, offsets(again)) == (target, target, []), mode
+        again.close()
+    assert not list(tmp_path.glob("**/*-stray"))
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_TRUNC_11_a_crash_at_any_call_of_a_truncation_below_the_start_leaves_a_log_that_ends_where_it_did(
+    tmp_path, power
+):
+    """power: what was not synced may be lost.  The log start may have been checkpointed or not."""
+    logs = Logs(tmp_path / "orders-0", segment_bytes=len(batch(5)))
+    with recorded() as record:
+        log = logs.open()
+        for _ in range(4):
+            log.append_as_leader(batch(5), 1)
+        log.flush()
+        log.maybe_increment_log_start_offset(12)
+        before = record.size
+        log.truncate_to(12)
+        done = record.size
+        log.append_as_leader(batch(5), 2)
+        changes = record.changes()
+    disk = Disk(str(logs.directory))
+    crashes = 0
+    for number, change in enumerate(changes):
+        if change.end > before and change.call != "stores":
+            for checkpointed in (0, 12):
+                directory = tmp_path / f"crash-{number}-{checkpointed}" / "orders-0"
+                directory.mkdir(parents=True)
+                disk.write_to(str(directory), random.Random(number) if power else None)
+                note = f"before call {number}: {change.call} {change.paths}, log start {checkpointed}"
+                with recorded():  # so that nothing waits for a real disk
+                    again = Logs(directory).open(
+                        clean=False, recovery_point=20 if change.end <= done else 12, log_start_offset=checkpointed
+                    )
+                found = offsets(again)
+                # The append after the truncation is on its way at the last calls.
+                if change.end > done:
+                    assert found in ([], list(range(12, 17))) and again.log_start_offset == 12, note
+                assert [offset for offset in found if offset < again.log_start_offset] == [], note
+                assert again.log_end_offset >= (10 if checkpointed == 0 else 12), note
+                assert again.append_as_leader(batch(), 3).first_offset == max([again.log_end_offset - 1, *found]), note
+                again.close()
+                crashes += 1
+        disk.apply(change)
+    assert crashes > 5
 
 
 def test_TRUNC_07_full_truncation_leaves_one_empty_segment(tmp_path):
