@@ -188,8 +188,13 @@ class _LogLoader:
         ):
             return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         if log_end_offset < log_start_offset:
-            if had_clean_shutdown or not self.writable:
-                # All of the log is here, so it is the checkpoint that is wrong.
+            # After a clean stop all of the log is here.  A recovery point at or beyond the start says that the log was
+            # that long: Kafka leaves this where a truncation removed the batch that its start was in.
+            if recovery_point >= log_start_offset if had_clean_shutdown else self.writable:
+                self._leave_out_all_segments(log_start_offset, log_end_offset)
+                log_end_offset = log_start_offset
+                state.truncate_fully_and_start_at(log_start_offset)
+            else:
                 logger.error(
                     "%s: the log ends at %d, the checkpoint of log starts says %d: it is not believed",
                     self.directory,
@@ -197,10 +202,6 @@ class _LogLoader:
                     log_start_offset,
                 )
                 log_start_offset = 0
-            else:
-                self._set_segments_aside(log_start_offset, log_end_offset)
-                log_end_offset = log_start_offset
-                state.truncate_fully_and_start_at(log_start_offset)
         if len(self.segments) == 0:
             if not self.writable:
                 raise FileNotFoundError(f"{self.directory}: no .log file in it")
@@ -412,9 +413,18 @@ class _LogLoader:
         )
         return result.last_offset + 1
 
-    def _set_segments_aside(self, log_start_offset: int, log_end_offset: int) -> None:
+    def _leave_out_all_segments(self, log_start_offset: int, log_end_offset: int) -> None:
         """What ends below the log's start was deleted by somebody, or else the start is wrong: nobody can tell, so the
-        segments move to a -stray directory, and the log starts anew where nothing of it was ever given out."""
+        segments move to a -stray directory, and the log starts anew where nothing of it was ever given out.  In mode
+        "r" they stay where they are, below the log's start."""
+        if not self.writable:
+            logger.error(
+                "%s: the log ends at %d, below its start offset %d: it has no records",
+                self.directory,
+                log_end_offset,
+                log_start_offset,
+            )
+            return
         aside = self._move_aside(list(self.segments))
         logger.error(
             "%s: the log ends at %d, below its start offset %d: it starts anew there.  Its segments were not deleted: "

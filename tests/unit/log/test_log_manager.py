@@ -660,6 +660,29 @@ def test_a_log_start_beyond_a_cleanly_closed_log_is_not_believed(managers, tmp_p
     manager.shutdown()
 
 
+@pytest.mark.parametrize("sole_replica", [True, False])
+def test_a_log_start_beyond_a_cleanly_closed_log_is_believed_when_the_recovery_point_is_there_too(
+    tmp_path, caplog, sole_replica
+):
+    """As Kafka leaves a log whose start is inside the batch that its last truncation removed."""
+    logs = Logs(tmp_path / "a-0")
+    log = logs.open()
+    for _ in range(2):
+        log.append_as_leader(batch(5), 1)
+    log.close()
+    checkpointed = {"log_start_offset": 12, "recovery_point": 12, "sole_replica": sole_replica}
+    reader = logs.open(mode="r", **checkpointed)
+    assert (reader.log_start_offset, reader.log_end_offset, offsets(reader)) == (12, 12, [])
+    assert "ends at 10, below its start offset 12" in caplog.text
+    reader.close()
+    log = logs.open(**checkpointed)
+    assert (log.log_start_offset, log.log_end_offset, offsets(log)) == (12, 12, [])
+    assert log.append_as_leader(batch(), 1).first_offset == 12
+    (aside,) = tmp_path.glob("*-stray")
+    assert (aside / f"{0:020d}.log").stat().st_size > 0
+    log.close()
+
+
 def test_a_log_that_lost_its_end_below_its_start_starts_anew_and_its_segments_are_kept(managers, tmp_path, caplog):
     crashed(written(managers.start(), A))
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n1\na 0 7000\n")
