@@ -103,8 +103,10 @@ def load_log(
     """The log of an existing directory, which may be empty.
 
     The offsets are those of the data directory's checkpoints; what does not fit the files is corrected.  mode "r"
-    changes nothing on disk: what needs repair is repaired in memory, and each segment that mode "a" would find damaged
-    ends before its first bad batch.
+    changes nothing on disk: what needs repair is repaired in memory.  A flushed segment below the active one whose index
+    is missing or wrong ends before its first bad batch, as in mode "a".  Other segments are not scanned, even if they
+    were not flushed: bytes at the log's end that are no batch are left out, another bad batch raises CorruptMessage
+    when it is read.
     segment_threads: those of them that are free share the scans of segments that need one; the calling thread may be
     of the same pool.  on_segments_to_recover is told how many they are, and -1 for each that is done.
     Releases the GIL while it scans, so several logs can load in parallel.
@@ -736,16 +738,17 @@ class _LogLoader:
             index = self._txn_index(base_offset)
             try:
                 if suspect:
-                    raise CorruptIndex(f"{segment.log_path}: an index file is missing")
+                    raise CorruptIndex(f"{index.path}: another index of the segment is missing or wrong")
                 if not is_file(index.path):
                     raise CorruptIndex(f"{index.path}: no regular file")
                 index.load()
             except CorruptFile as error:
-                logger.warning("%s: rebuilding a transaction index: %s", self.directory, error)
                 now_ms = self.time.milliseconds()
                 index.reset()
                 found, _ = aborted_txns_in(segment, self.segments, self.directory, str(self.tp), 2**63 - 1, now_ms)
                 index.replace(found)
+                if found or base_offset in present:
+                    logger.warning("%s: rebuilt a transaction index from the batches: %s", self.directory, error)
             self.txn_indexes[base_offset] = index
 
     # -- the small files ------------------------------------------------------------------------------------------

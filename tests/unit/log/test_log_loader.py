@@ -462,3 +462,24 @@ def test_producers_of_segments_below_the_log_start_do_not_come_back_after_a_cras
     crashed = logs.open(clean=False, log_start_offset=2)
     assert not crashed.producer_state_manager.producers
     assert (crashed.last_stable_offset, offsets(crashed, isolation="read_committed")) == (4, [2, 3])
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_mode_r_warns_of_a_missing_transaction_index_only_where_a_transaction_was_aborted(tmp_path, caplog, is_aborted):
+    logs = Logs(tmp_path / "orders-0")
+    log = logs.open()
+    if is_aborted:
+        log.append_as_leader(idempotent(5, 0, is_transactional=True))
+        log.append_as_leader(marker(5, commit=False), origin=AppendOrigin.COORDINATOR)
+    log.append_as_leader(batch())
+    log.roll()
+    log.append_as_leader(batch())
+    log.close()
+    for suffix in (".index", ".txnindex"):
+        (logs.directory / f"{0:020d}{suffix}").unlink(missing_ok=True)
+    reader = logs.open(mode="r", recovery_point=log.log_end_offset)
+    warnings = [record.getMessage() for record in caplog.records if "transaction index" in record.getMessage()]
+    assert len(warnings) == is_aborted
+    assert all(f"{0:020d}.txnindex" in warning and ".log" not in warning for warning in warnings)
+    assert len(reader.local.aborted_between(0, reader.log_end_offset)) == is_aborted
+    reader.close()
