@@ -125,7 +125,10 @@ class LogHotPath:
         """
 
     def append_as_follower(self, records: bytes | bytearray | memoryview | MemoryRecords) -> LogAppendInfo:
-        """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09)."""
+        """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
+
+        A batch cut off at the end is left out.  Without a whole one nothing is written: offsets -1 (LOG-04).
+        """
 
     def read(
         self,

@@ -365,6 +365,10 @@ cdef class LogHotPath:
     def append_as_follower(self, records):
         """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
 
+        A fetch may end inside a batch: those bytes are left out.  Without a whole batch nothing is written, and the
+        offsets of the result are -1 (LOG-04), as in Kafka; append_as_leader refuses such bytes.  Bytes that cannot
+        begin a batch raise CorruptMessage if there are enough of them to read a size (12) or a magic (17).
+
         Raises OffsetsOutOfOrder, UnexpectedAppendOffset, CorruptMessage, KafkaStorageError, ReadOnlyLog; LogIsServed
         while this broker leads the partition.
         Source: UnifiedLog.appendAsFollower.

@@ -85,7 +85,7 @@ def test_LOG_03_the_answer_tells_offsets_timestamps_and_counts(log):
 
 
 def test_LOG_04_nothing_valid_is_nothing_written(log):
-    for empty in (b"", batch()[:-1], batch()[:11]):
+    for empty in (b"", batch()[:-1], batch()[:11], b"hello world"):
         with pytest.raises(NoRecordBatch):
             log.append_as_leader(empty)
         assert log.append_as_follower(empty).first_offset == -1
@@ -95,8 +95,10 @@ def test_LOG_04_nothing_valid_is_nothing_written(log):
 def test_LOG_05_a_partial_batch_at_the_end_is_cut_off_and_garbage_is_corrupt(log):
     assert log.append_as_leader(batch(2) + batch()[:30]).last_offset == 1
     assert log.size == len(batch(2))
-    with pytest.raises(CorruptMessage):
-        log.append_as_leader(bytes(8) + b"\xff\xff\xff\xfe" + bytes(100))
+    for garbage in (bytes(8) + b"\xff\xff\xff\xfe" + bytes(100), bytes(11) + b"\x05", b"hello world, hello"):
+        for append in (log.append_as_leader, log.append_as_follower):
+            with pytest.raises(CorruptMessage):
+                append(garbage)
     assert log.log_end_offset == 2
 
 
