@@ -103,10 +103,10 @@ def load_log(
     """The log of an existing directory, which may be empty.
 
     The offsets are those of the data directory's checkpoints; what does not fit the files is corrected.  mode "r"
-    changes nothing on disk: what needs repair is repaired in memory.  A flushed segment below the active one whose index
-    is missing or wrong ends before its first bad batch, as in mode "a".  Other segments are not scanned, even if they
-    were not flushed: bytes at the log's end that are no batch are left out, another bad batch raises CorruptMessage
-    when it is read.
+    changes nothing on disk: what needs repair is repaired in memory.  A flushed segment below the active one whose
+    index is missing or wrong ends before its first bad batch, as in mode "a".  Other segments are not scanned, even if
+    they were not flushed: bytes at the log's end that are no batch are left out, another bad batch raises
+    CorruptMessage when it is read.
     segment_threads: those of them that are free share the scans of segments that need one; the calling thread may be
     of the same pool.  on_segments_to_recover is told how many they are, and -1 for each that is done.
     Releases the GIL while it scans, so several logs can load in parallel.

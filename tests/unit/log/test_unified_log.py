@@ -408,6 +408,18 @@ def test_TRUNC_06_deleted_records_stay_deleted_when_the_truncation_ends_inside_a
     assert not list(tmp_path.glob("**/*-stray"))
 
 
+def test_TRUNC_06_deleted_records_go_durably_once_another_segment_tells_the_end(tmp_path):
+    logs = Logs(tmp_path / "orders-0")
+    log = logs.open()
+    for _ in range(4):
+        log.append_as_leader(batch(5))
+    log.maybe_increment_log_start_offset(12)
+    with recorded() as record:
+        log.truncate_to(12)
+        assert renamed_and_synced(record, logs.directory) == [*removed(0), "fsync ."]
+    assert file_names(logs, ".log") == [f"{12:020d}.log"]
+
+
 @pytest.mark.parametrize("power", [False, True])
 def test_TRUNC_11_a_crash_at_any_call_of_a_truncation_below_the_start_leaves_a_log_that_ends_where_it_did(
     tmp_path, power

@@ -30,6 +30,7 @@ from kcore.tools.progress import Progress, Stopped
 from kcore.tools.segment_scan import scan_segment
 from tests import golden_data
 from tests.reference import record_batch as model
+from tests.unit.log.logs import batch as record_batch
 from tests.unit.tools.command import LOG, flip, run_json
 
 
@@ -705,3 +706,17 @@ def test_the_rows_of_a_segment_are_those_of_its_batches_whatever_sizes_they_have
         assert found.batches["position"].tolist() == [0, *sizes.cumsum(dtype="i8")[:-1].tolist()]
         assert found.batches["last_offset"].tolist() == (np.cumsum(counts) - 1).tolist()
         assert (found.batches["magic"] == 2).all() and (found.batches["leader_epoch"] == 0).all()
+
+
+def test_a_log_that_was_truncated_inside_a_batch_to_its_start_has_no_damage(tmp_path, capsys):
+    with open_log(tmp_path / "orders-0", mode="a") as log:
+        for _ in range(4):
+            log.append_as_leader(record_batch(5))
+        log.maybe_increment_log_start_offset(12)
+        log.truncate_to(12)
+    status, problems, summary = verify(capsys, tmp_path)
+    assert (status, summary["records"]) == (0, 0)
+    # file.delete.delay.ms has not passed.
+    assert all(problem["type"] == "warning" and problem["file"].endswith(".deleted") for problem in problems)
+    with open_log(tmp_path / "orders-0") as log:
+        assert (log.log_start_offset, log.log_end_offset) == (12, 12)
