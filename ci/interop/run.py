@@ -178,8 +178,8 @@ def check_loading(kafka: Oracle, data: Path, work: Path, *, stopped: bool = True
     return bad
 
 
-def verify(data: Path) -> None:
-    subprocess.run([sys.executable, "-m", "kcore.tools.main", "verify", str(data)], check=True)
+def verify(data: Path, *options: str) -> None:
+    subprocess.run([sys.executable, "-m", "kcore.tools.main", "verify", *options, str(data)], check=True)
 
 
 def prove(tool: KafkaTool, kafka: Oracle, work: Path) -> list[str]:
@@ -187,7 +187,7 @@ def prove(tool: KafkaTool, kafka: Oracle, work: Path) -> list[str]:
     written = work / "written"
     written.mkdir(parents=True)
     directories.write(written)
-    verify(written)
+    verify(written, "--compacted")  # some are cleaned by hand, and nothing in the directory says so; followers have gaps
     bad = check_dump(tool, written)
     bad += check_loading(kafka, written, work)
     print("written by kcore until SIGKILL: as it lies, and after kcore has opened it")
