@@ -68,8 +68,8 @@ class Broker:
     at the end.  port 0 takes a free one.  config: Kafka's broker settings, as log_segment_bytes=1 << 20 or
     **{"log.segment.bytes": "1048576"}.  time: a kcore.testing.MockTime, to test what depends on a record's age.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block, once each; between them restart() as often as one
-    likes.  A broker that was not stopped is stopped when the interpreter exits; in a forked child it is nothing but a
-    memory of its parent's.
+    likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the calls raise
+    RuntimeError and stop() does nothing; clients there use bootstrap_servers.
     The constructor raises TypeError and InvalidConfig, start() also DirectoryInUse, OSError and what the metadata
     store raises.
     """
@@ -125,10 +125,9 @@ class Broker:
         admin_manager, a running consume()) belongs to the life that has ended.
         Raises RuntimeError unless the broker runs, in this process, and what start() raises: then it has stopped.
         """
+        self._check_running()  # a forked child may have got the lock locked
         with self._lock:
             self._check_running()
-            if self._pid != os.getpid():
-                raise RuntimeError("the broker runs in the process that forked this one")
             port = self.port
             self._parts.close()
             self._parts, self._port = ExitStack(), port
@@ -275,8 +274,10 @@ class Broker:
 
     def stop(self) -> None:
         """Stop cleanly: the next start needs no recovery.  Called again, or in a forked child, it does nothing."""
+        if self._pid != os.getpid():  # a forked child may have got the lock locked
+            return
         with self._lock:
-            if self._pid != os.getpid() or self._stopped:
+            if self._stopped:
                 return
             atexit.unregister(self.stop)
             self._end()
@@ -387,9 +388,10 @@ class Broker:
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition, to look into; produce() appends to it.
 
-        Raises UnknownTopicOrPartition; RuntimeError before start().
+        Raises UnknownTopicOrPartition; RuntimeError before start(), and in a forked child.
         """
         self._check_started()
+        self._check_process()
         tp = TopicPartition(_string("topic", topic), _integer("partition", partition))
         hosted = self.replica_manager.get_partition(tp)
         if hosted is None:
@@ -406,8 +408,14 @@ class Broker:
 
     def _check_running(self) -> None:
         self._check_started()
+        self._check_process()
         if self._stopped:
             raise RuntimeError("the broker has stopped")
+
+    def _check_process(self) -> None:
+        # A forked child shares the files and the metadata store with its parent, but none of its locks and threads.
+        if self._pid != os.getpid():
+            raise RuntimeError("the broker runs in the process that forked this one")
 
     # -- parts of start() -------------------------------------------------------------------------------
 

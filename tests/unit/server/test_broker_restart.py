@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import socket
 import threading
 
@@ -104,15 +105,38 @@ def test_a_broker_that_does_not_run_is_not_restarted(tmp_path):
         broker.restart()
 
 
-def test_a_forked_child_cannot_restart_the_broker():
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda broker, _: broker.restart(),
+        lambda broker, _: broker.produce("t", b"child"),
+        lambda broker, _: broker.create_topic("u"),
+        lambda broker, _: broker.delete_topic("t"),
+        lambda broker, _: broker.consume("t"),
+        lambda broker, _: broker.log("t"),
+        lambda _, running: next(running),
+    ],
+    ids=["restart", "produce", "create_topic", "delete_topic", "consume", "log", "a consume that runs"],
+)
+def test_a_forked_child_cannot_use_the_broker(use):
     with kcore.Broker() as broker:
         broker.produce("t", b"x")
-        child = os.fork()
-        if child == 0:
-            try:
-                broker.restart()
-            except RuntimeError:
-                os._exit(0)
-            os._exit(1)
+        running = broker.consume("t", timeout=60)
+        next(running)
+        with broker._lock:  # a child that waited for it would wait for ever
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)
+                found = 1
+                try:
+                    broker.bootstrap_servers.encode()
+                    use(broker, running)
+                except RuntimeError as error:
+                    broker.stop()
+                    found = 0 if "runs in the process that forked this one" in str(error) else 2
+                finally:
+                    os._exit(found)
         assert os.waitpid(child, 0)[1] == 0
-        assert values(broker, "t") == [b"x"]
+        assert broker.produce("t", b"y").offset == 1
+        assert values(broker, "t") == [b"x", b"y"]
+        assert broker.metadata_cache.topic_names() == ["t"]
