@@ -110,7 +110,11 @@ class Broker:
         """Serve.  When it returns, clients can connect.  If it raises, nothing is left running."""
         with self._lock:
             if self._pid is not None:
-                raise RuntimeError("a broker starts only once; restart() stops it and starts it again")
+                raise RuntimeError(
+                    "the broker has stopped, and starts only once: make a new Broker"
+                    if self._stopped
+                    else "a broker starts only once; restart() stops it and starts it again"
+                )
             self._pid = os.getpid()
             if self._is_temporary:
                 self._data_dirs = [tempfile.mkdtemp(prefix="kcore-")]
@@ -128,9 +132,9 @@ class Broker:
         self._check_running()  # a forked child may have got the lock locked
         with self._lock:
             self._check_running()
-            port = self.port
-            self._parts.close()
-            self._parts, self._port = ExitStack(), port
+            old_parts = self._parts
+            self._parts, self._port = ExitStack(), self.port
+            old_parts.close()
             try:
                 self._start_or_end()
             except BaseException:
@@ -180,7 +184,7 @@ class Broker:
             retention_check_ms=config["log.retention.check.interval.ms"],
             initial_task_delay_ms=config["log.initial.task.delay.ms"],
             is_stray=lambda log: self.admin_manager.is_stray(log.topic_partition, log.topic_id),
-            on_log_dir_failure=lambda path, error: self._log_dir_failed(log_manager, error),
+            on_log_dir_failure=lambda path, error: self._log_dir_failed(parts, log_manager, error),
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
             producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
             cleaner_config=config.cleaner_config,
@@ -276,8 +280,12 @@ class Broker:
         """Stop cleanly: the next start needs no recovery.  Called again, or in a forked child, it does nothing."""
         if self._pid != os.getpid():  # a forked child may have got the lock locked
             return
+        self._stop()
+
+    def _stop(self, parts: ExitStack | None = None) -> None:
+        """Stop; if parts are given, only while these are what runs: a restart may have replaced them."""
         with self._lock:
-            if self._stopped:
+            if self._stopped or (parts is not None and parts is not self._parts):
                 return
             atexit.unregister(self.stop)
             self._end()
@@ -450,15 +458,15 @@ class Broker:
                 working.append(path)
         return working
 
-    def _log_dir_failed(self, log_manager: LogManager, error: OSError) -> None:
-        if log_manager.live_log_dirs or self._stopped:
+    def _log_dir_failed(self, parts: ExitStack, log_manager: LogManager, error: OSError) -> None:
+        if log_manager.live_log_dirs or self._stopped or self._parts is not parts:
             return
         logger.critical("broker %d stops: no data directory is left", self.broker_id)
         # Whoever found out may hold locks that the stop needs.
         if self.on_fatal_error is not None:
             self.on_fatal_error(error)
         else:
-            threading.Thread(target=self.stop, name="kcore-no-data-dir-left").start()
+            threading.Thread(target=self._stop, args=(parts,), name="kcore-no-data-dir-left").start()
 
     def _identity(self, data_dirs: list[str]) -> tuple[int, str]:
         """(broker id, cluster id): what the directories and the store say, else what the settings say, else new.

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -103,6 +104,8 @@ def test_a_broker_that_does_not_run_is_not_restarted(tmp_path):
         broker.start()
     with pytest.raises(RuntimeError, match="has stopped"):
         broker.restart()
+    with pytest.raises(RuntimeError, match="has stopped.* make a new Broker"):
+        broker.start()
 
 
 @pytest.mark.parametrize(
@@ -140,3 +143,22 @@ def test_a_forked_child_cannot_use_the_broker(use):
         assert broker.produce("t", b"y").offset == 1
         assert values(broker, "t") == [b"x", b"y"]
         assert broker.metadata_cache.topic_names() == ["t"]
+
+
+def test_a_directory_that_fails_while_the_old_life_stops_does_not_stop_the_new_one(tmp_path):
+    with kcore.Broker(tmp_path / "data") as broker:
+        broker.produce("t", b"x")
+        shutil.rmtree(tmp_path / "data")
+        broker.restart()
+        for thread in threading.enumerate():
+            if thread.name == "kcore-no-data-dir-left":
+                thread.join(20)
+        assert broker.produce("u", b"y").offset == 0
+
+
+def test_a_stop_that_began_in_the_old_life_does_not_stop_the_new_one():
+    with kcore.Broker() as broker:
+        old_parts = broker._parts
+        broker.restart()
+        broker._stop(old_parts)
+        assert broker.produce("t", b"x").offset == 0
