@@ -43,7 +43,12 @@ class MockTime(Time):
         return self._elapsed_ms
 
     def sleep(self, ms: float) -> None:
-        """Move the clock by ms, and wait for the background work that this makes due."""
+        """Move the clock by ms, and wait for the background work that this makes due.
+
+        Raises ValueError for a negative ms: the clock never goes back.
+        """
+        if ms < 0:
+            raise ValueError(f"ms {ms}, expected 0 or more")
         with self._lock:
             self._now_ms += int(ms)
             self._elapsed_ms += ms

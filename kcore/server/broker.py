@@ -86,6 +86,10 @@ class Broker:
         host, port = _string("host", host), _integer("port", port)
         if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
             raise TypeError(f"data_dir must be a path, not {data_dir!r}")
+        if data_dir is not None and not os.fspath(data_dir):
+            raise InvalidConfig("data_dir is empty: give a path, or None for a temporary directory")
+        if not isinstance(time, Time):
+            raise TypeError(f"time must be a clock as kcore.testing.MockTime, not {time!r}")
         self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time"))
         listener = self.config.listener
         self._host, self._port = listener if listener is not None else (host, port)

@@ -96,8 +96,8 @@ class InProcessClient:
         header_list = _as_headers(headers)
         if timestamp is None:
             timestamp = self._time.milliseconds()
-        elif timestamp < 0:
-            raise ValueError(f"timestamp {timestamp}, expected ms since the epoch, 0 or more")
+        elif not 0 <= timestamp < 1 << 63:
+            raise ValueError(f"timestamp {timestamp}, expected ms since the epoch, 0 to 2**63 - 1")
         info = self._topic_to_write(topic)
         if partition is None:
             partition = self._choose_partition(info, key_bytes)

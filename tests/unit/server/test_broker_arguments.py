@@ -79,3 +79,13 @@ def test_topics_and_partitions_of_a_wrong_type_or_number_are_refused():
                 broker.log("t", partition)
         with pytest.raises(UnknownTopicOrPartition, match="t-1: no such partition"):
             broker.log("t", 1)
+
+
+def test_an_empty_data_dir_is_refused_and_not_the_current_directory():
+    with pytest.raises(InvalidConfig, match="data_dir is empty"):
+        kcore.Broker("")
+
+
+def test_a_time_that_is_no_clock_is_refused():
+    with pytest.raises(TypeError, match="time must be a clock .* not 5"):
+        kcore.Broker(time=5)

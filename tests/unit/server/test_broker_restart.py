@@ -104,7 +104,7 @@ def test_a_broker_that_does_not_run_is_not_restarted(tmp_path):
         broker.start()
     with pytest.raises(RuntimeError, match="has stopped"):
         broker.restart()
-    with pytest.raises(RuntimeError, match="has stopped.* make a new Broker"):
+    with pytest.raises(RuntimeError, match=r"has stopped.* make a new Broker"):
         broker.start()
 
 

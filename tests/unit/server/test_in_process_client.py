@@ -225,6 +225,7 @@ def test_what_cannot_be_is_refused_at_the_call(broker):
         ({"headers": {"h": 5}}, TypeError, "header h must be bytes"),
         ({"headers": [(b"h", b"1")]}, TypeError, "header's name must be a str"),
         ({"timestamp": -1}, ValueError, "timestamp -1"),
+        ({"timestamp": 1 << 63}, ValueError, "timestamp 9223372036854775808, expected"),
         ({"timestamp": 1.5}, TypeError, "timestamp must be an int"),
         ({"partition": 2}, UnknownTopicOrPartition, "t-2: no such partition, the topic has 2"),
         ({"partition": -1}, UnknownTopicOrPartition, "t--1"),

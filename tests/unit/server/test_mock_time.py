@@ -157,3 +157,10 @@ def test_threads_that_move_the_clock_lose_no_millisecond():
     for thread in threads:
         thread.join()
     assert (time.milliseconds(), time.hi_res_clock_ms()) == (4000, 4000.0)
+
+
+def test_the_clock_does_not_go_back():
+    time = MockTime(1000)
+    with pytest.raises(ValueError, match="ms -500"):
+        time.sleep(-500)
+    assert time.milliseconds() == 1000
