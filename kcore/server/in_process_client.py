@@ -273,9 +273,13 @@ def _as_bytes(argument: str, data: Data | None) -> bytes | None:
 def _as_headers(headers: Headers | None) -> list[tuple[str, bytes | None]]:
     if headers is None:
         return []
-    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    if not isinstance(headers, Iterable) or isinstance(headers, str | bytes):
+        raise TypeError(f"headers must be a mapping or (name, value) pairs, not {headers!r}")
     found = []
-    for name, data in pairs:
+    for pair in headers.items() if isinstance(headers, Mapping) else headers:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"headers must be a mapping or (name, value) pairs; {pair!r} is no pair")
+        name, data = pair
         if not isinstance(name, str):
             raise TypeError(f"a header's name must be a str, not {name!r}")
         found.append((name, _as_bytes(f"header {name}", data)))

@@ -87,5 +87,5 @@ def test_an_empty_data_dir_is_refused_and_not_the_current_directory():
 
 
 def test_a_time_that_is_no_clock_is_refused():
-    with pytest.raises(TypeError, match="time must be a clock .* not 5"):
+    with pytest.raises(TypeError, match=r"time must be a clock .* not 5"):
         kcore.Broker(time=5)

@@ -222,6 +222,10 @@ def test_what_cannot_be_is_refused_at_the_call(broker):
     for wrong, error, words in (
         ({"value": 5}, TypeError, "value must be bytes, str or None, not 5"),
         ({"key": 5}, TypeError, "key must be bytes, str or None"),
+        ({"headers": "abc"}, TypeError, "headers must be .* not 'abc'"),
+        ({"headers": 7}, TypeError, "headers must be .* not 7"),
+        ({"headers": ["ab"]}, TypeError, "headers must be .* 'ab' is no pair"),
+        ({"headers": [("a", b"b", b"c")]}, TypeError, "headers must be .* is no pair"),
         ({"headers": {"h": 5}}, TypeError, "header h must be bytes"),
         ({"headers": [(b"h", b"1")]}, TypeError, "header's name must be a str"),
         ({"timestamp": -1}, ValueError, "timestamp -1"),
