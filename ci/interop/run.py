@@ -187,7 +187,8 @@ def prove(tool: KafkaTool, kafka: Oracle, work: Path) -> list[str]:
     written = work / "written"
     written.mkdir(parents=True)
     directories.write(written)
-    verify(written, "--compacted")  # some are cleaned by hand, and nothing in the directory says so; followers have gaps
+    # Some were cleaned, which nothing in the directory says; a follower has the gaps of its leader.
+    verify(written, "--compacted")
     bad = check_dump(tool, written)
     bad += check_loading(kafka, written, work)
     print("written by kcore until SIGKILL: as it lies, and after kcore has opened it")
