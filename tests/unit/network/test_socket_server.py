@@ -6,17 +6,15 @@ import random
 import selectors
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
 from kcore.network import socket_server as module
 from kcore.network.poller import HANGUP, READ, WRITE, SelectorPoller, new_poller
 from kcore.network.socket_server import SocketServer
+from tests.own_process import in_own_process
 
 
 def answer(request, *chunks):
@@ -396,8 +394,8 @@ def test_many_clients_at_once_each_get_their_own_answers(serve, threads):
     assert not failures
 
 
-def start_and_shut_down():
-    """Raises AssertionError if a thread or a descriptor is left."""
+@in_own_process
+def test_after_shutdown_no_thread_and_no_descriptor_is_left():
     fds, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
     server = SocketServer(lambda request: None, num_network_threads=2)
     server.start()
@@ -413,14 +411,6 @@ def start_and_shut_down():
     gc.collect()
     assert set(os.listdir("/proc/self/fd")) == fds
     server.shutdown()  # a second time does no harm
-
-
-def test_after_shutdown_no_thread_and_no_descriptor_is_left():
-    """In a process of its own: in this one, clients of other tests may still open and close sockets."""
-    code = f"from {__name__} import start_and_shut_down; start_and_shut_down()"
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_forked_child_gives_up_the_sockets_and_the_parent_keeps_serving(serve):

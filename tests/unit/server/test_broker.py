@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -29,6 +30,7 @@ from kcore.protocol.messages import metadata as m
 from kcore.protocol.messages import produce as p
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests import golden_data
+from tests.own_process import in_own_process
 from tests.unit.server.client import Client, batch
 
 
@@ -51,6 +53,7 @@ def epochs(broker, topic):
     return [info.leader_epoch for _, info in sorted(broker.metadata_cache.topic(topic).partitions.items())]
 
 
+@in_own_process
 def test_without_a_directory_nothing_is_left_behind():
     gc.collect()
     fds, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
@@ -110,17 +113,18 @@ def test_a_directory_has_one_broker_at_a_time(tmp_path):
         pass
 
 
-def test_a_start_that_fails_leaves_nothing_running_and_nothing_locked(tmp_path):
-    with kcore.Broker() as other:
+@in_own_process
+def test_a_start_that_fails_leaves_nothing_running_and_nothing_locked():
+    with tempfile.TemporaryDirectory() as directory, kcore.Broker() as other:
         gc.collect()
         fds, threads = set(os.listdir("/proc/self/fd")), set(threading.enumerate())
         with pytest.raises(OSError, match=str(other.port)):
-            kcore.Broker(tmp_path, port=other.port).start()
+            kcore.Broker(directory, port=other.port).start()
         assert set(threading.enumerate()) == threads
         gc.collect()
         assert set(os.listdir("/proc/self/fd")) == fds
-    with kcore.Broker(tmp_path) as broker:
-        assert broker.metadata_cache.topics() == []
+        with kcore.Broker(directory) as broker:
+            assert broker.metadata_cache.topics() == []
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, 99_999])

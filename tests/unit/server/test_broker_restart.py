@@ -12,6 +12,7 @@ import pytest
 import kcore
 from kcore.errors import LogClosed
 from kcore.protocol.messages import metadata as m
+from tests.own_process import in_own_process
 from tests.unit.server.client import Client
 
 
@@ -62,6 +63,7 @@ def test_what_belongs_to_the_life_before_is_closed():
             list(log.records())
 
 
+@in_own_process
 def test_restarts_leave_no_threads_files_or_exit_handlers_behind():
     with kcore.Broker() as broker:
         broker.produce("t", b"x")
