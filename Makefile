@@ -4,8 +4,8 @@ DATA ?= data
 VENV := .venv
 PY := $(VENV)/bin/python
 NATIVE := $(wildcard csrc/*.c csrc/*.h kcore/*/*.pyx kcore/*/*.pxd) setup.py
-# Processes that run the tests: as many as there are cores, at most 8.
-PYTEST_JOBS ?= auto
+# Processes that run the tests, at most 8: one more than there are cores, as many a test waits for the disk.
+PYTEST_JOBS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST_ARGS ?=
 # How thoroughly bench-peers compares the storage classes: --quick, or nothing for the long run.
 STORAGE ?= --quick

@@ -425,7 +425,7 @@ def test_TRUNC_11_a_crash_at_any_call_of_a_truncation_below_the_start_leaves_a_l
     tmp_path, power
 ):
     """power: what was not synced may be lost.  The log start may have been checkpointed or not."""
-    logs = Logs(tmp_path / "orders-0", segment_bytes=len(batch(5)))
+    logs = Logs(tmp_path / "orders-0", segment_bytes=len(batch(5)), segment_index_bytes=120)
     with recorded() as record:
         log = logs.open()
         for _ in range(4):
@@ -447,7 +447,7 @@ def test_TRUNC_11_a_crash_at_any_call_of_a_truncation_below_the_start_leaves_a_l
                 disk.write_to(str(directory), random.Random(number) if power else None)
                 note = f"before call {number}: {change.call} {change.paths}, log start {checkpointed}"
                 with recorded():  # so that nothing waits for a real disk
-                    again = Logs(directory).open(
+                    again = Logs(directory, segment_index_bytes=120).open(
                         clean=False, recovery_point=20 if change.end <= done else 12, log_start_offset=checkpointed
                     )
                 found = offsets(again)

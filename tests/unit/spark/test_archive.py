@@ -127,6 +127,7 @@ def spark_home(tmp_path):
     return home
 
 
+@pytest.mark.skipif("KCORE_LONG" not in os.environ, reason="most of a minute: CI runs it (KCORE_LONG=1)")
 @pytest.mark.timeout(600)
 def test_spark_submit_runs_a_load_on_executors_that_have_nothing_but_the_archive(packed, tmp_path, spark_home):
     use_java()
