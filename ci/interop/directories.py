@@ -26,7 +26,7 @@ from ci.interop.oracle import NOW, SMALL
 from kcore.common import file
 from kcore.common.time import MockTime
 from kcore.errors import KafkaError
-from kcore.log import bulk_commit
+from kcore.log import load_journal
 from kcore.log.bulk_commit import commit_load, staging_directory
 from kcore.log.bulk_load import SegmentWriter
 from kcore.log.log_cleaner import Cleaner
@@ -243,7 +243,7 @@ def load(data: Path, rng: random.Random, codec: Any) -> None:
 
 def interrupted_loads(work: Path) -> list[Path]:
     """Data directories with a load that was decided and then got so many steps far."""
-    apply = bulk_commit._apply
+    apply = load_journal.apply_journal
     found = []
     for steps in (0, 5, 6, 16, 30):
 
@@ -254,7 +254,7 @@ def interrupted_loads(work: Path) -> list[Path]:
         data = work / f"steps-{steps}"
         data.mkdir(parents=True)
         load(data, random.Random(0), "none")
-        with patch.object(bulk_commit, "_apply", die), suppress(OSError, KafkaError):
+        with patch.object(load_journal, "apply_journal", die), suppress(OSError, KafkaError):
             load(data, random.Random(1), "none")
         file.clear_faults()
         found.append(data)

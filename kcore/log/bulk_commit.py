@@ -1,61 +1,59 @@
 """Staged logs become part of the logs of a data directory that nobody has open: all of them or, after a crash, none.
 
-The records are on the disk before anybody decides, in a staging directory inside the data directory whose name says to
-every broker that it may be deleted.  Then, under the directory's `.lock`:
+The records are on the disk before the load is decided, in a staging directory inside the data directory whose name says
+to every broker that it may be deleted.  Then, under the directory's `.lock`:
 
 1. the staged segments get their offsets (LogSegment.renumber) and move into the partitions' directories as `.cleaned`
    files, which every loader removes; partitions that are new are made whole, in the staging directory;
-2. the journal (`kcore-load-journal`) is written: from here on the load happens, whatever crashes.  Who opens the
-   directory next with kcore finishes it;
-3. new directories get their names; `.cleaned` becomes `.swap`, the segment with the lowest offset last, so that every
-   loader, Kafka's too, takes all of a partition's new segments or none of them; then the logs are opened and closed as
-   by a broker, which gives the segments their final names;
-4. checkpoints, the number of a stream's batch, the marker of a clean stop; the journal and the staging directory go.
+2. the journal (`kcore-load-journal`) is written: from here on the load will be finished, even after a crash;
+3. kcore.log.load_journal does what the journal says, now or when kcore opens the directory next.
 
-What is left to a Kafka broker that starts on the directory of a crash between 2 and 3: some partitions have the load,
-others not.  kcore says so then, and leaves the journal to tell which.
+A Kafka broker that starts on the directory after a crash in step 3 has the load in some partitions and not in others.
+kcore reports that when it opens the directory next, and leaves the journal, which names the partitions.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from kcore.common.file import (
     File,
-    exists,
     is_directory,
     list_directory,
     make_directory,
     modified_ms,
-    read_file,
     remove_tree,
     rename,
     sync_path,
     unlink_if_there,
-    write_atomically,
 )
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
-from kcore.log import checkpoints
+from kcore.log import checkpoints, load_journal
 from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
 from kcore.log.clean_shutdown import read_broker_epoch, remove_clean_shutdown, was_clean_shutdown, write_clean_shutdown
 from kcore.log.directory_lock import DirectoryLock
+from kcore.log.load_journal import (
+    SEGMENT_SUFFIXES,
+    LoadJournal,
+    finish_interrupted_load,
+    last_batches,
+    partition_of,
+    read_journal,
+    remove_leftover,
+    side_by_side,
+)
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
     DELETE_DIR_SUFFIX,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
-    SWAP_SUFFIX,
-    TIME_INDEX_SUFFIX,
     marked_directory,
     parse_partition_directory,
     partition_directory,
@@ -67,26 +65,16 @@ from kcore.log.partition_counts import partition_counts
 from kcore.log.partition_metadata import write_topic_id
 from kcore.log.staged_log import StagedLog, StagedSegment
 from kcore.log.unified_log import UnifiedLog
-from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 
 logger = logging.getLogger(__name__)
 
-JOURNAL_FILE = "kcore-load-journal"
-STREAMS_FILE = "kcore-load-streams"
 _STAGING_TOPIC = "kcore-load"
 
-#: In this order they are renamed: a segment is there once its .log is.
-_SUFFIXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, LOG_SUFFIX)
-_VERSION = 1
-_THREADS = 8
 #: What was staged and has not changed for so long belongs to no load any more.
 _ABANDONED_AFTER_MS = 24 * 3600 * 1000
 #: Segments below this are joined: Kafka 4.1 takes no smaller segment.bytes, and so little is copied soon.
 _SMALL_SEGMENT_BYTES = 1 << 20
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 class LoadedRange(NamedTuple):
@@ -127,9 +115,9 @@ def commit_load(
     """
     lock = DirectoryLock(data_dir)
     try:
-        _finish(data_dir)
+        finish_interrupted_load(data_dir)
         _remove_abandoned(data_dir, os.path.basename(staging))
-        if stream is not None and _last_batches(data_dir).get(stream[0], -1) >= stream[1]:
+        if stream is not None and last_batches(data_dir).get(stream[0], -1) >= stream[1]:
             logger.info("%s: batch %d of stream %s was loaded before", data_dir, stream[1], stream[0])
             remove_tree(staging)
             return {}
@@ -141,19 +129,9 @@ def commit_load(
         lock.release()
 
 
-def finish_interrupted_load(data_dir: str) -> None:
-    """Finish what a crash has left of a load that was decided; for whoever holds the directory's lock.
-
-    Raises CorruptFile, when somebody else has opened the directory meanwhile and removed a part of it; OSError.
-    """
-    if exists(os.path.join(data_dir, JOURNAL_FILE)):
-        logger.warning("%s: finishing a load that was interrupted", data_dir)
-        _finish(data_dir)
-
-
 def is_decided(data_dir: str, staging: str) -> bool:
     """Whether a load was decided and not finished.  Raises CorruptFile, OSError."""
-    journal = _read_journal(data_dir)
+    journal = read_journal(data_dir)
     return journal is not None and journal.staging == os.path.basename(staging)
 
 
@@ -161,26 +139,6 @@ def discard_load(data_dir: str, staging: str) -> None:
     """Remove what was staged, unless it was decided that it stays.  Raises CorruptFile, OSError."""
     if not is_decided(data_dir, staging):
         remove_tree(staging)
-
-
-@dataclass
-class _Journal:
-    """What a load does; by the names of directories in the data directory."""
-
-    staging: str
-    #: Whether all other logs are in order, and the broker epoch that the marker of the clean stop had.
-    clean: bool
-    broker_epoch: int
-    stream: Sequence[Any] | None = None
-    #: Directories that others take the place of: (from, to).
-    aside: list[Sequence[str]] = field(default_factory=list)
-    #: Partitions that are made whole, in the staging directory.
-    made: list[str] = field(default_factory=list)
-    #: Of partitions that there are: base offset and size of each new segment.
-    segments: dict[str, list[Sequence[int]]] = field(default_factory=dict)
-    #: Where each partition ended and will end.
-    ends: dict[str, Sequence[int]] = field(default_factory=dict)
-    version: int = _VERSION
 
 
 @dataclass
@@ -221,14 +179,14 @@ class _Commit:
     def run(self) -> dict[TopicPartition, LoadedRange]:
         self.was_clean = was_clean_shutdown(self.data_dir)
         self.broker_epoch = read_broker_epoch(self.data_dir)
-        self.recovery_points = _checkpoint(self.data_dir, checkpoints.RECOVERY_POINT_CHECKPOINT).read_or_warn()
-        self.log_starts = _checkpoint(self.data_dir, checkpoints.LOG_START_OFFSET_CHECKPOINT).read_or_warn()
+        self.recovery_points = self._checkpointed(checkpoints.RECOVERY_POINT_CHECKPOINT)
+        self.log_starts = self._checkpointed(checkpoints.LOG_START_OFFSET_CHECKPOINT)
         clean = self.was_clean or self._is_alone()
         remove_clean_shutdown(self.data_dir)
         try:
-            prepared = _side_by_side(self._prepare, sorted(self.logs))
+            prepared = side_by_side(self._prepare, sorted(self.logs))
             touched = [one for one in prepared if one is not None]
-            journal = _Journal(
+            journal = LoadJournal(
                 os.path.basename(self.staging),
                 clean,
                 self.broker_epoch,
@@ -238,19 +196,22 @@ class _Commit:
                 segments={one.name: one.segments for one in touched if one.segments is not None},
                 ends={one.name: one.ends for one in touched},
             )
-            _write_json(os.path.join(self.data_dir, JOURNAL_FILE), asdict(journal))
+            load_journal.write_journal(self.data_dir, journal)
         except BaseException:
             self._take_back()
             raise
         try:
-            _apply(self.data_dir, journal)
+            load_journal.apply_journal(self.data_dir, journal)
         except BaseException as error:
             error.add_note(
                 f"The load is decided all the same: whoever opens {self.data_dir} with kcore next finishes it.  "
                 "To repeat it would write the records twice."
             )
             raise
-        return {_partition_of(one.name): LoadedRange(*one.ends) for one in touched}
+        return {partition_of(one.name): LoadedRange(*one.ends) for one in touched}
+
+    def _checkpointed(self, name: str) -> dict[TopicPartition, int]:
+        return OffsetCheckpointFile(os.path.join(self.data_dir, name)).read_or_warn()
 
     def _is_alone(self) -> bool:
         """Whether every log in the directory is opened, and so recovered, by this load."""
@@ -302,7 +263,7 @@ class _Commit:
         make_directory(source)
         end = start
         for path, base_offset, _, next_offset in _renumbered(staged, start, epoch, self.config):
-            for suffix in _SUFFIXES:
+            for suffix in SEGMENT_SUFFIXES:
                 rename(path + suffix, segment_file(source, base_offset, suffix))
             end = next_offset
         if end == start:
@@ -320,7 +281,7 @@ class _Commit:
         segments: list[Sequence[int]] = []
         end = start
         for path, base_offset, size, next_offset in _renumbered(staged, start, epoch, self.config):
-            for suffix in _SUFFIXES:
+            for suffix in SEGMENT_SUFFIXES:
                 target = segment_file(directory, base_offset, suffix + CLEANED_SUFFIX)
                 self.moved_in.append(target)
                 rename(path + suffix, target)
@@ -335,12 +296,6 @@ class _Commit:
             unlink_if_there(path)
         if self.was_clean and not self.open:
             write_clean_shutdown(self.data_dir, self.broker_epoch)
-
-
-def _side_by_side(task: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """Each partition waits for the disk several times; all of them are done or have failed when this returns."""
-    with ThreadPoolExecutor(_THREADS, "kcore-load") as threads:
-        return list(threads.map(task, items))
 
 
 @dataclass
@@ -445,7 +400,7 @@ def _open_segment(directory: str, base_offset: int, config: LogConfig) -> LogSeg
 
 
 def _sync_segment(piece: _Piece) -> None:
-    for suffix in _SUFFIXES:
+    for suffix in SEGMENT_SUFFIXES:
         sync_path(segment_file(piece.directory, piece.base_offset, suffix))
 
 
@@ -469,98 +424,6 @@ def _check_staged(path: str, size: int) -> None:
         raise CorruptFile(f"{path}: {found} bytes, {size} were staged")
 
 
-# -- from here on it is decided ----------------------------------------------------------------------------------------
-
-
-def _finish(data_dir: str) -> None:
-    journal = _read_journal(data_dir)
-    if journal is None:
-        return
-    # Whether the others are in order was known before the crash; who has been here since, nobody knows.
-    journal.clean = was_clean_shutdown(data_dir)
-    remove_clean_shutdown(data_dir)
-    _apply(data_dir, journal)
-
-
-def _apply(data_dir: str, journal: _Journal) -> None:
-    """Each step may have been taken before."""
-    for name, aside in journal.aside:
-        source, target = os.path.join(data_dir, name), os.path.join(data_dir, aside)
-        if exists(source) and not exists(target):
-            rename(source, target)
-    for name in journal.made:
-        source, target = os.path.join(data_dir, journal.staging, "made", name), os.path.join(data_dir, name)
-        if is_directory(source):
-            rename(source, target)
-        elif not is_directory(target):
-            raise _lost(data_dir, journal, target)
-    sync_path(data_dir)
-    for name, segments in journal.segments.items():
-        _reveal(data_dir, journal, os.path.join(data_dir, name), segments)
-    log_starts = _checkpoint(data_dir, checkpoints.LOG_START_OFFSET_CHECKPOINT)
-    starts = log_starts.read_or_warn()
-    made = {_partition_of(name) for name in journal.made}
-
-    def end_of(name: str) -> tuple[TopicPartition, int]:
-        tp, directory = _partition_of(name), os.path.join(data_dir, name)
-        start, expected = journal.ends[name]
-        if tp not in made:
-            start = starts.get(tp, 0)
-        log = load_log(directory, tp, LogConfig(), log_start_offset=start, had_clean_shutdown=True, sole_replica=True)
-        end = log.log_end_offset
-        log.close()
-        if end < expected:
-            raise CorruptFile(f"{directory}: the log ends at {end}, with what was loaded it has to end at {expected}")
-        return tp, end
-
-    ends = dict(_side_by_side(end_of, journal.ends))
-    for file_name in (checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.REPLICATION_OFFSET_CHECKPOINT):
-        file = _checkpoint(data_dir, file_name)
-        file.write(file.read_or_warn() | ends)
-    for file in (log_starts, _checkpoint(data_dir, checkpoints.CLEANER_OFFSET_CHECKPOINT)):
-        known = file.read_or_warn()
-        if made & known.keys():  # of an earlier log of that name
-            file.write({tp: offset for tp, offset in known.items() if tp not in made})
-    if journal.stream is not None:
-        _note_batch(data_dir, *journal.stream)
-    if journal.clean:
-        write_clean_shutdown(data_dir, journal.broker_epoch)
-    unlink_if_there(os.path.join(data_dir, JOURNAL_FILE))
-    sync_path(data_dir)
-    for name in (journal.staging, *(target for _, target in journal.aside)):
-        _remove(os.path.join(data_dir, name))
-
-
-def _reveal(data_dir: str, journal: _Journal, directory: str, segments: Sequence[Sequence[int]]) -> None:
-    """.cleaned becomes .swap, the lowest offset last: before that a loader takes none of them, and after it all."""
-    for base_offset, size in reversed(segments):
-        for suffix in _SUFFIXES:
-            path = segment_file(directory, base_offset, suffix)
-            if exists(path + CLEANED_SUFFIX):
-                if (base_offset, suffix) == (segments[0][0], LOG_SUFFIX):
-                    sync_path(directory)
-                rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
-        log = segment_file(directory, base_offset, LOG_SUFFIX)
-        if not any(exists(path) and File(path).size >= size for path in (log + SWAP_SUFFIX, log)):
-            raise _lost(data_dir, journal, log)
-    sync_path(directory)
-
-
-def _lost(data_dir: str, journal: _Journal, path: str) -> CorruptFile:
-    return CorruptFile(
-        f"{path} is missing: a load into {', '.join(sorted(journal.ends))} was interrupted, and before it was finished "
-        f"another broker has opened the directory and removed what was staged.  Some of these partitions have the "
-        f"records and others not.  Remove {os.path.join(data_dir, JOURNAL_FILE)} to go on with what is there"
-    )
-
-
-def _remove(path: str) -> None:
-    try:
-        remove_tree(path)
-    except OSError as error:  # the next broker tries again
-        logger.warning("%s: what a load has left could not be removed: %s", path, error)
-
-
 def _remove_abandoned(data_dir: str, own: str) -> None:
     """What killed drivers, and tasks that went on when their job had failed, have left: in a directory that no broker
     opens nobody else would remove it."""
@@ -578,60 +441,10 @@ def _remove_abandoned(data_dir: str, own: str) -> None:
             continue
         if idle_ms > _ABANDONED_AFTER_MS:
             logger.info("%s: removing what a load that never ended has left", path)
-            _remove(path)
+            remove_leftover(path)
 
 
 def _last_change_ms(path: str) -> int:
     """Of a directory and all that is in it: a task that writes one large file changes that alone."""
     inside = [os.path.join(path, name) for name in list_directory(path)] if is_directory(path) else []
     return max([modified_ms(path), *map(_last_change_ms, inside)])
-
-
-def _partition_of(name: str) -> TopicPartition:
-    parsed = parse_partition_directory(name)
-    if parsed is None:
-        raise CorruptFile(f"{JOURNAL_FILE}: {name!r} is no partition's directory")
-    return parsed.topic_partition
-
-
-def _checkpoint(data_dir: str, name: str) -> OffsetCheckpointFile:
-    return OffsetCheckpointFile(os.path.join(data_dir, name))
-
-
-# -- small files -------------------------------------------------------------------------------------------------------
-
-
-def _write_json(path: str, content: object) -> None:
-    """JSON behind a line with its CRC-32C."""
-    text = json.dumps(content, indent=1).encode()
-    write_atomically(path, b"%08x\n%s\n" % (crc32c(text), text))
-
-
-def _read_json(path: str) -> dict[str, Any] | None:
-    try:
-        data = read_file(path)
-    except FileNotFoundError:
-        return None
-    crc, _, text = data.rstrip(b"\n").partition(b"\n")
-    if crc != b"%08x" % crc32c(text):
-        raise CorruptFile(f"{path}: line 1: the CRC is {crc32c(text):08x}, found {crc!r}")
-    found = json.loads(text)
-    if found["version"] != _VERSION:
-        raise CorruptFile(f"{path}: version {found['version']}, expected {_VERSION}")
-    return found
-
-
-def _read_journal(data_dir: str) -> _Journal | None:
-    found = _read_json(os.path.join(data_dir, JOURNAL_FILE))
-    return None if found is None else _Journal(**found)
-
-
-def _last_batches(data_dir: str) -> dict[str, int]:
-    found = _read_json(os.path.join(data_dir, STREAMS_FILE))
-    return {} if found is None else found["last_batches"]
-
-
-def _note_batch(data_dir: str, stream: str, batch: int) -> None:
-    known = _last_batches(data_dir)
-    content = {"version": _VERSION, "last_batches": known | {stream: max(batch, known.get(stream, -1))}}
-    _write_json(os.path.join(data_dir, STREAMS_FILE), content)

@@ -24,7 +24,6 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, InconsistentTopicId, KafkaError, KafkaStorageError
 from kcore.log import clean_shutdown
-from kcore.log.bulk_commit import finish_interrupted_load
 from kcore.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -33,6 +32,7 @@ from kcore.log.checkpoints import (
     OffsetCheckpointFile,
 )
 from kcore.log.directory_lock import DirectoryLock
+from kcore.log.load_journal import finish_interrupted_load
 from kcore.log.log_cleaner import CleanerConfig, LogCleaner
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import (

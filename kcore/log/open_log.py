@@ -12,9 +12,9 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import NotAPartitionDirectory
 from kcore.log import checkpoints, clean_shutdown
-from kcore.log.bulk_commit import finish_interrupted_load
 from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.directory_lock import DirectoryLock
+from kcore.log.load_journal import finish_interrupted_load
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import (
     PartitionDirectoryName,

@@ -18,9 +18,9 @@ from kcore.common.file import exists, is_directory, list_directory
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
 from kcore.log import checkpoints
-from kcore.log.bulk_commit import JOURNAL_FILE
 from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.directory_lock import is_held
+from kcore.log.load_journal import JOURNAL_FILE
 from kcore.log.log_file_names import (
     LOG_SUFFIX,
     SWAP_SUFFIX,

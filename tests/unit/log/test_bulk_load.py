@@ -22,12 +22,13 @@ from kcore.errors import (
     InvalidTopicException,
     MessageTooLarge,
 )
-from kcore.log import bulk_commit, checkpoints
-from kcore.log.bulk_commit import JOURNAL_FILE, commit_load, discard_load, finish_interrupted_load, staging_directory
+from kcore.log import checkpoints, load_journal
+from kcore.log.bulk_commit import commit_load, discard_load, staging_directory
 from kcore.log.bulk_load import BulkLoad, SegmentWriter
 from kcore.log.checkpoints import EpochEntry, OffsetCheckpointFile
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.directory_lock import DirectoryLock
+from kcore.log.load_journal import JOURNAL_FILE, finish_interrupted_load
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import parse_partition_directory
 from kcore.log.log_loader import load_log
@@ -541,7 +542,7 @@ def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_
         assert found in (old, new), step
         assert found == new or not decided, step
         if found == new:
-            assert bulk_commit._last_batches(str(data_dir)) == {"q": 1}
+            assert load_journal.last_batches(str(data_dir)) == {"q": 1}
         else:
             discard_load(str(data_dir), staging_directory(str(data_dir), "abc"))
             next(again := commit(data_dir))
@@ -557,7 +558,7 @@ def interrupted(tmp_path, monkeypatch):
     """A load of two topics, one of them new, that died when it was decided."""
     load(tmp_path, random_rows(1, 30), topic="orders")
     with monkeypatch.context() as patch:
-        patch.setattr(bulk_commit, "_apply", lambda *arguments: 1 / 0)
+        patch.setattr(load_journal, "apply_journal", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError) as failure:
             load(tmp_path, random_rows(2, 90, topics=("orders", "others")))
         assert "decided all the same" in failure.value.__notes__[0]
@@ -593,7 +594,7 @@ def test_half_a_load_that_another_broker_left_is_told_and_keeps_no_broker_from_s
     load(interrupted, random_rows(3, 5))
 
 
-@pytest.mark.parametrize("name", [JOURNAL_FILE, bulk_commit.STREAMS_FILE])
+@pytest.mark.parametrize("name", [JOURNAL_FILE, load_journal.STREAMS_FILE])
 def test_a_flipped_byte_in_a_file_of_the_loads_is_told_by_its_name(tmp_path, name, interrupted):
     if name != JOURNAL_FILE:
         finish_interrupted_load(str(tmp_path))

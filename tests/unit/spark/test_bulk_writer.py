@@ -9,7 +9,7 @@ import pytest
 import kcore
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import DirectoryInUse, InvalidPartitions, InvalidTopicException, MessageTooLarge
-from kcore.log import bulk_commit
+from kcore.log import load_journal
 from kcore.log.directory_lock import DirectoryLock
 from kcore.spark import bulk_writer
 from kcore.spark.options import OptionError
@@ -95,7 +95,7 @@ def test_a_write_that_was_decided_outlives_an_abort(tmp_path, task, monkeypatch)
     rows = random_rows(1, 100)
     message = attempt(writer, task, 0, rows)
     with monkeypatch.context() as patch:
-        patch.setattr(bulk_commit, "_apply", lambda *arguments: 1 / 0)
+        patch.setattr(load_journal, "apply_journal", lambda *arguments: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             writer.commit([message])
     writer.abort([message])

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import GreaterThanOrEqual
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptMessage
-from kcore.log import bulk_commit
+from kcore.log import load_journal
 from kcore.log.bulk_load import BulkLoad
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
@@ -381,7 +381,7 @@ def load_returns(data_dir):
 
 def test_a_load_that_was_interrupted_is_told_and_what_finishes_it(planned, monkeypatch):
     directory, tasks = planned
-    monkeypatch.setattr(bulk_commit, "_apply", lambda *arguments: 1 / 0)
+    monkeypatch.setattr(load_journal, "apply_journal", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         load_returns(directory)
     monkeypatch.undo()
@@ -403,7 +403,7 @@ def test_a_load_that_was_interrupted_is_told_and_what_finishes_it(planned, monke
 def test_a_load_that_runs_is_waited_for(planned, monkeypatch):
     directory, _ = planned
     decided, looked = threading.Event(), threading.Event()
-    apply, sleep = bulk_commit._apply, time.sleep
+    apply, sleep = load_journal.apply_journal, time.sleep
 
     def slowly(*arguments):
         decided.set()
@@ -414,7 +414,7 @@ def test_a_load_that_runs_is_waited_for(planned, monkeypatch):
         looked.set()
         sleep(seconds)
 
-    monkeypatch.setattr(bulk_commit, "_apply", slowly)
+    monkeypatch.setattr(load_journal, "apply_journal", slowly)
     monkeypatch.setattr(catalog.time, "sleep", waiting)
     loading = threading.Thread(target=load_returns, args=[directory])
     loading.start()
@@ -428,7 +428,7 @@ def test_a_load_that_runs_is_waited_for(planned, monkeypatch):
 
 def test_a_load_that_does_not_end_is_not_waited_for_for_ever(planned, monkeypatch):
     directory, _ = planned
-    (directory / bulk_commit.JOURNAL_FILE).write_text("")
+    (directory / load_journal.JOURNAL_FILE).write_text("")
     monkeypatch.setattr(catalog, "_LOAD_SECONDS", 0.1)
     lock = DirectoryLock(directory)
     try:
