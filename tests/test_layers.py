@@ -14,6 +14,7 @@ MAY_IMPORT = {
     "record": set(),
     "kernels": {"record.layout"},
     "log": {"record"},
+    "bulk": {"record", "log"},
     "purgatory": set(),
     "replica": {"record", "log", "purgatory"},
     "protocol": set(),
@@ -24,7 +25,7 @@ MAY_IMPORT = {
     "controller": {"protocol", "client", "metadata"},
     "server": {"record", "log", "purgatory", "replica", "protocol", "network", "client", "metadata", "coordinator"},
     "tools": {"client", "record", "log"},
-    "spark": {"record", "log", "client"},
+    "spark": {"record", "log", "bulk", "client"},
     "testing": {"server", "client"},
 }
 #: Single files that may reach further.

@@ -6,7 +6,7 @@ import pytest
 from kafka.partitioner.default import murmur2
 
 from bench.conftest import record_role
-from kcore.log.bulk_load import SegmentWriter
+from kcore.bulk.bulk_load import SegmentWriter
 from kcore.log.partition_counts import PartitionCounts
 from kcore.record.arrow import columns_from_arrow
 from kcore.record.partitioner import assign_partitions, group_by_partition

@@ -23,12 +23,12 @@ import pyarrow as pa
 
 import kcore
 from ci.interop.oracle import NOW, SMALL
+from kcore.bulk.bulk_commit import commit_load, staging_directory
+from kcore.bulk.bulk_load import SegmentWriter
 from kcore.common import file
 from kcore.common.time import MockTime
 from kcore.errors import KafkaError
 from kcore.log import load_journal
-from kcore.log.bulk_commit import commit_load, staging_directory
-from kcore.log.bulk_load import SegmentWriter
 from kcore.log.log_cleaner import Cleaner
 from kcore.log.log_cleaner_manager import LogToClean
 from kcore.log.log_offset_metadata import AppendOrigin

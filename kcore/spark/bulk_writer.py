@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from kcore.bulk.bulk_commit import commit_load, discard_load, staging_directory
+from kcore.bulk.bulk_load import SegmentWriter, check_not_in_use
+from kcore.bulk.staged_log import StagedLog
 from kcore.common.file import is_directory, make_directory
-from kcore.log.bulk_commit import commit_load, discard_load, staging_directory
-from kcore.log.bulk_load import SegmentWriter, check_not_in_use
 from kcore.log.partition_counts import partition_counts
-from kcore.log.staged_log import StagedLog
 from kcore.spark.catalog import is_partition_directory
 from kcore.spark.options import OptionError
 from kcore.spark.write_options import FileOptions

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from kcore.log.bulk_load import DEFAULT_BATCH_BYTES, check_topic
+from kcore.bulk.bulk_load import DEFAULT_BATCH_BYTES, check_topic
 from kcore.log.log_config import LogConfig
 from kcore.log.partition_counts import MOST_PARTITIONS
 from kcore.record.compression import CODECS, check_level

@@ -5,13 +5,13 @@ import pickle
 import pytest
 
 import kcore
+from kcore.bulk.bulk_load import BulkLoad
 from kcore.errors import InvalidTimestamp
-from kcore.log.bulk_load import BulkLoad
 from kcore.spark.broker_writer import DeliveryFailed
 from kcore.spark.options import OptionError
 from kcore.spark.writer import make_stream_writer, make_writer
 from tests.reference.partitioner import partition_for_key
-from tests.unit.log.test_bulk_load import NOW, batch_of, contents, random_rows
+from tests.unit.bulk.test_bulk_load import NOW, batch_of, contents, random_rows
 from tests.unit.spark.schemas import schema_of
 from tests.unit.spark.test_bulk_writer import SCHEMA
 

@@ -14,7 +14,7 @@ from kcore.log.directory_lock import DirectoryLock
 from kcore.spark import bulk_writer
 from kcore.spark.options import OptionError
 from kcore.spark.writer import make_stream_writer, make_writer
-from tests.unit.log.test_bulk_load import batch_of, by_partition, contents, random_rows, records_in
+from tests.unit.bulk.test_bulk_load import batch_of, by_partition, contents, random_rows, records_in
 from tests.unit.spark.schemas import schema_of
 
 SCHEMA = schema_of("topic string, key binary, value binary, timestamp timestamp, headers headers")

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import GreaterThanOrEqual
 
+from kcore.bulk.bulk_load import BulkLoad
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, CorruptMessage
 from kcore.log import load_journal
-from kcore.log.bulk_load import BulkLoad
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
 from kcore.log.log_offset_metadata import AppendOrigin

@@ -8,7 +8,7 @@ import kcore
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.directory_lock import DirectoryLock
 from tests.reference.partitioner import partition_for_key
-from tests.unit.log.test_bulk_load import NOW, contents, records_in
+from tests.unit.bulk.test_bulk_load import NOW, contents, records_in
 
 
 def rows_of(spark, count, tasks=3):

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
+from kcore.bulk.staged_log import StagedLog, StagedSegment
 from kcore.common.file import (
     File,
     is_directory,
@@ -63,7 +64,6 @@ from kcore.log.log_loader import load_log
 from kcore.log.log_segment import LogSegment
 from kcore.log.partition_counts import partition_counts
 from kcore.log.partition_metadata import write_topic_id
-from kcore.log.staged_log import StagedLog, StagedSegment
 from kcore.log.unified_log import UnifiedLog
 from kcore.record.memory_records import MemoryRecords
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import kcore
+from kcore.bulk.bulk_commit import commit_load, discard_load, staging_directory
+from kcore.bulk.bulk_load import BulkLoad, SegmentWriter
 from kcore.common import file
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
@@ -23,8 +25,6 @@ from kcore.errors import (
     MessageTooLarge,
 )
 from kcore.log import checkpoints, load_journal
-from kcore.log.bulk_commit import commit_load, discard_load, staging_directory
-from kcore.log.bulk_load import BulkLoad, SegmentWriter
 from kcore.log.checkpoints import EpochEntry, OffsetCheckpointFile
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.directory_lock import DirectoryLock

@@ -5,7 +5,7 @@
         load.append(batch)
     load.commit()
 
-SegmentWriter writes what one process has, beside the logs; kcore.log.bulk_commit makes the segments of one or many of
+SegmentWriter writes what one process has, beside the logs; kcore.bulk.bulk_commit makes the segments of one or many of
 them part of the logs at once.  Needs pyarrow.
 """
 
@@ -17,16 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kcore.bulk.bulk_commit import LoadedRange, commit_load, discard_load, staging_directory
+from kcore.bulk.staged_log import StagedLog, StagedLogWriter
 from kcore.common.file import make_directory, remove_tree
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import DirectoryInUse, InvalidTimestamp, InvalidTopicException
-from kcore.log.bulk_commit import LoadedRange, commit_load, discard_load, staging_directory
 from kcore.log.directory_lock import is_held
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import LOCK_FILE, partition_directory
 from kcore.log.partition_counts import PartitionCounts, partition_counts
-from kcore.log.staged_log import StagedLog, StagedLogWriter
 from kcore.record.arrow import columns_from_arrow, pyarrow
 from kcore.record.column_batches import batches_of
 from kcore.record.columns import RecordColumns
