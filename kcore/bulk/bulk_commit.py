@@ -33,6 +33,7 @@ from kcore.common.file import (
     sync_path,
     unlink_if_there,
 )
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
@@ -252,7 +253,7 @@ class _Commit:
         if tp.topic not in self.replaced:
             return self._move_in(directory, staged, end, epoch)
         made = self._make(tp, staged, end, epoch, log.topic_id)
-        made.aside = marked_directory(tp, DELETE_DIR_SUFFIX)
+        made.aside = marked_directory(tp, DELETE_DIR_SUFFIX, SYSTEM_RANDOM)
         return made
 
     def _make(

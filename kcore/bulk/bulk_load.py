@@ -12,7 +12,6 @@ them part of the logs at once.  Needs pyarrow.
 from __future__ import annotations
 
 import os
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kcore.bulk.bulk_commit import LoadedRange, commit_load, discard_load, staging_directory
 from kcore.bulk.staged_log import StagedLog, StagedLogWriter
 from kcore.common.file import make_directory, remove_tree
+from kcore.common.random_source import SYSTEM_RANDOM, random_uuid
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import DirectoryInUse, InvalidTimestamp, InvalidTopicException
@@ -265,7 +265,7 @@ class BulkLoad:
             self._counts.check(topic, partitions)
         self._topic = topic
         self._config = config
-        self._staging = staging_directory(self.data_dir, uuid.uuid4().hex)
+        self._staging = staging_directory(self.data_dir, random_uuid(SYSTEM_RANDOM).hex)
         self._writer: SegmentWriter | None = SegmentWriter(
             os.path.join(self._staging, "0"),
             self._counts,

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
+from random import Random
 from typing import NamedTuple
 
+from kcore.common.random_source import random_uuid
 from kcore.common.topic_partition import TopicPartition
 
 LOG_SUFFIX = ".log"
@@ -66,9 +67,9 @@ def partition_directory(topic_partition: TopicPartition) -> str:
     return f"{topic_partition.topic}-{topic_partition.partition}"
 
 
-def marked_directory(topic_partition: TopicPartition, suffix: str) -> str:
+def marked_directory(topic_partition: TopicPartition, suffix: str, random: Random) -> str:
     """A unique name, of 255 characters at most, for a directory that goes, moves or is unknown."""
-    tail = f".{uuid.uuid4().hex}{suffix}"
+    tail = f".{random_uuid(random).hex}{suffix}"
     return partition_directory(topic_partition)[: _LONGEST_NAME - len(tail)] + tail
 
 

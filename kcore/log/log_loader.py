@@ -15,6 +15,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future, wait
+from random import Random
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +30,7 @@ from kcore.common.file import (
     unlink_if_there,
 )
 from kcore.common.futures import submit
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -87,6 +89,7 @@ def load_log(
     config: LogConfig,
     *,
     time: Time = SYSTEM_TIME,
+    random: Random = SYSTEM_RANDOM,
     scheduler: Scheduler | None = None,
     mode: Mode = "a",
     log_start_offset: int = 0,
@@ -113,6 +116,7 @@ def load_log(
     Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
     """
     loader = _LogLoader(directory, topic_partition, config, time, mode == "a", sole_replica)
+    loader.random = random
     loader.segment_threads = segment_threads
     loader.on_segments_to_recover = on_segments_to_recover or (lambda count: None)
     try:
@@ -123,6 +127,7 @@ def load_log(
             config,
             parts,
             time=time,
+            random=random,
             scheduler=scheduler,
             mode=mode,
             high_watermark=high_watermark,
@@ -150,6 +155,7 @@ class _LogLoader:
         self.txn_indexes: dict[int, TransactionIndex] = {}
         # Base offsets of the segments that mode "r" reads from their .swap files.
         self.swapped: set[int] = set()
+        self.random = SYSTEM_RANDOM
         self.segment_threads: Executor | None = None
         self.on_segments_to_recover: Callable[[int], None] = lambda count: None
 
@@ -439,7 +445,7 @@ class _LogLoader:
 
     def _move_aside(self, segments: list[LogSegment]) -> str:
         """Take segments out of the log, the last one first, and their files to a -stray directory: its path."""
-        aside = os.path.join(os.path.dirname(self.directory), marked_directory(self.tp, STRAY_DIR_SUFFIX))
+        aside = os.path.join(os.path.dirname(self.directory), marked_directory(self.tp, STRAY_DIR_SUFFIX, self.random))
         make_directory(aside)
         files = [file for file in self._list() if file.kind != SNAPSHOT_SUFFIX]
         for segment in reversed(segments):

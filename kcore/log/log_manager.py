@@ -13,12 +13,15 @@ import os
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, wait
 from contextlib import contextmanager
+from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from kcore.common.executors import ExecutorFactory, thread_pool
 from kcore.common.file import exists, is_directory, list_directory, make_directory, remove_tree, rename, sync_path
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
@@ -114,8 +117,10 @@ class LogManager:
     guards the tables of logs, nothing is called under it, so that a log may report a failing disk at any time.
     Lifetime: startup() once, shutdown() once.
 
-    is_stray: asked at start about each log: whether its directory belongs to no partition that there is; then it gets
-    a -stray name and is left.  on_log_dir_failure: a directory has gone offline; live_log_dirs says what is left.
+    random: for the unique names of directories that go or move, and segment.jitter.ms.  executors: for loading and
+    closing logs.  is_stray: asked at start about each log: whether its directory belongs to no partition that there
+    is; then it gets a -stray name and is left.  on_log_dir_failure: a directory has gone offline; live_log_dirs says
+    what is left.
     """
 
     def __init__(
@@ -125,6 +130,8 @@ class LogManager:
         *,
         topic_configs: Callable[[str], Mapping[str, Any]] | None = None,
         time: Time = SYSTEM_TIME,
+        random: Random = SYSTEM_RANDOM,
+        executors: ExecutorFactory = thread_pool,
         scheduler: Scheduler | None = None,
         num_recovery_threads: int = 2,
         flush_check_ms: float = 2**63 - 1,
@@ -144,6 +151,8 @@ class LogManager:
         self.default_config = default_config or LogConfig()
         self._topic_configs = topic_configs or (lambda topic: {})
         self._time = time
+        self._random = random
+        self._executors = executors
         self._scheduler = scheduler
         self._num_recovery_threads = max(num_recovery_threads, 1)
         self._flush_check_ms = flush_check_ms
@@ -186,7 +195,7 @@ class LogManager:
                     self._fail_dir(log_dir, error)
             live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
             if live:
-                with ThreadPoolExecutor(len(live), "kcore-log-dir") as threads:
+                with self._executors(len(live), "kcore-log-dir") as threads:
                     list(threads.map(self._load_dir, live))
             failures = [log_dir.failure for log_dir in self._dirs.values()]
             if all(failures):
@@ -251,7 +260,7 @@ class LogManager:
         configs = {topic: self.config_of(topic) for topic in {parsed.topic_partition.topic for parsed, _ in to_load}}
         count = self._num_recovery_threads
         pending = iter(to_load)
-        with ThreadPoolExecutor(count, "kcore-log-recovery") as threads:
+        with self._executors(count, "kcore-log-recovery") as threads:
 
             def load() -> None:
                 try:
@@ -344,7 +353,7 @@ class LogManager:
     def _set_aside(self, log: UnifiedLog, why: str) -> None:
         """Give the directory a -stray name; the data stay until somebody deletes them."""
         before = log.directory
-        log.rename_dir(marked_directory(log.topic_partition, STRAY_DIR_SUFFIX))
+        log.rename_dir(marked_directory(log.topic_partition, STRAY_DIR_SUFFIX, self._random))
         logger.error(
             "%s: not served, %s.  Nothing was deleted: it is %s now, with the offsets [%d, %d)",
             before,
@@ -393,6 +402,7 @@ class LogManager:
             tp,
             config,
             time=self._time,
+            random=self._random,
             scheduler=self._scheduler,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
@@ -464,7 +474,7 @@ class LogManager:
     def _close_all(self, logs: Collection[UnifiedLog]) -> bool:
         """Close logs, several at a time: fsync is what takes the time, and it waits without the GIL."""
         try:
-            with ThreadPoolExecutor(self._num_recovery_threads, "kcore-log-closing") as threads:
+            with self._executors(self._num_recovery_threads, "kcore-log-closing") as threads:
                 return all(list(threads.map(_close, logs)))
         except RuntimeError:
             # An interpreter that is on its way out starts no more threads; so one after the other.
@@ -551,7 +561,7 @@ class LogManager:
     ) -> UnifiedLog:
         if not is_future and tp in self._unloaded:
             raise KafkaStorageError(f"{tp}: its log is there but could not be loaded: {self._unloaded[tp]}")
-        name = marked_directory(tp, FUTURE_DIR_SUFFIX) if is_future else partition_directory(tp)
+        name = marked_directory(tp, FUTURE_DIR_SUFFIX, self._random) if is_future else partition_directory(tp)
         failure: OSError | None = None
         for log_dir in candidates:
             path = os.path.join(log_dir.path, name)
@@ -596,7 +606,7 @@ class LogManager:
         if is_stray:
             self._set_aside(log, "the partition is not this broker's")
         else:
-            log.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX))
+            log.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random))
         if log_dir is not None:
             self._drop_checkpoints(log_dir, topic_partition)
         if not is_stray:
@@ -639,7 +649,7 @@ class LogManager:
         if self.cleaner is not None and old_dir is not None:
             self.cleaner.manager.alter_checkpoint_dir(topic_partition, old_dir.path, log_dir.path)
         self._resume_cleaning(topic_partition)
-        current.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX))
+        current.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random))
         if old_dir is not None:
             self._drop_checkpoints(old_dir, topic_partition)
         self._checkpoint_recovery_points(log_dir)

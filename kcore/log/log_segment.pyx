@@ -7,7 +7,6 @@ Source: LogSegment.java and FileRecords.java, Kafka 4.x.
 """
 
 import threading
-import time
 
 from cpython.ref cimport Py_INCREF, PyObject
 from libc.stdint cimport INT32_MAX, INT64_MAX
@@ -16,6 +15,7 @@ from libc.string cimport memset
 from kcore.common.file cimport File, Mapping
 from kcore.common.file import is_file, rename, unlink_if_there, write_atomically
 from kcore.common.status cimport KC_OK, raise_status
+from kcore.common.time import SYSTEM_TIME
 from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, ReadOnlyLog
 from kcore.log.abstract_index cimport AbstractIndex
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
@@ -118,7 +118,7 @@ cdef class LogSegment(SegmentFile):
         bint per_append_index=False,
         now_ms=None,
     ):
-        self.created_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+        self.created_ms = SYSTEM_TIME.milliseconds() if now_ms is None else now_ms
         self._max_index_size = max_index_size
         self._per_append_index = per_append_index
         self._lock = threading.Lock()
@@ -728,7 +728,7 @@ cdef class LogSegment(SegmentFile):
         self._indexer.offset_of_max_timestamp = last_offset
         self._max_timestamp_known = True
         if self._size == 0:
-            self.created_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+            self.created_ms = SYSTEM_TIME.milliseconds() if now_ms is None else now_ms
             self._first_timestamp_known = False
         self.resize_indexes(self._max_index_size)
         return before - self._size

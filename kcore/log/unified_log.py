@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
 from kcore.common.file import modified_ms, sync_path
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
@@ -100,6 +101,7 @@ class UnifiedLog(LogHotPath):
         parts: LoadedParts,
         *,
         time: Time,
+        random: Random = SYSTEM_RANDOM,
         scheduler: Scheduler | None = None,
         mode: Mode = "a",
         high_watermark: int = 0,
@@ -133,6 +135,7 @@ class UnifiedLog(LogHotPath):
         self.recovery_point = parts.recovery_point
         self.last_flush_ms = time.milliseconds()
         self._time = time
+        self._random = random
         self._scheduler = scheduler
         self._sole_replica = sole_replica
         self._on_storage_error = on_storage_error
@@ -386,7 +389,7 @@ class UnifiedLog(LogHotPath):
 
     def _next_roll_jitter_ms(self) -> int:
         jitter_ms = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return random.randrange(jitter_ms) if jitter_ms > 0 else 0
+        return self._random.randrange(jitter_ms) if jitter_ms > 0 else 0
 
     # -- read -----------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from random import Random
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
+from kcore.common.random_source import random_uuid
 from kcore.common.topic_partition import ZERO_UUID
 from kcore.metadata.store import StoreError
 
@@ -185,10 +187,10 @@ def id_from_string(text: str) -> UUID:
         raise StoreError(f"not an id: {text!r}") from error
 
 
-def random_id() -> UUID:
+def random_id(random: Random) -> UUID:
     """A UUID that is not reserved and whose text does not begin with a dash, which tools would take for an option."""
     while True:
-        value = uuid4()
+        value = random_uuid(random)
         if value not in (ZERO_UUID, UUID(int=1)) and not id_to_string(value).startswith("-"):
             return value
 

@@ -10,9 +10,11 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import (
     InvalidConfig,
@@ -70,6 +72,7 @@ class AdminManager:
         metadata_cache: MetadataCache,
         replica_manager: ReplicaManager,
         log_manager: LogManager,
+        random: Random = SYSTEM_RANDOM,
     ) -> None:
         self._broker_id = broker_id
         self._config = config
@@ -77,6 +80,7 @@ class AdminManager:
         self._cache = metadata_cache
         self._replica_manager = replica_manager
         self._log_manager = log_manager
+        self._random = random
         self._lock = threading.RLock()
         self._configs: dict[str, dict[str, str]] = {}
         # Topic -> partitions that could not be opened, and whether each was just made.
@@ -191,7 +195,7 @@ class AdminManager:
         """
         topic_id = next((value for value in hosted.values() if value not in (None, ZERO_UUID)), None)
         if topic_id is None or self._cache.topic_name(topic_id) is not None:
-            topic_id = znodes.random_id()
+            topic_id = znodes.random_id(self._random)
         node = znodes.TopicZNode(
             {number: [self._broker_id] if number in hosted else [] for number in range(max(hosted) + 1)}, topic_id
         )
@@ -289,7 +293,7 @@ class AdminManager:
             replicas = len(next(iter(placement.values())))
             if validate_only:
                 return CreatedTopic(ZERO_UUID, len(placement), replicas, config)
-            node = znodes.TopicZNode(placement, znodes.random_id())
+            node = znodes.TopicZNode(placement, znodes.random_id(self._random))
             assert node.topic_id is not None
             epochs = dict.fromkeys(placement, INITIAL_LEADER_EPOCH)
             with self._store.transaction():

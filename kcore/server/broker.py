@@ -19,6 +19,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from kcore.common.file import is_directory, is_file, list_directory, make_directory
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, MockTime, Time, WallClockOf
 from kcore.common.topic_partition import TopicPartition
@@ -268,7 +269,7 @@ class Broker:
             _RETRY_OFFLINE_MS,
         )
         self._client = InProcessClient(
-            time,
+            clients_time,
             config["auto.create.topics.enable"],
             self.metadata_cache,
             self.admin_manager,
@@ -494,7 +495,7 @@ class Broker:
                 cluster_id = found.cluster_id
         return (
             DEFAULT_BROKER_ID if broker_id is None else broker_id,
-            znodes.id_to_string(znodes.random_id()) if cluster_id is None else cluster_id,
+            znodes.id_to_string(znodes.random_id(SYSTEM_RANDOM)) if cluster_id is None else cluster_id,
         )
 
     def _write_identity(self, data_dirs: list[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time as system_time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,7 +30,7 @@ Headers = Mapping[str, Data | None] | Iterable[tuple[str, Data | None]]
 #: How long a produce waits to be replicated: request.timeout.ms of Kafka's producer.
 _REQUEST_TIMEOUT_MS = 30_000
 #: How often a consume that waits looks for new records.
-_POLL_S = 0.005
+_POLL_MS = 5
 
 
 class RecordMetadata(NamedTuple):
@@ -231,13 +230,13 @@ class InProcessClient:
         self, positions: Mapping[TopicPartition, int], level: FetchIsolation, timeout: float
     ) -> dict[TopicPartition, int] | None:
         """How far can be read, once that is beyond some position; None if it is not within timeout seconds."""
-        deadline = system_time.monotonic() + timeout
-        while (left := deadline - system_time.monotonic()) > 0:
+        deadline_ms = self._time.hi_res_clock_ms() + timeout * 1000
+        while (left_ms := deadline_ms - self._time.hi_res_clock_ms()) > 0:
             self._check_running()
             ends = self._ends(positions, level)
             if any(end > positions[tp] for tp, end in ends.items()):
                 return ends
-            system_time.sleep(min(_POLL_S, left))
+            self._time.sleep(min(_POLL_MS, left_ms))
         return None
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from random import Random
 from typing import NamedTuple
 
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
@@ -121,12 +123,14 @@ class GroupCoordinator:
         time: Time,
         scheduler: Scheduler,
         timer: Timer,
+        random: Random = SYSTEM_RANDOM,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
         self.manager = GroupMetadataManager(config, replica_manager, scheduler, time)
         self._time = time
         self._timer = timer
+        self._random = random
         self._is_active = False
 
     def startup(self) -> None:
@@ -252,7 +256,7 @@ class GroupCoordinator:
         callback: JoinCallback,
     ) -> None:
         instance_id = joining.group_instance_id
-        new_member_id = group.generate_member_id(joining.client_id, instance_id)
+        new_member_id = group.generate_member_id(joining.client_id, instance_id, self._random)
         if instance_id is not None:
             old_member_id = group.static_members.get(instance_id)
             if old_member_id is not None:

@@ -6,11 +6,12 @@ import enum
 import logging
 import struct
 import threading
-import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
+from random import Random
 from typing import NamedTuple
 
+from kcore.common.random_source import random_uuid
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.member_metadata import (
@@ -263,8 +264,8 @@ class GroupMetadata:
         """The longest of all members'."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def generate_member_id(self, client_id: str, group_instance_id: str | None) -> str:
-        return f"{client_id if group_instance_id is None else group_instance_id}-{uuid.uuid4()}"
+    def generate_member_id(self, client_id: str, group_instance_id: str | None, random: Random) -> str:
+        return f"{client_id if group_instance_id is None else group_instance_id}-{random_uuid(random)}"
 
     def current_member_metadata(self) -> list[JoinGroupMember]:
         """Every member with its metadata for the chosen protocol: what the leader assigns by."""

@@ -1,5 +1,6 @@
 import pytest
 
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_file_names import (
     marked_directory,
@@ -32,12 +33,12 @@ def test_a_directorys_name_tells_topic_and_partition(topic):
     tp = TopicPartition(topic, 12)
     assert parse_partition_directory(partition_directory(tp)) == (tp, "")
     for mark in ("-delete", "-future", "-stray"):
-        assert parse_partition_directory(marked_directory(tp, mark)) == (tp, mark)
+        assert parse_partition_directory(marked_directory(tp, mark, SYSTEM_RANDOM)) == (tp, mark)
 
 
 def test_a_marked_name_is_unique_and_never_longer_than_file_systems_allow():
     tp = TopicPartition("t" * 249, 3)
-    names = {marked_directory(tp, "-delete") for _ in range(10)}
+    names = {marked_directory(tp, "-delete", SYSTEM_RANDOM) for _ in range(10)}
     assert len(names) == 10 and {len(name) for name in names} == {255}
 
 

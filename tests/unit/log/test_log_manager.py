@@ -4,11 +4,13 @@ import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from random import Random
 from uuid import UUID
 
 import pytest
 
 from kcore.common import file
+from kcore.common.executors import inline
 from kcore.common.futures import submit
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
@@ -88,6 +90,23 @@ def test_logs_survive_a_clean_stop_with_offsets_settings_and_topic_ids(managers,
     assert (log_a.config.segment_bytes, log_b.config.segment_bytes) == (1000, 500)
     assert log_a.recovery_point == 3 and offsets(log_a) == [0, 1, 2]
     again.shutdown()
+
+
+def test_with_an_inline_executor_and_a_seed_a_start_needs_no_thread_and_names_repeat(tmp_path, monkeypatch):
+    names = []
+    for life in ("first", "second"):
+        managers = Managers(tmp_path / life, executors=inline, random=Random(7))
+        manager = written(managers.start(), A, B)
+        manager.async_delete(B)
+        names.append(sorted(path.name for path in (tmp_path / life).glob("b-7.*")))
+        manager.shutdown()
+        (tmp_path / life / ".kafka_cleanshutdown").unlink()
+        with monkeypatch.context() as no_threads:
+            no_threads.setattr(threading.Thread, "start", None)
+            manager = managers.start()
+            assert list(manager.all_logs()) == [manager.get_log(A)] and manager.get_log(A).log_end_offset == 3
+            manager.shutdown()
+    assert names[0] == names[1] and len(names[0]) == 1
 
 
 def test_a_second_manager_on_the_directory_is_refused(managers):

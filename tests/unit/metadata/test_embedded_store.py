@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
 from kcore.metadata.store import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
@@ -190,7 +191,7 @@ def test_a_body_that_is_not_a_json_object_is_refused(data):
 
 def test_ids_are_written_as_kafka_writes_them():
     for _ in range(100):
-        value = znodes.random_id()
+        value = znodes.random_id(SYSTEM_RANDOM)
         text = znodes.id_to_string(value)
         assert len(text) == 22 and not text.startswith("-")
         assert znodes.id_from_string(text) == value

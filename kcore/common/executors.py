@@ -1,0 +1,30 @@
+"""Where work that may run side by side gets its threads, so a simulation can run it in order on its own thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any
+
+#: (number of threads, prefix of their names) -> an executor; whoever made it shuts it down.
+ExecutorFactory = Callable[[int, str], Executor]
+
+thread_pool: ExecutorFactory = ThreadPoolExecutor
+
+
+class InlineExecutor(Executor):
+    """Runs each task inside submit(), on the caller's thread: the order of work is the order of the calls."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """A future that is done; an Exception of fn is its result.  KeyboardInterrupt and SystemExit pass through."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def inline(num_threads: int, name: str) -> Executor:
+    """An ExecutorFactory without threads."""
+    return InlineExecutor()
