@@ -49,9 +49,8 @@ ALLOWED = {
     "log.log_validator": {"time.perf_counter_ns"},
     # The key of a keyed hash, so that no producer can choose keys that collide.  The map's answers do not depend on it.
     "log.offset_map": {"os.urandom"},
-    # One load at a time, offline or before a broker starts; its partitions do not depend on each other.
-    "log.bulk_load": {"concurrent.futures.ThreadPoolExecutor"},
-    "log.bulk_commit": {"concurrent.futures.ThreadPoolExecutor"},
+    # A bulk load that was interrupted is finished before logs are loaded; its partitions do not depend on each other.
+    "log.load_journal": {"concurrent.futures.ThreadPoolExecutor"},
 }
 
 _CYTHON_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import\s+(.+)|c?import\s+([\w.]+)(?:\s+as\s+(\w+))?)$")
