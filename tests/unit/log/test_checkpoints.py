@@ -19,7 +19,7 @@ def test_an_offset_checkpoint_has_kafkas_text_and_is_read_back(tmp_path):
     assert os.listdir(tmp_path) == ["recovery-point-offset-checkpoint"]
 
 
-def test_a_checkpoint_is_on_disk_when_the_write_returns_and_until_then_the_old_one_is_there(tmp_path):
+def test_RM_25_a_checkpoint_is_on_disk_when_the_write_returns_and_until_then_the_old_one_is_there(tmp_path):
     checkpoint = OffsetCheckpointFile(str(tmp_path / "x"))
     epochs = LeaderEpochCheckpointFile(str(tmp_path / "y"))
     checkpoint.write({TopicPartition("a", 0): 5})

@@ -64,7 +64,7 @@ def test_PURG_08_APP_12_it_answers_when_the_high_watermark_has_passed_every_pend
     assert parked.purgatory.delayed == 0
 
 
-def test_PURG_09_at_the_deadline_pending_partitions_time_out_and_the_others_keep_their_result(parked):
+def test_PURG_07_PURG_09_at_the_deadline_pending_partitions_time_out_and_the_others_keep_their_result(parked):
     parked.high_watermark(A, 5)
     parked.time.sleep(1000)
     parked.timer.advance()

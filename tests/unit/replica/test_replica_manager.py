@@ -98,7 +98,7 @@ def test_a_stopped_replica_is_gone_and_its_log_stays_unless_deleted(leader, tmp_
 
 
 @pytest.mark.parametrize("acks", [-2, 2, 5])
-def test_APP_03_other_acks_than_minus_1_0_and_1_are_refused_and_nothing_is_written(leader, acks):
+def test_APP_03_V22_03_other_acks_than_minus_1_0_and_1_are_refused_and_nothing_is_written(leader, acks):
     leader.lead(OTHER)
     result = leader.produce({TP: batch(), OTHER: batch()}, acks=acks).result
     for status in result.values():
@@ -184,7 +184,7 @@ def test_APP_20_a_repeated_idempotent_batch_succeeds_with_its_first_offsets(lead
     assert leader.replica_manager.get_partition(TP).log.log_end_offset == 3
 
 
-def test_an_unforeseen_error_becomes_unknown_server_error_and_is_logged(leader, caplog):
+def test_APP_17_an_unforeseen_error_becomes_unknown_server_error_and_is_logged(leader, caplog):
     partition = leader.replica_manager.get_partition(TP)
     partition.append_records_to_leader = lambda *args: 1 // 0
     assert isinstance(leader.produce(batch()).result[TP].error, errors.UnknownServerError)
@@ -203,7 +203,7 @@ def test_PART_09_acks_all_is_refused_while_the_isr_is_below_min_insync_replicas(
 # -- fetch
 
 
-def test_RD_12_enough_bytes_are_answered_at_once(leader):
+def test_RD_08_RD_12_RD_14_enough_bytes_are_answered_at_once(leader):
     leader.produce(batch(b"a"))
     leader.produce(batch(b"b"))
     ((tp, result),) = leader.fetch(0, max_wait_ms=500).result
@@ -228,7 +228,7 @@ def test_RD_12_an_error_of_one_partition_answers_all_at_once(leader):
     assert [type(result.error) for _, result in answer.result] == [type(None), errors.UnknownTopicOrPartition]
 
 
-def test_RD_16_a_waiting_fetch_is_woken_by_an_append_and_reads_afresh(leader):
+def test_RD_15_RD_16_PURG_16_a_waiting_fetch_is_woken_by_an_append_and_reads_afresh(leader):
     answer = leader.fetch(0, max_wait_ms=500)
     assert answer.waits
     leader.produce(batch(b"new"))
@@ -468,7 +468,7 @@ def test_PART_24_the_end_offset_of_an_epoch_is_where_the_next_one_starts(node):
 # -- DeleteRecords
 
 
-def test_deleted_records_are_gone_and_the_low_watermark_is_told(leader):
+def test_HW_05_RD_30_deleted_records_are_gone_and_the_low_watermark_is_told(leader):
     for n in range(4):
         leader.produce(batch(b"%d" % n))
     answer = Answer()

@@ -51,7 +51,7 @@ def fetch(client, broker, topic, offset, *, isolation=COMMITTED, version=11, max
 
 @pytest.mark.parametrize("version", [4, 5, 7, 10, 11, 12, 13, 17])
 @pytest.mark.parametrize("topic", ["g-txn", "g-txn-zstd"])
-def test_a_fetch_names_the_aborted_transactions_that_its_records_need(broker, client, topic, version):
+def test_RD_05_a_fetch_names_the_aborted_transactions_that_its_records_need(broker, client, topic, version):
     wanted = [record.offset for record in broker.log(topic).records(isolation="read_committed")]
     assert len(wanted) < len([record.offset for record in broker.log(topic).records()])
     for start in (0, 8, 20, 33, 52, 70, 78):
@@ -65,13 +65,13 @@ def test_a_fetch_names_the_aborted_transactions_that_its_records_need(broker, cl
         assert [o for o in seen if o >= start] == [o for o in wanted if o >= start]
 
 
-def test_an_uncommitted_fetch_gets_everything_and_no_list(broker, client):
+def test_RD_06_an_uncommitted_fetch_gets_everything_and_no_list(broker, client):
     answer = fetch(client, broker, "g-txn", 0, isolation=UNCOMMITTED)
     assert not answer.aborted_transactions
     assert MemoryRecords(bytes(answer.records)).first_offset == 0
 
 
-def test_an_open_transaction_ends_a_committed_fetch_and_not_another(broker, client):
+def test_HW_06_RD_05_an_open_transaction_ends_a_committed_fetch_and_not_another(broker, client):
     committed = fetch(client, broker, "g-txn-open", 0)
     assert (bytes(committed.records or b""), committed.aborted_transactions) == (b"", [])
     assert (committed.last_stable_offset, committed.high_watermark) == (0, 8)

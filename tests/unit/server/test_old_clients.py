@@ -133,7 +133,7 @@ def test_a_message_that_is_cut_off_is_left_out_of_an_old_produce(client, topic):
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_VAL_23_an_old_fetch_gets_messages_that_it_can_read(client, topic, version, codec):
+def test_VAL_23_API_12_an_old_fetch_gets_messages_that_it_can_read(client, topic, version, codec):
     builder = RecordBatchBuilder(compression=codec)
     for i, (key, value) in enumerate(RECORDS):
         builder.append(value, key, timestamp=NOW + i, headers=[("dropped", b"x")])
@@ -209,7 +209,7 @@ def test_a_zstd_topic_is_read_from_version_10_on(client, topic):
 
 
 @pytest.mark.parametrize("topic", [{"message_downconversion_enable": "false"}], indirect=True)
-def test_a_topic_may_refuse_conversion(client, topic):
+def test_API_12_a_topic_may_refuse_conversion(client, topic):
     produce(client, topic, record_set(2), 9)
     assert fetch(client, topic, 3).error_code == UnsupportedVersion.code
     assert fetch(client, topic, 4).error_code == 0

@@ -83,7 +83,7 @@ def test_groups_belong_to_the_partition_that_a_real_broker_chose():
 # -- loading
 
 
-def test_the_offsets_topic_of_a_real_broker_is_loaded():
+def test_API_04_the_offsets_topic_of_a_real_broker_is_loaded():
     harness = golden_harness()
     assert harness.committed("managed") == {("orders", 0): 8, ("orders", 1): 10}
     assert harness.committed("left") == {("orders", 0): 10, ("orders", 1): 10}
@@ -218,7 +218,7 @@ def test_transactional_commits_count_once_their_transaction_is_committed_and_nev
 # -- unloading
 
 
-def test_after_resignation_the_groups_are_gone_and_waiting_requests_are_told():
+def test_API_05_after_resignation_the_groups_are_gone_and_waiting_requests_are_told():
     harness = Harness()
     (join,) = harness.stable_group()
     parked = harness.join()
