@@ -1,12 +1,12 @@
-"""One partition on this broker: whether it leads, its ISR, and what moves its high watermark (PART)."""
+"""One partition on this broker: its state, its log, and what moves its high watermark (PART)."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, NamedTuple
-from uuid import UUID
 
 from kcore.common.locks import ReadWriteLock
+from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     FencedLeaderEpoch,
@@ -25,6 +25,17 @@ from kcore.log.log_offset_metadata import (
     LogOffsetMetadata,
     TimestampAndOffset,
 )
+from kcore.replica import isr as isr_rules
+from kcore.replica.partition_state import (
+    NO_EPOCH,
+    NO_LEADER,
+    CommittedIsr,
+    FollowerState,
+    LeaderAndIsrUpdate,
+    LeaderState,
+    PartitionState,
+)
+from kcore.replica.replica import Replica
 
 if TYPE_CHECKING:
     from kcore.log.log_hot_path import FetchDataInfo
@@ -32,7 +43,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-NO_EPOCH = -1
+#: replica.lag.time.max.ms unless a broker says otherwise.
+DEFAULT_REPLICA_LAG_TIME_MAX_MS = 30_000
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 EARLIEST_LOCAL_TIMESTAMP = -4
@@ -49,49 +61,127 @@ class LogReadInfo(NamedTuple):
 
 
 class Partition:
-    """Leader state of one hosted partition over its log.
+    """One hosted partition over its log.
 
-    Thread-safe.  leader_isr_update_lock is read-held during an append and write-held while leadership changes, so that
-    no append with an old epoch can still be running once a change has returned; reads take no lock.  Order of locks:
-    leader_isr_update_lock, then the log's.  Nothing here calls back: who waits is told by ReplicaManager.
+    Thread-safe.  _state is one frozen value, replaced in one assignment; a method reads it once and answers by what it
+    read.  leader_isr_update_lock is read-held during an append and write-held while the state changes, so that no
+    append with an old epoch can still be running once a change has returned; reads take no lock.  Order of locks:
+    leader_isr_update_lock, then the log's.  Nothing here calls back: ReplicaManager completes the waiting requests.
     """
 
-    def __init__(self, topic_partition: TopicPartition, log: UnifiedLog, local_broker_id: int) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log: UnifiedLog,
+        local_broker_id: int,
+        time: Time,
+        *,
+        replica_lag_time_max_ms: int = DEFAULT_REPLICA_LAG_TIME_MAX_MS,
+    ) -> None:
         self.topic_partition = topic_partition
         self.log = log
         self.local_broker_id = local_broker_id
         self.leader_isr_update_lock = ReadWriteLock()
-        self.leader_id: int | None = None
-        self.leader_epoch = NO_EPOCH
-        self.isr: tuple[int, ...] = ()
-        self.is_leader = False
-        self.topic_id: UUID | None = None
+        self._time = time
+        self._replica_lag_time_max_ms = replica_lag_time_max_ms
+        self._state: PartitionState = FollowerState()
 
-    def make_leader(self, leader_epoch: int, isr: tuple[int, ...], topic_id: UUID | None) -> bool:
-        """Lead from now on with this epoch; True if this broker did not lead before (PART-06).
+    # -- state -------------------------------------------------------------------------------------------------------
 
-        The epoch starts at the current log end (PART-02).  With nobody else in the ISR, what is in the log is
-        replicated as far as it will ever be, so the high watermark goes to the log end (PART-05).
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self._state, LeaderState)
+
+    @property
+    def leader_id(self) -> int:
+        """The broker that leads, or NO_LEADER."""
+        state = self._state
+        return self.local_broker_id if isinstance(state, LeaderState) else state.leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._state.leader_epoch
+
+    @property
+    def isr(self) -> frozenset[int]:
+        """The committed ISR; empty unless this broker leads."""
+        state = self._state
+        return state.isr.committed if isinstance(state, LeaderState) else frozenset()
+
+    def make_leader(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
+        """Lead from now on; True if this broker did not lead before (PART-06).
+
+        An update with a lower partition epoch than ours is skipped.  A new leader epoch starts at the current log end
+        (PART-02), and what is known of followers begins anew (PART-03, PART-04).  With nobody else in the ISR, what is
+        in the log is replicated as far as it will ever be, so the high watermark goes to the log end (PART-05).
+        Raises KafkaStorageError; then the state is what it was.
         """
         with self.leader_isr_update_lock.write():
-            was_leader = self.is_leader
-            self.log.maybe_assign_epoch_start_offset(leader_epoch, self.log.log_end_offset)
-            self.topic_id = topic_id
-            self.isr = isr
-            self.leader_epoch = leader_epoch
-            self.leader_id = self.local_broker_id
-            self.is_leader = True
-            self.log.is_served = True
-            self._maybe_increment_leader_hw()
+            old = self._state
+            if update.partition_epoch < old.partition_epoch:
+                return False
+            log = self.log
+            was_leader = isinstance(old, LeaderState)
+            known = old.replicas if isinstance(old, LeaderState) else {}
+            followers = [broker_id for broker_id in update.replicas if broker_id != self.local_broker_id]
+            if isinstance(old, LeaderState) and update.leader_epoch <= old.leader_epoch:
+                leader_epoch, epoch_start_offset = old.leader_epoch, old.epoch_start_offset
+                replicas = {broker_id: known.get(broker_id) or Replica(broker_id) for broker_id in followers}
+            else:
+                leader_epoch, epoch_start_offset = update.leader_epoch, log.log_end_offset
+                log.maybe_assign_epoch_start_offset(leader_epoch, epoch_start_offset)
+                now_ms = self._time.milliseconds()
+                # New objects: a fetch that began under the old epoch writes what it saw into the old ones.
+                replicas = {
+                    broker_id: Replica(
+                        broker_id,
+                        (known.get(broker_id) or Replica(broker_id)).state.in_new_epoch(
+                            now_ms,
+                            epoch_start_offset,
+                            is_in_sync=broker_id in update.isr,
+                            is_new_leader=not was_leader,
+                        ),
+                    )
+                    for broker_id in followers
+                }
+            state = LeaderState(
+                leader_epoch,
+                controller_epoch,
+                update.partition_epoch,
+                CommittedIsr(frozenset(update.isr)),
+                replicas,
+                epoch_start_offset,
+            )
+            log.is_served = True
+            self._state = state
+            self._maybe_increment_leader_hw(log, state)
             return not was_leader
 
-    def resign(self) -> None:
-        """Stop leading: appends and reads that start from now on are refused."""
+    def make_follower(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
+        """Follow update.leader from now on; False if leader and epoch are what they were (PART-07).
+
+        An update with a lower partition epoch than ours is skipped: False.
+        """
         with self.leader_isr_update_lock.write():
-            self.is_leader = False
+            old = self._state
+            if update.partition_epoch < old.partition_epoch:
+                return False
+            self._state = FollowerState(update.leader, update.leader_epoch, controller_epoch, update.partition_epoch)
             self.log.is_served = False
-            self.leader_id = None
-            self.isr = ()
+            return (
+                isinstance(old, LeaderState)
+                or old.leader_id != update.leader
+                or old.leader_epoch != update.leader_epoch
+            )
+
+    def resign(self) -> None:
+        """Stop leading or following: appends and reads that start from now on are refused."""
+        with self.leader_isr_update_lock.write():
+            old = self._state
+            self._state = FollowerState(NO_LEADER, old.leader_epoch, old.controller_epoch, old.partition_epoch)
+            self.log.is_served = False
+
+    # -- append, read ------------------------------------------------------------------------------------------------
 
     def append_records_to_leader(
         self, records: bytes | bytearray | memoryview, required_acks: int, origin: AppendOrigin = AppendOrigin.CLIENT
@@ -105,26 +195,30 @@ class Partition:
         lock = self.leader_isr_update_lock
         lock.acquire_read()
         try:
-            log = self.log
-            if not self.is_leader:
+            state = self._state
+            if not isinstance(state, LeaderState):
                 raise self._not_leader()
-            if required_acks == -1 and len(self.isr) < log.config.min_insync_replicas:
-                raise NotEnoughReplicas(
-                    f"{self.topic_partition}: ISR {self.isr}, min.insync.replicas {log.config.min_insync_replicas}"
-                )
+            log = self.log
+            if required_acks == -1 and len(state.isr.committed) < log.config.min_insync_replicas:
+                raise NotEnoughReplicas(self._below_minimum(state, log))
             try:
-                info = log.append_as_leader(records, self.leader_epoch, origin)
+                info = log.append_as_leader(records, state.leader_epoch, origin)
             except NoRecordBatch:
                 # LOG-04: what reaches a partition without a whole batch is answered with offset -1 and no error.
                 return LogAppendInfo(-1, -1, -1, -1, log_start_offset=log.log_start_offset), False
             # The ISR may be only us; then our own append is what moves the high watermark.
-            return info, self._maybe_increment_leader_hw()
+            return info, self._maybe_increment_leader_hw(log, state)
         finally:
             lock.release_read()
 
-    def _maybe_increment_leader_hw(self) -> bool:
-        """PART-15 for an ISR without followers: what we have, everybody has."""
-        return self.log.maybe_increment_high_watermark(self.log.log_end_offset_metadata) is not None
+    def _maybe_increment_leader_hw(self, log: UnifiedLog, state: LeaderState) -> bool:
+        """PART-15; never down.  Whether it rose."""
+        candidate = log.log_end_offset_metadata
+        if state.replicas:
+            candidate = isr_rules.high_watermark_candidate(
+                candidate, state.isr, state.replicas, self._time.milliseconds(), self._replica_lag_time_max_ms
+            )
+        return log.maybe_increment_high_watermark(candidate) is not None
 
     def check_enough_replicas_reach_offset(self, required_offset: int) -> bool:
         """Whether a produce up to required_offset may be acknowledged to acks=-1 (PART-18).
@@ -132,27 +226,31 @@ class Partition:
         Raises NotLeaderOrFollower when leadership is lost, NotEnoughReplicasAfterAppend when the records are
         replicated but the ISR has shrunk below min.insync.replicas meanwhile.
         """
-        if not self.is_leader:
+        state = self._state
+        if not isinstance(state, LeaderState):
             raise self._not_leader()
         log = self.log
         if log.high_watermark < required_offset:
             return False
-        if len(self.isr) < log.config.min_insync_replicas:
-            raise NotEnoughReplicasAfterAppend(
-                f"{self.topic_partition}: ISR {self.isr}, min.insync.replicas {log.config.min_insync_replicas}"
-            )
+        if len(state.isr.committed) < log.config.min_insync_replicas:
+            raise NotEnoughReplicasAfterAppend(self._below_minimum(state, log))
         return True
 
-    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Raises FencedLeaderEpoch or UnknownLeaderEpoch for another epoch than ours (RD-24; -1 is not checked), then
-        NotLeaderOrFollower if this broker does not lead."""
-        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
-            error = FencedLeaderEpoch if current_leader_epoch < self.leader_epoch else UnknownLeaderEpoch
+    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> LeaderState:
+        """The state, if this broker leads.
+
+        Raises FencedLeaderEpoch or UnknownLeaderEpoch for another epoch than ours (RD-24; -1 is not checked), then
+        NotLeaderOrFollower if this broker does not lead.
+        """
+        state = self._state
+        if current_leader_epoch >= 0 and current_leader_epoch != state.leader_epoch:
+            error = FencedLeaderEpoch if current_leader_epoch < state.leader_epoch else UnknownLeaderEpoch
             raise error(
-                f"{self.topic_partition}: request has epoch {current_leader_epoch}, ours is {self.leader_epoch}"
+                f"{self.topic_partition}: request has epoch {current_leader_epoch}, ours is {state.leader_epoch}"
             )
-        if not self.is_leader:
+        if not isinstance(state, LeaderState):
             raise self._not_leader()
+        return state
 
     def read_records(
         self,
@@ -184,11 +282,11 @@ class Partition:
         LATEST (-1) is the end of what this reader may read: LEO, HW or LSO by isolation.  A record beyond that end is
         not found.  Raises what check_leader raises.  Source: Partition.fetchOffsetForTimestamp, Kafka 3.9.
         """
-        self.check_leader(current_leader_epoch)
+        state = self.check_leader(current_leader_epoch)
         log = self.log
         last_fetchable_offset = self.last_fetchable_offset(isolation)
         if timestamp == LATEST_TIMESTAMP:
-            return TimestampAndOffset(-1, last_fetchable_offset, self.leader_epoch)
+            return TimestampAndOffset(-1, last_fetchable_offset, state.leader_epoch)
         found = log.fetch_offset_by_timestamp(timestamp)
         if found is None or timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return found
@@ -228,9 +326,8 @@ class Partition:
         lock = self.leader_isr_update_lock
         lock.acquire_read()
         try:
+            self.check_leader()
             log = self.log
-            if not self.is_leader:
-                raise self._not_leader()
             if "delete" not in log.config.cleanup_policy:
                 raise PolicyViolation(
                     f"{self.topic_partition}: records cannot be deleted, cleanup.policy is {log.config.cleanup_policy}"
@@ -249,5 +346,9 @@ class Partition:
     def _not_leader(self) -> NotLeaderOrFollower:
         return NotLeaderOrFollower(f"{self.topic_partition}: broker {self.local_broker_id} is not the leader")
 
+    def _below_minimum(self, state: LeaderState, log: UnifiedLog) -> str:
+        minimum = log.config.min_insync_replicas
+        return f"{self.topic_partition}: ISR {sorted(state.isr.committed)}, min.insync.replicas {minimum}"
+
     def __repr__(self) -> str:
-        return f"Partition({self.topic_partition}, leader={self.leader_id}, epoch={self.leader_epoch}, isr={self.isr})"
+        return f"Partition({self.topic_partition}, {self._state})"

@@ -29,7 +29,8 @@ from kcore.record.memory_records import EMPTY
 from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
-from kcore.replica.partition import NO_EPOCH, Partition
+from kcore.replica.partition import Partition
+from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate
 
 if TYPE_CHECKING:
     from kcore.log.log_manager import LogManager
@@ -129,8 +130,10 @@ class ReplicaManager:
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 log = self.log_manager.get_or_create_log(topic_partition, topic_id=topic_id, is_new=is_new)
-                partition = Partition(topic_partition, log, self.broker_id)
-            newly_led = partition.make_leader(leader_epoch, tuple(isr), topic_id)
+                partition = Partition(topic_partition, log, self.broker_id, self.time)
+            members = tuple(isr)
+            update = LeaderAndIsrUpdate(topic_partition, self.broker_id, leader_epoch, members, members)
+            newly_led = partition.make_leader(update, 1)
             self._partitions[topic_partition] = partition
             if self._checkpoint_task is None:
                 self._checkpoint_task = self._scheduler.schedule(

@@ -8,6 +8,7 @@ from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.purgatory.timer import Timer
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.replica_manager import FetchParams, FetchPartitionData, ReplicaManager
 
 TP = TopicPartition("t", 0)
@@ -19,6 +20,11 @@ def batch(*values, **attributes):
     for value in values or (b"value",):
         builder.append(value, timestamp=1_700_000_000_000)
     return builder.build()
+
+
+def update(topic_partition=TP, leader=0, epoch=0, isr=(0,), replicas=None, **fields):
+    """A controller's decision about one partition; its replicas are the ISR unless given."""
+    return LeaderAndIsrUpdate(topic_partition, leader, epoch, isr, isr if replicas is None else replicas, **fields)
 
 
 class Answer:
@@ -68,8 +74,11 @@ class Node:
         self.timer.advance()
         self.scheduler.tick()
 
-    def lead(self, topic_partition=TP, epoch=0, isr=(0,)):
-        return self.replica_manager.become_leader(topic_partition, epoch, isr)
+    def lead(self, topic_partition=TP, epoch=0, isr=(0,), replicas=None):
+        partition = self.replica_manager.become_leader(topic_partition, epoch, isr)
+        if replicas is not None:
+            partition.make_leader(update(topic_partition, 0, epoch, isr, replicas), 1)
+        return partition
 
     def produce(self, entries, acks=-1, timeout_ms=1000, internal=False, origin=AppendOrigin.CLIENT):
         answer = Answer()

@@ -7,12 +7,29 @@ import pytest
 from kcore import errors
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.replica.delayed_produce import DelayedProduce, ProducePartitionStatus
 from kcore.replica.partition import Partition
 
+from .conftest import update
+
 A, B, FAILED = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
+
+
+class Log(SimpleNamespace):
+    """What Partition uses of a log; its high watermark moves only by hand."""
+
+    def __init__(self):
+        super().__init__(
+            high_watermark=0,
+            log_end_offset=0,
+            log_end_offset_metadata=LogOffsetMetadata(0),
+            config=SimpleNamespace(min_insync_replicas=2),
+            maybe_assign_epoch_start_offset=lambda epoch, start: None,
+            maybe_increment_high_watermark=lambda new: None,
+        )
 
 
 class Parked:
@@ -22,10 +39,8 @@ class Parked:
         self.purgatory = DelayedOperationPurgatory("Produce", self.timer)
         self.partitions = {}
         for tp in (A, B):
-            log = SimpleNamespace(high_watermark=0, config=SimpleNamespace(min_insync_replicas=2))
-            partition = self.partitions[tp] = Partition(tp, log, 0)
-            partition.isr = (0, 1)
-            partition.is_leader = True
+            self.partitions[tp] = Partition(tp, Log(), 0, self.time)
+            self.lead(tp, 0, (0, 1))
         self.answers = []
         statuses = {
             A: ProducePartitionStatus(None, 0, required_offset=5),
@@ -35,6 +50,9 @@ class Parked:
         self.purgatory.try_complete_else_watch(
             DelayedProduce(1000, statuses, [A, B], self, self.answers.append), [A, B]
         )
+
+    def lead(self, tp, epoch, isr):
+        self.partitions[tp].make_leader(update(tp, 0, epoch, isr), 1)
 
     def get_partition_or_exception(self, tp):
         if tp not in self.partitions:
@@ -72,14 +90,14 @@ def test_PURG_07_PURG_09_at_the_deadline_pending_partitions_time_out_and_the_oth
 
 
 def test_PART_18_an_isr_that_shrank_below_the_minimum_is_an_error_after_the_append(parked):
-    parked.partitions[A].isr = (0,)
+    parked.lead(A, 1, (0,))
     parked.high_watermark(A, 5)
     parked.high_watermark(B, 7)
     assert parked.errors() == [errors.NotEnoughReplicasAfterAppend, type(None), errors.CorruptMessage]
 
 
 def test_PURG_10_lost_leadership_and_lost_partitions_end_the_wait(parked):
-    parked.partitions[A].is_leader = False
+    parked.partitions[A].resign()
     del parked.partitions[B]
     parked.purgatory.check_and_complete(A)
     assert parked.errors() == [errors.NotLeaderOrFollower, errors.UnknownTopicOrPartition, errors.CorruptMessage]

@@ -7,7 +7,7 @@ from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.log.unified_log import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from kcore.record.record_batch_builder import RecordBatchBuilder
 
-from .conftest import TP, batch
+from .conftest import TP, batch, update
 
 
 def test_PART_02_a_new_leader_epoch_starts_at_the_log_end_before_the_first_write(node):
@@ -20,9 +20,9 @@ def test_PART_02_a_new_leader_epoch_starts_at_the_log_end_before_the_first_write
 
 def test_PART_06_becoming_leader_says_whether_one_was_not_before(node):
     partition = node.lead()
-    assert partition.make_leader(1, (0,), None) is False
+    assert partition.make_leader(update(epoch=1), 1) is False
     partition.resign()
-    assert partition.make_leader(2, (0,), None) is True
+    assert partition.make_leader(update(epoch=2), 1) is True
 
 
 def test_PART_08_PART_09_nothing_is_written_without_leadership(leader):

@@ -1,0 +1,74 @@
+"""Who is in sync, and how far a partition is replicated (PART-13, PART-15, PART-16): rules without a log or a lock.
+
+While a change of the ISR is pending, the high watermark waits for the maximal ISR, and min.insync.replicas counts the
+committed one.  Times are ms.
+Source: Partition.maybeIncrementLeaderHW, needsExpandIsr, getOutOfSyncReplicas, Kafka 3.9; KIP-497.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kcore.log.log_offset_metadata import LogOffsetMetadata
+from kcore.replica.partition_state import Isr, PendingIsr
+from kcore.replica.replica import Replica, ReplicaState
+
+
+def is_caught_up(follower: ReplicaState, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+    """Whether a follower has everything, or had everything at most max_lag_ms ago (replica.lag.time.max.ms)."""
+    return follower.log_end_offset == leader_end_offset or now_ms - follower.last_caught_up_time_ms <= max_lag_ms
+
+
+def high_watermark_candidate(
+    leader_end: LogOffsetMetadata, isr: Isr, replicas: Mapping[int, Replica], now_ms: int, max_lag_ms: int
+) -> LogOffsetMetadata:
+    """Smallest log end over the leader, the maximal ISR, and whoever is caught up and may join soon (PART-15).
+
+    A follower outside the ISR counts, because the high watermark would else run ahead of it forever.
+    """
+    candidate = leader_end
+    maximal = isr.maximal
+    for broker_id, replica in replicas.items():
+        follower = replica.state
+        end = follower.log_end_offset_metadata
+        if end.message_offset < candidate.message_offset and (
+            broker_id in maximal or is_caught_up(follower, leader_end.message_offset, now_ms, max_lag_ms)
+        ):
+            candidate = end
+    return candidate
+
+
+def out_of_sync_replicas(
+    leader_id: int,
+    leader_end_offset: int,
+    isr: Isr,
+    replicas: Mapping[int, Replica],
+    now_ms: int,
+    max_lag_ms: int,
+) -> frozenset[int]:
+    """Members of the ISR that must leave it (PART-16): stuck or slow for longer than max_lag_ms, or not assigned.
+
+    Never the leader; nobody while a change is pending, since one change is stored at a time.
+    """
+    if isinstance(isr, PendingIsr):
+        return frozenset()
+    return frozenset(
+        broker_id
+        for broker_id in isr.committed
+        if broker_id != leader_id
+        and (
+            broker_id not in replicas
+            or not is_caught_up(replicas[broker_id].state, leader_end_offset, now_ms, max_lag_ms)
+        )
+    )
+
+
+def may_join_isr(replica: Replica, isr: Isr, high_watermark: int, epoch_start_offset: int) -> bool:
+    """Whether a follower may enter the ISR (PART-13): it has all that is committed, and has reached our epoch.
+
+    A follower below the start of our epoch may lack records that the epoch before had committed above our high
+    watermark: elected, it would lose them.  False while a change is pending.
+    """
+    if isinstance(isr, PendingIsr) or replica.broker_id in isr.committed:
+        return False
+    return replica.state.log_end_offset >= max(high_watermark, epoch_start_offset)

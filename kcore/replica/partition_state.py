@@ -1,0 +1,94 @@
+"""What a broker knows of one of its partitions, as frozen values: Partition._state is one of them, replaced whole.
+
+A method of Partition reads `state = self._state` once and works with what it read, so that no answer mixes two states.
+Source: Partition.partitionState, LeaderAndIsr, Kafka 3.9; KIP-497.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.replica.replica import Replica
+
+#: The epoch of a partition that no update has reached yet.
+NO_EPOCH = -1
+#: The leader of a partition that nobody leads, or whose leader is not known.
+NO_LEADER = -1
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAndIsrUpdate:
+    """A controller's decision about one partition, for a broker that has a replica of it.
+
+    leader: broker id, or NO_LEADER.  partition_epoch: version of the stored state.  is_new: the topic was just
+    created, so this broker is expected to have no log of it.
+    """
+
+    topic_partition: TopicPartition
+    leader: int
+    leader_epoch: int
+    isr: Sequence[int]
+    replicas: Sequence[int]
+    partition_epoch: int = 0
+    topic_id: UUID | None = None
+    is_new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedIsr:
+    """The broker ids that are in sync, as the stored state has them."""
+
+    committed: frozenset[int]
+
+    @property
+    def maximal(self) -> frozenset[int]:
+        """Whom the high watermark waits for."""
+        return self.committed
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIsr:
+    """The leader has asked to store `proposed` in place of `committed`, and has no answer yet."""
+
+    committed: frozenset[int]
+    proposed: frozenset[int]
+
+    @property
+    def maximal(self) -> frozenset[int]:
+        """Whom the high watermark waits for: either set may be the stored one (KIP-497)."""
+        return self.committed | self.proposed
+
+
+Isr = CommittedIsr | PendingIsr
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderState:
+    """This broker leads.
+
+    partition_epoch: version of the stored state; the next ISR change is conditional on it.  epoch_start_offset: the
+    log end when this broker began to lead with leader_epoch.  replicas: the other assigned brokers, by id.
+    """
+
+    leader_epoch: int
+    controller_epoch: int
+    partition_epoch: int
+    isr: Isr
+    replicas: Mapping[int, Replica]
+    epoch_start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerState:
+    """Another broker leads, or nobody."""
+
+    leader_id: int = NO_LEADER
+    leader_epoch: int = NO_EPOCH
+    controller_epoch: int = NO_EPOCH
+    partition_epoch: int = NO_EPOCH
+
+
+PartitionState = LeaderState | FollowerState

@@ -1,0 +1,80 @@
+"""What a leader knows of a follower (PART-11, PART-12), from the follower's fetches.
+
+Source: Replica and ReplicaState, Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kcore.log.log_offset_metadata import UNKNOWN_OFFSET, LogOffsetMetadata
+
+_UNKNOWN = LogOffsetMetadata(UNKNOWN_OFFSET)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """One follower; offsets are -1 while they are not known, times are ms, 0 for never.
+
+    log_end_offset_metadata: the offset of its last fetch, which is where its log ends, and its place in our log.
+    last_fetch_leader_log_end_offset: our log end at that fetch.  last_caught_up_time_ms: the latest time at which the
+    follower is known to have had everything that we had.
+    """
+
+    log_start_offset: int = UNKNOWN_OFFSET
+    log_end_offset_metadata: LogOffsetMetadata = _UNKNOWN
+    last_fetch_leader_log_end_offset: int = UNKNOWN_OFFSET
+    last_fetch_time_ms: int = 0
+    last_caught_up_time_ms: int = 0
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log_end_offset_metadata.message_offset
+
+    def after_fetch(
+        self,
+        fetch_offset_metadata: LogOffsetMetadata,
+        log_start_offset: int,
+        fetch_time_ms: int,
+        leader_log_end_offset: int,
+    ) -> ReplicaState:
+        """The state after a fetch at fetch_offset_metadata, read while our log ended at leader_log_end_offset."""
+        fetch_offset = fetch_offset_metadata.message_offset
+        caught_up_time_ms = self.last_caught_up_time_ms
+        if fetch_offset >= leader_log_end_offset:
+            caught_up_time_ms = max(caught_up_time_ms, fetch_time_ms)
+        elif self.last_fetch_leader_log_end_offset != UNKNOWN_OFFSET and (
+            fetch_offset >= self.last_fetch_leader_log_end_offset
+        ):
+            # Our log has grown since its last fetch, but it has what we had then.
+            caught_up_time_ms = max(caught_up_time_ms, self.last_fetch_time_ms)
+        return ReplicaState(
+            log_start_offset, fetch_offset_metadata, leader_log_end_offset, fetch_time_ms, caught_up_time_ms
+        )
+
+    def in_new_epoch(
+        self, now_ms: int, leader_log_end_offset: int, *, is_in_sync: bool, is_new_leader: bool
+    ) -> ReplicaState:
+        """The state when our leader epoch begins (PART-03, PART-04); is_in_sync: the follower is in the ISR."""
+        caught_up_time_ms = now_ms if is_in_sync else 0
+        if is_new_leader:
+            return ReplicaState(last_caught_up_time_ms=caught_up_time_ms)
+        return replace(
+            self,
+            last_fetch_leader_log_end_offset=leader_log_end_offset,
+            last_fetch_time_ms=caught_up_time_ms,
+            last_caught_up_time_ms=caught_up_time_ms,
+        )
+
+
+class Replica:
+    """A follower of a partition that this broker leads; `state` is replaced whole, so it is read without a lock."""
+
+    __slots__ = ("broker_id", "state")
+
+    def __init__(self, broker_id: int, state: ReplicaState | None = None) -> None:
+        self.broker_id = broker_id
+        self.state = ReplicaState() if state is None else state
+
+    def __repr__(self) -> str:
+        return f"Replica({self.broker_id}, {self.state})"
