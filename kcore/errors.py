@@ -969,7 +969,7 @@ class ReadOnlyLog(LogError):
 
 
 class LogIsServed(LogError):
-    """An append to a log past the partition that leads it: no consumer would see the records."""
+    """An append to, or a truncation of, the log of a partition that this broker leads, by another caller than that."""
 
 
 class LogClosed(LogError):

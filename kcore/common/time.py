@@ -31,6 +31,8 @@ class MockTime(Time):
     """
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        if isinstance(now_ms, bool) or not isinstance(now_ms, int):
+            raise TypeError(f"now_ms must be an int, not {now_ms!r}")
         self._now_ms = now_ms
         self._elapsed_ms = 0.0
         self._lock = threading.Lock()

@@ -49,12 +49,16 @@ def open_log(
 
     The checkpoints of the data directory are used where there are any.  The high watermark is the log's end: offline
     nobody replicates.  (In mode "r" after a clean stop it is the checkpoint's.)
-    Raises ValueError for another mode; NotADirectoryError for a file; NotAPartitionDirectory for a data directory, and
-    for a name without a partition ("a"); FileNotFoundError where there is no log ("r") or no data directory ("a");
-    DirectoryInUse ("a"), OSError, and what load_log raises.
+    Raises ValueError for another mode; TypeError for other arguments; NotADirectoryError for a file;
+    NotAPartitionDirectory for a data directory, and for a name without a partition ("a"); FileNotFoundError where there
+    is no log ("r") or no data directory ("a"); DirectoryInUse ("a"), OSError, and what load_log raises.
     """
     if mode not in ("r", "a"):
         raise ValueError(f"mode {mode!r}, expected 'r' or 'a'")
+    if config is not None and not isinstance(config, LogConfig):
+        raise TypeError(f"config must be a LogConfig, not {config!r}")
+    if not isinstance(time, Time):
+        raise TypeError(f"time must be a clock as kcore.testing.MockTime, not {time!r}")
     directory = os.path.abspath(os.fspath(path))
     _check_directory(directory)
     name = parse_partition_directory(os.path.basename(directory))

@@ -21,7 +21,15 @@ from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import InvalidOffset, KafkaStorageError, LogCleaningAborted, LogClosed, OffsetOutOfRange, ReadOnlyLog
+from kcore.errors import (
+    InvalidOffset,
+    KafkaStorageError,
+    LogCleaningAborted,
+    LogClosed,
+    LogIsServed,
+    OffsetOutOfRange,
+    ReadOnlyLog,
+)
 from kcore.log import partition_metadata
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import LocalLog
@@ -539,11 +547,12 @@ class UnifiedLog(LogHotPath):
 
         A batch that spans the target goes whole; the log end is the target all the same.  If all batches that are left
         are below the log start offset, the log becomes an empty segment that starts and ends at the target.
-        Raises ValueError for a negative target, KafkaStorageError.
+        Raises ValueError for a negative target, LogIsServed while a partition leads the log, KafkaStorageError.
         """
         if target_offset < 0:
             raise ValueError(f"{self._source}: truncation to {target_offset}")
         with self.lock:
+            self._check_not_served()
             self._check_writable()
             try:
                 if target_offset >= self.log_end_offset:
@@ -588,11 +597,12 @@ class UnifiedLog(LogHotPath):
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
         """Remove everything; the log is empty and starts and ends at new_offset (TRUNC-07).
 
-        Raises ValueError for a negative offset, KafkaStorageError.
+        Raises ValueError for a negative offset, LogIsServed while a partition leads the log, KafkaStorageError.
         """
         if new_offset < 0:
             raise ValueError(f"{self._source}: truncation to {new_offset}")
         with self.lock:
+            self._check_not_served()
             self._check_writable()
             logger.info("%s: truncating fully, the log starts anew at %d", self._source, new_offset)
             try:
@@ -818,6 +828,10 @@ class UnifiedLog(LogHotPath):
             self._check_open()
         if self.mode == "r":
             raise ReadOnlyLog(f"{self._source}: opened with mode 'r'; open_log(path, mode='a') appends")
+
+    def _check_not_served(self) -> None:
+        if self.is_served:
+            raise LogIsServed(f"{self._source}: a partition leads this log; its consumers may have read what would go")
 
     def _storage_failed(self, what: str, error: OSError, *, is_fatal: bool = False) -> KafkaStorageError:
         """Take the log offline (LOG-29), unless the error passes by itself; the exception to raise.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import errno
 import logging
+import numbers
 import operator
 import os
 import resource
@@ -13,7 +14,7 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Literal
 from uuid import UUID
@@ -98,13 +99,18 @@ class Broker:
             # getaddrinfo would take it modulo 65536.
             raise InvalidConfig(f"port {self._port} is not one of 0 to 65535")
         self._time = time
-        dirs = [os.fspath(data_dir)] if data_dir is not None else self.config.data_dirs
+        dirs = self.config.data_dirs
+        if data_dir is not None:
+            if dirs:
+                raise InvalidConfig(f"data_dir {data_dir} and log.dirs {','.join(dirs)} are both given: give one")
+            dirs = [os.fspath(data_dir)]
         self._is_temporary = not dirs
         self._data_dirs = [os.path.abspath(path) for path in dirs]
         self.admin_manager: AdminManager
         self._parts = ExitStack()
         self._lock = threading.Lock()
         self._pid: int | None = None
+        self._is_serving = False  # between the end of _start() and the beginning of a restart or stop
         self._stopped = False
         #: Called once no data directory is left, instead of stop(); must not wait for it.
         self.on_fatal_error: Callable[[OSError], None] | None = None
@@ -131,13 +137,14 @@ class Broker:
         """Stop cleanly and start again on the same port, with the same data and settings, temporary data too.
 
         Clients see their connections closed, and connect again.  What was got from the broker before (log(),
-        admin_manager, a running consume()) belongs to the life that has ended.
+        admin_manager, a running consume()) ends with the stop.  Calls of other threads meanwhile raise RuntimeError.
         Raises RuntimeError unless the broker runs, in this process, and what start() raises: then it has stopped.
         """
         self._check_running()  # a forked child may have got the lock locked
         with self._lock:
             self._check_running()
             old_parts = self._parts
+            self._is_serving = False
             self._parts, self._port = ExitStack(), self.port
             old_parts.close()
             try:
@@ -155,6 +162,7 @@ class Broker:
 
     def _end(self) -> None:
         self._stopped = True
+        self._is_serving = False
         try:
             self._parts.close()
         finally:
@@ -274,11 +282,12 @@ class Broker:
             self.metadata_cache,
             self.admin_manager,
             self.replica_manager,
-            self._check_running,
+            lambda: self._check_serving(parts),
         )
         server.start()
         # Before everything else: what is answered after this, no client sees.
         parts.callback(server.shutdown)
+        self._is_serving = True
         logger.info("broker %d of cluster %s on %s", self.broker_id, self.cluster_id, self.bootstrap_servers)
 
     def stop(self) -> None:
@@ -324,20 +333,20 @@ class Broker:
         Raises TopicAlreadyExists, InvalidTopicException, InvalidPartitions, InvalidConfig; RuntimeError unless the
         broker runs.
         """
-        self._check_running()
         name, partitions = _string("name", name), _integer("partitions", partitions)
         if partitions < 1 and partitions != -1:
             raise InvalidPartitions(f"partitions={partitions}: expected 1 or more, or -1 for num.partitions")
         settings = {key if "." in key else key.replace("_", "."): _as_text(value) for key, value in config.items()}
-        return self.admin_manager.create_topic(name, partitions, configs=settings).topic_id
+        with self._serving():
+            return self.admin_manager.create_topic(name, partitions, configs=settings).topic_id
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data.  Raises UnknownTopicOrPartition; RuntimeError unless the broker runs."""
-        self._check_running()
-        deleted = self.admin_manager.delete_topic(_string("name", name))
-        self.group_coordinator.handle_deleted_partitions(
-            [TopicPartition(name, number) for number in deleted.partitions]
-        )
+        with self._serving():
+            deleted = self.admin_manager.delete_topic(_string("name", name))
+            self.group_coordinator.handle_deleted_partitions(
+                [TopicPartition(name, number) for number in deleted.partitions]
+            )
 
     def produce(
         self,
@@ -358,15 +367,15 @@ class Broker:
         MessageTooLarge, NotLeaderOrFollower, NotEnoughReplicas, KafkaStorageError; TypeError, ValueError for other
         arguments; RuntimeError unless the broker runs.
         """
-        self._check_running()
-        return self._client.produce(
-            _string("topic", topic),
-            value,
-            key,
-            headers,
-            None if timestamp is None else _integer("timestamp", timestamp),
-            None if partition is None else _integer("partition", partition),
-        )
+        with self._serving():
+            return self._client.produce(
+                _string("topic", topic),
+                value,
+                key,
+                headers,
+                None if timestamp is None else _integer("timestamp", timestamp),
+                None if partition is None else _integer("partition", partition),
+            )
 
     def consume(
         self,
@@ -383,20 +392,21 @@ class Broker:
         partition.  It ends where a consumer could read no further when consume() was called: at the high watermark,
         with isolation "read_committed" at the last stable offset, without the records of aborted transactions.
         With a timeout it then waits for new records, and ends when none has come for that many seconds (of real
-        time, also under MockTime), or after max_records.  Nothing is committed.
+        time, also under MockTime), or after max_records.  Partitions that the topic is given meanwhile are not read,
+        nor a topic of the same name that is made after this one was deleted.  Nothing is committed.
         Raises at the call UnknownTopicOrPartition, OffsetOutOfRange, NotLeaderOrFollower, TypeError, ValueError, and
         RuntimeError unless the broker runs; while it is read, what UnifiedLog.records() raises, and RuntimeError or
         LogClosed once the broker has stopped.
         """
-        self._check_running()
-        return self._client.consume(
-            _string("topic", topic),
-            None if partition is None else _integer("partition", partition),
-            start_offset,
-            None if max_records is None else _integer("max_records", max_records),
-            timeout,
-            isolation,
-        )
+        with self._serving():
+            return self._client.consume(
+                _string("topic", topic),
+                None if partition is None else _integer("partition", partition),
+                start_offset if isinstance(start_offset, str) else _integer("start_offset", start_offset),
+                None if max_records is None else _integer("max_records", max_records),
+                _number("timeout", timeout),
+                isolation,
+            )
 
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition, to look into; produce() appends to it.
@@ -424,6 +434,23 @@ class Broker:
         self._check_process()
         if self._stopped:
             raise RuntimeError("the broker has stopped")
+
+    def _check_serving(self, parts: ExitStack) -> None:
+        """Raises RuntimeError unless what was started with `parts` still serves."""
+        self._check_running()
+        if parts is not self._parts or not self._is_serving:
+            raise RuntimeError("the broker restarts, or has restarted since: call again")
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """Around a call: RuntimeError unless the broker serves, also for whatever goes wrong because that ends."""
+        parts = self._parts
+        self._check_serving(parts)
+        try:
+            yield
+        except Exception:
+            self._check_serving(parts)
+            raise
 
     def _check_process(self) -> None:
         # A forked child shares the files and the metadata store with its parent, but none of its locks and threads.
@@ -557,6 +584,12 @@ def _integer(argument: str, value: Any) -> int:
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{argument} must be an int, not {value!r}")
     return operator.index(value)
+
+
+def _number(argument: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{argument} must be a number, not {value!r}")
+    return float(value)
 
 
 def _as_text(value: Any) -> str:

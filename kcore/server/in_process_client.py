@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import InvalidTopicException, OffsetOutOfRange, UnknownTopicOrPartition
+from kcore.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
 from kcore.log.log_iteration import Isolation, is_committed
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.record.partitioner import partition_for_key
@@ -58,7 +58,7 @@ class ConsumerRecord(NamedTuple):
 class InProcessClient:
     """Appends and reads through the partitions, as requests do.  Thread-safe.
 
-    check_running raises RuntimeError once the broker has stopped; it is called again and again while a read waits.
+    check_serving raises RuntimeError once the broker stops or restarts; a read that waits calls it again and again.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class InProcessClient:
         metadata_cache: MetadataCache,
         admin_manager: AdminManager,
         replica_manager: ReplicaManager,
-        check_running: Callable[[], None],
+        check_serving: Callable[[], None],
     ) -> None:
         self._time = time
         self._auto_create_topics = auto_create_topics
         self._cache = metadata_cache
         self._admin_manager = admin_manager
         self._replica_manager = replica_manager
-        self._check_running = check_running
+        self._check_serving = check_serving
         self._lock = threading.Lock()
         self._turns: dict[str, int] = {}  # topic -> records without a key so far
 
@@ -165,7 +165,7 @@ class InProcessClient:
         tps = [TopicPartition(topic, number) for number in numbers]
         positions = {tp: self._first_offset(tp, start_offset, level, len(tps)) for tp in tps}
         ends = self._ends(tps, level)
-        return self._read(positions, ends, level, isolation, max_records, timeout)
+        return self._while_serving(self._read(positions, ends, level, isolation, max_records, timeout))
 
     def _first_offset(self, tp: TopicPartition, start_offset: int | str, level: FetchIsolation, partitions: int) -> int:
         led = self._led(tp)
@@ -175,7 +175,7 @@ class InProcessClient:
         end = led.last_fetchable_offset(level)
         if start_offset == "latest":
             return end
-        if not isinstance(start_offset, int) or isinstance(start_offset, bool):
+        if isinstance(start_offset, str):
             raise ValueError(f"start_offset {start_offset!r}, expected an offset, 'earliest' or 'latest'")
         if partitions > 1:
             raise ValueError(f"start_offset={start_offset} of which of {tp.topic}'s {partitions} partitions? Give one")
@@ -193,6 +193,14 @@ class InProcessClient:
     def _ends(self, tps: Iterable[TopicPartition], level: FetchIsolation) -> dict[TopicPartition, int]:
         return {tp: self._led(tp).last_fetchable_offset(level) for tp in tps}
 
+    def _while_serving(self, records: Iterator[ConsumerRecord]) -> Iterator[ConsumerRecord]:
+        """The records; a RuntimeError for whatever goes wrong because the broker has stopped meanwhile."""
+        try:
+            yield from records
+        except KafkaError:
+            self._check_serving()
+            raise
+
     def _read(
         self,
         positions: dict[TopicPartition, int],
@@ -208,7 +216,7 @@ class InProcessClient:
                 while positions[tp] < end:
                     if left == 0:
                         return
-                    self._check_running()
+                    self._check_serving()
                     log = self._led(tp).log
                     # What retention or DeleteRecords took meanwhile is passed over, as by auto.offset.reset=earliest.
                     positions[tp] = max(positions[tp], log.log_start_offset)
@@ -232,7 +240,7 @@ class InProcessClient:
         """How far can be read, once that is beyond some position; None if it is not within timeout seconds."""
         deadline_ms = self._time.hi_res_clock_ms() + timeout * 1000
         while (left_ms := deadline_ms - self._time.hi_res_clock_ms()) > 0:
-            self._check_running()
+            self._check_serving()
             ends = self._ends(positions, level)
             if any(end > positions[tp] for tp, end in ends.items()):
                 return ends

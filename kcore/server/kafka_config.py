@@ -291,9 +291,13 @@ class KafkaConfig:
 
     @property
     def data_dirs(self) -> list[str]:
-        """log.dirs, else log.dir; empty if neither was set."""
-        text = self["log.dirs"] or self["log.dir"] or ""
-        return [path.strip() for path in text.split(",") if path.strip()]
+        """log.dirs, else log.dir; empty if neither was set.  Raises InvalidConfig for one that was set to nothing."""
+        name = "log.dirs" if self["log.dirs"] is not None else "log.dir"
+        text = self[name]
+        paths = [path.strip() for path in (text or "").split(",") if path.strip()]
+        if text is not None and not paths:
+            raise InvalidConfig(f"{name} is empty: give the path of a directory")
+        return paths
 
     @property
     def listener(self) -> Endpoint | None:

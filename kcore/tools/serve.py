@@ -119,8 +119,10 @@ def _broker(args: argparse.Namespace) -> Broker:
     host, port = config.listener or ("127.0.0.1", DEFAULT_PORT)
     # What the command line says wins over the file.
     properties.pop("listeners", None)
-    data = args.data or next(iter(config.data_dirs), None)
-    if data is None:
+    if args.data:
+        properties.pop("log.dirs", None)
+        properties.pop("log.dir", None)
+    elif not config.data_dirs:
         raise ValueError("which data directory? Give --data DIR, or log.dirs in the configuration")
     return Broker(
         args.data,

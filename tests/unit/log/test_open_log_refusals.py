@@ -108,3 +108,10 @@ def test_LOG_04_a_cut_batch_is_refused_at_each_length(tmp_path, magic):
             with pytest.raises(InvalidRecord, match=f" {size} bytes hold no whole record batch"):
                 log.append_as_leader(whole[:size])
         assert log.append_as_leader(whole).first_offset == 0
+
+
+@pytest.mark.parametrize("argument", ["config", "time"])
+def test_a_config_or_clock_of_another_type_is_refused(tmp_path, argument):
+    with pytest.raises(TypeError, match=f"{argument} must be a .*, not 5"):
+        kcore.open_log(tmp_path / "orders-0", "a", **{argument: 5})
+    assert list(tmp_path.iterdir()) == []

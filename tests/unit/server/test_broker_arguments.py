@@ -1,9 +1,11 @@
 """What a Broker and its topics are given by mistake is refused with the argument's name in the message."""
 
+import numpy as np
 import pytest
 
 import kcore
 from kcore.errors import InvalidConfig, InvalidPartitions, InvalidTopicException, UnknownTopicOrPartition
+from kcore.testing import MockTime
 
 
 @pytest.mark.parametrize("port", ["23011", None, 1.5, True, b"1"])
@@ -89,3 +91,39 @@ def test_an_empty_data_dir_is_refused_and_not_the_current_directory():
 def test_a_time_that_is_no_clock_is_refused():
     with pytest.raises(TypeError, match=r"time must be a clock .* not 5"):
         kcore.Broker(time=5)
+
+
+def test_a_data_directory_is_given_once(tmp_path):
+    for name in ("log_dirs", "log_dir"):
+        with pytest.raises(InvalidConfig, match=r"data_dir .*/a and log\.dirs b are both given"):
+            kcore.Broker(tmp_path / "a", **{name: "b"})
+
+
+@pytest.mark.parametrize("setting", [{"log_dirs": ""}, {"log_dir": " , "}, {"log_dirs": "", "log_dir": "a"}])
+def test_an_empty_setting_of_data_directories_is_no_wish_for_a_temporary_one(setting):
+    with pytest.raises(InvalidConfig, match=r"log\.dirs? is empty"):
+        kcore.Broker(**setting)
+
+
+@pytest.mark.parametrize("now_ms", ["5", None, 1.5, True])
+def test_a_mock_time_that_is_no_int_is_refused(now_ms):
+    with pytest.raises(TypeError, match="now_ms must be an int"):
+        MockTime(now_ms)
+
+
+@pytest.mark.parametrize("timeout", [None, "1", True])
+def test_a_timeout_that_is_no_number_is_refused(timeout):
+    with kcore.Broker() as broker:
+        broker.produce("t", b"x")
+        with pytest.raises(TypeError, match="timeout must be a number"):
+            broker.consume("t", timeout=timeout)
+
+
+def test_numbers_of_numpy_are_numbers():
+    with kcore.Broker() as broker:
+        for value in (b"x", b"y"):
+            broker.produce("t", value, partition=np.int32(0))
+        read = broker.consume("t", np.int64(0), np.int64(1), np.int16(5), np.float32(0.0))
+        assert [record.value for record in read] == [b"y"]
+        with pytest.raises(TypeError, match="start_offset must be an int"):
+            broker.consume("t", start_offset=1.0)

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 import kcore
-from kcore.errors import LogClosed
+from kcore.errors import LogClosed, LogIsServed
 from kcore.protocol.messages import metadata as m
 from tests.own_process import in_own_process
 from tests.unit.server.client import Client
@@ -164,3 +164,57 @@ def test_a_stop_that_began_in_the_old_life_does_not_stop_the_new_one():
         broker.restart()
         broker._stop(old_parts)
         assert broker.produce("t", b"x").offset == 0
+
+
+def test_calls_of_other_threads_during_a_restart_raise_a_runtime_error_or_do_what_they_promise():
+    acknowledged, refused, others = [], [], []
+    with kcore.Broker() as broker:
+        broker.create_topic("t")
+        done = threading.Event()
+
+        def call(number):
+            calls = [
+                lambda: acknowledged.append(broker.produce("t", b"x").offset),
+                lambda: list(broker.consume("t")),
+                lambda: broker.create_topic(f"topic-{number}-{len(refused)}-{len(acknowledged)}"),
+            ]
+            while not done.is_set():
+                try:
+                    calls[number]()
+                except RuntimeError as error:
+                    refused.append(str(error))
+                except Exception as error:
+                    others.append(error)
+                    return
+
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for _ in range(10):
+            broker.restart()
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert others == []
+        assert all("the broker restarts" in text for text in refused)
+        assert [record.offset for record in broker.consume("t")] == sorted(acknowledged)
+    assert refused
+
+
+def test_a_consume_that_waits_ends_with_a_runtime_error_when_the_broker_restarts():
+    with kcore.Broker() as broker:
+        broker.produce("t", b"x")
+        running = broker.consume("t", timeout=60)
+        assert next(running).value == b"x"
+        broker.restart()
+        with pytest.raises(RuntimeError, match="has restarted since"):
+            next(running)
+
+
+def test_the_log_of_a_running_broker_is_not_truncated_past_its_partition():
+    with kcore.Broker() as broker:
+        broker.produce("t", b"x")
+        for use in (lambda log: log.truncate_to(0), lambda log: log.truncate_fully_and_start_at(5)):
+            with pytest.raises(LogIsServed, match="a partition leads this log"):
+                use(broker.log("t"))
+        assert values(broker, "t") == [b"x"]
