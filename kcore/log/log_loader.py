@@ -46,6 +46,7 @@ from kcore.log.epoch_recovery import BatchEpochs, corrected_epochs, epoch_runs, 
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import close_segments
 from kcore.log.log_config import LogConfig
+from kcore.log.log_dir_failure_channel import LogDirFailureChannel
 from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIXES,
@@ -98,7 +99,7 @@ def load_log(
     had_clean_shutdown: bool = False,
     sole_replica: bool = False,
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
-    on_storage_error: Callable[[UnifiedLog, OSError], None] | None = None,
+    log_dir_failure_channel: LogDirFailureChannel | None = None,
     on_recovery_point_lowered: Callable[[UnifiedLog], None] | None = None,
     segment_threads: Executor | None = None,
     on_segments_to_recover: Callable[[int], None] | None = None,
@@ -132,7 +133,7 @@ def load_log(
             mode=mode,
             high_watermark=high_watermark,
             sole_replica=sole_replica,
-            on_storage_error=on_storage_error,
+            log_dir_failure_channel=log_dir_failure_channel,
             on_recovery_point_lowered=on_recovery_point_lowered,
         )
     except BaseException:

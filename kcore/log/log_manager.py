@@ -38,6 +38,7 @@ from kcore.log.directory_lock import DirectoryLock
 from kcore.log.load_journal import finish_interrupted_load
 from kcore.log.log_cleaner import CleanerConfig, LogCleaner
 from kcore.log.log_config import LogConfig
+from kcore.log.log_dir_failure_channel import LogDirFailureChannel
 from kcore.log.log_file_names import (
     DELETE_DIR_SUFFIX,
     FUTURE_DIR_SUFFIX,
@@ -86,8 +87,7 @@ class _LogDir:
 
     def __init__(self, path: str, manager: LogManager) -> None:
         self.path = path
-        #: What its logs report with: the same three objects for all of them.
-        self.on_storage_error = lambda log, error: manager._fail_dir(self, error)
+        #: What its logs report with: the same two objects for all of them.
         self.on_recovery_point_lowered = lambda log: manager._offsets_lowered(self)
         self.on_segments_to_recover = lambda segments: manager._note_progress(self, segments=segments)
         self.lock: DirectoryLock | None = None
@@ -95,13 +95,20 @@ class _LogDir:
         self.log_starts = OffsetCheckpointFile(os.path.join(path, LOG_START_OFFSET_CHECKPOINT))
         self.high_watermarks = OffsetCheckpointFile(os.path.join(path, REPLICATION_OFFSET_CHECKPOINT))
         self.had_clean_shutdown = False
-        self.failure: OSError | None = None
+        self._failure_channel = manager.log_dir_failure_channel
         self.progress = RecoveryProgress(0, 0, 0)
         self.next_progress_ms = 0.0
         self.next_passing_error_ms: dict[str, float] = {}
         #: What the checkpoints said of logs that could not be loaded: it must be there when they can.
         self.unloaded = _Checkpointed({}, {}, {})
         self.has_unloaded = False
+
+    @property
+    def failure(self) -> OSError | None:
+        return self._failure_channel.failure(self.path)
+
+    def fail(self, error: OSError) -> None:
+        self._failure_channel.maybe_add_offline_log_dir(self.path, error)
 
     def release(self) -> None:
         if self.lock is not None:
@@ -114,13 +121,14 @@ class LogManager:
 
     A partition has at most one current log, and while it moves to another data directory a future one beside it.
     Thread-safe.  _lock is for whoever makes, moves or removes a log, and comes before a log's own lock; _table_lock
-    guards the tables of logs, nothing is called under it, so that a log may report a failing disk at any time.
+    guards the tables of logs, nothing is called under it.
+    A directory that fails is offline at once, and so is the log that met the failure; the directory's other logs follow
+    when somebody takes it out of log_dir_failure_channel and calls handle_log_dir_failure().
     Lifetime: startup() once, shutdown() once.
 
     random: for the unique names of directories that go or move, and segment.jitter.ms.  executors: for loading and
     closing logs.  is_stray: asked at start about each log: whether its directory belongs to no partition that there
-    is; then it gets a -stray name and is left.  on_log_dir_failure: a directory has gone offline; live_log_dirs says
-    what is left.
+    is; then it gets a -stray name and is left.
     """
 
     def __init__(
@@ -143,7 +151,7 @@ class LogManager:
         producer_expiry_check_ms: int = 600_000,
         cleaner_config: CleanerConfig | None = None,
         is_stray: Callable[[UnifiedLog], bool] | None = None,
-        on_log_dir_failure: Callable[[str, OSError], None] | None = None,
+        log_dir_failure_channel: LogDirFailureChannel | None = None,
     ) -> None:
         self.log_dirs = [os.path.abspath(os.fspath(path)) for path in log_dirs]
         if not self.log_dirs:
@@ -163,7 +171,7 @@ class LogManager:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._producer_expiry_check_ms = producer_expiry_check_ms
         self._is_stray = is_stray
-        self._on_log_dir_failure = on_log_dir_failure
+        self.log_dir_failure_channel = log_dir_failure_channel or LogDirFailureChannel()
         self._lock = threading.Lock()
         self._table_lock = threading.Lock()
         self._dirs: dict[str, _LogDir] = {}
@@ -192,7 +200,7 @@ class LogManager:
                     make_directory(path)
                     log_dir.lock = DirectoryLock(path)
                 except OSError as error:
-                    self._fail_dir(log_dir, error)
+                    log_dir.fail(error)
             live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
             if live:
                 with self._executors(len(live), "kcore-log-dir") as threads:
@@ -204,6 +212,8 @@ class LogManager:
             for log_dir in self._dirs.values():
                 log_dir.release()
             raise
+        for path in self.offline_log_dirs:
+            self.handle_log_dir_failure(path)  # some of its logs may have been loaded before
         self._schedule_background_work()
         if self.cleaner is not None:
             for log in self._future_logs.values():
@@ -218,7 +228,7 @@ class LogManager:
         try:
             self._load_logs(log_dir)
         except OSError as error:
-            self._fail_dir(log_dir, error)
+            log_dir.fail(error)
 
     def _load_logs(self, log_dir: _LogDir) -> None:
         try:
@@ -336,7 +346,6 @@ class LogManager:
 
     def _add_loaded(self, log: UnifiedLog, is_future: bool) -> None:
         tp = log.topic_partition
-        log_dir = self._dirs[os.path.dirname(log.directory)]
         with self._table_lock:
             table = self._future_logs if is_future else self._logs
             other = table.get(tp)
@@ -345,8 +354,6 @@ class LogManager:
             if other is not None and other.log_end_offset >= log.log_end_offset:
                 kept, spare = other, log
             table[tp] = kept
-        if log_dir.failure is not None and kept is log:
-            log.mark_offline(log_dir.failure)
         if spare is not None:
             self._set_aside(spare, f"{kept.directory} holds the same partition up to {kept.log_end_offset}")
 
@@ -409,7 +416,7 @@ class LogManager:
             high_watermark=high_watermark,
             had_clean_shutdown=had_clean_shutdown,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
-            on_storage_error=log_dir.on_storage_error,
+            log_dir_failure_channel=self.log_dir_failure_channel,
             on_recovery_point_lowered=log_dir.on_recovery_point_lowered,
             segment_threads=segment_threads,
             on_segments_to_recover=log_dir.on_segments_to_recover,
@@ -577,7 +584,7 @@ class LogManager:
             except OSError as error:
                 failure = error
                 if error.errno not in PASSING_ERRORS:
-                    self._fail_dir(log_dir, error)
+                    log_dir.fail(error)
                 continue
             with self._table_lock:
                 (self._future_logs if is_future else self._logs)[tp] = log
@@ -640,7 +647,7 @@ class LogManager:
                     True,
                 )
             except OSError as error:
-                self._fail_dir(log_dir, error)
+                log_dir.fail(error)
                 raise KafkaStorageError(f"{topic_partition}: moving its log to {path} failed: {error}") from error
             with self._table_lock:
                 del self._future_logs[topic_partition]
@@ -672,7 +679,7 @@ class LogManager:
                     del offsets[tp]
                     checkpoint.write(offsets)
             except OSError as error:
-                self._fail_dir(log_dir, error)
+                log_dir.fail(error)
 
     def _schedule_removal(self, path: str, delay_ms: float | None = None) -> None:
         def remove() -> None:
@@ -810,7 +817,7 @@ class LogManager:
             checkpoint.write(offsets)
         except OSError as error:
             if error.errno not in PASSING_ERRORS:
-                self._fail_dir(log_dir, error)
+                log_dir.fail(error)
                 return
             # A full disk is emptied again; what it refuses every minute is told of now and then.
             now_ms = self._time.hi_res_clock_ms()
@@ -828,19 +835,19 @@ class LogManager:
     def live_log_dirs(self) -> list[str]:
         return [log_dir.path for log_dir in self._dirs.values() if log_dir.failure is None]
 
-    def _fail_dir(self, log_dir: _LogDir, error: OSError) -> None:
-        """The directory goes offline, with all its logs; the broker and the other directories go on."""
-        with self._table_lock:
-            if log_dir.failure is not None:
-                return
-            log_dir.failure = error
-        logger.error("%s: the log directory goes offline: %s", log_dir.path, error)
+    def handle_log_dir_failure(self, log_dir: str) -> None:
+        """Take all logs of a directory that has failed offline; the other directories go on.
+
+        For whoever takes it out of log_dir_failure_channel; nothing happens while the directory works.
+        """
+        error = self.log_dir_failure_channel.failure(log_dir)
+        if error is None:
+            return
         if self.cleaner is not None:
-            self.cleaner.manager.handle_log_dir_failure(log_dir.path)
-        for log in self._logs_in(log_dir):
-            log.mark_offline(error)
-        if self._on_log_dir_failure is not None:
-            self._on_log_dir_failure(log_dir.path, error)
+            self.cleaner.manager.handle_log_dir_failure(log_dir)
+        for log in self._every_log():
+            if log.parent_dir == log_dir:
+                log.mark_offline(error)
 
 
 def _close(log: UnifiedLog) -> bool:

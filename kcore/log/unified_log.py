@@ -35,6 +35,7 @@ from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import LocalLog
 from kcore.log.log_columns import BATCH_BYTES, arrow_table, iterate_arrow
 from kcore.log.log_config import LogConfig
+from kcore.log.log_dir_failure_channel import LogDirFailureChannel
 from kcore.log.log_hot_path import LogAppendInfo, LogHotPath
 from kcore.log.log_iteration import Isolation, is_committed, iterate_batches, iterate_records
 from kcore.log.log_offset_metadata import (
@@ -114,7 +115,7 @@ class UnifiedLog(LogHotPath):
         mode: Mode = "a",
         high_watermark: int = 0,
         sole_replica: bool = False,
-        on_storage_error: Callable[[UnifiedLog, OSError], None] | None = None,
+        log_dir_failure_channel: LogDirFailureChannel | None = None,
         on_recovery_point_lowered: Callable[[UnifiedLog], None] | None = None,
     ) -> None:
         self._source = str(topic_partition)
@@ -146,7 +147,7 @@ class UnifiedLog(LogHotPath):
         self._random = random
         self._scheduler = scheduler
         self._sole_replica = sole_replica
-        self._on_storage_error = on_storage_error
+        self._log_dir_failure_channel = log_dir_failure_channel
         self._on_recovery_point_lowered = on_recovery_point_lowered
         self._offline = None
         self._next_passing_error_log_ms = 0
@@ -844,8 +845,8 @@ class UnifiedLog(LogHotPath):
                 "%s: could not %s the log in %s, it goes offline: %s", self._source, what, self.directory, error
             )
             self.mark_offline(error)
-            if self._on_storage_error is not None:
-                self._on_storage_error(self, error)
+            if self._log_dir_failure_channel is not None:
+                self._log_dir_failure_channel.maybe_add_offline_log_dir(self.parent_dir, error)
         elif passes:
             now_ms = self._time.milliseconds()
             if now_ms >= self._next_passing_error_log_ms:

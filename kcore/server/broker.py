@@ -29,6 +29,7 @@ from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.directory_lock import DirectoryLock
+from kcore.log.log_dir_failure_channel import LogDirFailureHandler
 from kcore.log.log_file_names import parse_partition_directory, parse_segment_file
 from kcore.log.log_iteration import Isolation
 from kcore.log.log_manager import LogManager
@@ -197,7 +198,6 @@ class Broker:
             retention_check_ms=config["log.retention.check.interval.ms"],
             initial_task_delay_ms=config["log.initial.task.delay.ms"],
             is_stray=lambda log: self.admin_manager.is_stray(log.topic_partition, log.topic_id),
-            on_log_dir_failure=lambda path, error: self._log_dir_failed(parts, log_manager, error),
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
             producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
             cleaner_config=config.cleaner_config,
@@ -223,6 +223,13 @@ class Broker:
         log_manager.startup()
         parts.callback(log_manager.shutdown)
         parts.callback(self.replica_manager.shutdown)
+        failure_handler = LogDirFailureHandler(
+            f"kcore-log-dir-failures-{self.broker_id}",
+            log_manager.log_dir_failure_channel,
+            lambda path: self._handle_log_dir_failure(parts, log_manager, path),
+        )
+        failure_handler.start()
+        parts.callback(failure_handler.shutdown)
         timer_thread = TimerThread(timer, f"kcore-timer-{self.broker_id}")
         timer_thread.start()
         parts.callback(timer_thread.shutdown)
@@ -490,14 +497,16 @@ class Broker:
                 working.append(path)
         return working
 
-    def _log_dir_failed(self, parts: ExitStack, log_manager: LogManager, error: OSError) -> None:
-        if log_manager.live_log_dirs or self._stopped or self._parts is not parts:
+    def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
+        log_manager.handle_log_dir_failure(log_dir)
+        error = log_manager.log_dir_failure_channel.failure(log_dir)
+        if error is None or log_manager.live_log_dirs or self._stopped or self._parts is not parts:
             return
         logger.critical("broker %d stops: no data directory is left", self.broker_id)
-        # Whoever found out may hold locks that the stop needs.
         if self.on_fatal_error is not None:
             self.on_fatal_error(error)
         else:
+            # A stop waits for the thread that we are on, and restart() for it while it holds the broker's lock.
             threading.Thread(target=self._stop, args=(parts,), name="kcore-no-data-dir-left").start()
 
     def _identity(self, data_dirs: list[str]) -> tuple[int, str]:

@@ -31,7 +31,6 @@ class Managers:
         self.time = MockTime()
         self.scheduler = MockScheduler(self.time)
         self.topic_configs = {}
-        self.failed = []
         self.options = options
 
     def build(self):
@@ -41,7 +40,6 @@ class Managers:
             topic_configs=lambda topic: self.topic_configs.get(topic, {}),
             time=self.time,
             scheduler=self.scheduler,
-            on_log_dir_failure=lambda path, error: self.failed.append(path),
             **self.options,
         )
 
@@ -49,6 +47,14 @@ class Managers:
         manager = self.build()
         manager.startup()
         return manager
+
+    def handle_failures(self, manager):
+        """What the broker's handler thread does; returns the directories that it took out of the channel."""
+        taken = []
+        while (log_dir := manager.log_dir_failure_channel.poll_offline_log_dir()) is not None:
+            manager.handle_log_dir_failure(log_dir)
+            taken.append(log_dir)
+        return taken
 
     def pass_time(self, ms):
         self.time.sleep(ms)
@@ -196,7 +202,8 @@ def test_LOG_29_a_failing_directory_goes_offline_alone(tmp_path, calls, error):
     file.fail_next(calls, error, under=lost, times=-1)
     with pytest.raises(KafkaStorageError):
         log_a.roll()
-    assert managers.failed == manager.offline_log_dirs == [lost]
+    assert manager.offline_log_dirs == [lost]
+    assert managers.handle_failures(manager) == [lost]
     assert manager.live_log_dirs == [os.path.dirname(log_b.directory)]
     assert log_a.is_offline and not log_b.is_offline
     for call in (lambda: log_a.append_as_leader(batch(), 0), lambda: log_a.read(0, 100)):
@@ -510,7 +517,7 @@ def test_a_directory_that_fails_at_the_start_is_offline_and_the_other_serves(two
     manager.shutdown()
     file.fail_next(calls, errno.EIO, under=bad, times=-1)
     manager = two_dirs.start()
-    assert two_dirs.failed == manager.offline_log_dirs == [bad] and manager.live_log_dirs == [good]
+    assert two_dirs.handle_failures(manager) == manager.offline_log_dirs == [bad] and manager.live_log_dirs == [good]
     assert [log.topic_partition for log in manager.all_logs()] == [B]
     manager.shutdown()
     file.fail_next(calls, errno.EIO, under=good, times=-1)
@@ -599,13 +606,13 @@ def test_a_directory_that_fails_while_its_logs_recover_goes_offline_alone(tmp_pa
     crashed(manager)
     failures = 0
     for skip in range(0, 60, 4):
-        managers.failed.clear()
         again = managers.build()
         file.fail_next(call, errno.EIO, skip=skip, times=-1, under=str(tmp_path / "x" / "t-"))
         again.startup()
         file.clear_faults()
-        assert managers.failed in ([], [str(tmp_path / "x")])
-        failures += len(managers.failed)
+        failed = managers.handle_failures(again)
+        assert failed == again.offline_log_dirs and failed in ([], [str(tmp_path / "x")])
+        failures += len(failed)
         assert sum(log.directory.startswith(str(tmp_path / "y")) for log in again.all_logs()) == 6
         crashed(again)
     assert failures > 2
@@ -724,7 +731,7 @@ def test_a_symbolic_link_that_leads_nowhere_fails_no_data_directory(tmp_path, ma
     (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / name).symlink_to(name if target == "itself" else target)
     manager = managers.start()
-    assert not managers.failed and manager.get_log(A).log_end_offset == 3
+    assert not manager.offline_log_dirs and manager.get_log(A).log_end_offset == 3
     manager.shutdown()
 
 

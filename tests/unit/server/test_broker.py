@@ -19,6 +19,7 @@ from kcore.errors import (
     DirectoryInUse,
     InconsistentClusterId,
     InvalidConfig,
+    KafkaStorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -452,6 +453,27 @@ def test_a_failing_data_directory_goes_offline_alone_and_the_broker_stops_when_n
     file.clear_faults()
     with kcore.Broker(log_dirs=",".join(dirs)) as broker:
         assert values(broker, "t", there.partition) == [b"a", b"b"]
+
+
+def test_RM_29_a_failed_disk_is_dealt_with_on_a_thread_of_its_own_that_holds_no_lock(tmp_path):
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("t")
+        partition = broker.replica_manager.get_partition(TopicPartition("t", 0))
+        ended, seen = threading.Event(), []
+
+        def no_data_dir_left(error):
+            seen.append((error.errno, threading.current_thread().name))
+            # An append holds these two while it fails.
+            with partition.leader_isr_update_lock.write(), broker.log("t").lock:
+                ended.set()
+
+        broker.on_fatal_error = no_data_dir_left
+        file.fail_next(("pwrite", "ftruncate"), errno.EIO, under=str(tmp_path / "t-0"), times=-1)
+        with pytest.raises(KafkaStorageError):
+            broker.produce("t", b"lost")
+        assert ended.wait(20)
+        assert seen == [(errno.EIO, f"kcore-log-dir-failures-{broker.broker_id}")]
+        file.clear_faults()
 
 
 def test_a_second_data_directory_that_cannot_be_had_does_not_keep_the_broker_from_starting(tmp_path):
