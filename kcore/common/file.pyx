@@ -190,6 +190,9 @@ cdef class File:
         """A read-only mapping of at least `size` bytes; a new one covers `reserve`, so that a file that grows
         is mapped once.  Who read through the old one keeps it alive until it is done."""
         if self._mapping is None or self._mapping.size < size:
+            if size > self.reserve > 0:
+                # segment.bytes was raised after the segment was opened: not a new mapping after each append.
+                self.reserve = 2 * size
             self._mapping = self.new_mapping(max(size, self.reserve, 1), False)
         return self._mapping
 

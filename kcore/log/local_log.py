@@ -58,6 +58,7 @@ class LocalLog:
         scheduler: Scheduler | None,
     ) -> None:
         self.directory = directory
+        #: The topic's settings, read at each use.  UnifiedLog.config replaces them.
         self.config = config
         self.segments = segments
         self._name = name
@@ -191,7 +192,6 @@ class LocalLog:
     # -- segments come --------------------------------------------------------------------------------------------
 
     def new_segment(self, base_offset: int, *, file_suffix: str = "") -> LogSegment:
-        config = self.config
         if not file_suffix:
             # A new name in the directory, which flush_names() has to sync; after a truncation below others that it has.
             self._names_flushed_up_to = min(self._names_flushed_up_to, base_offset)
@@ -199,15 +199,14 @@ class LocalLog:
             self.directory,
             base_offset,
             file_suffix=file_suffix,
-            index_interval_bytes=config.index_interval_bytes,
-            max_index_size=config.segment_index_bytes,
-            max_segment_bytes=config.segment_bytes,
-            per_append_index=config.per_append_index,
             now_ms=self._time.milliseconds(),
+            **self.config.segment_options,
         )
 
     def renew_active(self) -> LogSegment:
         """Roll an empty active segment to its own base offset: its index has no room, or its time is over.
+
+        From here on it follows the topic's present settings, as a new segment does.
 
         Its files stay.  Nothing else on the disk need say where the log ends, so at no moment may they be missing.
         """
@@ -216,6 +215,7 @@ class LocalLog:
         if index is not None:
             index.reset()
         active.truncate_to(active.base_offset, now_ms=self._time.milliseconds())
+        active.configure(**self.config.segment_options)
         return active
 
     def make_room_at(self, base_offset: int) -> None:

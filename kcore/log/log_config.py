@@ -10,7 +10,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least, between, one_of, valid_list
 from kcore.errors import InvalidConfig
@@ -180,6 +180,13 @@ def _field_name(kafka_name: str) -> str:
     return kafka_name.replace(".", "_")
 
 
+class SegmentOptions(TypedDict):
+    index_interval_bytes: int
+    max_index_size: int
+    max_segment_bytes: int
+    per_append_index: bool
+
+
 @dataclass(frozen=True, slots=True)
 class LogConfig:
     """One log's settings.  Immutable: a change of a topic's settings replaces the whole object.
@@ -237,6 +244,16 @@ class LogConfig:
             )
         for name in _WORDS:
             LOG_CONFIG_DEF[name].parse(getattr(self, _field_name(name)))
+
+    @property
+    def segment_options(self) -> SegmentOptions:
+        """What a LogSegment takes of these settings: arguments for its constructor and configure()."""
+        return {
+            "index_interval_bytes": self.index_interval_bytes,
+            "max_index_size": self.segment_index_bytes,
+            "max_segment_bytes": self.segment_bytes,
+            "per_append_index": self.per_append_index,
+        }
 
     @property
     def compact(self) -> bool:

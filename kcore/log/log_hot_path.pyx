@@ -72,6 +72,20 @@ cdef struct Place:
     int64_t position
 
 
+cdef struct AppendSettings:
+    # Of a LogConfig what an append looks at.
+    int64_t segment_bytes
+    int64_t segment_ms
+    int64_t max_message_bytes
+    int64_t flush_messages
+    int64_t before_max_ms           # message.timestamp.before.max.ms
+    int64_t after_max_ms
+    bint need_key                   # cleanup.policy has compact
+    bint is_log_append_time         # message.timestamp.type
+    bint keeps_uncompressed         # compression.type leaves uncompressed batches as they are
+    bint needs_clock                # is_log_append_time, or a limit for timestamps
+
+
 cdef struct Append:
     # One append on its way into the log.
     const kc_batch *rows
@@ -190,40 +204,26 @@ cdef class LogHotPath:
     cdef Place mark             # the high watermark
     cdef object clock
     cdef bint system_clock
-    # The topic's settings, and of them what an append looks at.
-    cdef object settings
-    cdef int64_t segment_bytes
-    cdef int64_t segment_ms
-    cdef int64_t max_message_bytes
-    cdef int64_t flush_messages
-    cdef int64_t before_max_ms
-    cdef int64_t after_max_ms
-    cdef bint need_key
-    cdef bint stamps            # message.timestamp.type is LogAppendTime
-    cdef bint keeps_plain       # uncompressed batches stay so
-    cdef bint needs_clock       # some rule for timestamps does
+    # The directory's segments, and the home of the topic's settings.
+    cdef public object local
+    cdef AppendSettings settings
 
     def __cinit__(self, *args, **kwargs):
         self.lock = ReentrantLock()
 
     @property
     def config(self):
-        """The topic's settings; the next operation follows a change."""
-        return self.settings
+        """The topic's settings, a LogConfig.  Assign another one to change them: the next operation follows it.
+
+        An open segment keeps the index size and the index interval that it was made with, until the next roll."""
+        return self.local.config
 
     @config.setter
     def config(self, config):
-        self.settings = config
-        self.segment_bytes = config.segment_bytes
-        self.segment_ms = config.segment_ms
-        self.max_message_bytes = config.max_message_bytes
-        self.flush_messages = config.flush_messages
-        self.before_max_ms = config.message_timestamp_before_max_ms
-        self.after_max_ms = config.message_timestamp_after_max_ms
-        self.need_key = config.compact
-        self.stamps = config.message_timestamp_type == "LogAppendTime"
-        self.keeps_plain = config.compression_type in ("producer", "uncompressed")
-        self.needs_clock = self.stamps or self.before_max_ms < INT64_MAX or self.after_max_ms < INT64_MAX
+        # Computed first and assigned at once: another thread sees the old settings or the new ones, never some of each.
+        cdef AppendSettings settings = append_settings(config)
+        self.local.config = config
+        self.settings = settings
 
     @property
     def _time(self):
@@ -331,8 +331,8 @@ cdef class LogHotPath:
             raise log_is_served(self._source)
         if not self._may_write:
             self._check_writable()
-        append.now_ms = self.now() if self.needs_clock else UNREAD
-        append.log_append_time = append.now_ms if self.stamps else -1
+        append.now_ms = self.now() if self.settings.needs_clock else UNREAD
+        append.log_append_time = append.now_ms if self.settings.is_log_append_time else -1
         append.checked = False
         memset(&view, 0, sizeof(view))  # which makes the release one of nothing
         try:
@@ -432,7 +432,7 @@ cdef class LogHotPath:
             if append.now_ms == UNREAD and not segment.rolls_by_timestamps():
                 append.now_ms = self.now()
             if segment.needs_roll(append.size, append.last_offset, append.max_timestamp, append.now_ms,
-                                  self.segment_bytes, self.segment_ms - self._roll_jitter_ms):
+                                  self.settings.segment_bytes, self.settings.segment_ms - self._roll_jitter_ms):
                 # What an old wrapper begins with is known only inside of it.
                 segment = self._roll(
                     append.first_offset if append.rows[0].magic >= 2 else append.last_offset - INT32_MAX
@@ -455,7 +455,7 @@ cdef class LogHotPath:
                 self._update_first_unstable()
             if self._sole_replica:
                 self.set_mark(self.end)
-            if self.end.offset - self.recovery_point >= self.flush_messages:
+            if self.end.offset - self.recovery_point >= self.settings.flush_messages:
                 self.flush()
         except OSError as error:
             raise self._storage_failed("append to", error) from error
@@ -486,21 +486,21 @@ cdef class LogHotPath:
         cdef kc_status status
         if (
             view.readonly
-            or not self.keeps_plain
+            or not self.settings.keeps_uncompressed
             or row.base_offset != 0
-            or row.size > self.max_message_bytes
-            or row.size > self.segment_bytes
+            or row.size > self.settings.max_message_bytes
+            or row.size > self.settings.segment_bytes
             or (row.producer_id >= 0 and row.base_sequence < 0)
             or row.attributes & (KC_ATTR_CODEC_MASK | KC_ATTR_CONTROL)
             or row.count == 0
             or row.count - 1 != row.last_offset
         ):
             return False
-        rules.need_key = self.need_key
+        rules.need_key = self.settings.need_key
         if append.log_append_time >= 0 or append.now_ms == UNREAD:
             rules.min_timestamp, rules.max_timestamp = INT64_MIN, INT64_MAX
         else:
-            allow_timestamps(&rules, append.now_ms, self.before_max_ms, self.after_max_ms)
+            allow_timestamps(&rules, append.now_ms, self.settings.before_max_ms, self.settings.after_max_ms)
         if row.size < NOGIL_BYTES:
             status = kc_validate_records(row, append.data + KC_BATCH_HEADER_SIZE, row.size - KC_BATCH_HEADER_SIZE,
                                          &rules, NULL, 0, &found, &err)
@@ -532,17 +532,18 @@ cdef class LogHotPath:
         self.check_leader_batches(append, from_client, sent)
         if append.now_ms == UNREAD:
             append.now_ms = self.now()
+        config = self.config
         checked = validate_records(
             batches,
             from_client=from_client,
-            compacted=self.need_key,
+            compacted=self.settings.need_key,
             timestamp_type="LogAppendTime" if append.log_append_time >= 0 else "CreateTime",
             now_ms=append.now_ms,
-            before_max_ms=self.before_max_ms,
-            after_max_ms=self.after_max_ms,
+            before_max_ms=self.settings.before_max_ms,
+            after_max_ms=self.settings.after_max_ms,
             source=self._source,
-            compression_type=self.settings.compression_type,
-            compression_level=self.settings.compression_level,
+            compression_type=config.compression_type,
+            compression_level=config.compression_level,
         )
         if checked.records is not None:
             batches = checked.records
@@ -563,14 +564,14 @@ cdef class LogHotPath:
             row = append.rows + i
             if from_client and row.base_offset != 0 and row.magic == 2:
                 raise InvalidRecord(f"{self._source}: base offset {row.base_offset} in a produced batch, expected 0")
-            if row.size > self.max_message_bytes:
+            if row.size > self.settings.max_message_bytes:
                 self.bytes_rejected += sent.batches.owner.nbytes
                 raise MessageTooLarge(
-                    f"{self._source}: batch of {row.size} bytes, max.message.bytes is {self.max_message_bytes}"
+                    f"{self._source}: batch of {row.size} bytes, max.message.bytes is {self.settings.max_message_bytes}"
                 )
-        if append.size > self.segment_bytes:
+        if append.size > self.settings.segment_bytes:
             raise RecordListTooLarge(
-                f"{self._source}: append of {append.size} bytes, segment.bytes is {self.segment_bytes}"
+                f"{self._source}: append of {append.size} bytes, segment.bytes is {self.settings.segment_bytes}"
             )
         return 0
 
@@ -710,6 +711,23 @@ cdef class LogHotPath:
         if self.mark.segment < 0 or self.mark.position < 0:
             return place_of(self.high_watermark_metadata)
         return self.mark
+
+
+cdef AppendSettings append_settings(config) except *:
+    cdef AppendSettings settings
+    settings.segment_bytes = config.segment_bytes
+    settings.segment_ms = config.segment_ms
+    settings.max_message_bytes = config.max_message_bytes
+    settings.flush_messages = config.flush_messages
+    settings.before_max_ms = config.message_timestamp_before_max_ms
+    settings.after_max_ms = config.message_timestamp_after_max_ms
+    settings.need_key = config.compact
+    settings.is_log_append_time = config.message_timestamp_type == "LogAppendTime"
+    settings.keeps_uncompressed = config.compression_type in ("producer", "uncompressed")
+    settings.needs_clock = (
+        settings.is_log_append_time or settings.before_max_ms < INT64_MAX or settings.after_max_ms < INT64_MAX
+    )
+    return settings
 
 
 cdef log_is_served(str source):

@@ -368,17 +368,13 @@ class _LogLoader:
         logger.info("%s: completed the swap of %d files", self.directory, len(swaps))
 
     def _open_segment(self, base_offset: int, *, file_suffix: str = "") -> LogSegment:
-        config = self.config
         return LogSegment(
             self.directory,
             base_offset,
             writable=self.writable,
             file_suffix=file_suffix,
-            index_interval_bytes=config.index_interval_bytes,
-            max_index_size=config.segment_index_bytes,
-            max_segment_bytes=config.segment_bytes,
-            per_append_index=config.per_append_index,
             now_ms=self.time.milliseconds(),
+            **self.config.segment_options,
         )
 
     def _open_segments(self, files: list[SegmentFileName]) -> set[int]:

@@ -91,6 +91,9 @@ class LogSegment(SegmentFile):
     def find_offset_of_max_timestamp(self) -> tuple[int, int, int] | None: ...
     def read_next_offset(self) -> int: ...  # SEG-14
     def ends_inside_a_batch(self) -> bool: ...
+    def configure(
+        self, *, index_interval_bytes: int, max_index_size: int, max_segment_bytes: int, per_append_index: bool
+    ) -> None: ...  # other settings for an empty segment; ValueError for one with data
     def resize_indexes(self, max_index_size: int) -> None: ...
     def recover(
         self,

@@ -733,6 +733,27 @@ cdef class LogSegment(SegmentFile):
         self.resize_indexes(self._max_index_size)
         return before - self._size
 
+    def configure(
+        self,
+        *,
+        int64_t index_interval_bytes,
+        int64_t max_index_size,
+        int64_t max_segment_bytes,
+        bint per_append_index,
+    ):
+        """Follow these settings from the next append on: those of the constructor, for an empty segment.
+
+        Raises ValueError for a segment with data, whose index entries follow the old ones; ReadOnlyLog, OSError.
+        """
+        self._check_writable()
+        if self._size:
+            raise ValueError(f"{self.log_path}: {self._size} bytes were written with other settings")
+        self.resize_indexes(max_index_size)
+        self._max_index_size = max_index_size
+        self._per_append_index = per_append_index
+        self._indexer.interval_bytes = index_interval_bytes
+        self._file.reserve = max_segment_bytes
+
     def resize_indexes(self, int64_t max_index_size):
         """Give both index files this size, or that of their entries if they need more: then they are full, and the
         next append rolls.  OSError."""

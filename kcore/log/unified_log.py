@@ -131,8 +131,8 @@ class UnifiedLog(LogHotPath):
             time=time,
             scheduler=scheduler,
         )
-        self.topic_partition = topic_partition
         self.config = config
+        self.topic_partition = topic_partition
         self.mode = mode
         self.topic_id = parts.topic_id
         # Whether the directory's name and partition.metadata may not be on the disk: an empty log was never flushed.
