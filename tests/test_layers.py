@@ -34,8 +34,6 @@ EXCEPTIONS = {
     "spark.jobs": {"tools"},
     "spark.recompress": {"tools"},
     "spark.compaction": {"tools"},
-    "spark.job_runner": {"tools.progress"},
-    "spark.load_test": {"tools.progress"},
     "tools.serve": {"server"},
     "tools.spark": {"spark"},
     "tools.replica_diff": {"replica.offset_truncation"},

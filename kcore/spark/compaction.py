@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from kcore.common.progress import phase
 from kcore.errors import CorruptFile
 from kcore.log.log_file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX
 from kcore.log.transaction_index import decode_entries
@@ -19,7 +20,6 @@ from kcore.spark.task import spare_the_collector
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Damage, Tail, read_batches
 from kcore.tools.closed_directory import partitions_under
-from kcore.tools.progress import phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 
+from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.spark.task import spare_the_collector
-from kcore.tools.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -20,6 +20,8 @@ try:
 except ImportError as error:
     raise missing_package("kcore.spark", "spark", error) from None
 
+from kcore.common.progress import Progress, phase
+from kcore.common.text import json_line
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.spark.compaction import compaction_statistics as compaction_statistics
@@ -29,10 +31,8 @@ from kcore.tools import diff as diff_tool
 from kcore.tools import log_files
 from kcore.tools import reindex as reindex_tool
 from kcore.tools.closed_directory import closed_directory, partitions_under
-from kcore.tools.command_line import json_line
 from kcore.tools.partition_checks import PartitionFiles, unreadable
 from kcore.tools.producer_checks import essence_of
-from kcore.tools.progress import Progress, phase
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 from kcore.tools.replica_diff import compare
 from kcore.tools.segment_scan import ScannedSegment

@@ -31,12 +31,12 @@ except ImportError as error:
     raise missing_package("kcore.spark", "spark", error) from None
 
 from kcore.common.file import is_directory
+from kcore.common.progress import Progress
 from kcore.spark.latency_histogram import LatencyHistogram
 from kcore.spark.load_options import LoadOptions
 from kcore.spark.load_options import add_arguments as add_arguments
 from kcore.spark.load_window import START_DELAY_NS, Counted, Window, WindowRecorder, common_window
 from kcore.spark.load_workloads import WORKLOADS, Task, Workload, remove_data_dirs
-from kcore.tools.progress import Progress
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

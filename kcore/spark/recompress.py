@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from kcore.common.file import sync_path
+from kcore.common.progress import phase
+from kcore.common.text import nearest
 from kcore.errors import CorruptFile
 from kcore.log.log_file_names import (
     LOCK_FILE,
@@ -36,8 +38,6 @@ from kcore.spark.job_runner import TARGET_BYTES, Sized, balanced, frame_of, para
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Damage, Tail, read_batches
 from kcore.tools.closed_directory import closed_directory, partitions_under
-from kcore.tools.command_line import nearest
-from kcore.tools.progress import phase
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 
 if TYPE_CHECKING:

@@ -1,27 +1,17 @@
-"""What all commands share: options, exit statuses, JSON lines, and byte strings for people."""
+"""What all commands share: options and exit statuses."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
-import json
 import os
 import sys
-from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any, NoReturn
+
+from kcore.common.text import nearest
 
 #: Exit statuses: fine; damage or a difference found; usage or environment.
 OK, DAMAGE, USAGE = 0, 1, 2
 INTERRUPTED = 130
-
-_SHOWN_CHARACTERS = 100
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean X?", or nothing when no known word is near."""
-    found = difflib.get_close_matches(word, list(known), 1, 0.5)
-    return f"; did you mean {found[0]}?" if found else ""
 
 
 class Parser(argparse.ArgumentParser):
@@ -69,62 +59,6 @@ def positive(text: str) -> int:
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number above 0")
-
-
-def json_line(event: dict[str, Any]) -> str:
-    """Byte strings become text where they are UTF-8, else {"hex": ...}."""
-    return json.dumps(event, default=_json_bytes, ensure_ascii=(sys.stdout.encoding or "").lower() != "utf-8")
-
-
-def _json_bytes(data: bytes) -> str | dict[str, str]:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"hex": data.hex()}
-
-
-def bytes_text(data: bytes | None) -> str:
-    """For people: quoted text, or hex; long ones cut short."""
-    if data is None:
-        return "null"
-    try:
-        text = data.decode()
-        shown = json.dumps(text[:_SHOWN_CHARACTERS], ensure_ascii=False) if text.isprintable() else None
-        cut = len(text) > _SHOWN_CHARACTERS
-    except UnicodeDecodeError:
-        shown = None
-    if shown is None:
-        shown = "0x" + data[: _SHOWN_CHARACTERS // 2].hex()
-        cut = len(data) > _SHOWN_CHARACTERS // 2
-    return f"{shown}... ({len(data)} bytes)" if cut else shown
-
-
-def places(offset: int | None, position: int | None) -> str:
-    """ "offset 5, position 70: ", as far as they are known."""
-    known = [f"{name} {value}" for name, value in (("offset", offset), ("position", position)) if value is not None]
-    return ", ".join(known) + (": " if known else "")
-
-
-def bytes_of(size: float) -> str:
-    """A size for people."""
-    for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if size >= factor:
-            return f"{size / factor:.1f} {unit}"
-    return f"{size:.0f} bytes"
-
-
-def date_of(timestamp_ms: int) -> str:
-    """A timestamp of Kafka's for people: "2023-11-14T22:13:20.000Z".  What is no date (-1 is "none") stays a number."""
-    try:
-        date = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp_ms)
-    return f"{date:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z" if timestamp_ms >= 0 else str(timestamp_ms)
-
-
-def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """ "1 file", "2 files"; plural: where that is not the noun with an s."""
-    return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
 class UsageError(Exception):

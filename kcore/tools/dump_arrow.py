@@ -22,6 +22,7 @@ try:
 except ImportError as error:
     raise missing_package("--format arrow", "arrow", error) from None
 
+from kcore.common.text import places
 from kcore.errors import KafkaError
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from kcore.log.log_file_names import (
@@ -39,7 +40,7 @@ from kcore.record.record_batch import RecordBatch
 from kcore.record.record_columns import columns_of
 from kcore.tools import log_files
 from kcore.tools.batch_reader import without_path
-from kcore.tools.command_line import UsageError, places
+from kcore.tools.command_line import UsageError
 from kcore.tools.dump_events import Decoder, Event, Wanted, damage_event, events_of, log_items
 
 _ROWS = 8192

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from kcore.common.file import read_file
+from kcore.common.text import counted
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpochCheckpointFile, OffsetCheckpointFile
@@ -26,7 +27,6 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Damage, read_batches, without_path
-from kcore.tools.command_line import counted
 
 Event = dict[str, Any]
 #: What a record of an internal topic says: (key, value) -> the two in words.  Raises CorruptMessage.

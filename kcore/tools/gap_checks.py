@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.common.text import counted
 from kcore.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from kcore.log.log_file_names import LOG_SUFFIX
-from kcore.tools.command_line import counted
 from kcore.tools.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
 from kcore.tools.segment_scan import GAP_DTYPE, ScannedSegment, is_control
 from kcore.tools.topic_settings import METADATA_FILE, cleanup_policy

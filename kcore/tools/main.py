@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+from kcore.common.progress import clear_screen
+from kcore.common.text import nearest
 from kcore.errors import KafkaError
-from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError, nearest
-from kcore.tools.progress import clear_screen
+from kcore.tools.command_line import INTERRUPTED, OK, USAGE, Parser, UsageError
 
 #: name -> (module, what it does in one line).  A module is imported only when its command runs; one that has COMMANDS
 #: of its own has subcommands, with the functions in the place of a module.

@@ -9,9 +9,9 @@ from concurrent.futures import TimeoutError as NotYet
 from functools import partial
 from typing import TypeVar
 
+from kcore.common.progress import Progress
 from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.tools.partition_checks import PartitionFiles
-from kcore.tools.progress import Progress
 from kcore.tools.segment_scan import ScannedSegment, scan_segment
 
 _POLL_SECONDS = 0.1

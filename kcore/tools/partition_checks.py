@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import read_file
+from kcore.common.text import counted, date_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
 from kcore.log.checkpoints import (
@@ -40,7 +41,6 @@ from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from kcore.log.transaction_index import decode_entries
 from kcore.tools import log_files
 from kcore.tools.batch_reader import Tail, without_path
-from kcore.tools.command_line import counted, date_of
 from kcore.tools.segment_scan import Rows, ScannedSegment
 
 if TYPE_CHECKING:

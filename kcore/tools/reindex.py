@@ -9,6 +9,8 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 from kcore.common.file import clear_the_way, is_file, read_file, unlink, write_atomically
+from kcore.common.progress import Progress
+from kcore.common.text import counted, json_line
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log.log_file_names import (
     INDEX_SUFFIXES,
@@ -22,16 +24,7 @@ from kcore.log.transaction_index import encode_entries
 from kcore.tools import log_files
 from kcore.tools.batch_reader import without_path
 from kcore.tools.closed_directory import closed_directory, partitions_under
-from kcore.tools.command_line import (
-    DAMAGE,
-    OK,
-    add_json,
-    add_paths,
-    add_reading,
-    counted,
-    json_line,
-    positive,
-)
+from kcore.tools.command_line import DAMAGE, OK, add_json, add_paths, add_reading, positive
 from kcore.tools.parallel import scan_all
 from kcore.tools.partition_checks import PartitionFiles, Problem, check_index, check_small_file, unreadable
 from kcore.tools.producer_checks import (
@@ -41,7 +34,6 @@ from kcore.tools.producer_checks import (
     open_at_start,
     read_snapshots,
 )
-from kcore.tools.progress import Progress
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes, rebuilt_snapshot
 from kcore.tools.segment_scan import ScannedSegment
 

@@ -12,22 +12,14 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 from kcore.common.file import read_file, rename, sync_path, truncate_file, write_atomically
+from kcore.common.progress import Progress
+from kcore.common.text import bytes_of, counted, json_line
 from kcore.log.clean_shutdown import remove_clean_shutdown
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, parse_partition_directory
 from kcore.tools import log_files
 from kcore.tools.closed_directory import closed_directory, data_dir_of, partitions_under
-from kcore.tools.command_line import (
-    DAMAGE,
-    OK,
-    UsageError,
-    add_json,
-    add_reading,
-    bytes_of,
-    counted,
-    json_line,
-)
+from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading
 from kcore.tools.partition_checks import Problem, unreadable
-from kcore.tools.progress import Progress
 from kcore.tools.repair_plan import BEHIND_THE_CUT, Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
 from kcore.tools.verify import Summary, add_compacted, problem_event, problem_text, verify
 

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kcore.common.file import read_file
+from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.log.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
@@ -58,7 +59,6 @@ from kcore.tools.producer_checks import (
     open_at_start,
     read_snapshots,
 )
-from kcore.tools.progress import Progress
 from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes
 from kcore.tools.segment_scan import Rows, ScannedSegment, scan_segment
 

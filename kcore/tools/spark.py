@@ -17,19 +17,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kcore.common.progress import phase
+from kcore.common.text import bytes_of, counted, json_line, places
 from kcore.spark.packages import check_packages, confluent_kafka
-from kcore.tools.command_line import (
-    DAMAGE,
-    OK,
-    UsageError,
-    add_json,
-    bytes_of,
-    counted,
-    json_line,
-    places,
-    positive,
-)
-from kcore.tools.progress import phase
+from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, positive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

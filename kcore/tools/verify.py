@@ -19,21 +19,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kcore.common.progress import Progress
+from kcore.common.text import bytes_of, counted, json_line, places
 from kcore.errors import CorruptFile
 from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
 from kcore.tools import log_files
-from kcore.tools.command_line import (
-    DAMAGE,
-    INTERRUPTED,
-    OK,
-    add_json,
-    add_paths,
-    add_reading,
-    bytes_of,
-    counted,
-    json_line,
-    places,
-)
+from kcore.tools.command_line import DAMAGE, INTERRUPTED, OK, add_json, add_paths, add_reading
 from kcore.tools.gap_checks import check_gaps, find_gaps
 from kcore.tools.parallel import Work, in_order
 from kcore.tools.partition_checks import (
@@ -50,7 +41,6 @@ from kcore.tools.partition_checks import (
     unreadable,
 )
 from kcore.tools.producer_checks import check_producers
-from kcore.tools.progress import Progress
 from kcore.tools.segment_scan import ScannedSegment, scan_segment
 
 #: Below this a rate says nothing.

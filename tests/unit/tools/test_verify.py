@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kcore.common.progress import Progress, Stopped
+from kcore.common.text import date_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_config import LogConfig
 from kcore.log.log_offset_metadata import AbortedTxn
@@ -23,10 +25,8 @@ from kcore.log.transaction_index import decode_entries, encode_entries
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.server.broker import Broker
 from kcore.tools import verify as verify_module
-from kcore.tools.command_line import date_of
 from kcore.tools.main import main
 from kcore.tools.partition_checks import read_index
-from kcore.tools.progress import Progress, Stopped
 from kcore.tools.segment_scan import scan_segment
 from tests import golden_data
 from tests.reference import record_batch as model

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, TextIO
 
-from kcore.tools.command_line import bytes_of
+from kcore.common.text import bytes_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

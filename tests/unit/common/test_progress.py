@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from kcore.tools import progress as progress_module
+from kcore.common import progress as progress_module
+from kcore.common.progress import Progress, phase
 from kcore.tools.main import main
-from kcore.tools.progress import Progress, phase
 from tests import golden_data
 from tests.unit.tools.command import LOG, flip
 
