@@ -24,20 +24,18 @@ MAY_IMPORT = {
     "coordinator": {"record", "purgatory", "protocol.messages", "replica", "log.log_offset_metadata"},
     "controller": {"protocol", "client", "metadata"},
     "server": {"record", "log", "purgatory", "replica", "protocol", "network", "client", "metadata", "coordinator"},
-    "tools": {"client", "record", "log"},
-    "spark": {"record", "log", "bulk", "client"},
+    "inspect": {"record", "log", "replica.offset_truncation"},
+    "tools": {"client", "record", "log", "inspect"},
+    "spark": {"record", "log", "bulk", "inspect", "client"},
     "testing": {"server", "client"},
 }
 #: Single files that may reach further.
 EXCEPTIONS = {
-    # What the jobs spread over tasks are the tools' own checks, which have no other home: they read files below a log.
-    "spark.jobs": {"tools"},
-    "spark.recompress": {"tools"},
-    "spark.compaction": {"tools"},
+    "spark.jobs": {"tools.diff", "tools.reindex", "tools.verify"},
     "tools.serve": {"server"},
     "tools.spark": {"spark"},
-    "tools.replica_diff": {"replica.offset_truncation"},
-    "tools.topic_settings": {"metadata"},
+    # kcore's own brokers keep the topics' cleanup.policy in their store: there is no other place that has it.
+    "inspect.topic_settings": {"metadata"},
     "tools.internal_topics": {"coordinator.group.group_records", "coordinator.transaction.transaction_log"},
 }
 

@@ -10,6 +10,9 @@ import pyarrow as pa
 
 from kcore.common.progress import phase
 from kcore.errors import CorruptFile
+from kcore.inspect import log_files
+from kcore.inspect.batch_reader import Damage, Tail, read_batches
+from kcore.inspect.closed_directory import partitions_under
 from kcore.log.log_file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX
 from kcore.log.transaction_index import decode_entries
 from kcore.record.columns import RecordColumns
@@ -17,9 +20,6 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_columns import columns_of
 from kcore.spark.job_runner import TARGET_BYTES, Sized, balanced, checked, collected, frame_of, parallelism
 from kcore.spark.task import spare_the_collector
-from kcore.tools import log_files
-from kcore.tools.batch_reader import Damage, Tail, read_batches
-from kcore.tools.closed_directory import partitions_under
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,19 +23,19 @@ except ImportError as error:
 from kcore.common.progress import Progress, phase
 from kcore.common.text import json_line
 from kcore.errors import CorruptFile, KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.closed_directory import closed_directory, partitions_under
+from kcore.inspect.partition_checks import PartitionFiles, unreadable
+from kcore.inspect.producer_checks import essence_of
+from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
+from kcore.inspect.replica_diff import compare
+from kcore.inspect.segment_scan import ScannedSegment
 from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.spark.compaction import compaction_statistics as compaction_statistics
 from kcore.spark.job_runner import Sized, balanced, checked, frame_of, parallelism, run_tasks, target_bytes
 from kcore.spark.recompress import recompress as recompress
 from kcore.tools import diff as diff_tool
-from kcore.tools import log_files
 from kcore.tools import reindex as reindex_tool
-from kcore.tools.closed_directory import closed_directory, partitions_under
-from kcore.tools.partition_checks import PartitionFiles, unreadable
-from kcore.tools.producer_checks import essence_of
-from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
-from kcore.tools.replica_diff import compare
-from kcore.tools.segment_scan import ScannedSegment
 from kcore.tools.verify import Examined, Verifier, problem_event
 
 if TYPE_CHECKING:

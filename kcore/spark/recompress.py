@@ -21,6 +21,10 @@ from kcore.common.file import sync_path
 from kcore.common.progress import phase
 from kcore.common.text import nearest
 from kcore.errors import CorruptFile
+from kcore.inspect import log_files
+from kcore.inspect.batch_reader import Damage, Tail, read_batches
+from kcore.inspect.closed_directory import closed_directory, partitions_under
+from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 from kcore.log.log_file_names import (
     LOCK_FILE,
     LOG_SUFFIX,
@@ -35,10 +39,6 @@ from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
 from kcore.spark.job_runner import TARGET_BYTES, Sized, balanced, frame_of, parallelism, run_tasks
-from kcore.tools import log_files
-from kcore.tools.batch_reader import Damage, Tail, read_batches
-from kcore.tools.closed_directory import closed_directory, partitions_under
-from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,11 +11,11 @@ from typing import Any
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_text, counted, json_line
 from kcore.errors import CorruptFile, KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.replica_diff import PartitionDiff, Side, Tail, Truncation, compare
 from kcore.log.checkpoints import EpochEntry
-from kcore.tools import log_files
 from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading
 from kcore.tools.dump_log_segments import time_text
-from kcore.tools.replica_diff import PartitionDiff, Side, Tail, Truncation, compare
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

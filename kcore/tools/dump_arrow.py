@@ -24,6 +24,9 @@ except ImportError as error:
 
 from kcore.common.text import places
 from kcore.errors import KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.batch_reader import without_path
+from kcore.inspect.dump_events import Decoder, Event, Wanted, damage_event, events_of, log_items
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from kcore.log.log_file_names import (
     CLEAN_SHUTDOWN_FILE,
@@ -38,10 +41,7 @@ from kcore.record import arrow
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
 from kcore.record.record_columns import columns_of
-from kcore.tools import log_files
-from kcore.tools.batch_reader import without_path
 from kcore.tools.command_line import UsageError
-from kcore.tools.dump_events import Decoder, Event, Wanted, damage_event, events_of, log_items
 
 _ROWS = 8192
 _STREAM_SUFFIX = ".arrows"

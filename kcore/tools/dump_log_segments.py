@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from kcore.common.text import bytes_text, counted, date_of, json_line, places
-from kcore.tools import log_files
+from kcore.inspect import log_files
+from kcore.inspect.dump_events import EVERYTHING, Decoder, Event, Wanted, events_of
 from kcore.tools.command_line import DAMAGE, OK, UsageError, add_paths, positive
-from kcore.tools.dump_events import EVERYTHING, Decoder, Event, Wanted, events_of
 
 #: Fields that are milliseconds since 1970.
 _TIMES = ("timestamp", "maxTimestamp", "lastTimestamp", "deleteHorizonMs")

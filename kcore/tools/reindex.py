@@ -12,6 +12,20 @@ from kcore.common.file import clear_the_way, is_file, read_file, unlink, write_a
 from kcore.common.progress import Progress
 from kcore.common.text import counted, json_line
 from kcore.errors import CorruptFile, KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.batch_reader import without_path
+from kcore.inspect.closed_directory import closed_directory, partitions_under
+from kcore.inspect.parallel import scan_all
+from kcore.inspect.partition_checks import PartitionFiles, Problem, check_index, check_small_file, unreadable
+from kcore.inspect.producer_checks import (
+    AbortedTransactions,
+    check_snapshots,
+    check_txn_index,
+    open_at_start,
+    read_snapshots,
+)
+from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes, rebuilt_snapshot
+from kcore.inspect.segment_scan import ScannedSegment
 from kcore.log.log_file_names import (
     INDEX_SUFFIXES,
     OFFSET_INDEX_SUFFIX,
@@ -21,21 +35,7 @@ from kcore.log.log_file_names import (
 )
 from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import encode_entries
-from kcore.tools import log_files
-from kcore.tools.batch_reader import without_path
-from kcore.tools.closed_directory import closed_directory, partitions_under
 from kcore.tools.command_line import DAMAGE, OK, add_json, add_paths, add_reading, positive
-from kcore.tools.parallel import scan_all
-from kcore.tools.partition_checks import PartitionFiles, Problem, check_index, check_small_file, unreadable
-from kcore.tools.producer_checks import (
-    AbortedTransactions,
-    check_snapshots,
-    check_txn_index,
-    open_at_start,
-    read_snapshots,
-)
-from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes, rebuilt_snapshot
-from kcore.tools.segment_scan import ScannedSegment
 
 #: identical: byte for byte what we would write.  agrees: other entries, and all of them right (IDX-17).
 #: damaged is not about a file but about its partition.

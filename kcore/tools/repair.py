@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from kcore.common.file import read_file, rename, sync_path, truncate_file, write_atomically
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_of, counted, json_line
+from kcore.inspect import log_files
+from kcore.inspect.closed_directory import closed_directory, data_dir_of, partitions_under
+from kcore.inspect.partition_checks import Problem, unreadable
+from kcore.inspect.repair_plan import BEHIND_THE_CUT, Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
 from kcore.log.clean_shutdown import remove_clean_shutdown
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, parse_partition_directory
-from kcore.tools import log_files
-from kcore.tools.closed_directory import closed_directory, data_dir_of, partitions_under
 from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading
-from kcore.tools.partition_checks import Problem, unreadable
-from kcore.tools.repair_plan import BEHIND_THE_CUT, Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
 from kcore.tools.verify import Summary, add_compacted, problem_event, problem_text, verify
 
 ASIDE_SUFFIX = ".repair-cut"

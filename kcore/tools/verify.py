@@ -22,12 +22,10 @@ from typing import Any
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_of, counted, json_line, places
 from kcore.errors import CorruptFile
-from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
-from kcore.tools import log_files
-from kcore.tools.command_line import DAMAGE, INTERRUPTED, OK, add_json, add_paths, add_reading
-from kcore.tools.gap_checks import check_gaps, find_gaps
-from kcore.tools.parallel import Work, in_order
-from kcore.tools.partition_checks import (
+from kcore.inspect import log_files
+from kcore.inspect.gap_checks import check_gaps, find_gaps
+from kcore.inspect.parallel import Work, in_order
+from kcore.inspect.partition_checks import (
     SEGMENT_KINDS,
     IndexContents,
     PartitionFiles,
@@ -40,8 +38,10 @@ from kcore.tools.partition_checks import (
     read_index,
     unreadable,
 )
-from kcore.tools.producer_checks import check_producers
-from kcore.tools.segment_scan import ScannedSegment, scan_segment
+from kcore.inspect.producer_checks import check_producers
+from kcore.inspect.segment_scan import ScannedSegment, scan_segment
+from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from kcore.tools.command_line import DAMAGE, INTERRUPTED, OK, add_json, add_paths, add_reading
 
 #: Below this a rate says nothing.
 _SECONDS_OF_A_RATE = 0.1

@@ -108,7 +108,7 @@ def test_ctrl_c_exits_130(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kcore.tools.log_files.files_under", interrupted)
+    monkeypatch.setattr("kcore.inspect.log_files.files_under", interrupted)
     assert main(["dump", "."]) == 130
 
 

@@ -16,6 +16,8 @@ import pytest
 from kcore.common.progress import Progress, Stopped
 from kcore.common.text import date_of
 from kcore.common.topic_partition import TopicPartition
+from kcore.inspect.partition_checks import read_index
+from kcore.inspect.segment_scan import scan_segment
 from kcore.log.log_config import LogConfig
 from kcore.log.log_offset_metadata import AbortedTxn
 from kcore.log.open_log import open_log
@@ -26,8 +28,6 @@ from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.server.broker import Broker
 from kcore.tools import verify as verify_module
 from kcore.tools.main import main
-from kcore.tools.partition_checks import read_index
-from kcore.tools.segment_scan import scan_segment
 from tests import golden_data
 from tests.reference import record_batch as model
 from tests.unit.log.logs import batch as record_batch

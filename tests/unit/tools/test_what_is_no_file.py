@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
+from kcore.inspect import batch_reader, log_files
 from kcore.log.open_log import open_log
 from kcore.record.crc32c import crc32c
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.tools import batch_reader, log_files
 from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.log.logs import NO_FILES, no_file

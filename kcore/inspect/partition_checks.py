@@ -14,6 +14,9 @@ from kcore.common.file import read_file
 from kcore.common.text import counted, date_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.batch_reader import Tail, without_path
+from kcore.inspect.segment_scan import Rows, ScannedSegment
 from kcore.log.checkpoints import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -39,9 +42,6 @@ from kcore.log.partition_metadata import read_topic_id
 from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import ENTRY_SIZE as TXN_ENTRY_SIZE
 from kcore.log.transaction_index import decode_entries
-from kcore.tools import log_files
-from kcore.tools.batch_reader import Tail, without_path
-from kcore.tools.segment_scan import Rows, ScannedSegment
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,9 +14,9 @@ from functools import cache
 from typing import NamedTuple
 
 from kcore.errors import KafkaError
+from kcore.inspect import log_files
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
-from kcore.tools import log_files
 
 # One megabyte: the GIL is given up for it, and the CRC still finds most of the bytes in the second-level cache.
 _CHUNK = 1 << 20

@@ -17,6 +17,33 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from kcore.common.file import read_file
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.batch_reader import without_path
+from kcore.inspect.gap_checks import check_gaps, find_gaps
+from kcore.inspect.parallel import scan_all
+from kcore.inspect.partition_checks import (
+    PartitionFiles,
+    Problem,
+    as_far_as_readable,
+    check_batches,
+    check_end,
+    check_index,
+    check_small_file,
+    end_limit,
+    epochs_of,
+    lone_log_problems,
+    longest_ascending,
+    unreadable,
+)
+from kcore.inspect.producer_checks import (
+    AbortedTransactions,
+    check_snapshots,
+    check_txn_index,
+    open_at_start,
+    read_snapshots,
+)
+from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes
+from kcore.inspect.segment_scan import Rows, ScannedSegment, scan_segment
 from kcore.log.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -34,33 +61,6 @@ from kcore.log.log_file_names import (
     TXN_INDEX_SUFFIX,
 )
 from kcore.log.transaction_index import decode_entries, encode_entries
-from kcore.tools import log_files
-from kcore.tools.batch_reader import without_path
-from kcore.tools.gap_checks import check_gaps, find_gaps
-from kcore.tools.parallel import scan_all
-from kcore.tools.partition_checks import (
-    PartitionFiles,
-    Problem,
-    as_far_as_readable,
-    check_batches,
-    check_end,
-    check_index,
-    check_small_file,
-    end_limit,
-    epochs_of,
-    lone_log_problems,
-    longest_ascending,
-    unreadable,
-)
-from kcore.tools.producer_checks import (
-    AbortedTransactions,
-    check_snapshots,
-    check_txn_index,
-    open_at_start,
-    read_snapshots,
-)
-from kcore.tools.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes
-from kcore.tools.segment_scan import Rows, ScannedSegment, scan_segment
 
 if TYPE_CHECKING:
     import numpy as np

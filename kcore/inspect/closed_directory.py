@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kcore.errors import CorruptFile, DirectoryInUse
+from kcore.inspect import log_files
 from kcore.log.directory_lock import DirectoryLock, is_held
 from kcore.log.log_file_names import LOCK_FILE
-from kcore.tools import log_files
 
 
 def data_dir_of(path: str) -> str:

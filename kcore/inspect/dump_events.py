@@ -16,6 +16,8 @@ from kcore.common.file import read_file
 from kcore.common.text import counted
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.batch_reader import Damage, read_batches, without_path
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT, LeaderEpochCheckpointFile, OffsetCheckpointFile
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOG_SUFFIX, PARTITION_METADATA_FILE
 from kcore.log.partition_metadata import format_topic_id, read_topic_id
@@ -25,8 +27,6 @@ from kcore.log.transaction_index import decode_entries
 from kcore.record.control_record import ControlRecordType, control_record_type, parse_end_transaction_marker
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
-from kcore.tools import log_files
-from kcore.tools.batch_reader import Damage, read_batches, without_path
 
 Event = dict[str, Any]
 #: What a record of an internal topic says: (key, value) -> the two in words.  Raises CorruptMessage.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from kcore.common.progress import Progress
 from kcore.errors import KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.batch_reader import Damage, Tail, read_batches, without_path
 from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.log.log_segment import LogSegment
 from kcore.record.memory_records import BatchTable, MemoryRecords
-from kcore.tools import log_files
-from kcore.tools.batch_reader import Damage, Tail, read_batches, without_path
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.text import counted
+from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
+from kcore.inspect.segment_scan import GAP_DTYPE, ScannedSegment, is_control
+from kcore.inspect.topic_settings import METADATA_FILE, cleanup_policy
 from kcore.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
 from kcore.log.log_file_names import LOG_SUFFIX
-from kcore.tools.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
-from kcore.tools.segment_scan import GAP_DTYPE, ScannedSegment, is_control
-from kcore.tools.topic_settings import METADATA_FILE, cleanup_policy
 
 if TYPE_CHECKING:
     import numpy as np

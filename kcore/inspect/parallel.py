@@ -10,9 +10,9 @@ from functools import partial
 from typing import TypeVar
 
 from kcore.common.progress import Progress
+from kcore.inspect.partition_checks import PartitionFiles
+from kcore.inspect.segment_scan import ScannedSegment, scan_segment
 from kcore.log.log_file_names import LOG_SUFFIX
-from kcore.tools.partition_checks import PartitionFiles
-from kcore.tools.segment_scan import ScannedSegment, scan_segment
 
 _POLL_SECONDS = 0.1
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.common.progress import Progress
 from kcore.common.text import counted
+from kcore.inspect import log_files
+from kcore.inspect.dump_events import batch_event, record_event
+from kcore.inspect.gap_checks import compaction_of, find_gaps
+from kcore.inspect.parallel import scan_all
+from kcore.inspect.partition_checks import PartitionFiles, epochs_of
+from kcore.inspect.segment_scan import Rows
 from kcore.log.checkpoints import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 from kcore.replica.offset_truncation import offset_truncation_state
-from kcore.tools import log_files
-from kcore.tools.dump_events import batch_event, record_event
-from kcore.tools.gap_checks import compaction_of, find_gaps
-from kcore.tools.parallel import scan_all
-from kcore.tools.partition_checks import PartitionFiles, epochs_of
-from kcore.tools.segment_scan import Rows
 
 if TYPE_CHECKING:
     import numpy as np

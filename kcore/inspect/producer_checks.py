@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import read_file
 from kcore.errors import KafkaError
+from kcore.inspect import log_files
+from kcore.inspect.gap_checks import rows_beside_gaps
+from kcore.inspect.partition_checks import PartitionFiles, Problem
+from kcore.inspect.segment_scan import ScannedSegment, is_control, is_transactional
 from kcore.log.log_file_names import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
 from kcore.log.log_offset_metadata import AbortedTxn
 from kcore.log.producer_state_entry import ProducerStateEntry
@@ -19,10 +23,6 @@ from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import ENTRY_SIZE, decode_entries
 from kcore.record.control_record import ControlRecordType, control_record_type
 from kcore.record.memory_records import MemoryRecords
-from kcore.tools import log_files
-from kcore.tools.gap_checks import rows_beside_gaps
-from kcore.tools.partition_checks import PartitionFiles, Problem
-from kcore.tools.segment_scan import ScannedSegment, is_control, is_transactional
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,0 +1,1 @@
+"""Reading the files of logs below a log, sound or damaged."""
