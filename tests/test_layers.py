@@ -31,7 +31,6 @@ MAY_IMPORT = {
 }
 #: Single files that may reach further.
 EXCEPTIONS = {
-    "spark.jobs": {"tools.diff", "tools.reindex", "tools.verify"},
     "tools.serve": {"server"},
     "tools.spark": {"spark"},
     # kcore's own brokers keep the topics' cleanup.policy in their store: there is no other place that has it.

@@ -7,10 +7,10 @@ import pytest
 
 from bench.conftest import record_role
 from bench.micro.bench_log_segment import KIB, batch_of_size, batches_from
+from kcore.inspect.verifier import Summary, verify
 from kcore.log.log_segment import LogSegment
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.tools.verify import Summary, verify
 
 SEGMENTS = 4
 SEGMENT_BYTES = 128 << 20

@@ -7,11 +7,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from bench.conftest import record_role
+from kcore.inspect.verifier import Summary, verify
 from kcore.log.log_segment import LogSegment
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.spark import jobs, local_session
-from kcore.tools.verify import Summary, verify
 
 KIB = 1 << 10
 PARTITIONS, SEGMENTS = 2, 4

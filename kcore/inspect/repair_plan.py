@@ -19,6 +19,7 @@ from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.batch_reader import without_path
+from kcore.inspect.closed_directory import data_dir_of, partitions_under
 from kcore.inspect.gap_checks import check_gaps, find_gaps
 from kcore.inspect.parallel import scan_all
 from kcore.inspect.partition_checks import (
@@ -188,6 +189,39 @@ class _Kept:
     @property
     def loses_end(self) -> bool:
         return (self.ranges[-1][1] if self.ranges else 0) < self.segment.size
+
+
+def plan_repair(
+    path: str,
+    *,
+    salvage: Salvage = "truncate",
+    compacted: bool = False,
+    in_place: bool = False,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> list[Plan]:
+    """What is wrong in a partition directory or a data directory, and what mending it changes and loses; nothing is
+    written.  A plan for each partition, then one for the data directory where its own files are concerned.
+
+    salvage: "truncate", the log ends before its first bad batch, or "keep-after", only the bad batches go.  compacted:
+    gaps between offsets are no damage.  in_place: the plan is for the directory itself, so a partition's plan is
+    followed by one for the checkpoints beside it; else for a copy.  jobs: how many segments are read at a time.
+    Raises OSError, CorruptFile for a path that holds no log.
+    """
+    progress = progress or Progress("repair", 0, quiet=True)
+    plans = []
+    for directory in partitions_under(path):
+        try:
+            plans.append(plan_partition(directory, salvage, jobs, progress, compacted=compacted))
+        except OSError as error:
+            problem = unreadable(str(error.filename or directory), error)
+            plans.append(Plan(directory, [problem], beyond_repair=[problem]))
+        progress.findings += len(plans[-1].problems)
+    data_dir = data_dir_of(path)
+    # A partition's copy leaves the data directory behind; mended where it is, it must agree with its checkpoints.
+    if data_dir == path or in_place:
+        plans.append(plan_data_dir(data_dir, plans))
+    return plans
 
 
 def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progress, *, compacted: bool = False) -> Plan:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kcore.common.progress import Progress
 from kcore.common.text import counted
+from kcore.errors import CorruptFile, NotAPartitionDirectory
 from kcore.inspect import log_files
 from kcore.inspect.dump_events import batch_event, record_event
 from kcore.inspect.gap_checks import compaction_of, find_gaps
@@ -402,3 +403,82 @@ def _truncation(follower: _Replica, leader: _Replica, diff: PartitionDiff) -> Tr
         differences.append(diff.divergence.offset)
     stays = any(offset < end for offset in differences)
     return Truncation(end, int(gone["count"].clip(0).sum()), stays, steps)
+
+
+def paired_partitions(a: str, b: str) -> Iterator[tuple[str | None, str | None]]:
+    """The partition directories to hold against each other; None where a side lacks one.  Raises OSError, CorruptFile,
+    NotAPartitionDirectory."""
+    kinds = [log_files.is_partition_dir(path) for path in (a, b)]
+    if all(kinds):
+        yield a, b
+        return
+    if any(kinds):
+        raise NotAPartitionDirectory(f"{a} and {b}: one is a partition directory, the other is not")
+    names = [{os.path.basename(path): path for path in log_files.partition_dirs(side)} for side in (a, b)]
+    for path, found in zip((a, b), names, strict=True):
+        if not found:
+            raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
+    for name in sorted(names[0].keys() | names[1].keys()):
+        yield names[0].get(name), names[1].get(name)
+
+
+def diff_event(diff: PartitionDiff) -> dict[str, Any]:
+    """Stable keys; docs/tools.md explains them."""
+
+    def tail(found: Tail | None) -> dict[str, int] | None:
+        return found and {"firstOffset": found[0], "lastOffset": found[1], "records": found[2]}
+
+    def truncation(found: Truncation | None) -> dict[str, Any] | None:
+        return found and {
+            "truncateTo": found.offset,
+            "recordsLost": found.records_lost,
+            "differenceStays": found.difference_stays,
+            "steps": found.steps,
+        }
+
+    def epochs(entries: list[EpochEntry]) -> list[dict[str, int]]:
+        return [{"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in entries]
+
+    def side(found: Side) -> dict[str, Any]:
+        shown = asdict(found)
+        return {"leaderEpoch": shown.pop("leader_epoch"), **shown}
+
+    found = diff.divergence
+    return {
+        "type": "partition",
+        "a": diff.a,
+        "b": diff.b,
+        "equal": diff.equal,
+        "start": diff.start,
+        "commonEnd": diff.common_end,
+        "commonBytes": {"a": diff.common_bytes[0], "b": diff.common_bytes[1]},
+        "firstDifference": None
+        if found is None
+        else {
+            "offset": found.offset,
+            "batchFields": found.batch_fields,
+            "recordFields": found.record_fields,
+            "a": side(found.a),
+            "b": side(found.b),
+        },
+        "onlyA": tail(diff.only_a),
+        "onlyB": tail(diff.only_b),
+        "beforeA": tail(diff.before_a),
+        "beforeB": tail(diff.before_b),
+        "gaps": [
+            {
+                "missingIn": gap.missing_in,
+                "firstOffset": gap.first_offset,
+                "lastOffset": gap.last_offset,
+                "records": gap.records,
+                "cleaned": gap.cleaned,
+            }
+            for gap in diff.gaps
+        ],
+        "rewritten": diff.rewritten,
+        "epochs": {"a": epochs(diff.epochs_a), "b": epochs(diff.epochs_b)},
+        "newerLeader": diff.newer,
+        "ifAFollowsB": truncation(diff.a_follows_b),
+        "ifBFollowsA": truncation(diff.b_follows_a),
+        "damage": diff.damages,
+    }

@@ -1,7 +1,7 @@
 """Jobs over whole data directories, spread over Spark's tasks: verify, reindex, diff; and recompress and
 compaction_statistics, which have files of their own.
 
-What is done to a file is what the `kcore` commands do, by the same code (kcore.tools); here it is cut into tasks, and
+What is done to a file is what the `kcore` commands do, by the same code (kcore.inspect); here it is cut into tasks, and
 the findings become a DataFrame.  Paths must be readable under the same names on the driver and the executors.  Progress
 goes to stderr.
 """
@@ -25,18 +25,17 @@ from kcore.common.text import json_line
 from kcore.errors import CorruptFile, KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.closed_directory import closed_directory, partitions_under
+from kcore.inspect.index_files import IndexFile, examine, write_index
 from kcore.inspect.partition_checks import PartitionFiles, unreadable
 from kcore.inspect.producer_checks import essence_of
 from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
-from kcore.inspect.replica_diff import compare
+from kcore.inspect.replica_diff import compare, diff_event, paired_partitions
 from kcore.inspect.segment_scan import ScannedSegment
+from kcore.inspect.verifier import Examined, Verifier, problem_event
 from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.spark.compaction import compaction_statistics as compaction_statistics
 from kcore.spark.job_runner import Sized, balanced, checked, frame_of, parallelism, run_tasks, target_bytes
 from kcore.spark.recompress import recompress as recompress
-from kcore.tools import diff as diff_tool
-from kcore.tools import reindex as reindex_tool
-from kcore.tools.verify import Examined, Verifier, problem_event
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -248,9 +247,9 @@ def _reindex_partitions(mode: str, index_interval_bytes: int, directories: list[
     rows = []
     for directory in directories:
         try:
-            files = reindex_tool.examine(directory, index_interval_bytes, 1, _QUIET)
+            files = examine(directory, index_interval_bytes, 1, _QUIET)
         except (CorruptFile, OSError) as error:
-            refused = reindex_tool.IndexFile(directory, "damaged", problem=str(error))
+            refused = IndexFile(directory, "damaged", problem=str(error))
             rows.append(_reindexed(directory, refused, "refused"))
             continue
         for file in files:
@@ -259,13 +258,13 @@ def _reindex_partitions(mode: str, index_interval_bytes: int, directories: list[
             elif mode == "dry-run":
                 done = "would write"
             else:
-                reindex_tool.write_index(file)
+                write_index(file)
                 done = "written"
             rows.append(_reindexed(directory, file, done))
     return rows
 
 
-def _reindexed(directory: str, file: reindex_tool.IndexFile, done: str) -> dict[str, Any]:
+def _reindexed(directory: str, file: IndexFile, done: str) -> dict[str, Any]:
     return {
         "directory": directory,
         "file": file.path,
@@ -318,10 +317,10 @@ def diff(
     records that one side lacks between others (records_missing_in_*: a difference unless cleaning took them, or
     gaps_are_cleaning says so), batches of other bytes with the same records (rewritten).  A partition that one side
     lacks has null for it.  detail: the line of `kcore diff --json`.  A
-    partition is a task's at a time.  Raises OSError, CorruptFile, UsageError.
+    partition is a task's at a time.  Raises OSError, CorruptFile, NotAPartitionDirectory.
     """
     with phase("diff: listing files", quiet=quiet):
-        found_pairs = list(diff_tool.paired_partitions(a, b))
+        found_pairs = list(paired_partitions(a, b))
         pieces = [Sized(log_files.size_under(side for side in pair if side is not None), pair) for pair in found_pairs]
     work = balanced(pieces, tasks or parallelism(spark))
     rows = [
@@ -362,6 +361,6 @@ def _diff_pairs(gaps_are_cleaning: bool, pairs: list[tuple[str | None, str | Non
             "records_missing_in_b": sum(gap.records for gap in found.gaps if gap.missing_in == "b"),
             "rewritten": found.rewritten,
             "damage": found.damages,
-            "detail": json_line(diff_tool.event(found)),
+            "detail": json_line(diff_event(found)),
         }
     return rows

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_text, counted, json_line
-from kcore.errors import CorruptFile, KafkaError
+from kcore.errors import KafkaError
 from kcore.inspect import log_files
-from kcore.inspect.replica_diff import PartitionDiff, Side, Tail, Truncation, compare
-from kcore.log.checkpoints import EpochEntry
-from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading
+from kcore.inspect.replica_diff import PartitionDiff, compare, diff_event, paired_partitions
+from kcore.tools.command_line import DAMAGE, OK, add_json, add_reading
 from kcore.tools.dump_log_segments import time_text
 
 
@@ -53,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
                 lines = [_not_compared(a, b, error, args.json)]
             else:
                 different += not found.equal
-                lines = [json_line(event(found))] if args.json else [*_text(found)]
+                lines = [json_line(diff_event(found))] if args.json else [*_text(found)]
         progress.findings = different
         progress.clear()
         for line in lines:
@@ -63,23 +60,6 @@ def run(args: argparse.Namespace) -> int:
     elif len(pairs) > 1:
         print(f"{counted(len(pairs), 'partition')}, {different} different")
     return DAMAGE if different else OK
-
-
-def paired_partitions(a: str, b: str) -> Iterator[tuple[str | None, str | None]]:
-    """The partition directories to hold against each other; None where a side lacks one.  Raises OSError, CorruptFile,
-    UsageError."""
-    kinds = [log_files.is_partition_dir(path) for path in (a, b)]
-    if all(kinds):
-        yield a, b
-        return
-    if any(kinds):
-        raise UsageError(f"{a} and {b}: one is a partition directory, the other is not")
-    names = [{os.path.basename(path): path for path in log_files.partition_dirs(side)} for side in (a, b)]
-    for path, found in zip((a, b), names, strict=True):
-        if not found:
-            raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
-    for name in sorted(names[0].keys() | names[1].keys()):
-        yield names[0].get(name), names[1].get(name)
 
 
 def _one_sided(a: str | None, b: str | None, as_json: bool) -> str:
@@ -92,68 +72,6 @@ def _not_compared(a: str, b: str, error: Exception, as_json: bool) -> str:
     if as_json:
         return json_line({"type": "partition", "a": a, "b": b, "equal": False, "damage": [str(error)]})
     return f"{a} and {b}: cannot be compared: {error}"
-
-
-def event(diff: PartitionDiff) -> dict[str, Any]:
-    """Stable keys; docs/tools.md explains them."""
-
-    def tail(found: Tail | None) -> dict[str, int] | None:
-        return found and {"firstOffset": found[0], "lastOffset": found[1], "records": found[2]}
-
-    def truncation(found: Truncation | None) -> dict[str, Any] | None:
-        return found and {
-            "truncateTo": found.offset,
-            "recordsLost": found.records_lost,
-            "differenceStays": found.difference_stays,
-            "steps": found.steps,
-        }
-
-    def epochs(entries: list[EpochEntry]) -> list[dict[str, int]]:
-        return [{"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in entries]
-
-    def side(found: Side) -> dict[str, Any]:
-        shown = asdict(found)
-        return {"leaderEpoch": shown.pop("leader_epoch"), **shown}
-
-    found = diff.divergence
-    return {
-        "type": "partition",
-        "a": diff.a,
-        "b": diff.b,
-        "equal": diff.equal,
-        "start": diff.start,
-        "commonEnd": diff.common_end,
-        "commonBytes": {"a": diff.common_bytes[0], "b": diff.common_bytes[1]},
-        "firstDifference": None
-        if found is None
-        else {
-            "offset": found.offset,
-            "batchFields": found.batch_fields,
-            "recordFields": found.record_fields,
-            "a": side(found.a),
-            "b": side(found.b),
-        },
-        "onlyA": tail(diff.only_a),
-        "onlyB": tail(diff.only_b),
-        "beforeA": tail(diff.before_a),
-        "beforeB": tail(diff.before_b),
-        "gaps": [
-            {
-                "missingIn": gap.missing_in,
-                "firstOffset": gap.first_offset,
-                "lastOffset": gap.last_offset,
-                "records": gap.records,
-                "cleaned": gap.cleaned,
-            }
-            for gap in diff.gaps
-        ],
-        "rewritten": diff.rewritten,
-        "epochs": {"a": epochs(diff.epochs_a), "b": epochs(diff.epochs_b)},
-        "newerLeader": diff.newer,
-        "ifAFollowsB": truncation(diff.a_follows_b),
-        "ifBFollowsA": truncation(diff.b_follows_a),
-        "damage": diff.damages,
-    }
 
 
 def _text(diff: PartitionDiff) -> Iterator[str]:
@@ -170,15 +88,15 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
         if found is not None:
             records = counted(found.records, "record")
             yield f"  only {name} has offsets {found.first_offset} to {found.last_offset}, {records}"
-    yield from (f"  {text}" for text in gap_texts(event(diff)))
+    yield from (f"  {text}" for text in gap_texts(diff_event(diff)))
     if not diff.equal:
         yield from _epochs_text(diff)
-    yield from (f"  note: {note}" for note in notes(event(diff)))
+    yield from (f"  note: {note}" for note in notes(diff_event(diff)))
     yield "  no difference" if diff.equal else "  different"
 
 
 def notes(found: Mapping[str, Any]) -> Iterator[str]:
-    """What an event() tells that is no difference: as retention or cleaning may leave one of two replicas."""
+    """What a diff_event() tells that is no difference: as retention or cleaning may leave one of two replicas."""
     for name in "AB":
         if before := found[f"before{name}"]:
             yield f"{name} starts earlier, it has offsets {before['firstOffset']} to {before['lastOffset']}"
@@ -189,7 +107,7 @@ def notes(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def gap_texts(found: Mapping[str, Any]) -> Iterator[str]:
-    """What an event() tells of offsets that one side lacks between others, where that is a difference."""
+    """What a diff_event() tells of offsets that one side lacks between others, where that is a difference."""
     return _gap_texts(found, cleaned=False)
 
 

@@ -8,22 +8,18 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 
-from kcore.common.file import read_file, rename, sync_path, truncate_file, write_atomically
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_of, counted, json_line
 from kcore.inspect import log_files
 from kcore.inspect.closed_directory import closed_directory, data_dir_of, partitions_under
-from kcore.inspect.partition_checks import Problem, unreadable
-from kcore.inspect.repair_plan import BEHIND_THE_CUT, Action, Loss, Plan, copy_entry, plan_data_dir, plan_partition
-from kcore.log.clean_shutdown import remove_clean_shutdown
-from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE, parse_partition_directory
+from kcore.inspect.partition_checks import Problem
+from kcore.inspect.repair import ASIDE_SUFFIX, apply_in_place, apply_to_copy
+from kcore.inspect.repair_plan import BEHIND_THE_CUT, Action, Loss, Plan, plan_repair
+from kcore.log.log_file_names import parse_partition_directory
 from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading
 from kcore.tools.verify import Summary, add_compacted, problem_event, problem_text, verify
-
-ASIDE_SUFFIX = ".repair-cut"
 
 _KEEP_AFTER = """\
 keep-after keeps batches behind damage, so mind:
@@ -70,7 +66,16 @@ def run(args: argparse.Namespace) -> int:
         os.stat(path)
         raise UsageError(f"{path}: a directory is wanted, of a partition or of several")
     with closed_directory(path, write=args.apply and args.in_place):
-        plans = make_plans(path, args, in_place=args.in_place)
+        progress = Progress("repair", log_files.size_under(partitions_under(path)), quiet=args.quiet or args.json)
+        plans = plan_repair(
+            path,
+            salvage=args.salvage,
+            compacted=args.compacted,
+            in_place=args.in_place,
+            jobs=args.jobs,
+            progress=progress,
+        )
+        progress.clear()
         for plan in plans:
             for line in _plan_lines(plan, args.json):
                 print(line)
@@ -93,123 +98,10 @@ def run(args: argparse.Namespace) -> int:
     return DAMAGE if something else OK
 
 
-def make_plans(path: str, args: argparse.Namespace, *, in_place: bool) -> list[Plan]:
-    """One for each partition, then one for the data directory where that is concerned.  Raises OSError."""
-    directories = partitions_under(path)
-    progress = Progress("repair", log_files.size_under(directories), quiet=args.quiet or args.json)
-    plans = []
-    for directory in directories:
-        try:
-            plans.append(plan_partition(directory, args.salvage, args.jobs, progress, compacted=args.compacted))
-        except OSError as error:
-            problem = unreadable(str(error.filename or directory), error)
-            plans.append(Plan(directory, [problem], beyond_repair=[problem]))
-        progress.findings += len(plans[-1].problems)
-    progress.clear()
-    data_dir = data_dir_of(path)
-    # A partition's copy leaves the data directory behind; mended where it is, it must agree with its checkpoints.
-    if data_dir == path or in_place:
-        plans.append(plan_data_dir(data_dir, plans))
-    return plans
-
-
-def apply_to_copy(path: str, plans: Sequence[Plan], output: str) -> list[str]:
-    """Make the mended copy; it gets its name when it is complete.  Raises OSError."""
-    partial = f"{output}.partial"
-    by_directory = {plan.directory: plan for plan in plans}
-    os.mkdir(partial)
-    try:
-        _copy_directory(path, by_directory, partial)
-        os.replace(partial, output)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    sync_path(os.path.dirname(output) or ".")
-    return []
-
-
-def _copy_directory(source: str, plans: dict[str, Plan], target: str) -> None:
-    actions = {action.path: action for action in plans[source].actions}
-    for name in sorted(os.listdir(source)):
-        entry = os.path.join(source, name)
-        if entry in plans and os.path.isdir(entry):
-            os.mkdir(os.path.join(target, name))
-            _copy_directory(entry, plans, os.path.join(target, name))
-        elif entry not in actions and name != LOCK_FILE:
-            copy_entry(entry, os.path.join(target, name))
-    for action in plans[source].actions:
-        action.write_to(os.path.join(target, os.path.basename(action.path)))
-    sync_path(target)
-
-
-def apply_in_place(path: str, plans: Sequence[Plan]) -> list[str]:
-    """Mend the directory itself, under its lock; returns the files that keep what went.  A crash leaves a directory
-    without the marker of a clean stop, which can be repaired again.  Raises OSError."""
-    data_dir = data_dir_of(path)
-    marker = os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)
-    said = None
-    if os.path.exists(marker):
-        said = read_file(marker)
-        remove_clean_shutdown(data_dir)
-    aside: list[str] = []
-    for plan in plans:
-        for action in plan.actions:
-            aside.extend(_change(action))
-        if plan.actions:
-            sync_path(plan.directory)
-    if said is not None:
-        write_atomically(marker, said)
-    return aside
-
-
-def _change(action: Action) -> Iterator[str]:
-    """Do one action where the file lies; yields the names of the files that keep what goes."""
-    path = action.path
-    if action.what == "remove":
-        kept = _free_name(path)
-        rename(path, kept)
-        yield kept
-        return
-    if action.what in ("cut", "drop"):
-        yield from _keep_aside(action)
-        sync_path(os.path.dirname(path) or ".")  # what is cut off must be there under its other name
-    elif os.path.lexists(path) and not os.path.isfile(path):
-        kept = _free_name(path)
-        rename(path, kept)
-        yield kept
-    elif action.content is not None and os.path.exists(path):
-        kept = _free_name(path)
-        shutil.copy2(path, kept)
-        yield kept
-    if action.what == "cut":
-        truncate_file(path, action.new_size or 0)
-        sync_path(path)
-    else:
-        action.write_to(path)
-
-
-def _keep_aside(action: Action) -> Iterator[str]:
-    """Save the stretches between those that stay, each in a file of its own."""
-    bounds = [0, *(edge for stretch in action.keep for edge in stretch), action.size]
-    for start, end in zip(bounds[0::2], bounds[1::2], strict=True):
-        if start < end:
-            kept = _free_name(f"{action.path}.{start}-{end}")
-            Action("drop", action.path, "", keep=[(start, end)]).write_to(kept)
-            yield kept
-
-
 def _is_in_the_way(path: str, result: str) -> bool:
     """Whether the copy of a partition would lie among partitions under a name that none can have."""
     among = os.path.dirname(os.path.abspath(result)) == os.path.abspath(data_dir_of(path))
     return among and parse_partition_directory(os.path.basename(result)) is None
-
-
-def _free_name(path: str) -> str:
-    name, n = f"{path}{ASIDE_SUFFIX}", 1
-    while os.path.lexists(name):
-        n += 1
-        name = f"{path}.{n}{ASIDE_SUFFIX}"
-    return name
 
 
 def _problems_left(result: str, args: argparse.Namespace) -> list[Problem]:

@@ -16,6 +16,7 @@ import pytest
 from kcore.common.progress import Progress, Stopped
 from kcore.common.text import date_of
 from kcore.common.topic_partition import TopicPartition
+from kcore.inspect import verifier
 from kcore.inspect.partition_checks import read_index
 from kcore.inspect.segment_scan import scan_segment
 from kcore.log.log_config import LogConfig
@@ -396,7 +397,7 @@ def test_what_a_running_broker_appends_while_the_log_is_read_is_no_damage(tmp_pa
                 log.append_as_leader(batch(n))
             return found
 
-        monkeypatch.setattr(verify_module, "scan_segment", scan_and_go_on)
+        monkeypatch.setattr(verifier, "scan_segment", scan_and_go_on)
         assert verify(capsys, path)[:2] == (0, [])
         assert len(list(path.glob("*.log"))) > 1, "a segment was rolled meanwhile"
 
@@ -534,14 +535,14 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(data, monkeypatch, c
 
 def test_ctrl_c_ends_with_what_was_found_so_far(data, monkeypatch, capsys):
     flip(data / "g-none-0" / LOG, 3600)
-    scan = verify_module.scan_segment
+    scan = verifier.scan_segment
 
     def interrupted(path, **options):
         if "g-txn-0" in path:
             raise KeyboardInterrupt
         return scan(path, **options)
 
-    monkeypatch.setattr(verify_module, "scan_segment", interrupted)
+    monkeypatch.setattr(verifier, "scan_segment", interrupted)
     status, problems, summary = verify(capsys, data, "--jobs", "2")
     assert (status, summary["interrupted"]) == (130, True)
     assert [problem["type"] for problem in problems] == ["damage"]
@@ -557,7 +558,7 @@ def test_ctrl_c_ends_with_what_was_found_so_far(data, monkeypatch, capsys):
     ],
 )
 def test_a_rate_has_a_unit_that_fits_and_is_left_out_where_it_means_nothing(size, seconds, shown):
-    counts = dataclasses.asdict(verify_module.Summary(bytes=size, read=size, seconds=seconds))
+    counts = dataclasses.asdict(verifier.Summary(bytes=size, read=size, seconds=seconds))
     assert verify_module.summary_text(counts).endswith(shown)
 
 

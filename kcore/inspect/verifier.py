@@ -1,0 +1,313 @@
+"""Whether every byte of a log is what was written: the checks of `kcore verify`.
+
+Checked: of each .log the walk of batches with CRC, the records inside (decompressed, counted), offsets that ascend and
+fit between the names of the segments, leader epochs that agree with leader-epoch-checkpoint; the indexes against the
+batches they point at (IDX-17); transaction indexes and snapshots against the batches of their producers; checkpoints
+and small files by their own rules and against the end of each log.  What no check can find is listed in docs/tools.md.
+
+Nothing is opened as a log and nothing is written, so it may run on a damaged directory.  On a directory in use it may
+see a batch that is being written: a partial end is then no damage, as after a crash.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kcore.common.progress import Progress
+from kcore.errors import CorruptFile
+from kcore.inspect import log_files
+from kcore.inspect.gap_checks import check_gaps, find_gaps
+from kcore.inspect.parallel import Work, in_order
+from kcore.inspect.partition_checks import (
+    SEGMENT_KINDS,
+    IndexContents,
+    PartitionFiles,
+    Problem,
+    check_batches,
+    check_end,
+    check_index,
+    check_small_file,
+    lone_log_problems,
+    read_index,
+    unreadable,
+)
+from kcore.inspect.producer_checks import check_producers
+from kcore.inspect.segment_scan import ScannedSegment, scan_segment
+from kcore.log.log_file_names import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, SWAP_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+
+_INDEXES = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+
+
+@dataclass
+class Summary:
+    """What was examined, and how long it took."""
+
+    files: int = 0
+    bytes: int = 0
+    #: The same without the holes of sparse files, which nobody reads.
+    read: int = 0
+    batches: int = 0
+    records: int = 0
+    seconds: float = 0.0
+    damaged: int = 0
+    warnings: int = 0
+    #: Those that compaction left; others are damage or a warning.
+    gaps: int = 0
+    interrupted: bool = False
+
+    def count(self, problem: Problem) -> None:
+        self.damaged += problem.damage
+        self.warnings += problem.warning
+        self.gaps += problem.gaps if problem.explained else 0
+
+    def add(self, other: Summary) -> None:
+        self.files += other.files
+        self.bytes += other.bytes
+        self.read += other.read
+        self.batches += other.batches
+        self.records += other.records
+
+
+def verify(
+    path: str,
+    summary: Summary,
+    *,
+    records: bool = True,
+    compacted: bool = False,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Iterator[Problem]:
+    """The problems of a file, a partition directory or a data directory; counts into summary what was examined, and
+    the problems.
+
+    records: parse the records inside the batches.  compacted: gaps between offsets are no damage.  Segments are read
+    by `jobs` threads; problems come in the order of the files all the same.  Raises OSError, CorruptFile for a path
+    that is nothing of Kafka's; a file inside a directory that cannot be read is a problem.
+    """
+    progress = progress or Progress("verify", 0, quiet=True)
+    verifier = Verifier(records, progress, compacted=compacted)
+    for result in in_order(verifier.work(path), jobs, progress):
+        summary.add(result.counts)
+        progress.findings += len(result.problems)
+        for problem in result.problems:
+            summary.count(problem)
+            yield problem
+
+
+@dataclass
+class Examined:
+    """What one piece of work found."""
+
+    counts: Summary = field(default_factory=Summary)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Verifier:
+    """The pieces of work that verifying a path is made of: each segment by itself, then what needs all of them."""
+
+    def __init__(self, records: bool, progress: Progress, *, compacted: bool = False) -> None:
+        self.records = records
+        self.compacted = compacted
+        self.progress = progress
+
+    def work(self, path: str) -> Iterator[Work[Examined]]:
+        if not os.path.isdir(path):
+            log_files.files_under(path)
+            yield lambda: self._single_file(path), True
+        elif log_files.is_partition_dir(path):
+            yield from self._partition(path)
+        else:
+            directories = log_files.partition_dirs(path)
+            files = log_files.known_files(path)
+            if not directories and not files:
+                raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
+            for file in files:
+                yield self.small_file(file), True
+            for directory in directories:
+                yield from self._partition(directory)
+
+    def _partition(self, directory: str) -> Iterator[Work[Examined]]:
+        try:
+            partition = PartitionFiles.of(directory)
+        except OSError as error:
+            problem = unreadable(directory, error)
+            yield lambda: Examined(problems=[problem]), True
+            return
+        scanned: list[ScannedSegment] = []
+        for base in partition.bases:
+            yield self.segment(partition, base, scanned), False
+        yield lambda: self.rest(partition, scanned), True
+
+    def segment(self, partition: PartitionFiles, base: int, scanned: list[ScannedSegment]) -> Callable[[], Examined]:
+        def examine() -> Examined:
+            path = partition.file(base, LOG_SUFFIX)
+            result = Examined()
+            # Before the log, to which a broker that runs may append meanwhile, and then to these.
+            indexes = {suffix: _index_as_it_is(partition.file(base, suffix)) for suffix in _INDEXES}
+            try:
+                found = scan_segment(path, records=self.records, progress=self.progress)
+            except OSError as error:
+                result.problems.append(unreadable(path, error))
+                scanned.append(ScannedSegment(path))
+                return result
+            find_gaps(partition, base, found)
+            scanned.append(found)
+            _judge_log(partition, base, found, result)
+            for suffix, contents in indexes.items():
+                self._index(partition, base, partition.file(base, suffix), contents, found, result)
+            return result
+
+        return examine
+
+    def _index(
+        self,
+        partition: PartitionFiles,
+        base: int,
+        path: str,
+        contents: IndexContents | None,
+        found: ScannedSegment,
+        result: Examined,
+    ) -> None:
+        if not os.path.lexists(path):
+            text = "missing; it is rebuilt when the log is opened"
+            result.problems.append(Problem(path, text, warning=True))
+            return
+        result.counts.files += 1
+        try:
+            if contents is not None:
+                # The room that an index in use was created with is no data.
+                result.counts.bytes += contents.entries.nbytes
+                result.counts.read += contents.entries.nbytes
+            result.problems += check_index(partition, base, path, found, contents)
+            self.progress.advance(os.path.getsize(path), path)
+        except OSError as error:
+            result.problems.append(unreadable(path, error))
+
+    def rest(self, partition: PartitionFiles, scanned: list[ScannedSegment]) -> Examined:
+        """What needs all segments, or none."""
+        result = Examined()
+        directory = partition.directory
+        if not partition.bases:
+            text = "a partition directory without a .log file"
+            result.problems.append(Problem(directory, text, warning=True))
+        for path in log_files.known_files(directory):
+            base = log_files.base_offset_of(path)
+            if path.endswith((*_INDEXES, TXN_INDEX_SUFFIX)) and base not in partition.bases:
+                # A log in use may have got a segment since it was listed.
+                if base is None or not os.path.lexists(partition.file(base, LOG_SUFFIX)):
+                    result.problems.append(Problem(path, "no .log beside this index", warning=True))
+            elif not path.endswith(SEGMENT_KINDS):
+                examined = self.small_file(path)()
+                result.counts.add(examined.counts)
+                result.problems += examined.problems
+        by_path = {segment.path: segment for segment in scanned}
+        ordered = [by_path[partition.file(base, LOG_SUFFIX)] for base in partition.bases]
+        result.problems += check_gaps(partition, ordered, compacted=self.compacted)
+        try:
+            result.problems += check_producers(partition, ordered)
+        except OSError as error:
+            result.problems.append(unreadable(directory, error))
+        for name in log_files.passing_files(directory):
+            text = "left by a cleaning or deletion that did not end"
+            path = os.path.join(directory, name)
+            result.problems.append(Problem(path, text, warning=True))
+            if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+                # When the log is opened it takes the place of other segments.
+                result.problems += self.small_file(path)().problems
+        return result
+
+    def small_file(self, path: str) -> Callable[[], Examined]:
+        def examine() -> Examined:
+            result = Examined()
+            try:
+                kind = log_files.kind_of(path)
+                if kind is not None and kind.kind == LOG_SUFFIX:
+                    self._lone_log(path, result)
+                    return result
+                result.counts.files += 1
+                size = os.path.getsize(path)
+                result.counts.bytes += size
+                result.counts.read += size
+                result.problems += check_small_file(path)
+                self.progress.advance(size, path)
+            except OSError as error:
+                result.problems.append(unreadable(path, error))
+            return result
+
+        return examine
+
+    def _lone_log(self, path: str, result: Examined) -> None:
+        """A file of batches with nothing around it to hold it against."""
+        found = scan_segment(path, records=self.records, progress=self.progress)
+        _count(result.counts, found)
+        result.problems += lone_log_problems(found)
+
+    def _single_file(self, path: str) -> Examined:
+        """One file, with what its directory tells about it."""
+        kind = log_files.kind_of_named(path)
+        base = log_files.base_offset_of(path)
+        assert kind is not None
+        if kind.mark or kind.kind not in SEGMENT_KINDS or base is None:
+            result = Examined()
+            if kind.kind == LOG_SUFFIX:
+                self._lone_log(path, result)
+                return result
+            return self.small_file(path)()
+        partition = PartitionFiles.of(os.path.dirname(path) or ".")
+        if base not in partition.bases:
+            return Examined(problems=[Problem(path, "no .log beside this index", warning=True)])
+        # An index can only be judged by its log, and where that is damaged only in part: so its damage is told too.
+        log = os.path.join(os.path.dirname(path), os.path.basename(partition.file(base, LOG_SUFFIX)))
+        is_log = kind.kind == LOG_SUFFIX
+        found = scan_segment(log, records=self.records, progress=self.progress)
+        result = Examined()
+        if is_log:
+            find_gaps(partition, base, found)
+            _judge_log(partition, base, found, result)
+            result.problems += check_gaps(partition, [found], compacted=self.compacted)
+        else:
+            result.counts.files += 1
+            result.counts.bytes += os.path.getsize(path)
+            result.problems += check_batches(partition, base, found)
+            result.problems += check_index(partition, base, path, found)
+        return result
+
+
+def _index_as_it_is(path: str) -> IndexContents | None:
+    """None where there is none that can be read."""
+    try:
+        return read_index(path) if os.path.getsize(path) <= log_files.MAX_INDEX_SIZE else None
+    except OSError:
+        return None
+
+
+def _judge_log(partition: PartitionFiles, base: int, found: ScannedSegment, result: Examined) -> None:
+    _count(result.counts, found)
+    result.problems += check_batches(partition, base, found)
+    if partition.next_base(base) is None and not found.incomplete:
+        end = found.end_offset
+        result.problems += check_end(partition, found.path, base if end is None else end)
+
+
+def _count(counts: Summary, found: ScannedSegment) -> None:
+    counts.files += 1
+    counts.bytes += found.size
+    counts.read += found.data_size
+    counts.batches += len(found.batches)
+    counts.records += found.records
+
+
+def problem_event(problem: Problem) -> dict[str, object]:
+    """The keys of what `kcore dump --json` says about damage, and those of gaps."""
+    return {
+        "type": "gap" if problem.explained else "warning" if problem.warning else "damage",
+        "file": problem.path,
+        "offset": problem.offset,
+        "position": problem.position,
+        "problem": problem.text,
+        "kind": "gap" if problem.gaps else None,
+        "lastOffset": problem.last_offset,
+        "gaps": problem.gaps,
+    }
