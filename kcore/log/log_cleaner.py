@@ -13,8 +13,9 @@ from __future__ import annotations
 import heapq
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kcore.common.file import modified_ms
 from kcore.common.shutdownable_thread import ShutdownableThread
@@ -518,20 +519,46 @@ class LogCleaner:
         logs: Callable[[], Mapping[TopicPartition, UnifiedLog]],
         time: Time = SYSTEM_TIME,
     ) -> None:
-        self.config = config
         self.manager = LogCleanerManager(log_dirs, logs, time)
-        throttler = Throttler(config.max_io_bytes_per_second, time)
-        self.threads = [
-            CleanerThread(number, config, self.manager, throttler, time) for number in range(config.num_threads)
+        self._time = time
+        self._throttler = Throttler(config.max_io_bytes_per_second, time)
+        self._lock = threading.Lock()
+        self._is_running = False
+        self.config, self.threads = config, self._new_threads(config)
+
+    def _new_threads(self, config: CleanerConfig) -> list[CleanerThread]:
+        return [
+            CleanerThread(number, config, self.manager, self._throttler, self._time)
+            for number in range(config.num_threads)
         ]
 
     def startup(self) -> None:
-        for thread in self.threads:
-            thread.start()
+        with self._lock:
+            self._is_running = True
+            for thread in self.threads:
+                thread.start()
 
     def shutdown(self) -> None:
         """Returns when no thread touches a log any more."""
+        with self._lock:
+            self._is_running = False
+            self._stop_threads()
+
+    def _stop_threads(self) -> None:
         for thread in self.threads:
             thread.initiate_shutdown()
         for thread in self.threads:
             thread.shutdown()
+
+    def reconfigure(self, config: CleanerConfig) -> None:
+        """Clean with other settings from now on: other threads take over, and what is being cleaned begins anew."""
+        with self._lock:
+            self._throttler.rate_per_s = config.max_io_bytes_per_second
+            if config == replace(self.config, max_io_bytes_per_second=config.max_io_bytes_per_second):
+                self.config = config
+                return
+            self._stop_threads()
+            self.config, self.threads = config, self._new_threads(config)
+            if self._is_running:
+                for thread in self.threads:
+                    thread.start()

@@ -506,6 +506,15 @@ class LogManager:
         """The topic's settings on top of the defaults."""
         return LogConfig.from_kafka(self._topic_configs(topic), self.default_config)
 
+    def reconfigure(self, default_config: LogConfig, producer_id_expiration_ms: int) -> None:
+        """Other defaults from now on, for the logs that are open too: each log's next operation follows them."""
+        with self._lock:
+            self.default_config = default_config
+            self._producer_id_expiration_ms = producer_id_expiration_ms
+            for log in self._every_log():
+                log.config = self.config_of(log.topic_partition.topic)
+                log.producer_state_manager.producer_id_expiration_ms = producer_id_expiration_ms
+
     def get_or_create_log(
         self,
         topic_partition: TopicPartition,

@@ -249,7 +249,7 @@ class ProducerStateManager(ProducerStates):
         super().__init__()
         self._name = name
         self._directory = directory
-        self._expiration_ms = producer_id_expiration_ms
+        self.producer_id_expiration_ms = producer_id_expiration_ms
         self._writable = writable
         # By first offset, ascending.
         self._ongoing: dict[int, TxnMetadata] = {}
@@ -364,7 +364,9 @@ class ProducerStateManager(ProducerStates):
             del self.producers[pid]
 
     def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
-        return entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self._expiration_ms
+        return (
+            entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
+        )
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 

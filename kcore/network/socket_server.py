@@ -381,8 +381,8 @@ class SocketServer:
         self.accept_paused = False
         self._request_max_bytes = socket_request_max_bytes
         self._send_buffer_bytes = socket_send_buffer_bytes
-        self._max_connections = max_connections
-        self._max_connections_per_ip = max_connections_per_ip
+        self.max_connections = max_connections
+        self.max_connections_per_ip = max_connections_per_ip
         self._per_ip: Counter[str] = Counter()
         self._per_ip_lock = threading.Lock()
         self._next = 0
@@ -440,7 +440,7 @@ class SocketServer:
         """Take what the kernel has accepted, a few at a time.  Runs on the first processor's thread."""
         first = self.processors[0]
         for _ in range(32):
-            if self.connection_count >= self._max_connections:
+            if self.connection_count >= self.max_connections:
                 self.accept_paused = True
                 first.pause_accept()
                 return
@@ -456,11 +456,11 @@ class SocketServer:
                 continue  # that one was gone before it was taken
             host = address[0]
             with self._per_ip_lock:
-                allowed = self._per_ip[host] < self._max_connections_per_ip
+                allowed = self._per_ip[host] < self.max_connections_per_ip
                 if allowed:
                     self._per_ip[host] += 1
             if not allowed:
-                logger.info("%s: refused, it has %d connections already", host, self._max_connections_per_ip)
+                logger.info("%s: refused, it has %d connections already", host, self.max_connections_per_ip)
                 sock.close()
                 continue
             try:

@@ -46,7 +46,7 @@ from kcore.server.admin_manager import AdminManager
 from kcore.server.handlers import Services
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
 from kcore.server.kafka_apis import KafkaApis
-from kcore.server.kafka_config import KafkaConfig
+from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.metadata_cache import BrokerInfo, MetadataCache
 from kcore.server.producer_ids import ProducerIdManager
 
@@ -202,6 +202,8 @@ class Broker:
             producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
             cleaner_config=config.cleaner_config,
         )
+        log_settings = [name for name in RECONFIGURABLE if not name.startswith("max.connections")]
+        parts.callback(config.on_change(log_settings, lambda: _reconfigure_logs(log_manager, config)))
         # Whoever waits at the other end of a socket waits in real time.
         clients_time = WallClockOf(time) if isinstance(time, MockTime) else time
         timer = Timer(clients_time)
@@ -251,6 +253,12 @@ class Broker:
             queued_max_request_bytes=config["queued.max.request.bytes"],
         )
         parts.callback(server.shutdown)
+
+        def limit_connections() -> None:
+            server.max_connections = config["max.connections"]
+            server.max_connections_per_ip = config["max.connections.per.ip"]
+
+        parts.callback(config.on_change(("max.connections", "max.connections.per.ip"), limit_connections))
         self.port = server.port
         self.metadata_cache.update_broker(self._advertised())
         self._write_identity(working)
@@ -285,7 +293,7 @@ class Broker:
         )
         self._client = InProcessClient(
             clients_time,
-            config["auto.create.topics.enable"],
+            config,
             self.metadata_cache,
             self.admin_manager,
             self.replica_manager,
@@ -571,6 +579,12 @@ class Broker:
     def _on_leadership(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         if topic_partition.topic == topic_names.GROUP_METADATA_TOPIC:
             self.group_coordinator.on_election(topic_partition.partition, leader_epoch)
+
+
+def _reconfigure_logs(log_manager: LogManager, config: KafkaConfig) -> None:
+    log_manager.reconfigure(config.log_config, config["producer.id.expiration.ms"])
+    if log_manager.cleaner is not None:
+        log_manager.cleaner.reconfigure(config.cleaner_config)
 
 
 def _topics_on_disk(data_dirs: list[str]) -> set[str]:

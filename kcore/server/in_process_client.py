@@ -19,6 +19,7 @@ from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import topic_names
 from kcore.server.admin_manager import AdminManager
+from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache, TopicInfo
 
 if TYPE_CHECKING:
@@ -64,14 +65,14 @@ class InProcessClient:
     def __init__(
         self,
         time: Time,
-        auto_create_topics: bool,
+        config: KafkaConfig,
         metadata_cache: MetadataCache,
         admin_manager: AdminManager,
         replica_manager: ReplicaManager,
         check_serving: Callable[[], None],
     ) -> None:
         self._time = time
-        self._auto_create_topics = auto_create_topics
+        self._config = config
         self._cache = metadata_cache
         self._admin_manager = admin_manager
         self._replica_manager = replica_manager
@@ -122,7 +123,7 @@ class InProcessClient:
             raise InvalidTopicException(f"Cannot append to internal topic {topic}")
         if info is None:
             topic_names.validate(topic)
-            if not self._auto_create_topics:
+            if not self._config["auto.create.topics.enable"]:
                 raise UnknownTopicOrPartition(f"{topic}: no such topic, and auto.create.topics.enable is false")
             info = self._admin_manager.auto_create_topic(topic)
         if info is None:

@@ -14,7 +14,8 @@ import difflib
 import logging
 import re
 import sys
-from collections.abc import Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least
@@ -228,15 +229,40 @@ _IGNORED_NAMES = frozenset(_IGNORED.split())
 _warned_of: set[str] = set()
 
 
+#: What reconfigure() takes: those that Kafka's brokers let change, of those that are honoured here.  Of a topic setting's
+#: synonyms it is the first: log.retention.ms, not log.retention.hours.
+RECONFIGURABLE = frozenset(
+    {
+        "log.cleaner.backoff.ms",
+        "log.cleaner.dedupe.buffer.size",
+        "log.cleaner.io.buffer.load.factor",
+        "log.cleaner.io.buffer.size",
+        "log.cleaner.io.max.bytes.per.second",
+        "log.cleaner.threads",
+        "max.connections",
+        "max.connections.per.ip",
+        "producer.id.expiration.ms",
+        *(synonyms[0][0] for synonyms in BROKER_SYNONYMS.values() if synonyms),
+    }
+)
+
+
 class Endpoint(NamedTuple):
     host: str
     port: int
 
 
-class KafkaConfig:
-    """Settings by Kafka's name, checked.  Immutable.
+class _Settings(NamedTuple):
+    originals: Mapping[str, Any]
+    values: Mapping[str, Any]
+    log_config: LogConfig
 
-    config["log.segment.bytes"] is the typed value, and so is config.log_segment_bytes.
+
+class KafkaConfig:
+    """Settings by Kafka's name, checked: config["log.segment.bytes"] is the typed value, so is config.log_segment_bytes.
+
+    Thread-safe.  reconfigure() changes settings while the broker runs, so whoever reads one reads it where it is used;
+    who has to keep its value, or to do something about a new one, registers with on_change().
     """
 
     def __init__(self, properties: Mapping[str, Any] | None = None, other_names: Collection[str] = ()) -> None:
@@ -246,28 +272,60 @@ class KafkaConfig:
         Raises InvalidConfig for a name that Kafka does not know, a value that its name does not take, and for
         settings that cannot be honoured and must not be ignored.
         """
-        #: What was set, by Kafka's name; DescribeConfigs tells it from the defaults.
-        self.originals = {_kafka_name(name): value for name, value in (properties or {}).items()}
-        for name, value in self.originals.items():
+        originals = {_kafka_name(name): value for name, value in (properties or {}).items()}
+        for name, value in originals.items():
             if name not in KAFKA_CONFIG_DEF:
                 _check_other(name, value, other_names)
-        self._values = KAFKA_CONFIG_DEF.parse(self.originals)
-        self.log_config = LogConfig.from_broker(self.originals)
-        if self["group.min.session.timeout.ms"] > self["group.max.session.timeout.ms"]:
-            raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
-        threads = max(self["log.cleaner.threads"], 1)
-        if self["log.cleaner.enable"] and self["log.cleaner.dedupe.buffer.size"] // threads <= 1 << 20:
-            raise InvalidConfig(f"log.cleaner.dedupe.buffer.size: each of {threads} cleaners needs more than 1 MiB")
-        broker_id, node_id = self["broker.id"], self["node.id"]
-        if broker_id != node_id and -1 not in (broker_id, node_id):
-            raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
+        self._at_start = originals
+        self._changes: dict[str, Any] = {}
+        self._settings = _checked(originals)
+        self._lock = threading.Lock()
+        self._observers: list[tuple[frozenset[str], Callable[[], None]]] = []
+
+    @property
+    def originals(self) -> Mapping[str, Any]:
+        """What was set, by Kafka's name; DescribeConfigs tells it from the defaults."""
+        return self._settings.originals
+
+    @property
+    def log_config(self) -> LogConfig:
+        """The defaults of the topics' settings."""
+        return self._settings.log_config
+
+    def reconfigure(self, changes: Mapping[str, Any]) -> None:
+        """Give settings new values, all at once; None takes a setting back to what it was at the start.
+
+        Raises InvalidConfig, with nothing changed, for a setting that cannot be changed while the broker runs, and for
+        what the constructor raises it for.  Source: KIP-226.
+        """
+        named = {_kafka_name(name): value for name, value in changes.items()}
+        fixed = sorted(named.keys() - RECONFIGURABLE)
+        if fixed:
+            raise InvalidConfig(f"cannot be changed while the broker runs: {', '.join(fixed)}")
+        with self._lock:
+            present = {name: value for name, value in (self._changes | named).items() if value is not None}
+            old, new = self._settings, _checked(self._at_start | present)
+            self._settings, self._changes = new, present
+            changed = {name for name in RECONFIGURABLE if old.values[name] != new.values[name]}
+            for names, observer in list(self._observers):
+                if names & changed:
+                    observer()
+
+    def on_change(self, names: Collection[str], observer: Callable[[], None]) -> Callable[[], None]:
+        """Call observer() after each change of one of these settings, on the thread that made it; it reads the new
+        values here and raises nothing.  Returns a function that ends that."""
+        unknown = sorted(set(names) - RECONFIGURABLE)
+        assert not unknown, f"never changed: {unknown}"
+        entry = (frozenset(names), observer)
+        self._observers.append(entry)
+        return lambda: self._observers.remove(entry)
 
     def __getitem__(self, name: str) -> Any:
-        return self._values[name]
+        return self._settings.values[name]
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self.__dict__["_values"][name.replace("_", ".")]
+            return self.__dict__["_settings"].values[name.replace("_", ".")]
         except KeyError:
             raise AttributeError(name) from None
 
@@ -328,6 +386,21 @@ class KafkaConfig:
                 raise InvalidConfig(f"Invalid value {text} for configuration {setting}: no such port")
             return Endpoint(host, port)
         return None
+
+
+def _checked(originals: Mapping[str, Any]) -> _Settings:
+    """Raises InvalidConfig for a value that its name does not take, and for values that do not go together."""
+    settings = _Settings(originals, KAFKA_CONFIG_DEF.parse(originals), LogConfig.from_broker(originals))
+    values = settings.values
+    if values["group.min.session.timeout.ms"] > values["group.max.session.timeout.ms"]:
+        raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
+    threads = max(values["log.cleaner.threads"], 1)
+    if values["log.cleaner.enable"] and values["log.cleaner.dedupe.buffer.size"] // threads <= 1 << 20:
+        raise InvalidConfig(f"log.cleaner.dedupe.buffer.size: each of {threads} cleaners needs more than 1 MiB")
+    broker_id, node_id = values["broker.id"], values["node.id"]
+    if broker_id != node_id and -1 not in (broker_id, node_id):
+        raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
+    return settings
 
 
 def _kafka_name(name: str) -> str:

@@ -30,10 +30,10 @@ class Handler:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
-        self._enabled: bool = services.config["delete.topic.enable"]
+        self._config = services.config
 
     def handle(self, context: RequestContext, body: DeleteTopicsRequest) -> None:
-        if not self._enabled:
+        if not self._config["delete.topic.enable"]:
             error = InvalidRequest if context.api_version < 3 else TopicDeletionDisabled
             context.respond(self.error_response(body, error.code, context.api_version))
             return

@@ -34,7 +34,7 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
-        self._max_bytes: int = services.config["fetch.max.bytes"]
+        self._config = services.config
 
     def handle(self, context: RequestContext, body: FetchRequest) -> None:
         version = context.api_version
@@ -72,7 +72,7 @@ class Handler:
                         )
                     )
         replica_id = body.replica_id if version < 15 else body.replica_state.replica_id
-        max_bytes = min(body.max_bytes, self._max_bytes)
+        max_bytes = min(body.max_bytes, self._config["fetch.max.bytes"])
         topics = body.topics
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:

@@ -31,7 +31,7 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
-        self._auto_create: bool = services.config["auto.create.topics.enable"]
+        self._config = services.config
 
     def handle(self, context: RequestContext, body: MetadataRequest) -> None:
         version = context.api_version
@@ -43,7 +43,7 @@ class Handler:
                 # The field is in versions 10 and 11, but Kafka's brokers learnt to answer it with 12.
                 context.respond(self.error_response(body, InvalidRequest.code, context.api_version))
                 return
-            may_create = self._auto_create and body.allow_auto_topic_creation
+            may_create = self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation
             # Each topic once, as in Kafka: asked for a million times, one name would make a gigabyte of answer.
             asked = {(topic.topic_id, topic.name): topic for topic in body.topics}
             topics = [self._answer(topic, may_create, operations) for topic in asked.values()]
