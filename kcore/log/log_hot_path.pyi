@@ -1,8 +1,9 @@
-"""LogHotPath: the appends and reads of UnifiedLog, and the state that they touch."""
+"""LogHotPath: the appends and reads of UnifiedLog, and the state that they read and write."""
 
 from kcore.common.reentrant_lock import ReentrantLock
 from kcore.common.time import Time
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.log.local_log import LocalLog
 from kcore.log.log_config import LogConfig
 from kcore.log.log_offset_metadata import (
     AbortedTxn,
@@ -16,7 +17,7 @@ from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import MemoryRecords
 
 class LogAppendInfo:
-    """What an append did.  For a duplicate, the offsets are those of the batch that is in the log already."""
+    """The result of an append.  For a duplicate, the offsets are those of the batch that the log already has."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class LogAppendInfo:
     def is_duplicate(self) -> bool: ...
 
 class FetchDataInfo:
-    """A read's answer: a slice of one segment's file, no bytes; fetch_offset_metadata is where it begins.
+    """The result of a read: a slice of one segment's file, no bytes; fetch_offset_metadata is where it begins.
 
     aborted_transactions is None unless the isolation is TXN_COMMITTED.
     """
@@ -82,25 +83,24 @@ class LogHotPath:
     @property
     def lock(self) -> ReentrantLock: ...
     config: LogConfig
+    local: LocalLog
     segments: LogSegments
     leader_epoch_cache: LeaderEpochFileCache
     producer_state_manager: ProducerStateManager
     log_start_offset: int
-    #: Everything below is on the disk, not only in the page cache.
+    #: All records below this offset are on the disk, not only in the page cache.
     recovery_point: int
     @property
     def bytes_rejected(self) -> int: ...  # of appends refused with MessageTooLarge, as they were sent (LOG-06)
     is_closed: bool
     #: A partition leads this log: an append without a leader epoch raises LogIsServed.
     is_served: bool
-    _end: LogOffsetMetadata
-    _high_watermark: LogOffsetMetadata
-    _first_unstable: LogOffsetMetadata | None
+    _first_unstable_offset_metadata: LogOffsetMetadata | None
     _source: str
     _time: Time
     _sole_replica: bool
     _offline: OSError | None
-    _may_write: bool
+    _is_writable: bool
     _roll_jitter_ms: int
 
     @property
@@ -110,7 +110,10 @@ class LogHotPath:
     @property
     def high_watermark(self) -> int: ...
     def maybe_increment_high_watermark(self, new: LogOffsetMetadata) -> LogOffsetMetadata | None: ...  # HW-03
-    def _set_high_watermark(self, mark: LogOffsetMetadata) -> None: ...
+    @property
+    def high_watermark_metadata(self) -> LogOffsetMetadata: ...  # with segment and position
+    def _update_log_end_offset_metadata(self, metadata: LogOffsetMetadata) -> None: ...
+    def _update_high_watermark_metadata(self, metadata: LogOffsetMetadata) -> None: ...
     def append_as_leader(
         self,
         records: bytes | bytearray | memoryview | MemoryRecords,

@@ -1,13 +1,16 @@
-"""LogHotPath: what each append and each fetch of a log runs through, and the state that they touch.
+"""LogHotPath: the code that each append to a log and each fetch from it runs, and the state that this code reads and
+writes.
 
-UnifiedLog extends this class with everything that is rare; the rare turns of the hot path (a roll, producer state, a
-storage error) call methods that it defines.  The order of an append is the order of the lines here: one native pass
-over the bytes, checks of the records (both outside the lock); then under the lock duplicates, offsets in place, roll,
-producer state, epoch, one write, log end offset, transaction index.
+UnifiedLog extends this class with everything that is rare.  Where an append or a fetch needs something rare (a roll, a
+producer's first batch, a failed write) it calls a method of UnifiedLog: those methods are declared first in the class.
 
-Nearly every append is one batch: one row on the stack, no object made but the LogAppendInfo and the new state of its
-producer, if it has one.  What is not that (several batches, a codec, an older magic, a producer's first batch, a
-repeated one, anything that will be refused) becomes MemoryRecords.
+The order of an append is the order of the lines here.  Outside the lock: one native pass over the bytes (lengths, CRC),
+then the leader's checks of the records.  Under the lock: duplicates, offsets, roll, producer state, leader epoch, one
+write, log end offset, transaction index.
+
+Most leader appends are one batch.  Its header is then one row on the stack, and the only objects made are the
+LogAppendInfo and the producer's new state.  Every other append (several batches, compressed records, an older magic, a
+producer's first or repeated batch, anything that will be refused) makes MemoryRecords.
 Source: UnifiedLog and LocalLog, Kafka 2.4-4.x.
 """
 
@@ -52,11 +55,14 @@ from kcore.record.record_batch cimport (
 )
 
 
-# The clock was not read: nothing asks for it.
-cdef int64_t UNREAD = INT64_MIN
+# now_ms of an append that did not read the clock, because no rule of its topic compares with it.
+cdef int64_t NO_TIME = INT64_MIN
 
 # 256 KiB take some 20 us to check: below that the hand-off of the GIL costs more than it gives.
 cdef int64_t NOGIL_BYTES = 256 * 1024
+
+# Its milliseconds() are read without a call into Python.
+cdef object SYSTEM_CLOCK = Time
 
 cdef object CLIENT = AppendOrigin.CLIENT
 cdef object REPLICATION = AppendOrigin.REPLICATION
@@ -65,11 +71,11 @@ cdef object HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 cdef object TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
 
 
-cdef struct Place:
-    # What LogOffsetMetadata tells.
-    int64_t offset
-    int64_t segment
-    int64_t position
+cdef struct log_offset_metadata:
+    # The native twin of LogOffsetMetadata.
+    int64_t message_offset
+    int64_t segment_base_offset             # -1: unknown
+    int64_t relative_position_in_segment    # bytes; -1: unknown
 
 
 cdef struct AppendSettings:
@@ -87,26 +93,26 @@ cdef struct AppendSettings:
 
 
 cdef struct Append:
-    # One append on its way into the log.
-    const kc_batch *rows
+    # One append before it is written: its batches, and the fields of its LogAppendInfo.
+    const kc_batch *rows            # one for each batch
     int64_t count
-    const uint8_t *data
+    const uint8_t *data             # the bytes of all batches
     int64_t size
-    bint checked               # the CRC was found right
-    bint by_producers          # some batch has a producer id
-    int64_t now_ms             # UNREAD, where no rule of the topic asks for it
+    bint crc_checked
+    bint has_producer_id            # at least one batch has one
+    int64_t now_ms                  # NO_TIME if the clock was not read
     int64_t first_offset
     int64_t last_offset
     int64_t max_timestamp
-    int64_t offset_of_max      # from first_offset on, until the leader's offsets are known
-    int64_t log_append_time    # -1: CreateTime
+    int64_t offset_of_max_timestamp # relative to first_offset until a leader has assigned the offsets
+    int64_t log_append_time         # -1: CreateTime
     int64_t record_count
-    int32_t leader_epoch       # of the last batch
+    int32_t leader_epoch            # of the last batch
 
 
 @cython.freelist(16)
 cdef class LogAppendInfo:
-    """What an append did.  For a duplicate, the offsets are those of the batch that is in the log already."""
+    """The result of an append.  For a duplicate, the offsets are those of the batch that the log already has."""
 
     cdef readonly int64_t first_offset
     cdef readonly int64_t last_offset
@@ -149,32 +155,33 @@ cdef class LogAppendInfo:
 
 @cython.freelist(16)
 cdef class FetchDataInfo:
-    """A read's answer: a slice of one segment's file, no bytes; fetch_offset_metadata is where it begins.
+    """The result of a read: a slice of one segment's file, no bytes; fetch_offset_metadata is where it begins.
 
     aborted_transactions is None unless the isolation is TXN_COMMITTED.
     """
 
-    cdef Place at
+    cdef log_offset_metadata _fetch_offset_metadata
     cdef readonly object records
     cdef readonly bint first_entry_incomplete
     cdef readonly object aborted_transactions
 
     def __init__(self, fetch_offset_metadata, records, bint first_entry_incomplete=False, aborted_transactions=None):
-        self.at = place_of(fetch_offset_metadata)
+        self._fetch_offset_metadata = native_metadata(fetch_offset_metadata)
         self.records = records
         self.first_entry_incomplete = first_entry_incomplete
         self.aborted_transactions = aborted_transactions
 
     @property
     def fetch_offset_metadata(self):
-        return LogOffsetMetadata(self.at.offset, self.at.segment, self.at.position)
+        return python_metadata(self._fetch_offset_metadata)
 
     def __repr__(self):
         return f"FetchDataInfo({self.fetch_offset_metadata}, {self.records!r})"
 
 
 cdef class LatestEpoch:
-    """The base of LeaderEpochFileCache: the epoch of its last entry, -1 without one, which every append looks at."""
+    """The base of LeaderEpochFileCache.  latest_epoch: the epoch of its last entry, -1 without one; every append
+    compares it with its own."""
 
     cdef public int32_t latest_epoch
 
@@ -183,33 +190,94 @@ cdef class LogHotPath:
     """The base of UnifiedLog, which documents threads, locks and lifetime."""
 
     cdef readonly ReentrantLock lock
+    # The directory's segments, and the home of the topic's settings.
+    cdef public object local
+    # Copied from local.config, for appends.
+    cdef AppendSettings append_settings
     cdef public LogSegments segments
     cdef public LatestEpoch leader_epoch_cache
     cdef public ProducerStates producer_state_manager
     cdef public int64_t log_start_offset
     cdef public int64_t recovery_point
+    cdef log_offset_metadata _log_end_offset_metadata
+    cdef log_offset_metadata _high_watermark_metadata
+    # Where the oldest transaction starts that holds back the last stable offset; None without one.
+    cdef public object _first_unstable_offset_metadata
     cdef readonly int64_t bytes_rejected
     cdef public bint is_closed
-    # Set exactly while the producers' state has a transaction that holds back the last stable offset.
-    cdef public object _first_unstable
-    cdef public str _source
-    cdef public bint _sole_replica
+    # The error that took the log offline; None while it is online.
     cdef public object _offline
-    # What every append looks at: mode "a", neither closed nor offline.
-    cdef public bint _may_write
-    # A partition leads this log: appends come from it, with its leader epoch.
+    # mode is "a", and the log is neither closed nor offline.
+    cdef public bint _is_writable
+    # A partition of a running broker leads this log: only the partition appends, with its leader epoch.
     cdef public bint is_served
+    # No partition moves the high watermark: it follows the log end.
+    cdef public bint _sole_replica
+    # Taken off segment.ms; chosen anew at each roll.
     cdef public int64_t _roll_jitter_ms
-    cdef Place end
-    cdef Place mark             # the high watermark
-    cdef object clock
-    cdef bint system_clock
-    # The directory's segments, and the home of the topic's settings.
-    cdef public object local
-    cdef AppendSettings settings
+    cdef public object _time
+    # The log's name in error messages.
+    cdef public str _source
 
     def __cinit__(self, *args, **kwargs):
         self.lock = ReentrantLock()
+
+    # -- what UnifiedLog defines ------------------------------------------------------------------------------------
+
+    def _check_open(self):
+        """Raise KafkaStorageError if the log is offline, LogClosed if it is closed."""
+        raise NotImplementedError
+
+    def _check_writable(self):
+        """The same; and raise ReadOnlyLog if the mode is "r"."""
+        raise NotImplementedError
+
+    def _storage_failed(self, what, error, *, is_fatal=False):
+        """Take the log offline, unless the error can pass; the KafkaStorageError to raise."""
+        raise NotImplementedError
+
+    def _with_position(self, offset):
+        """The LogOffsetMetadata of an offset, with segment and position.  Raises KafkaStorageError, CorruptMessage."""
+        raise NotImplementedError
+
+    @property
+    def last_stable_offset_metadata(self):
+        """Of the first offset that a read_committed consumer may not read, with segment and position."""
+        raise NotImplementedError
+
+    def _update_first_unstable_offset(self):
+        """Set _first_unstable_offset_metadata from the producer state.  Under the lock."""
+        raise NotImplementedError
+
+    def _find_duplicate(self, records):
+        """The BatchMetadata of the first batch of records that the log already has; None if there is none."""
+        raise NotImplementedError
+
+    def _duplicate_info(self, duplicate):
+        """The LogAppendInfo for such a batch."""
+        raise NotImplementedError
+
+    def _analyze_producers(self, records, segment, origin):
+        """What _commit_producers() takes.  Changes nothing; raises what refuses the append."""
+        raise NotImplementedError
+
+    def _commit_producers(self, producers, completed_txns):
+        """Take over the new producer states, and end transactions, after the write."""
+        raise NotImplementedError
+
+    def _roll(self, expected_next_offset):
+        """The new active segment.  Raises OSError."""
+        raise NotImplementedError
+
+    def flush(self):
+        """fsync everything that is not yet synced, and raise the recovery point."""
+        raise NotImplementedError
+
+    def _aborted_txns(self, segment, start_offset, records):
+        """The aborted transactions that may have batches in a slice of segment."""
+        raise NotImplementedError
+
+    # -- settings and clock -------------------------------------------------------------------------------------------
 
     @property
     def config(self):
@@ -221,85 +289,89 @@ cdef class LogHotPath:
     @config.setter
     def config(self, config):
         # Computed first and assigned at once: another thread sees the old settings or the new ones, never some of each.
-        cdef AppendSettings settings = append_settings(config)
+        cdef AppendSettings settings = append_settings_of(config)
         self.local.config = config
-        self.settings = settings
+        self.append_settings = settings
 
-    @property
-    def _time(self):
-        return self.clock
-
-    @_time.setter
-    def _time(self, clock):
-        self.clock = clock
-        self.system_clock = type(clock) is Time
-
-    cdef int64_t now(self) except? -1:
-        """ms; what Time.milliseconds() says, without a call into Python where that is the system's clock."""
+    cdef int64_t now_ms(self) except? -1:
+        """Time.milliseconds(), without a call into Python where that is the system's clock."""
         cdef timespec wall
-        if self.system_clock:
+        if type(self._time) is SYSTEM_CLOCK:
             clock_gettime(CLOCK_REALTIME, &wall)
             return <int64_t>wall.tv_sec * 1000 + wall.tv_nsec // 1_000_000
-        return self.clock.milliseconds()
+        return self._time.milliseconds()
 
     # -- offsets --------------------------------------------------------------------------------------------------
 
     @property
-    def _end(self):
-        return LogOffsetMetadata(self.end.offset, self.end.segment, self.end.position)
-
-    @_end.setter
-    def _end(self, place):
-        self.end = place_of(place)
-
-    @property
-    def _high_watermark(self):
-        return LogOffsetMetadata(self.mark.offset, self.mark.segment, self.mark.position)
-
-    @_high_watermark.setter
-    def _high_watermark(self, place):
-        self.mark = place_of(place)
-
-    @property
     def log_end_offset(self):
         """The next offset to be written."""
-        return self.end.offset
+        return self._log_end_offset_metadata.message_offset
 
     @property
     def log_end_offset_metadata(self):
-        return self._end
+        return python_metadata(self._log_end_offset_metadata)
+
+    def _update_log_end_offset_metadata(self, metadata):
+        """Set the log end.  Under the lock."""
+        self._log_end_offset_metadata = native_metadata(metadata)
 
     @property
     def high_watermark(self):
-        return self.mark.offset
+        return self._high_watermark_metadata.message_offset
+
+    @property
+    def high_watermark_metadata(self):
+        """With segment and position.  Searches the index at the first call after a checkpoint or a leader gave only the
+        offset.  Raises KafkaStorageError then, CorruptMessage."""
+        return python_metadata(self.fetch_high_watermark_metadata())
+
+    cdef log_offset_metadata fetch_high_watermark_metadata(self) except *:
+        if (
+            self._high_watermark_metadata.segment_base_offset < 0
+            or self._high_watermark_metadata.relative_position_in_segment < 0
+        ):
+            self.lock.enter()
+            try:
+                self._high_watermark_metadata = native_metadata(
+                    self._with_position(self._high_watermark_metadata.message_offset)
+                )
+            finally:
+                self.lock.leave()
+        return self._high_watermark_metadata
 
     def maybe_increment_high_watermark(self, new):
-        """Raise it (HW-03): the old value, or None if it stays.  Raises ValueError beyond the log end offset."""
-        cdef Place place = place_of(new)
+        """Raise the high watermark (HW-03); the old LogOffsetMetadata, or None if it does not change.
+
+        Raises ValueError beyond the log end offset."""
+        cdef log_offset_metadata candidate = native_metadata(new)
+        cdef log_offset_metadata current
         self.lock.enter()
         try:
-            if place.offset > self.end.offset:
+            current = self._high_watermark_metadata
+            if candidate.message_offset > self._log_end_offset_metadata.message_offset:
                 raise ValueError(
-                    f"{self._source}: high watermark {place.offset} beyond log end {self.end.offset}"
+                    f"{self._source}: high watermark {candidate.message_offset} beyond log end {self.log_end_offset}"
                 )
-            if self.mark.offset < place.offset or (
-                self.mark.offset == place.offset and 0 <= self.mark.segment < place.segment
+            if current.message_offset < candidate.message_offset or (
+                current.message_offset == candidate.message_offset
+                and 0 <= current.segment_base_offset < candidate.segment_base_offset
             ):
-                old = self._high_watermark
-                self.set_mark(place)
-                return old
+                self.update_high_watermark_metadata(candidate)
+                return python_metadata(current)
             return None
         finally:
             self.lock.leave()
 
-    def _set_high_watermark(self, mark):
-        self.set_mark(place_of(mark))
+    def _update_high_watermark_metadata(self, metadata):
+        """Set the high watermark, whatever it was.  Under the lock."""
+        self.update_high_watermark_metadata(native_metadata(metadata))
 
-    cdef int set_mark(self, Place mark) except -1:
-        self.mark = mark
-        if self._first_unstable is not None:
-            self.producer_state_manager.on_high_watermark_updated(mark.offset)
-            self._update_first_unstable()
+    cdef int update_high_watermark_metadata(self, log_offset_metadata metadata) except -1:
+        self._high_watermark_metadata = metadata
+        if self._first_unstable_offset_metadata is not None:
+            self.producer_state_manager.on_high_watermark_updated(metadata.message_offset)
+            self._update_first_unstable_offset()
         return 0
 
     # -- append ---------------------------------------------------------------------------------------------------
@@ -310,9 +382,9 @@ cdef class LogHotPath:
         records: one batch, or plain messages of magic 0 or 1, which become one batch of magic 2 (VAL-02..06).  A
         writable buffer has offsets and epoch assigned in place unless the batch is built anew; a read-only one is
         copied first.  leader_epoch None: the log's latest, 0 if there is none; not in a running broker, whose
-        partition alone knows its epoch, moves the high watermark and answers the fetches that wait (LogIsServed:
-        use Broker.produce).  What comes back says which offsets they got; for a repeated batch of an idempotent
-        producer, which they got the first time.  A partial batch at the end is left out (LOG-05): valid_bytes.
+        partition alone knows its epoch, moves the high watermark and completes delayed fetches (LogIsServed: use
+        Broker.produce).  Returns a LogAppendInfo with the offsets of the batches; for a repeated batch of an idempotent
+        producer, the offsets of its first append.  A partial batch at the end is left out (LOG-05): valid_bytes.
 
         Raises, with nothing written: NoRecordBatch (an InvalidRecord) without a whole batch, CorruptMessage,
         InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge,
@@ -329,29 +401,31 @@ cdef class LogHotPath:
             raise TypeError(f"origin must be an AppendOrigin, not {origin!r}")
         if self.is_served and leader_epoch is None:
             raise log_is_served(self._source)
-        if not self._may_write:
+        if not self._is_writable:
             self._check_writable()
-        append.now_ms = self.now() if self.settings.needs_clock else UNREAD
-        append.log_append_time = append.now_ms if self.settings.is_log_append_time else -1
-        append.checked = False
-        memset(&view, 0, sizeof(view))  # which makes the release one of nothing
+        append.now_ms = self.now_ms() if self.append_settings.needs_clock else NO_TIME
+        append.log_append_time = append.now_ms if self.append_settings.is_log_append_time else -1
+        append.crc_checked = False
+        memset(&view, 0, sizeof(view))  # PyBuffer_Release() of an empty view does nothing
         try:
             if not (
-                origin is CLIENT and one_batch(records, &view, &row, &append) and self.is_plain(&append, &row, &view)
+                origin is CLIENT
+                and one_batch(records, &view, &row, &append)
+                and self.is_appendable_unchanged(&append, &row, &view)
             ):
-                batches = self.checked_batches(records, origin is CLIENT, &append)
+                batches = self.validated_batches(records, origin is CLIENT, &append)
             self.lock.enter()
             try:
-                if not self._may_write:
+                if not self._is_writable:
                     self._check_writable()
-                if append.by_producers and batches is None:
+                if append.has_producer_id and batches is None:
                     producer = self.continued_producer(&row, True)
                     if producer is None:
-                        batches = self.checked_batches(records, True, &append)
-                if append.by_producers and batches is not None and origin is CLIENT:
-                    repeated = self._find_duplicate(batches)
-                    if repeated is not None:
-                        return self._duplicate(repeated)
+                        batches = self.validated_batches(records, True, &append)
+                if append.has_producer_id and batches is not None and origin is CLIENT:
+                    duplicate = self._find_duplicate(batches)
+                    if duplicate is not None:
+                        return self._duplicate_info(duplicate)
                 append.leader_epoch = (
                     max(self.leader_epoch_cache.latest_epoch, 0) if leader_epoch is None else leader_epoch
                 )
@@ -380,33 +454,33 @@ cdef class LogHotPath:
         cdef ProducerStateEntry producer = None
         if self.is_served:
             raise log_is_served(self._source)
-        if not self._may_write:
+        if not self._is_writable:
             self._check_writable()
-        append.now_ms = UNREAD
+        append.now_ms = NO_TIME
         append.log_append_time = -1
-        append.checked = False
-        memset(&view, 0, sizeof(view))  # which makes the release one of nothing
+        append.crc_checked = False
+        memset(&view, 0, sizeof(view))
         try:
             if not one_batch(records, &view, &row, &append):
-                batches = self.walked(records, &append)
+                batches = self.parsed_batches(records, &append)
                 if append.count == 0:
                     return LogAppendInfo(-1, -1, -1, -1, log_start_offset=self.log_start_offset)
-            self.sum_up(&append)
+            self.analyze_follower_batches(&append)
             self.lock.enter()
             try:
-                if not self._may_write:
+                if not self._is_writable:
                     self._check_writable()
-                if append.first_offset < self.end.offset:
+                if append.first_offset < self._log_end_offset_metadata.message_offset:
                     raise UnexpectedAppendOffset(
                         f"{self._source}: append of offsets {append.first_offset} to {append.last_offset}, log ends "
-                        f"at {self.end.offset}",
+                        f"at {self.log_end_offset}",
                         append.first_offset,
                         append.last_offset,
                     )
-                if append.by_producers and batches is None:
+                if append.has_producer_id and batches is None:
                     producer = self.continued_producer(&row, False)
                     if producer is None:
-                        batches = self.walked(records, &append)
+                        batches = self.parsed_batches(records, &append)
                 return self.write(&append, batches, producer, REPLICATION)
             finally:
                 self.lock.leave()
@@ -414,59 +488,66 @@ cdef class LogHotPath:
             PyBuffer_Release(&view)
 
     cdef ProducerStateEntry continued_producer(self, const kc_batch *row, bint from_client):
-        """The producer of a single batch, if there is nothing to decide about it; else None."""
+        """The state of a single batch's producer if the batch continues it; None if _analyze_producers() must decide."""
         cdef ProducerStateEntry producer = self.producer_state_manager.producers.get(row.producer_id)
         return producer if producer is not None and producer.is_continued_by(row, from_client) else None
 
     cdef LogAppendInfo write(
         self, Append *append, MemoryRecords batches, ProducerStateEntry producer, object origin
     ):
-        """The part under the lock: everything that may refuse comes before the write, then nothing may.
+        """Write the batches; under the lock.  Whatever can refuse the append comes before the write.
 
-        producer: of the only batch, which continues it; None for batches that have to be looked at one by one."""
+        producer: the state that a single batch continues; None if _analyze_producers() has to decide, for which batches
+        are given."""
         cdef LogSegment segment
         cdef int64_t position
         try:
             segment = self.segments.active
             assert segment is not None, f"{self._source}: a log without a segment"
-            if append.now_ms == UNREAD and not segment.rolls_by_timestamps():
-                append.now_ms = self.now()
-            if segment.needs_roll(append.size, append.last_offset, append.max_timestamp, append.now_ms,
-                                  self.settings.segment_bytes, self.settings.segment_ms - self._roll_jitter_ms):
-                # What an old wrapper begins with is known only inside of it.
+            if append.now_ms == NO_TIME and not segment.rolls_by_timestamps():
+                append.now_ms = self.now_ms()
+            if segment.needs_roll(
+                append.size,
+                append.last_offset,
+                append.max_timestamp,
+                append.now_ms,
+                self.append_settings.segment_bytes,
+                self.append_settings.segment_ms - self._roll_jitter_ms,
+            ):
+                # The first offset of a wrapper of magic 0 or 1 is known only after decompressing it.
                 segment = self._roll(
                     append.first_offset if append.rows[0].magic >= 2 else append.last_offset - INT32_MAX
                 )
             if producer is not None:
                 producer = producer.followed_by(append.rows, producer.open_txn)
-            elif append.by_producers:
-                producers, completed = self._analyze_producers(batches, segment, origin)
+            elif append.has_producer_id:
+                producers, completed_txns = self._analyze_producers(batches, segment, origin)
             if append.count > 1 or append.leader_epoch != self.leader_epoch_cache.latest_epoch:
                 self.assign_epochs(append)
             position = segment.append_rows(append.data, append.size, append.rows, append.count)
-            # LOG-13: first the end offset, so that a failure further on cannot give an offset out twice.
-            self.end.offset = append.last_offset + 1
-            self.end.segment = segment.base_offset
-            self.end.position = position + append.size
+            # LOG-13: the end offset first, so that after a failure below no offset is assigned twice.
+            self._log_end_offset_metadata.message_offset = append.last_offset + 1
+            self._log_end_offset_metadata.segment_base_offset = segment.base_offset
+            self._log_end_offset_metadata.relative_position_in_segment = position + append.size
             if producer is not None:
                 self.producer_state_manager.producers[producer.producer_id] = producer
-            elif append.by_producers:
-                self._commit_producers(producers, completed)
-                self._update_first_unstable()
+            elif append.has_producer_id:
+                self._commit_producers(producers, completed_txns)
+                self._update_first_unstable_offset()
             if self._sole_replica:
-                self.set_mark(self.end)
-            if self.end.offset - self.recovery_point >= self.settings.flush_messages:
+                self.update_high_watermark_metadata(self._log_end_offset_metadata)
+            if append.last_offset + 1 - self.recovery_point >= self.append_settings.flush_messages:
                 self.flush()
         except OSError as error:
             raise self._storage_failed("append to", error) from error
-        return self.info_of(append)
+        return self.append_info(append)
 
-    cdef LogAppendInfo info_of(self, const Append *append):
+    cdef LogAppendInfo append_info(self, const Append *append):
         cdef LogAppendInfo info = LogAppendInfo.__new__(LogAppendInfo)
         info.first_offset = append.first_offset
         info.last_offset = append.last_offset
         info.max_timestamp = append.max_timestamp
-        info.offset_of_max_timestamp = append.offset_of_max
+        info.offset_of_max_timestamp = append.offset_of_max_timestamp
         info.log_append_time = append.log_append_time
         info.log_start_offset = self.log_start_offset
         info.valid_bytes = append.size
@@ -477,153 +558,161 @@ cdef class LogHotPath:
 
     # -- append: what a leader checks -----------------------------------------------------------------------------
 
-    cdef bint is_plain(self, Append *append, kc_batch *row, const Py_buffer *view) noexcept:
-        """Whether a client's single batch may be appended as it is: nothing to decompress, convert or look up, and
-        no rule broken.  Says no rather than why: checked_batches() then finds that out."""
+    cdef bint is_appendable_unchanged(self, Append *append, kc_batch *row, const Py_buffer *view) noexcept:
+        """Whether a client's single batch can be written with its records as they are: they need no decompression and no
+        conversion, and break no rule.  Returns False without a reason; validated_batches() repeats the checks and raises."""
         cdef kc_record_rules rules
-        cdef kc_validation found
+        cdef kc_validation validation
         cdef kc_error err
         cdef kc_status status
         if (
             view.readonly
-            or not self.settings.keeps_uncompressed
+            or not self.append_settings.keeps_uncompressed
             or row.base_offset != 0
-            or row.size > self.settings.max_message_bytes
-            or row.size > self.settings.segment_bytes
+            or row.size > self.append_settings.max_message_bytes
+            or row.size > self.append_settings.segment_bytes
             or (row.producer_id >= 0 and row.base_sequence < 0)
             or row.attributes & (KC_ATTR_CODEC_MASK | KC_ATTR_CONTROL)
             or row.count == 0
             or row.count - 1 != row.last_offset
         ):
             return False
-        rules.need_key = self.settings.need_key
-        if append.log_append_time >= 0 or append.now_ms == UNREAD:
+        rules.need_key = self.append_settings.need_key
+        if append.log_append_time >= 0 or append.now_ms == NO_TIME:
             rules.min_timestamp, rules.max_timestamp = INT64_MIN, INT64_MAX
         else:
-            allow_timestamps(&rules, append.now_ms, self.settings.before_max_ms, self.settings.after_max_ms)
+            allow_timestamps(
+                &rules, append.now_ms, self.append_settings.before_max_ms, self.append_settings.after_max_ms
+            )
         if row.size < NOGIL_BYTES:
             status = kc_validate_records(row, append.data + KC_BATCH_HEADER_SIZE, row.size - KC_BATCH_HEADER_SIZE,
-                                         &rules, NULL, 0, &found, &err)
+                                         &rules, NULL, 0, &validation, &err)
         else:
             with nogil:
                 status = kc_validate_records(row, append.data + KC_BATCH_HEADER_SIZE,
-                                             row.size - KC_BATCH_HEADER_SIZE, &rules, NULL, 0, &found, &err)
+                                             row.size - KC_BATCH_HEADER_SIZE, &rules, NULL, 0, &validation, &err)
         if status != KC_OK:
             return False
         append.record_count = row.count
         if append.log_append_time >= 0:
             append.max_timestamp = append.now_ms
-            append.offset_of_max = row.last_offset
+            append.offset_of_max_timestamp = row.last_offset
         else:
-            append.max_timestamp = row.max_timestamp = found.max_timestamp
-            append.offset_of_max = found.max_timestamp_delta
+            append.max_timestamp = row.max_timestamp = validation.max_timestamp
+            append.offset_of_max_timestamp = validation.max_timestamp_delta
         return True
 
-    cdef MemoryRecords checked_batches(self, records, bint from_client, Append *append):
-        """The general case of is_plain(): any batches that a leader takes, or the exception that refuses them."""
-        cdef MemoryRecords sent = self.walked(records, append)
+    cdef MemoryRecords validated_batches(self, records, bint from_client, Append *append):
+        """The batches of any append to a leader, checked and converted (VAL); raises the exception that refuses them.
+        Their offsets are not yet assigned."""
+        cdef MemoryRecords sent = self.parsed_batches(records, append)
         cdef MemoryRecords batches = sent
         if append.count == 0:
             given = "the records" if batches is records else f"{memoryview(records).nbytes} bytes"
             raise NoRecordBatch(f"{self._source}: {given} hold no whole record batch; RecordBatchBuilder builds one")
         if batches.readonly:
             batches = MemoryRecords(bytearray(batches.buffer), check_crc=False, source=self._source)
-            self.note_batches(append, batches)
+            self.use_batches(append, batches)
         self.check_leader_batches(append, from_client, sent)
-        if append.now_ms == UNREAD:
-            append.now_ms = self.now()
+        if append.now_ms == NO_TIME:
+            append.now_ms = self.now_ms()
         config = self.config
         checked = validate_records(
             batches,
             from_client=from_client,
-            compacted=self.settings.need_key,
+            compacted=self.append_settings.need_key,
             timestamp_type="LogAppendTime" if append.log_append_time >= 0 else "CreateTime",
             now_ms=append.now_ms,
-            before_max_ms=self.settings.before_max_ms,
-            after_max_ms=self.settings.after_max_ms,
+            before_max_ms=self.append_settings.before_max_ms,
+            after_max_ms=self.append_settings.after_max_ms,
             source=self._source,
             compression_type=config.compression_type,
             compression_level=config.compression_level,
         )
         if checked.records is not None:
             batches = checked.records
-            self.note_batches(append, batches)
+            self.use_batches(append, batches)
             self.check_leader_batches(append, from_client, sent)  # LOG-06: the sizes have changed
         append.max_timestamp = checked.max_timestamp
-        append.offset_of_max = checked.offset_of_max_timestamp
+        append.offset_of_max_timestamp = checked.offset_of_max_timestamp
         append.record_count = checked.record_count
         return batches
 
     cdef int check_leader_batches(self, Append *append, bint from_client, MemoryRecords sent) except -1:
-        """LOG-03, 06, 10, in Kafka's order: of several reasons the first one is what the producer is answered.
+        """LOG-03, 06, 10, in Kafka's order: the producer gets the first error.
 
-        sent: the records before any of them was changed, which count as rejected as a whole."""
+        sent: the records as the producer sent them; bytes_rejected counts all of them."""
         cdef const kc_batch *row
         cdef int64_t i
         for i in range(append.count):
             row = append.rows + i
             if from_client and row.base_offset != 0 and row.magic == 2:
                 raise InvalidRecord(f"{self._source}: base offset {row.base_offset} in a produced batch, expected 0")
-            if row.size > self.settings.max_message_bytes:
+            if row.size > self.append_settings.max_message_bytes:
                 self.bytes_rejected += sent.batches.owner.nbytes
                 raise MessageTooLarge(
-                    f"{self._source}: batch of {row.size} bytes, max.message.bytes is {self.settings.max_message_bytes}"
+                    f"{self._source}: batch of {row.size} bytes, max.message.bytes is "
+                    f"{self.append_settings.max_message_bytes}"
                 )
-        if append.size > self.settings.segment_bytes:
+        if append.size > self.append_settings.segment_bytes:
             raise RecordListTooLarge(
-                f"{self._source}: append of {append.size} bytes, segment.bytes is {self.settings.segment_bytes}"
+                f"{self._source}: append of {append.size} bytes, segment.bytes is {self.append_settings.segment_bytes}"
             )
         return 0
 
     cdef int assign_offsets(self, Append *append, kc_batch *row, MemoryRecords batches) except -1:
         """The next offsets and the epoch, in place (VAL-03, VAL-22); row is the only batch if batches is None."""
-        cdef bint stamps = append.log_append_time >= 0
-        append.first_offset = self.end.offset
+        cdef bint is_log_append_time = append.log_append_time >= 0
+        append.first_offset = self._log_end_offset_metadata.message_offset
         if batches is not None:
             append.last_offset = assign_offsets(
-                batches, append.first_offset, append.leader_epoch, append.now_ms if stamps else None
+                batches, append.first_offset, append.leader_epoch, append.now_ms if is_log_append_time else None
             )
         else:
             if row.count > INT64_MAX - append.first_offset:
                 raise ValueError(f"{self._source}: offsets from {append.first_offset} on do not fit in 63 bits")
             kc_batch_assign(<uint8_t *>append.data, row, append.first_offset, append.leader_epoch)
-            if stamps:
+            if is_log_append_time:
                 kc_batch_set_log_append_time(<uint8_t *>append.data, row, append.now_ms)
             else:
                 kc_batch_sync_max_timestamp(<uint8_t *>append.data, row)
             append.last_offset = row.last_offset
-        append.offset_of_max = append.last_offset if stamps else append.first_offset + append.offset_of_max
+        if is_log_append_time:
+            append.offset_of_max_timestamp = append.last_offset
+        else:
+            append.offset_of_max_timestamp += append.first_offset
         return 0
 
     # -- append: the batches --------------------------------------------------------------------------------------
 
-    cdef MemoryRecords walked(self, records, Append *append):
-        """Walk any record set."""
+    cdef MemoryRecords parsed_batches(self, records, Append *append):
+        """The records with a BatchTable.  Raises CorruptMessage, InvalidRecord."""
         cdef MemoryRecords batches
         if isinstance(records, MemoryRecords):
             batches = records
         else:
-            batches = MemoryRecords(records, check_crc=not append.checked, source=self._source)
-        self.note_batches(append, batches)
+            batches = MemoryRecords(records, check_crc=not append.crc_checked, source=self._source)
+        self.use_batches(append, batches)
         return batches
 
-    cdef int note_batches(self, Append *append, MemoryRecords batches) except -1:
+    cdef int use_batches(self, Append *append, MemoryRecords batches) except -1:
+        """Make these the append's batches."""
         cdef int64_t i
         append.rows = batches.batches.rows
         append.count = batches.batches.count
         append.data = batches.batches.data
         append.size = batches.valid_bytes
-        append.by_producers = False
+        append.has_producer_id = False
         for i in range(append.count):
             if append.rows[i].producer_id >= 0:
-                append.by_producers = True
+                append.has_producer_id = True
         return 0
 
-    cdef int sum_up(self, Append *append) except -1:
-        """What a follower's batches say of themselves; their offsets must ascend (LOG-08)."""
+    cdef int analyze_follower_batches(self, Append *append) except -1:
+        """Offsets, timestamps and counts of the append, from the batch headers.  Raises OffsetsOutOfOrder (LOG-08)."""
         cdef const kc_batch *row
         cdef int64_t i
-        append.last_offset = append.max_timestamp = append.offset_of_max = -1
+        append.last_offset = append.max_timestamp = append.offset_of_max_timestamp = -1
         append.record_count = 0
         for i in range(append.count):
             row = append.rows + i
@@ -636,12 +725,12 @@ cdef class LogHotPath:
             append.record_count += row.count
             append.leader_epoch = row.leader_epoch
             if row.max_timestamp > append.max_timestamp:
-                append.max_timestamp, append.offset_of_max = row.max_timestamp, row.last_offset
+                append.max_timestamp, append.offset_of_max_timestamp = row.max_timestamp, row.last_offset
         append.first_offset = append.rows[0].base_offset
         return 0
 
     cdef int assign_epochs(self, const Append *append) except -1:
-        """EPOCH-02, LOG-11: before the write, so that no record is there whose epoch the cache does not know."""
+        """EPOCH-02, LOG-11: before the write, so that the cache has the epoch of every record in the log."""
         cdef const kc_batch *row
         cdef int64_t i
         cdef LatestEpoch cache = self.leader_epoch_cache
@@ -668,52 +757,54 @@ cdef class LogHotPath:
         cdef bint incomplete
         cdef LogSegment segment
         cdef FileRecords records
-        # One moment's end: nothing runs in between while it is copied.
-        cdef Place limit = self.end
+        # A consistent copy: no other thread runs while the struct is copied.
+        cdef log_offset_metadata limit = self._log_end_offset_metadata
         if self._offline is not None or self.is_closed:
             self._check_open()
-        if offset < self.log_start_offset or offset > limit.offset:
+        if offset < self.log_start_offset or offset > limit.message_offset:
             raise OffsetOutOfRange(
-                f"{self._source}: read at offset {offset}, log holds [{self.log_start_offset}, {limit.offset}]"
+                f"{self._source}: read at offset {offset}, log holds [{self.log_start_offset}, {limit.message_offset}]"
             )
         cdef bint committed = isolation is TXN_COMMITTED
         if isolation is not LOG_END:
             if not committed and isolation is not HIGH_WATERMARK:
                 raise TypeError(f"isolation must be a FetchIsolation, not {isolation!r}")
-            if committed and self._first_unstable is not None:
-                limit = place_of(self.last_stable_offset_metadata)
+            if committed and self._first_unstable_offset_metadata is not None:
+                limit = native_metadata(self.last_stable_offset_metadata)
             else:
-                limit = self.readable_mark()
-        aborted = [] if committed else None
-        if offset == limit.offset:
-            return new_fetch(limit, EMPTY, False, aborted)
-        if offset > limit.offset:
-            return new_fetch(place_of(self._with_position(offset)), EMPTY, False, aborted)
+                limit = self.fetch_high_watermark_metadata()
+        aborted_transactions = [] if committed else None
+        if offset == limit.message_offset:
+            return new_fetch(limit, EMPTY, False, aborted_transactions)
+        if offset > limit.message_offset:
+            return new_fetch(native_metadata(self._with_position(offset)), EMPTY, False, aborted_transactions)
         try:
             segment = self.segments.find_floor(offset)
-            while segment is not None and segment.base_offset <= limit.segment:
-                max_position = limit.position if segment.base_offset == limit.segment else segment._size
+            while segment is not None and segment.base_offset <= limit.segment_base_offset:
+                if segment.base_offset == limit.segment_base_offset:
+                    max_position = limit.relative_position_in_segment
+                else:
+                    max_position = segment._size
                 records = segment.find_slice(
                     offset, max_length, max_position, min_one_message, &position, &incomplete
                 )
                 if records is not None:
                     if committed:
-                        aborted = self._aborted_txns(segment, offset, records)
-                    return new_fetch(Place(offset, segment.base_offset, position), records, incomplete, aborted)
+                        aborted_transactions = self._aborted_txns(segment, offset, records)
+                    return new_fetch(
+                        log_offset_metadata(offset, segment.base_offset, position),
+                        records,
+                        incomplete,
+                        aborted_transactions,
+                    )
                 segment = self.segments.higher(segment.base_offset)
         except OSError as error:
             raise self._storage_failed("read", error) from error
-        # In range, but everything from here to the limit was compacted away.
-        return new_fetch(limit, EMPTY, False, aborted)
-
-    cdef Place readable_mark(self) except *:
-        """The high watermark with its position, which the index is asked for after a checkpoint told the offset."""
-        if self.mark.segment < 0 or self.mark.position < 0:
-            return place_of(self.high_watermark_metadata)
-        return self.mark
+        # The offset is in range, but compaction has removed every record from it to the limit.
+        return new_fetch(limit, EMPTY, False, aborted_transactions)
 
 
-cdef AppendSettings append_settings(config) except *:
+cdef AppendSettings append_settings_of(config) except *:
     cdef AppendSettings settings
     settings.segment_bytes = config.segment_bytes
     settings.segment_ms = config.segment_ms
@@ -734,28 +825,36 @@ cdef log_is_served(str source):
     return LogIsServed(f"{source}: the log of a running broker; broker.produce() appends so that consumers see it")
 
 
-cdef FetchDataInfo new_fetch(Place at, object records, bint incomplete, object aborted):
+cdef FetchDataInfo new_fetch(
+    log_offset_metadata fetch_offset_metadata, object records, bint incomplete, object aborted_transactions
+):
     cdef FetchDataInfo info = FetchDataInfo.__new__(FetchDataInfo)
-    info.at = at
+    info._fetch_offset_metadata = fetch_offset_metadata
     info.records = records
     info.first_entry_incomplete = incomplete
-    info.aborted_transactions = aborted
+    info.aborted_transactions = aborted_transactions
     return info
 
 
-cdef Place place_of(metadata) except *:
-    cdef Place place
+cdef log_offset_metadata native_metadata(metadata) except *:
+    cdef log_offset_metadata native
     if not isinstance(metadata, LogOffsetMetadata):
         raise TypeError(f"LogOffsetMetadata expected, not {metadata!r}")
-    place.offset = (<tuple>metadata)[0]
-    place.segment = (<tuple>metadata)[1]
-    place.position = (<tuple>metadata)[2]
-    return place
+    native.message_offset = (<tuple>metadata)[0]
+    native.segment_base_offset = (<tuple>metadata)[1]
+    native.relative_position_in_segment = (<tuple>metadata)[2]
+    return native
+
+
+cdef object python_metadata(log_offset_metadata native):
+    return LogOffsetMetadata(
+        native.message_offset, native.segment_base_offset, native.relative_position_in_segment
+    )
 
 
 cdef bint one_batch(records, Py_buffer *view, kc_batch *row, Append *append) except -1:
-    """Whether records is a buffer with exactly one whole v2 batch in it, whose CRC is right: then it is in row.
-    The caller releases view."""
+    """Whether records is a buffer that holds exactly one whole batch of magic 2 with a right CRC; its header is then in
+    row.  The caller releases view."""
     cdef kc_error err
     cdef kc_status status
     cdef const uint8_t *data
@@ -774,6 +873,6 @@ cdef bint one_batch(records, Py_buffer *view, kc_batch *row, Append *append) exc
     append.count = 1
     append.data = data
     append.size = row.size
-    append.checked = status == KC_OK
-    append.by_producers = row.producer_id >= 0
-    return append.checked
+    append.crc_checked = status == KC_OK
+    append.has_producer_id = row.producer_id >= 0
+    return append.crc_checked

@@ -151,13 +151,13 @@ class UnifiedLog(LogHotPath):
         self._on_recovery_point_lowered = on_recovery_point_lowered
         self._offline = None
         self._next_passing_error_log_ms = 0
-        self._may_write = mode == "a"
+        self._is_writable = mode == "a"
         self._on_close: Callable[[UnifiedLog], None] | None = None
         self._roll_jitter_ms = self._next_roll_jitter_ms()
 
-        self._end = self.local.end_at(parts.log_end_offset)
-        self._high_watermark = LogOffsetMetadata(parts.log_start_offset)
-        self._update_first_unstable()
+        self._update_log_end_offset_metadata(self.local.end_at(parts.log_end_offset))
+        self._update_high_watermark_metadata(LogOffsetMetadata(parts.log_start_offset))
+        self._update_first_unstable_offset()
         self.update_high_watermark(parts.log_end_offset if sole_replica else high_watermark)
 
     # -- offsets --------------------------------------------------------------------------------------------------
@@ -176,27 +176,15 @@ class UnifiedLog(LogHotPath):
         return self.local.active_segment
 
     @property
-    def high_watermark_metadata(self) -> LogOffsetMetadata:
-        """With its position.  Looks into the index at the first call after a checkpoint or follower told the offset.
-
-        Raises KafkaStorageError then, CorruptMessage."""
-        mark = self._high_watermark
-        if not mark.message_offset_only:
-            return mark
-        with self.lock:
-            self._high_watermark = self._with_position(self._high_watermark.message_offset)
-            return self._high_watermark
-
-    @property
     def last_stable_offset(self) -> int:
         """First offset that a read_committed consumer may not read (HW-06)."""
-        unstable, high_watermark = self._first_unstable, self._high_watermark.message_offset
+        unstable, high_watermark = self._first_unstable_offset_metadata, self.high_watermark
         return high_watermark if unstable is None else min(unstable.message_offset, high_watermark)
 
     @property
     def last_stable_offset_metadata(self) -> LogOffsetMetadata:
-        unstable = self._first_unstable
-        if unstable is None or unstable.message_offset >= self._high_watermark.message_offset:
+        unstable = self._first_unstable_offset_metadata
+        if unstable is None or unstable.message_offset >= self.high_watermark:
             return self.high_watermark_metadata
         return self._with_position(unstable.message_offset) if unstable.message_offset_only else unstable
 
@@ -248,18 +236,18 @@ class UnifiedLog(LogHotPath):
         with self.lock:
             if wanted.message_offset < self.log_start_offset:
                 wanted = LogOffsetMetadata(self.log_start_offset)
-            elif wanted.message_offset >= self._end.message_offset:
-                wanted = self._end
+            elif wanted.message_offset >= self.log_end_offset:
+                wanted = self.log_end_offset_metadata
             if wanted.message_offset < 0:
                 raise ValueError(f"{self._source}: high watermark {wanted.message_offset}")
-            self._set_high_watermark(wanted)
+            self._update_high_watermark_metadata(wanted)
             return wanted.message_offset
 
-    def _update_first_unstable(self) -> None:
+    def _update_first_unstable_offset(self) -> None:
         unstable = self.producer_state_manager.first_unstable_offset
         if unstable is not None and unstable.message_offset < self.log_start_offset:
             unstable = LogOffsetMetadata(self.log_start_offset)
-        self._first_unstable = unstable
+        self._first_unstable_offset_metadata = unstable
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Hide what lies below offset (DeleteRecords, retention); whether the log start offset rose.
@@ -287,11 +275,11 @@ class UnifiedLog(LogHotPath):
                 raise failure from error
             # Epochs that ended below the start do no harm, and a full disk must not keep retention from making room.
         self.producer_state_manager.on_log_start_offset_incremented(offset)
-        self._update_first_unstable()
+        self._update_first_unstable_offset()
 
     def _with_position(self, offset: int) -> LogOffsetMetadata:
         try:
-            return self.local.position_of(offset, self._end)
+            return self.local.position_of(offset, self.log_end_offset_metadata)
         except OSError as error:
             raise self._storage_failed("read", error) from error
 
@@ -300,18 +288,18 @@ class UnifiedLog(LogHotPath):
     def _find_duplicate(self, records: MemoryRecords) -> BatchMetadata | None:
         for batch in records.batches:
             if batch.producer_id >= 0:
-                repeated = self.producer_state_manager.find_duplicate(batch)
-                if repeated is not None:
-                    return repeated
+                duplicate = self.producer_state_manager.find_duplicate(batch)
+                if duplicate is not None:
+                    return duplicate
         return None
 
-    def _duplicate(self, repeated: BatchMetadata) -> LogAppendInfo:
+    def _duplicate_info(self, duplicate: BatchMetadata) -> LogAppendInfo:
         return LogAppendInfo(
-            repeated.first_offset,
-            repeated.last_offset,
-            repeated.timestamp,
-            repeated.last_offset,
-            log_append_time=repeated.timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1,
+            duplicate.first_offset,
+            duplicate.last_offset,
+            duplicate.timestamp,
+            duplicate.last_offset,
+            log_append_time=duplicate.timestamp if self.config.message_timestamp_type == "LogAppendTime" else -1,
             log_start_offset=self.log_start_offset,
             is_duplicate=True,
         )
@@ -322,7 +310,7 @@ class UnifiedLog(LogHotPath):
         """What the producers' states will be, or the exception that refuses the append."""
         position = segment.size
         prepared: dict[int, ProducerAppendInfo] = {}
-        completed = []
+        completed_txns = []
         for batch in records.batches:
             producer_id = batch.producer_id
             if producer_id >= 0:
@@ -331,15 +319,15 @@ class UnifiedLog(LogHotPath):
                     info = prepared[producer_id] = self.producer_state_manager.prepare(producer_id, origin)
                 txn = info.append(batch, LogOffsetMetadata(batch.base_offset, segment.base_offset, position))
                 if txn is not None:
-                    completed.append(txn)
+                    completed_txns.append(txn)
             position += batch.size
-        return prepared, completed
+        return prepared, completed_txns
 
-    def _commit_producers(self, producers: dict[int, ProducerAppendInfo], completed: list[CompletedTxn]) -> None:
+    def _commit_producers(self, producers: dict[int, ProducerAppendInfo], completed_txns: list[CompletedTxn]) -> None:
         state = self.producer_state_manager
         for info in producers.values():
             state.update(info)
-        for txn in completed:
+        for txn in completed_txns:
             if txn.is_aborted:
                 last_stable_offset = state.last_stable_offset(txn)
                 self.local.note_aborted_txn(
@@ -362,7 +350,7 @@ class UnifiedLog(LogHotPath):
                 raise self._storage_failed("roll", error) from error
 
     def _roll(self, expected_next_offset: int) -> LogSegment:
-        base_offset = max(expected_next_offset, self._end.message_offset)
+        base_offset = max(expected_next_offset, self.log_end_offset)
         active = self.active_segment
         if base_offset < active.base_offset or (base_offset == active.base_offset and active.size > 0):
             raise InvalidOffset(
@@ -383,9 +371,9 @@ class UnifiedLog(LogHotPath):
                 raise
             self.segments.add(segment)
         # The end now lies at the start of the new segment.
-        self._end = self.local.end_at(self._end.message_offset)
-        if self._high_watermark.message_offset == self._end.message_offset:
-            self._high_watermark = self._end
+        self._update_log_end_offset_metadata(self.local.end_at(self.log_end_offset))
+        if self.high_watermark == self.log_end_offset:
+            self._update_high_watermark_metadata(self.log_end_offset_metadata)
         self._roll_jitter_ms = self._next_roll_jitter_ms()
         if self._scheduler is not None:
             self._scheduler.schedule("flush-log", lambda: self._flush_in_background(base_offset))
@@ -402,8 +390,8 @@ class UnifiedLog(LogHotPath):
 
     # -- read -----------------------------------------------------------------------------------------------------
 
-    def _aborted_txns(self, segment: LogSegment, start_offset: int, found: FileRecords) -> list[AbortedTxn]:
-        return self.local.aborted_txns(segment, start_offset, found, self._end.message_offset)
+    def _aborted_txns(self, segment: LogSegment, start_offset: int, records: FileRecords) -> list[AbortedTxn]:
+        return self.local.aborted_txns(segment, start_offset, records, self.log_end_offset)
 
     def fetch_offset_by_timestamp(self, timestamp: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one; None if there is none.
@@ -576,8 +564,8 @@ class UnifiedLog(LogHotPath):
                 state = self.producer_state_manager
                 now_ms = self._time.milliseconds()
                 rebuild_producer_state(state, self.segments, self.log_start_offset, target_offset, now_ms)
-                self._update_first_unstable()
-                self._set_high_watermark(self._high_watermark)
+                state.on_high_watermark_updated(self.high_watermark)
+                self._update_first_unstable_offset()
                 if self._ends_below_its_start():
                     # Only the name of an empty segment tells the next start where this log ends.
                     self._roll(0)
@@ -616,18 +604,18 @@ class UnifiedLog(LogHotPath):
         self.leader_epoch_cache.clear_and_flush()
         self.producer_state_manager.truncate_fully_and_start_at(new_offset)
         self._reset_end(new_offset, new_offset if log_start_offset is None else log_start_offset)
-        self._update_first_unstable()
+        self._update_first_unstable_offset()
         sync_path(self.directory)
 
     def _reset_end(self, log_end_offset: int, log_start_offset: int) -> None:
         # What comes to lie below a start that a checkpoint still tells would be hidden after a crash.
         lowered = log_start_offset < self.log_start_offset
         self.log_start_offset = log_start_offset
-        self._end = self.local.end_at(log_end_offset)
-        if self._high_watermark.message_offset >= log_end_offset:
-            self._high_watermark = self._end
-        elif self._high_watermark.message_offset < log_start_offset:
-            self._high_watermark = LogOffsetMetadata(log_start_offset)
+        self._update_log_end_offset_metadata(self.local.end_at(log_end_offset))
+        if self.high_watermark >= log_end_offset:
+            self._update_high_watermark_metadata(self.log_end_offset_metadata)
+        elif self.high_watermark < log_start_offset:
+            self._update_high_watermark_metadata(LogOffsetMetadata(log_start_offset))
         if self.recovery_point > log_end_offset:
             self.recovery_point = log_end_offset
             lowered = True  # TRUNC-10: on disk before new data could lie below the old recovery point.
@@ -766,7 +754,7 @@ class UnifiedLog(LogHotPath):
 
     def _close_files(self) -> None:
         self.is_closed = True
-        self._may_write = False
+        self._is_writable = False
         self.local.close(trim=self.mode == "a" and self._offline is None)
 
     def rename_dir(self, name: str) -> None:
@@ -816,7 +804,7 @@ class UnifiedLog(LogHotPath):
         """The disk under this log has failed, as another log of the same directory found out."""
         if self._offline is None:
             self._offline = error
-            self._may_write = False
+            self._is_writable = False
 
     def _check_open(self) -> None:
         if self._offline is not None:

@@ -1,5 +1,8 @@
 import errno
+import inspect
+import pathlib
 import random
+import re
 import struct
 import threading
 
@@ -18,6 +21,7 @@ from kcore.errors import (
     UnexpectedAppendOffset,
 )
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.log.unified_log import UnifiedLog
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
@@ -33,6 +37,25 @@ from tests.unit.log.logs import (
     old_wrapper,
     small_segments,
 )
+
+# -- the class --------------------------------------------------------------------------------------------
+
+
+def test_what_LogHotPath_requires_of_UnifiedLog_is_declared_in_one_section_and_defined_there():
+    source = (pathlib.Path(__file__).parents[3] / "kcore" / "log" / "log_hot_path.pyx").read_text()
+    body = source[source.index("cdef class LogHotPath") : source.index("cdef AppendSettings append_settings_of")]
+    section = re.search(r"# -- what UnifiedLog defines -+\n(.*?)    # -- ", body, re.S)[1]
+    required = re.findall(r"    def (\w+)\((.*)\):", section)
+    assert len(required) == section.count("raise NotImplementedError") > 10
+    for name, parameters in required:
+        defined = vars(UnifiedLog)[name]
+        names = re.findall(r"\w+", parameters.replace("=False", ""))
+        assert [*inspect.signature(getattr(defined, "fget", defined)).parameters][: len(names)] == names
+    # Every name that the class uses of itself is declared in it.
+    declared = set(re.findall(r"^    (?:cdef|def) .*?(\w+)\(", body, re.M))
+    declared |= set(re.findall(r"^    cdef (?:(?:public|readonly) )?\w+ (\w+)$", body, re.M))
+    assert set(re.findall(r"\bself\.(\w+)", body)) - declared == set()
+
 
 # -- append ----------------------------------------------------------------------------------------------
 
