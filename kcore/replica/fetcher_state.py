@@ -1,0 +1,517 @@
+"""FetcherState: what a follower does next with the partitions that it copies from one broker (FT, RFT).
+
+A state machine without I/O: next_request() says what to ask the leader, on_reply() and on_failure() take what came of
+it.  A thread sends the request over a socket; a simulation puts it into a list, and loses, delays or repeats the reply.
+What is done to the local logs goes through FollowerLogs, a few calls that a test answers from memory.
+
+    Truncating --(epoch lookups, or no epochs: the high watermark)--> Fetching
+    LookingUpOffsets --(leader's end, then its start: unclean election, or data deleted)--> Fetching
+    Fetching --(OFFSET_OUT_OF_RANGE)--> LookingUpOffsets
+    Fetching --(diverging epoch: truncate)--> Fetching
+    each of them --(error)--> the same, delayed; --(fenced, storage error)--> failed, and no longer here
+
+Source: AbstractFetcherThread, ReplicaFetcherThread, Kafka 2.4-4.x; KIP-101, KIP-279, KIP-595.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    ApiError,
+    CorruptMessage,
+    FencedLeaderEpoch,
+    InvalidRecord,
+    KafkaError,
+    KafkaStorageError,
+    OffsetOutOfRange,
+)
+from kcore.replica.fetch_params import FetchPartitionData
+from kcore.replica.leader_endpoint import (
+    EpochQuestion,
+    FetchedPartition,
+    FetchReply,
+    FetchRequest,
+    LeaderReply,
+    LeaderRequest,
+    ListOffsetsReply,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochReply,
+    OffsetForLeaderEpochRequest,
+    OffsetQuestion,
+)
+from kcore.replica.offset_truncation import OffsetTruncationState, offset_truncation_state, out_of_range
+
+logger = logging.getLogger(__name__)
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+NO_EPOCH = -1
+
+
+class AppendedRecords(NamedTuple):
+    """What an append wrote last."""
+
+    last_offset: int
+    last_leader_epoch: int
+
+
+class FollowerLogs(Protocol):
+    """The local logs of the partitions that are copied.  Each method may raise KafkaStorageError."""
+
+    def log_end_offset(self, tp: TopicPartition) -> int: ...
+
+    def log_start_offset(self, tp: TopicPartition) -> int: ...
+
+    def latest_epoch(self, tp: TopicPartition) -> int:
+        """-1 for a log that has none."""
+        ...
+
+    def end_offset_for_epoch(self, tp: TopicPartition, epoch: int) -> tuple[int, int]:
+        """As UnifiedLog.end_offset_for_epoch."""
+        ...
+
+    def truncate_to(self, tp: TopicPartition, offset: int, is_completed: bool) -> None:
+        """is_completed: a future log of the partition, if there is one, is cut there too (RFT-15)."""
+        ...
+
+    def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None: ...
+
+    def append(self, tp: TopicPartition, records: bytes | bytearray | memoryview) -> AppendedRecords | None:
+        """Append as a follower, offsets and epochs kept (RFT-06); None if there is no whole batch.
+
+        Raises CorruptMessage or InvalidRecord for what can be fetched again, anything else for what cannot be helped.
+        """
+        ...
+
+    def update_high_watermark(self, tp: TopicPartition, offset: int) -> None:
+        """Set it, brought into [log start offset, log end offset] (RFT-07)."""
+        ...
+
+    def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
+        """Never lowers it; OffsetOutOfRange above the high watermark (RFT-08)."""
+        ...
+
+
+class Phase(enum.Enum):
+    TRUNCATING = "Truncating"
+    LOOKING_UP_OFFSETS = "LookingUpOffsets"
+    FETCHING = "Fetching"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFetchState:
+    """Where one partition stands (FT-02); replaced, never changed.
+
+    While Truncating, fetch_offset is where to cut if the leader knows none of the log's epochs: the high watermark.
+    lag is None before the first answer.  last_fetched_epoch is the epoch of the record before fetch_offset, -1 if there
+    is none.  delayed_until_ms may be past.  leader_end_offset is the first half of an offset lookup.
+    """
+
+    fetch_offset: int
+    current_leader_epoch: int
+    phase: Phase
+    lag: int | None = None
+    last_fetched_epoch: int = NO_EPOCH
+    delayed_until_ms: float | None = None
+    leader_end_offset: int | None = None
+
+    def is_delayed(self, now_ms: float) -> bool:
+        return self.delayed_until_ms is not None and now_ms < self.delayed_until_ms
+
+    def is_ready_for_fetch(self, now_ms: float) -> bool:
+        return self.phase is Phase.FETCHING and not self.is_delayed(now_ms)
+
+    @property
+    def is_in_sync(self) -> bool:
+        return self.lag is not None and self.lag <= 0
+
+
+class InitialFetchState(NamedTuple):
+    """initial_offset: the high watermark; the log end offset where truncates_on_fetch and the log has an epoch; a
+    negative one asks the leader (FT-04)."""
+
+    initial_offset: int
+    current_leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherConfig:
+    """truncates_on_fetch: the leader answers a Fetch (12+) with the diverging epoch, so nothing is asked before it.
+    looks_up_epochs: it answers OffsetForLeaderEpoch; without, the high watermark decides (FT-06)."""
+
+    fetch_backoff_ms: float = 1000
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 10 * 1024 * 1024
+    partition_max_bytes: int = 1024 * 1024
+    truncates_on_fetch: bool = True
+    looks_up_epochs: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing to send before until_ms, unless a partition is added or marked meanwhile."""
+
+    until_ms: float
+
+
+def _never(tp: TopicPartition) -> bool:
+    return False
+
+
+class FetcherState:
+    """The partitions that one fetcher copies from one broker, in the order in which they are asked for.
+
+    Not thread-safe: a thread holds its lock around each call, and releases it while it sends.  At most one request is
+    in flight: next_request() returns Wait until on_reply() or on_failure() was called with it, and a reply to any other
+    request changes nothing.  now_ms is of a clock that never steps.
+
+    is_throttled: whether the follower's quota is used up; asked for partitions that are not in sync (RFT-12).
+    """
+
+    def __init__(
+        self,
+        logs: FollowerLogs,
+        config: FetcherConfig,
+        is_throttled: Callable[[TopicPartition], bool] = _never,
+    ) -> None:
+        self._logs = logs
+        self._config = config
+        self._is_throttled = is_throttled
+        self._states: dict[TopicPartition, PartitionFetchState] = {}
+        self._failed: set[TopicPartition] = set()
+        self._in_flight: LeaderRequest | None = None
+
+    # -- which partitions -----------------------------------------------------------------------------------------
+
+    @property
+    def states(self) -> Mapping[TopicPartition, PartitionFetchState]:
+        return self._states
+
+    @property
+    def failed(self) -> Collection[TopicPartition]:
+        """Partitions that are copied no longer, until they are added again."""
+        return self._failed
+
+    def add_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
+        """Copy these from now on (FT-03..05).  One that is here with the same leader epoch goes on as it was."""
+        for tp, initial in partitions.items():
+            self._failed.discard(tp)
+            current = self._states.get(tp)
+            if current is None or current.current_leader_epoch != initial.current_leader_epoch:
+                try:
+                    self._move_to_end(tp, self._first_state(tp, initial))
+                except KafkaStorageError as error:
+                    self._fail(tp, error)
+
+    def _first_state(self, tp: TopicPartition, initial: InitialFetchState) -> PartitionFetchState:
+        offset, leader_epoch = initial
+        if offset < 0:
+            return PartitionFetchState(offset, leader_epoch, Phase.LOOKING_UP_OFFSETS)
+        if self._config.truncates_on_fetch:
+            last_epoch = self._logs.latest_epoch(tp)
+            if last_epoch != NO_EPOCH:
+                return PartitionFetchState(offset, leader_epoch, Phase.FETCHING, last_fetched_epoch=last_epoch)
+        return PartitionFetchState(offset, leader_epoch, Phase.TRUNCATING)
+
+    def remove_partitions(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionFetchState]:
+        """The states that they had (FMGR-10 moves them to another fetcher); also no longer failed (FMGR-07)."""
+        removed = {}
+        for tp in partitions:
+            self._failed.discard(tp)
+            state = self._states.pop(tp, None)
+            if state is not None:
+                removed[tp] = state
+        return removed
+
+    def mark_for_truncation(self, tp: TopicPartition, offset: int) -> None:
+        """The log that is copied was cut at offset (FT-32)."""
+        state = self._states.get(tp)
+        if state is not None:
+            offset = offset if state.fetch_offset < 0 else min(offset, state.fetch_offset)
+            self._states[tp] = PartitionFetchState(offset, state.current_leader_epoch, Phase.TRUNCATING, lag=state.lag)
+
+    def _move_to_end(self, tp: TopicPartition, state: PartitionFetchState) -> None:
+        """So that the next answer, which is limited in bytes, begins with other partitions (FT-19)."""
+        self._states.pop(tp, None)
+        self._states[tp] = state
+
+    def _delay(self, partitions: Iterable[TopicPartition], now_ms: float) -> None:
+        """FT-26: one that is delayed already is not delayed further."""
+        for tp in partitions:
+            state = self._states.get(tp)
+            if state is not None and not state.is_delayed(now_ms):
+                # An offset lookup begins again: the leader's end may have changed.
+                until_ms = now_ms + self._config.fetch_backoff_ms
+                self._move_to_end(tp, replace(state, delayed_until_ms=until_ms, leader_end_offset=None))
+
+    def _fail(self, tp: TopicPartition, error: Exception) -> None:
+        unexpected = None if isinstance(error, KafkaError) else error
+        logger.error("%s: is not copied any more: %s", tp, error, exc_info=unexpected)
+        self._states.pop(tp, None)
+        self._failed.add(tp)
+
+    # -- what to ask ----------------------------------------------------------------------------------------------
+
+    def next_request(self, now_ms: float) -> LeaderRequest | Wait:
+        """What to send now (FT-01, FT-12).  Logs without epochs are cut on the way.
+
+        Epoch lookups come first, then offset lookups, then a fetch; each for all the partitions that need it.
+        """
+        backoff_ms = self._config.fetch_backoff_ms
+        if self._in_flight is not None:
+            return Wait(now_ms + backoff_ms)
+        self._in_flight = self._epoch_lookup(now_ms) or self._offset_lookup(now_ms) or self._fetch(now_ms)
+        if self._in_flight is not None:
+            return self._in_flight
+        ends = [state.delayed_until_ms for state in self._states.values() if state.delayed_until_ms is not None]
+        return Wait(min([now_ms + backoff_ms, *(end for end in ends if end > now_ms)]))
+
+    def _ready(self, phase: Phase, now_ms: float) -> list[tuple[TopicPartition, PartitionFetchState]]:
+        return [(tp, s) for tp, s in self._states.items() if s.phase is phase and not s.is_delayed(now_ms)]
+
+    def _epoch_lookup(self, now_ms: float) -> LeaderRequest | None:
+        questions = {}
+        for tp, state in self._ready(Phase.TRUNCATING, now_ms):
+            try:
+                last_epoch = self._logs.latest_epoch(tp) if self._config.looks_up_epochs else NO_EPOCH
+            except KafkaStorageError as error:
+                self._fail(tp, error)
+                continue
+            if last_epoch != NO_EPOCH:
+                questions[tp] = EpochQuestion(state.current_leader_epoch, last_epoch)
+            else:
+                self._truncate(tp, OffsetTruncationState(state.fetch_offset, True))  # FT-08
+        return OffsetForLeaderEpochRequest(questions) if questions else None
+
+    def _offset_lookup(self, now_ms: float) -> LeaderRequest | None:
+        questions = {
+            tp: OffsetQuestion(
+                state.current_leader_epoch, LATEST_TIMESTAMP if state.leader_end_offset is None else EARLIEST_TIMESTAMP
+            )
+            for tp, state in self._ready(Phase.LOOKING_UP_OFFSETS, now_ms)
+        }
+        return ListOffsetsRequest(questions) if questions else None
+
+    def _fetch(self, now_ms: float) -> LeaderRequest | None:
+        config = self._config
+        partitions = {}
+        failing = []
+        for tp, state in self._ready(Phase.FETCHING, now_ms):
+            if not state.is_in_sync and self._is_throttled(tp):
+                continue
+            try:
+                log_start_offset = self._logs.log_start_offset(tp)
+            except KafkaStorageError:
+                failing.append(tp)  # RFT-13
+                continue
+            partitions[tp] = FetchPartitionData(
+                state.fetch_offset,
+                config.partition_max_bytes,
+                log_start_offset,
+                state.current_leader_epoch,
+                state.last_fetched_epoch if config.truncates_on_fetch else NO_EPOCH,
+            )
+        self._delay(failing, now_ms)
+        if not partitions:
+            return None
+        return FetchRequest(partitions, config.max_wait_ms, config.min_bytes, config.max_bytes)
+
+    # -- what came of it ------------------------------------------------------------------------------------------
+
+    def on_failure(self, request: LeaderRequest, error: Exception, now_ms: float) -> None:
+        """No reply, or none that can be believed.  A failed fetch delays every partition (FT-14), a failed lookup those
+        that it asked for (RFT-16, FT-31)."""
+        if request is not self._in_flight:
+            return
+        self._in_flight = None
+        logger.info("a request to the leader failed: %s", error)
+        self._delay(list(self._states if isinstance(request, FetchRequest) else request.partitions), now_ms)
+
+    def on_reply(self, request: LeaderRequest, reply: LeaderReply, now_ms: float) -> None:
+        """Take the leader's answer.  One about a partition that was not asked for, or of another kind than the request,
+        counts as a failure (FT-09)."""
+        if request is not self._in_flight:
+            return
+        if not set(reply.partitions) <= set(request.partitions):
+            self.on_failure(request, ValueError("a reply about partitions that were not asked for"), now_ms)
+        elif isinstance(request, FetchRequest) and isinstance(reply, FetchReply):
+            self._in_flight = None
+            self._on_fetched(request, reply, now_ms)
+        elif isinstance(request, OffsetForLeaderEpochRequest) and isinstance(reply, OffsetForLeaderEpochReply):
+            self._in_flight = None
+            self._on_epoch_ends(request, reply, now_ms)
+        elif isinstance(request, ListOffsetsRequest) and isinstance(reply, ListOffsetsReply):
+            self._in_flight = None
+            self._on_offsets(request, reply, now_ms)
+        else:
+            self.on_failure(request, ValueError(f"a {type(reply).__name__} to a {type(request).__name__}"), now_ms)
+
+    def _on_fetched(self, request: FetchRequest, reply: FetchReply, now_ms: float) -> None:
+        for tp, answer in reply.partitions.items():
+            asked = request.partitions[tp]
+            state = self._state_to_answer(tp, Phase.FETCHING, asked.current_leader_epoch, answer.error, now_ms)
+            if state is None or state.fetch_offset != asked.fetch_offset:
+                continue
+            if isinstance(answer.error, OffsetOutOfRange):
+                logger.info("%s: offset %d is out of the leader's range", tp, state.fetch_offset)
+                self._move_to_end(tp, replace(state, phase=Phase.LOOKING_UP_OFFSETS))
+            elif answer.error is not None:
+                self._on_error(tp, answer.error, now_ms)
+            elif answer.diverging_epoch is not None:
+                # High watermark and log start are those of records that this log does not have yet (section 22, 11).
+                self._truncate_to_epoch_end(tp, state, *answer.diverging_epoch)
+            else:
+                self._take_records(tp, state, answer, now_ms)
+
+    def _on_epoch_ends(
+        self, request: OffsetForLeaderEpochRequest, reply: OffsetForLeaderEpochReply, now_ms: float
+    ) -> None:
+        for tp, answer in reply.partitions.items():
+            asked = request.partitions[tp]
+            state = self._state_to_answer(tp, Phase.TRUNCATING, asked.current_leader_epoch, answer.error, now_ms)
+            if state is None:
+                continue
+            if answer.error is not None:
+                self._on_error(tp, answer.error, now_ms)
+            else:
+                self._truncate_to_epoch_end(tp, state, answer.leader_epoch, answer.end_offset)
+
+    def _on_offsets(self, request: ListOffsetsRequest, reply: ListOffsetsReply, now_ms: float) -> None:
+        for tp, answer in reply.partitions.items():
+            asked = request.partitions[tp]
+            state = self._state_to_answer(
+                tp, Phase.LOOKING_UP_OFFSETS, asked.current_leader_epoch, answer.error, now_ms
+            )
+            if state is None:
+                continue
+            if answer.error is not None or answer.offset < 0:
+                self._on_error(tp, answer.error, now_ms)
+            else:
+                self._take_offset(tp, state, answer.offset)
+
+    def _state_to_answer(
+        self, tp: TopicPartition, phase: Phase, asked_epoch: int, error: ApiError | None, now_ms: float
+    ) -> PartitionFetchState | None:
+        """The state that an answer is for; None if the partition was removed, added again for another leader epoch, or
+        marked for truncation since it was asked for (FT-09, FT-16).  What is asked for is not delayed meanwhile."""
+        state = self._states.get(tp)
+        if state is None or state.phase is not phase:
+            return None
+        if state.current_leader_epoch != asked_epoch:
+            if isinstance(error, FencedLeaderEpoch):
+                self._delay([tp], now_ms)  # FT-24
+            return None
+        return state
+
+    def _on_error(self, tp: TopicPartition, error: ApiError | None, now_ms: float) -> None:
+        """FT-23..25, FT-31: nothing helps a fenced follower but the controller; all others try again."""
+        if isinstance(error, FencedLeaderEpoch):
+            self._fail(tp, error)
+            return
+        logger.info("%s: the leader answers %r, asking again later", tp, error)
+        self._delay([tp], now_ms)
+
+    def _take_records(
+        self, tp: TopicPartition, state: PartitionFetchState, answer: FetchedPartition, now_ms: float
+    ) -> None:
+        logs = self._logs
+        try:
+            log_end_offset = logs.log_end_offset(tp)
+            if log_end_offset != state.fetch_offset:
+                raise RuntimeError(
+                    f"{tp}: fetched from {state.fetch_offset}, the log ends at {log_end_offset}"
+                )  # RFT-03
+            appended = logs.append(tp, answer.records) if answer.records else None
+            logs.update_high_watermark(tp, answer.high_watermark)
+            logs.maybe_increment_log_start_offset(tp, answer.log_start_offset)
+        except (CorruptMessage, InvalidRecord) as error:
+            logger.error("%s: fetched at %d: %s", tp, state.fetch_offset, error)
+            self._delay([tp], now_ms)  # FT-20
+            return
+        except Exception as error:
+            self._fail(tp, error)  # FT-21
+            return
+        next_offset = state.fetch_offset if appended is None else appended.last_offset + 1
+        last_epoch = state.last_fetched_epoch if appended is None else appended.last_leader_epoch
+        state = replace(
+            state,
+            fetch_offset=next_offset,
+            last_fetched_epoch=last_epoch,
+            lag=max(0, answer.high_watermark - next_offset),
+        )
+        if appended is not None:
+            self._move_to_end(tp, state)
+        else:
+            self._states[tp] = state
+
+    def _truncate_to_epoch_end(
+        self, tp: TopicPartition, state: PartitionFetchState, leader_epoch: int, leader_end_offset: int
+    ) -> None:
+        try:
+            truncation = offset_truncation_state(
+                leader_epoch,
+                leader_end_offset,
+                initial_offset=state.fetch_offset,
+                log_end_offset=self._logs.log_end_offset(tp),
+                end_offset_for_epoch=lambda epoch: self._logs.end_offset_for_epoch(tp, epoch),
+            )
+        except KafkaStorageError as error:
+            self._fail(tp, error)
+            return
+        self._truncate(tp, truncation)
+
+    def _truncate(self, tp: TopicPartition, truncation: OffsetTruncationState) -> None:
+        """Cut the log; then fetch from there, or ask for the epoch that is last then (FT-10).  Any error: FT-11."""
+        offset, is_completed = truncation
+        try:
+            self._logs.truncate_to(tp, offset, is_completed)
+            last_epoch = self._logs.latest_epoch(tp)
+        except Exception as error:
+            self._fail(tp, error)
+            return
+        # With truncates_on_fetch the next fetch carries the epoch that is last now, which is the question again.
+        fetches = is_completed or self._config.truncates_on_fetch
+        self._states[tp] = replace(
+            self._states[tp],
+            fetch_offset=offset,
+            phase=Phase.FETCHING if fetches else Phase.TRUNCATING,
+            last_fetched_epoch=last_epoch,
+        )
+
+    def _take_offset(self, tp: TopicPartition, state: PartitionFetchState, offset: int) -> None:
+        """FT-27..29: the leader's log end decides, or else its log start does."""
+        logs = self._logs
+        try:
+            log_end_offset = logs.log_end_offset(tp)
+            if state.leader_end_offset is None and offset >= log_end_offset:
+                self._states[tp] = replace(state, leader_end_offset=offset)
+                return
+            if state.leader_end_offset is None:
+                leader_start_offset, leader_end_offset = 0, offset
+            else:
+                leader_start_offset, leader_end_offset = offset, state.leader_end_offset
+            decision = out_of_range(log_end_offset, leader_start_offset, leader_end_offset)
+            if decision.truncates:
+                logger.warning("%s: the leader ends at %d, below our %d: cut", tp, leader_end_offset, log_end_offset)
+                logs.truncate_to(tp, decision.offset, True)
+            elif decision.starts_anew:
+                logger.warning("%s: the leader starts at %d, above our end", tp, leader_start_offset)
+                logs.truncate_fully_and_start_at(tp, decision.offset)
+            last_epoch = logs.latest_epoch(tp)
+        except Exception as error:
+            self._fail(tp, error)
+            return
+        lag = max(0, leader_end_offset - decision.offset)
+        self._move_to_end(
+            tp,
+            PartitionFetchState(
+                decision.offset, state.current_leader_epoch, Phase.FETCHING, lag=lag, last_fetched_epoch=last_epoch
+            ),
+        )

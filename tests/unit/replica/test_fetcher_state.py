@@ -1,0 +1,631 @@
+"""The follower's fetcher as a function of replies: no thread, no socket, no file."""
+
+import pytest
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    CorruptMessage,
+    FencedLeaderEpoch,
+    InvalidRecord,
+    KafkaStorageError,
+    NetworkException,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
+from kcore.replica.fetcher_state import (
+    AppendedRecords,
+    FetcherConfig,
+    FetcherState,
+    InitialFetchState,
+    PartitionFetchState,
+    Phase,
+    Wait,
+)
+from kcore.replica.leader_endpoint import (
+    EpochEndOffset,
+    EpochQuestion,
+    FetchedPartition,
+    FetchReply,
+    FetchRequest,
+    ListedOffset,
+    ListOffsetsReply,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochReply,
+    OffsetForLeaderEpochRequest,
+    OffsetQuestion,
+)
+
+A, B, C = TopicPartition("a", 0), TopicPartition("b", 1), TopicPartition("c", 2)
+LATEST, EARLIEST = -1, -2
+BACKOFF = 1000
+
+
+class MemoryLog:
+    """epochs: the epoch of each record; the log ends behind the last."""
+
+    def __init__(self, epochs=(), start=0, high_watermark=0):
+        self.start, self.epochs, self.high_watermark = start, list(epochs), high_watermark
+        self.failures = {}
+
+    @property
+    def end(self):
+        return self.start + len(self.epochs)
+
+    def cache(self):
+        cache = LeaderEpochFileCache("a-0", None, [])
+        for at, epoch in enumerate(self.epochs):
+            if epoch >= 0 and epoch != cache.latest_epoch:
+                cache.assign(epoch, self.start + at)
+        return cache
+
+
+class MemoryLogs:
+    """FollowerLogs over lists.  Records of a reply are (epoch, count) pairs; done is what was changed, in order."""
+
+    def __init__(self, **logs):
+        self.logs = {TopicPartition(name, "abc".index(name)): log for name, log in logs.items()}
+        self.done = []
+
+    def _log(self, tp, call):
+        log = self.logs[tp]
+        if call in log.failures:
+            raise log.failures[call]
+        return log
+
+    def log_end_offset(self, tp):
+        return self._log(tp, "log_end_offset").end
+
+    def log_start_offset(self, tp):
+        return self._log(tp, "log_start_offset").start
+
+    def latest_epoch(self, tp):
+        return self._log(tp, "latest_epoch").cache().latest_epoch
+
+    def end_offset_for_epoch(self, tp, epoch):
+        log = self._log(tp, "end_offset_for_epoch")
+        return log.cache().end_offset_for(epoch, log.end)
+
+    def truncate_to(self, tp, offset, is_completed):
+        log = self._log(tp, "truncate_to")
+        self.done.append(("truncate_to", tp, offset, is_completed))
+        del log.epochs[max(0, offset - log.start) :]
+
+    def truncate_fully_and_start_at(self, tp, offset):
+        log = self._log(tp, "truncate_fully_and_start_at")
+        self.done.append(("truncate_fully_and_start_at", tp, offset))
+        log.start, log.epochs = offset, []
+
+    def append(self, tp, records):
+        log = self._log(tp, "append")
+        self.done.append(("append", tp, records))
+        epoch, count = records
+        log.epochs += [epoch] * count
+        return AppendedRecords(log.end - 1, epoch) if count else None
+
+    def update_high_watermark(self, tp, offset):
+        log = self._log(tp, "update_high_watermark")
+        self.done.append(("update_high_watermark", tp, offset))
+        log.high_watermark = max(log.start, min(offset, log.end))
+
+    def maybe_increment_log_start_offset(self, tp, offset):
+        log = self._log(tp, "maybe_increment_log_start_offset")
+        if offset > log.high_watermark:
+            raise OffsetOutOfRange(f"{offset}")
+        if offset > log.start:
+            self.done.append(("maybe_increment_log_start_offset", tp, offset))
+            del log.epochs[: offset - log.start]
+            log.start = offset
+
+
+def fetcher(*, on_fetch=True, throttled=(), looks_up_epochs=True, **logs):
+    config = FetcherConfig(
+        fetch_backoff_ms=BACKOFF,
+        max_wait_ms=300,
+        min_bytes=7,
+        max_bytes=5000,
+        partition_max_bytes=400,
+        truncates_on_fetch=on_fetch,
+        looks_up_epochs=looks_up_epochs,
+    )
+    return FetcherState(MemoryLogs(**logs), config, lambda tp: tp in throttled)
+
+
+def fetching(tp=A, *, epochs=(1, 1, 1), leader_epoch=5, on_fetch=True, **more):
+    """A fetcher that is ready to fetch tp from its log's end."""
+    state = fetcher(on_fetch=on_fetch, **{tp.topic: MemoryLog(epochs)}, **more)
+    state.add_partitions({tp: InitialFetchState(len(epochs), leader_epoch)})
+    if not on_fetch:
+        request = state.next_request(0)
+        state.on_reply(request, OffsetForLeaderEpochReply({tp: EpochEndOffset(epochs[-1], len(epochs))}), 0)
+    return state
+
+
+def asked(state, now=0):
+    """{tp: what is asked} of the next request, in order."""
+    request = state.next_request(now)
+    assert not isinstance(request, Wait), request
+    return request
+
+
+def reply_to(state, answers, now=0):
+    request = asked(state, now)
+    kind = {
+        FetchRequest: FetchReply,
+        ListOffsetsRequest: ListOffsetsReply,
+        OffsetForLeaderEpochRequest: OffsetForLeaderEpochReply,
+    }[type(request)]
+    state.on_reply(request, kind(answers), now)
+    return request
+
+
+# -- which partitions -------------------------------------------------------------------------------------------------
+
+
+def test_FT_02_a_new_partition_has_no_lag_and_is_in_sync_once_an_answer_says_so():
+    state = fetching()
+    assert state.states[A] == PartitionFetchState(3, 5, Phase.FETCHING, lag=None, last_fetched_epoch=1)
+    assert not state.states[A].is_in_sync and state.states[A].is_ready_for_fetch(0)
+    reply_to(state, {A: FetchedPartition((5, 2), high_watermark=6, log_start_offset=0)})
+    assert state.states[A].lag == 1 and not state.states[A].is_in_sync
+    reply_to(state, {A: FetchedPartition(high_watermark=5, log_start_offset=0)})
+    assert state.states[A].lag == 0 and state.states[A].is_in_sync
+
+
+def test_FT_03_a_partition_added_again_with_its_leader_epoch_goes_on_as_it_was():
+    state = fetching()
+    before = state.states[A]
+    state.add_partitions({A: InitialFetchState(0, 5)})
+    assert state.states[A] is before
+    state.add_partitions({A: InitialFetchState(2, 6)})
+    assert (state.states[A].fetch_offset, state.states[A].current_leader_epoch) == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("leader_start", "leader_end", "done", "offset"),
+    [(0, 2, [("truncate_to", A, 2, True)], 2), (0, 9, [], 3), (7, 9, [("truncate_fully_and_start_at", A, 7)], 7)],
+)
+def test_FT_04_a_negative_initial_offset_is_looked_up_at_the_leader(leader_start, leader_end, done, offset):
+    state = fetcher(a=MemoryLog([1, 1, 1]))
+    state.add_partitions({A: InitialFetchState(-1, 5)})
+    assert reply_to(state, {A: ListedOffset(leader_end)}).partitions == {A: OffsetQuestion(5, LATEST)}
+    if leader_end >= 3:
+        assert reply_to(state, {A: ListedOffset(leader_start)}).partitions == {A: OffsetQuestion(5, EARLIEST)}
+    assert state._logs.done == done
+    assert asked(state).partitions[A].fetch_offset == offset
+
+
+def test_FT_05_a_partition_begins_truncating_unless_its_fetch_can_carry_an_epoch():
+    for on_fetch, epochs, phase in [
+        (False, [1], Phase.TRUNCATING),
+        (True, [1], Phase.FETCHING),
+        (True, [], Phase.TRUNCATING),
+    ]:
+        state = fetcher(on_fetch=on_fetch, a=MemoryLog(epochs))
+        state.add_partitions({A: InitialFetchState(0, 5)})
+        assert state.states[A].phase is phase
+
+
+def test_FT_05_adding_a_failed_partition_clears_its_mark():
+    state = fetching()
+    reply_to(state, {A: FetchedPartition(error=FencedLeaderEpoch())})
+    assert set(state.failed) == {A}
+    state.add_partitions({A: InitialFetchState(3, 6)})
+    assert not state.failed and asked(state).partitions[A].current_leader_epoch == 6
+
+
+def test_FMGR_07_removing_a_partition_returns_its_state_and_drops_its_failed_mark():
+    state = fetching()
+    before = state.states[A]
+    assert state.remove_partitions([A, B]) == {A: before} and not state.states
+    state.add_partitions({A: InitialFetchState(3, 5)})
+    reply_to(state, {A: FetchedPartition(error=FencedLeaderEpoch())})
+    assert state.remove_partitions([A]) == {} and not state.failed
+
+
+def test_a_log_that_fails_while_it_is_added_is_failed_and_no_other():
+    logs = {"a": MemoryLog([1]), "b": MemoryLog([1])}
+    logs["a"].failures["latest_epoch"] = KafkaStorageError("a")
+    state = fetcher(**logs)
+    state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
+    assert set(state.failed) == {A} and set(state.states) == {B}
+
+
+# -- truncating -------------------------------------------------------------------------------------------------------
+
+
+def truncating(**logs):
+    state = fetcher(on_fetch=False, **logs)
+    names = {"a": A, "b": B, "c": C}
+    state.add_partitions({names[name]: InitialFetchState(log.high_watermark, 5) for name, log in logs.items()})
+    return state
+
+
+def test_FT_01_FT_06_truncation_comes_before_the_fetch_and_asks_for_all_logs_with_epochs_at_once():
+    state = truncating(a=MemoryLog([1, 2]), b=MemoryLog([-1, -1], high_watermark=1), c=MemoryLog([4]))
+    request = reply_to(state, {A: EpochEndOffset(2, 2), C: EpochEndOffset(4, 1)})
+    assert request.partitions == {A: EpochQuestion(5, 2), C: EpochQuestion(5, 4)}
+    assert isinstance(asked(state), FetchRequest)
+
+
+def test_FT_07_FT_08_a_log_without_epochs_is_cut_at_its_high_watermark_without_a_question():
+    state = truncating(a=MemoryLog([-1, -1, -1], high_watermark=2))
+    request = asked(state)
+    assert isinstance(request, FetchRequest) and request.partitions[A].fetch_offset == 2
+    assert state._logs.done == [("truncate_to", A, 2, True)]
+
+
+def test_FT_06_without_epoch_lookups_the_high_watermark_decides_for_all():
+    state = fetcher(on_fetch=False, looks_up_epochs=False, a=MemoryLog([1, 1, 1]))
+    state.add_partitions({A: InitialFetchState(2, 5)})
+    assert asked(state).partitions[A].fetch_offset == 2
+
+
+def test_FT_09_an_answer_for_another_leader_epoch_is_dropped():
+    state = truncating(a=MemoryLog([1, 2]), b=MemoryLog([3]))
+    request = asked(state)
+    state.add_partitions({A: InitialFetchState(0, 6)})
+    state.on_reply(request, OffsetForLeaderEpochReply({A: EpochEndOffset(2, 1), B: EpochEndOffset(3, 1)}), 0)
+    assert state._logs.done == [("truncate_to", B, 1, True)]
+    assert asked(state).partitions == {A: EpochQuestion(6, 2)}
+
+
+def test_FT_09_an_answer_about_a_partition_that_was_not_asked_for_is_a_failure():
+    state = truncating(a=MemoryLog([1, 2]))
+    request = asked(state)
+    state.on_reply(request, OffsetForLeaderEpochReply({A: EpochEndOffset(2, 1), B: EpochEndOffset(3, 1)}), 0)
+    assert not state._logs.done and state.next_request(0) == Wait(BACKOFF)
+    assert asked(state, BACKOFF).partitions == {A: EpochQuestion(5, 2)}
+
+
+def test_a_reply_of_another_kind_than_the_request_is_a_failure():
+    state = truncating(a=MemoryLog([1, 2]))
+    state.on_reply(asked(state), FetchReply({A: FetchedPartition()}), 0)
+    assert not state._logs.done and state.next_request(0) == Wait(BACKOFF)
+
+
+def test_FT_10_EPOCH_09_an_unknown_epoch_cuts_and_asks_for_the_one_before_until_both_know_it():
+    state = truncating(a=MemoryLog([1, 1, 2, 4, 4]), b=MemoryLog([3]))
+    b_before = None
+    reply_to(state, {A: EpochEndOffset(3, 9)})  # B is left out of the answer
+    b_before = state.states[B]
+    assert state._logs.done == [("truncate_to", A, 3, False)]
+    assert state.states[A].phase is Phase.TRUNCATING and state.states[A].fetch_offset == 3
+    request = reply_to(state, {A: EpochEndOffset(2, 3)})
+    assert request.partitions[A] == EpochQuestion(5, 2)
+    assert state.states[A].phase is Phase.FETCHING and state.states[B] is b_before
+
+
+def test_EPOCH_06_EPOCH_11_a_leader_that_knows_nothing_sends_it_to_its_high_watermark_and_there_it_fetches():
+    state = truncating(a=MemoryLog([1, 1, 2, 2], high_watermark=1))
+    reply_to(state, {A: EpochEndOffset()})
+    assert state._logs.done == [("truncate_to", A, 1, True)] and asked(state).partitions[A].fetch_offset == 1
+
+
+@pytest.mark.parametrize("error", [KafkaStorageError("disk"), RuntimeError("bug")])
+def test_FT_11_a_truncation_that_fails_fails_its_partition_alone(error):
+    state = truncating(a=MemoryLog([1, 2]), b=MemoryLog([3]))
+    state._logs.logs[A].failures["truncate_to"] = error
+    reply_to(state, {A: EpochEndOffset(2, 1), B: EpochEndOffset(3, 1)})
+    assert set(state.failed) == {A} and set(state.states) == {B}
+    assert set(asked(state).partitions) == {B}
+
+
+def test_FT_09_errors_of_an_epoch_lookup_delay_or_fence_each_partition_by_itself():
+    state = truncating(a=MemoryLog([1]), b=MemoryLog([1]), c=MemoryLog([1]))
+    answers = {A: EpochEndOffset(error=FencedLeaderEpoch()), B: EpochEndOffset(error=UnknownLeaderEpoch())}
+    reply_to(state, {**answers, C: EpochEndOffset(1, 1)})
+    assert set(state.failed) == {A}
+    assert set(asked(state).partitions) == {C}
+
+
+def test_RFT_16_an_epoch_lookup_that_fails_as_a_whole_delays_every_partition_that_it_asked_for():
+    state = truncating(a=MemoryLog([1]), b=MemoryLog([1]))
+    state.on_failure(asked(state), NetworkException("gone"), 10)
+    assert state.next_request(10) == Wait(10 + BACKOFF)
+    assert set(asked(state, 10 + BACKOFF).partitions) == {A, B}
+
+
+def test_RFT_15_only_a_completed_truncation_reaches_the_log_dir_move():
+    state = truncating(a=MemoryLog([1, 2]))
+    reply_to(state, {A: EpochEndOffset(1, 9)})
+    assert state._logs.done == [("truncate_to", A, 1, True)]
+    state = truncating(a=MemoryLog([1, 3]))
+    reply_to(state, {A: EpochEndOffset(2, 9)})
+    assert state._logs.done == [("truncate_to", A, 1, False)]
+
+
+def test_V22_11_a_diverging_epoch_cuts_the_log_and_takes_neither_high_watermark_nor_log_start():
+    state = fetching(epochs=(1, 1, 3, 3))
+    assert asked(state).partitions[A].last_fetched_epoch == 3
+    state.on_reply(state._in_flight, FetchReply({A: FetchedPartition((5, 1), 4, 4, diverging_epoch=(2, 9))}), 0)
+    assert state._logs.done == [("truncate_to", A, 2, False)]
+    request = asked(state)
+    assert (request.partitions[A].fetch_offset, request.partitions[A].last_fetched_epoch) == (2, 1)
+
+
+# -- fetching ---------------------------------------------------------------------------------------------------------
+
+
+def test_FT_12_with_nothing_to_fetch_it_waits_for_the_back_off_and_no_longer_than_a_delay_lasts():
+    assert fetcher().next_request(5) == Wait(5 + BACKOFF)
+    state = fetching()
+    reply_to(state, {A: FetchedPartition(error=NotLeaderOrFollower())}, now=5)
+    assert state.next_request(105) == Wait(5 + BACKOFF)
+    state.add_partitions({A: InitialFetchState(3, 6)})
+    assert isinstance(state.next_request(106), FetchRequest)
+
+
+def test_FT_13_while_a_request_is_in_flight_there_is_no_other():
+    state = fetching()
+    request = asked(state)
+    assert state.next_request(5) == Wait(5 + BACKOFF)
+    state.on_reply(request, FetchReply({}), 6)
+    assert isinstance(state.next_request(6), FetchRequest)
+
+
+def test_FT_14_a_fetch_that_fails_delays_all_partitions_and_the_fetcher_goes_on():
+    state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
+    state.add_partitions({A: InitialFetchState(1, 5)})
+    request = asked(state)
+    state.add_partitions({B: InitialFetchState(1, 5)})
+    state.on_failure(request, NetworkException("gone"), 10)
+    assert state.next_request(10) == Wait(10 + BACKOFF)
+    assert set(asked(state, 10 + BACKOFF).partitions) == {A, B}
+
+
+def removed(state):
+    state.remove_partitions([A])
+
+
+def moved_on(state):
+    state.remove_partitions([A])
+    state._logs.logs[A].epochs += [1]
+    state.add_partitions({A: InitialFetchState(4, 5)})
+
+
+def marked(state):
+    state.mark_for_truncation(A, 3)
+
+
+def of_a_new_leader(state):
+    state.add_partitions({A: InitialFetchState(3, 6)})
+
+
+@pytest.mark.parametrize("meanwhile", [removed, moved_on, marked, of_a_new_leader])
+def test_FT_16_an_answer_is_stale_when_its_partition_was_removed_moved_or_got_another_leader(meanwhile):
+    state = fetching()
+    request = asked(state)
+    meanwhile(state)
+    before = dict(state.states)
+    state.on_reply(request, FetchReply({A: FetchedPartition((5, 2), 9, 2)}), 0)
+    assert state.states == before and not state._logs.done
+
+
+def test_FT_16_a_second_copy_of_an_answer_and_one_after_a_failure_change_nothing():
+    state = fetching()
+    first = asked(state)
+    answer = FetchReply({A: FetchedPartition((5, 2), 9, 0)})
+    state.on_reply(first, answer, 0)
+    done = list(state._logs.done)
+    state.on_reply(first, answer, 0)
+    second = asked(state)
+    state.on_reply(first, answer, 0)
+    state.on_failure(second, NetworkException("late"), 0)
+    state.on_reply(second, FetchReply({A: FetchedPartition((5, 2), 9, 0)}), 0)
+    state.on_failure(first, NetworkException("late"), 5000)
+    assert state._logs.done == done and state.states[A].delayed_until_ms == BACKOFF
+
+
+def test_FT_17_FT_18_the_next_offset_follows_the_records_and_the_lag_is_what_is_missing_to_the_leaders_high_watermark():
+    state = fetching()
+    reply_to(state, {A: FetchedPartition((5, 2), high_watermark=9, log_start_offset=0)})
+    assert (state.states[A].fetch_offset, state.states[A].lag, state.states[A].last_fetched_epoch) == (5, 4, 5)
+    reply_to(state, {A: FetchedPartition((5, 0), high_watermark=3, log_start_offset=0)})
+    assert (state.states[A].fetch_offset, state.states[A].lag, state.states[A].last_fetched_epoch) == (5, 0, 5)
+
+
+def test_FT_19_a_partition_that_got_records_goes_to_the_end_of_the_order():
+    state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]), c=MemoryLog([1]))
+    state.add_partitions({tp: InitialFetchState(1, 5) for tp in (A, B, C)})
+    request = reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition(b"", 1, 0)})
+    assert list(request.partitions) == [A, B, C]
+    assert list(asked(state).partitions) == [B, C, A]
+
+
+@pytest.mark.parametrize("error", [CorruptMessage("crc"), InvalidRecord("key")])
+def test_FT_20_damaged_records_are_fetched_again_later_and_others_go_on(error):
+    state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
+    state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
+    state._logs.logs[A].failures["append"] = error
+    reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)})
+    assert not state.failed and list(asked(state).partitions) == [B]
+    state.on_failure(state._in_flight, NetworkException("x"), 0)
+    assert state.next_request(BACKOFF).partitions[A].fetch_offset == 1
+
+
+@pytest.mark.parametrize("error", [KafkaStorageError("disk"), RuntimeError("bug")])
+def test_FT_21_an_append_that_fails_otherwise_fails_its_partition(error):
+    state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
+    state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
+    state._logs.logs[A].failures["append"] = error
+    reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)})
+    assert set(state.failed) == {A} and list(asked(state).partitions) == [B]
+
+
+@pytest.mark.parametrize(
+    "error", [UnknownLeaderEpoch(), NotLeaderOrFollower(), UnknownTopicOrPartition(), UnknownServerError()]
+)
+def test_FT_23_FT_25_FT_26_an_error_delays_its_partition_once_puts_it_last_and_others_go_on(error):
+    state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
+    state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
+    reply_to(state, {A: FetchedPartition(error=error)}, now=100)
+    assert list(state.states) == [B, A] and state.states[A].delayed_until_ms == 100 + BACKOFF
+    request = asked(state, 200)
+    assert list(request.partitions) == [B]
+    state.on_failure(request, NetworkException("x"), 200)
+    assert state.states[A].delayed_until_ms == 100 + BACKOFF  # not delayed again
+    assert list(asked(state, 100 + BACKOFF).partitions) == [A]
+
+
+def test_FT_24_a_fenced_partition_is_failed_until_it_is_added_with_a_new_epoch():
+    state = fetching()
+    reply_to(state, {A: FetchedPartition(error=FencedLeaderEpoch())})
+    assert set(state.failed) == {A} and state.next_request(0) == Wait(BACKOFF)
+
+
+def test_FT_24_one_that_got_a_new_epoch_meanwhile_is_only_delayed():
+    state = fetching()
+    request = asked(state)
+    state.add_partitions({A: InitialFetchState(3, 6)})
+    state.on_reply(request, FetchReply({A: FetchedPartition(error=FencedLeaderEpoch())}), 0)
+    assert not state.failed and state.next_request(0) == Wait(BACKOFF)
+    assert asked(state, BACKOFF).partitions[A].current_leader_epoch == 6
+
+
+# -- out of range -----------------------------------------------------------------------------------------------------
+
+
+def out_of_range(**more):
+    state = fetching(**more)
+    reply_to(state, {A: FetchedPartition(error=OffsetOutOfRange())})
+    return state
+
+
+def test_FT_22_FT_27_a_leader_that_ends_lower_was_elected_uncleanly_the_log_is_cut_there():
+    state = out_of_range(epochs=(1, 2, 2))
+    assert reply_to(state, {A: ListedOffset(1)}).partitions == {A: OffsetQuestion(5, LATEST)}
+    assert state._logs.done == [("truncate_to", A, 1, True)]
+    assert state.states[A] == PartitionFetchState(1, 5, Phase.FETCHING, lag=0, last_fetched_epoch=1)
+    assert asked(state).partitions[A].fetch_offset == 1  # without a delay
+
+
+def test_FT_28_FT_29_a_leader_that_starts_above_our_end_begins_our_log_anew():
+    state = out_of_range()
+    reply_to(state, {A: ListedOffset(20)})
+    assert reply_to(state, {A: ListedOffset(10)}).partitions == {A: OffsetQuestion(5, EARLIEST)}
+    assert state._logs.done == [("truncate_fully_and_start_at", A, 10)]
+    assert state.states[A] == PartitionFetchState(10, 5, Phase.FETCHING, lag=10, last_fetched_epoch=-1)
+
+
+@pytest.mark.parametrize("leader_start", [0, 3])
+def test_FT_29_a_leader_whose_range_holds_our_end_leaves_our_log_as_it_is(leader_start):
+    state = out_of_range()
+    reply_to(state, {A: ListedOffset(3)})
+    reply_to(state, {A: ListedOffset(leader_start)})
+    assert not state._logs.done and asked(state).partitions[A].fetch_offset == 3
+
+
+def test_FT_30_the_leaders_log_start_may_move_again_any_number_of_times():
+    state = fetching()
+    for start in (10, 30, 50):
+        reply_to(state, {A: FetchedPartition(error=OffsetOutOfRange())})
+        reply_to(state, {A: ListedOffset(100)})
+        reply_to(state, {A: ListedOffset(start)})
+        assert state.states[A].fetch_offset == start and state.states[A].lag == 100 - start
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_FT_31_errors_of_an_offset_lookup_delay_it_and_then_it_begins_again(answers):
+    state = out_of_range()
+    if answers:
+        reply_to(state, {A: ListedOffset(20)})
+    reply_to(state, {A: ListedOffset(error=UnknownLeaderEpoch())})
+    assert state.next_request(0) == Wait(BACKOFF)
+    assert asked(state, BACKOFF).partitions == {A: OffsetQuestion(5, LATEST)}
+    state.on_failure(state._in_flight, NetworkException("gone"), BACKOFF)
+    assert state.next_request(BACKOFF) == Wait(2 * BACKOFF)
+
+
+def test_FT_31_a_fenced_offset_lookup_fails_its_partition():
+    state = out_of_range()
+    reply_to(state, {A: ListedOffset(error=FencedLeaderEpoch())})
+    assert set(state.failed) == {A}
+
+
+def test_an_offset_lookup_without_an_offset_is_asked_again_later():
+    state = out_of_range()
+    reply_to(state, {A: ListedOffset(-1)})
+    assert not state.failed and state.next_request(0) == Wait(BACKOFF)
+
+
+@pytest.mark.parametrize("call", ["log_end_offset", "truncate_fully_and_start_at", "latest_epoch"])
+def test_FT_11_a_log_that_fails_after_an_offset_lookup_fails_its_partition(call):
+    state = out_of_range()
+    state._logs.logs[A].failures[call] = KafkaStorageError("disk")
+    reply_to(state, {A: ListedOffset(20)})
+    if call != "log_end_offset":
+        reply_to(state, {A: ListedOffset(10)})
+    assert set(state.failed) == {A} and not state.states
+
+
+def test_FT_32_marking_for_truncation_cuts_no_later_than_the_fetch_offset():
+    state = fetching(on_fetch=False)
+    reply_to(state, {A: FetchedPartition(high_watermark=9, log_start_offset=0)})
+    state.mark_for_truncation(A, 9)
+    assert state.states[A] == PartitionFetchState(3, 5, Phase.TRUNCATING, lag=6)
+    state.mark_for_truncation(A, 1)
+    assert state.states[A].fetch_offset == 1
+    state.mark_for_truncation(B, 1)
+    assert set(state.states) == {A}
+
+
+# -- what a reply does to the log, and what a fetch holds -----------------------------------------------------------
+
+
+def test_RFT_02_RFT_12_a_fetch_carries_the_limits_and_each_partitions_offsets_and_epochs():
+    state = fetcher(a=MemoryLog([1, 1, 2], start=4))
+    state.add_partitions({A: InitialFetchState(7, 5)})
+    request = asked(state)
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (300, 7, 5000)
+    data = request.partitions[A]
+    assert (data.fetch_offset, data.max_bytes, data.log_start_offset) == (7, 400, 4)
+    assert (data.current_leader_epoch, data.last_fetched_epoch) == (5, 2)
+
+
+def test_RFT_12_to_a_leader_that_does_not_look_at_it_no_epoch_is_sent():
+    assert asked(fetching(on_fetch=False)).partitions[A].last_fetched_epoch == -1
+
+
+def test_RFT_12_a_throttled_partition_is_left_out_unless_it_is_in_sync():
+    throttled = set()
+    state = fetcher(throttled=throttled, a=MemoryLog([1]), b=MemoryLog([1]))
+    state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
+    reply_to(state, {A: FetchedPartition(b"", 1, 0)})  # A is in sync
+    throttled |= {A, B}
+    assert set(asked(state).partitions) == {A}
+
+
+def test_RFT_13_a_storage_error_while_a_fetch_is_built_delays_its_partition_alone():
+    state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
+    state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
+    state._logs.logs[A].failures["log_start_offset"] = KafkaStorageError("disk")
+    assert set(asked(state).partitions) == {B}
+    assert not state.failed and state.states[A].delayed_until_ms == BACKOFF
+
+
+def test_RFT_03_an_answer_for_another_offset_than_the_logs_end_fails_its_partition_and_writes_nothing():
+    state = fetching()
+    request = asked(state)
+    state._logs.logs[A].epochs += [1]
+    state.on_reply(request, FetchReply({A: FetchedPartition((5, 2), 9, 0)}), 0)
+    assert set(state.failed) == {A} and not state._logs.done
+
+
+def test_RFT_07_RFT_08_RFT_11_records_come_before_the_high_watermark_and_that_before_the_log_start():
+    state = fetching()
+    reply_to(state, {A: FetchedPartition((5, 2), high_watermark=4, log_start_offset=2)})
+    names = [name for name, *_ in state._logs.done]
+    assert names == ["append", "update_high_watermark", "maybe_increment_log_start_offset"]
+    reply_to(state, {A: FetchedPartition(b"", high_watermark=5, log_start_offset=3)})
+    log = state._logs.logs[A]
+    assert (log.high_watermark, log.start, log.end) == (5, 3, 5)
+
+
+def test_RFT_08_a_log_start_above_the_own_high_watermark_fails_the_partition():
+    state = fetching()
+    reply_to(state, {A: FetchedPartition(b"", high_watermark=2, log_start_offset=3)})
+    assert set(state.failed) == {A}
