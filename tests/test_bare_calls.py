@@ -41,6 +41,8 @@ ALLOWED = {
     # The loops around do_work() and around due tasks.  A simulation calls do_work(), and passes a MockScheduler.
     "common.shutdownable_thread": {"threading.Thread"},
     "common.scheduler": {"threading.Thread"},
+    # What commands and Spark jobs print while they work; no broker has one.
+    "common.progress": {"threading.Timer", "time.monotonic"},
     # Whoever reports the last failed directory may hold locks that the stop needs.  A simulation has no Broker.
     "server.broker": {"threading.Thread"},
     # Time.milliseconds() without a call into Python, and only where the clock that was passed in is the system's.
