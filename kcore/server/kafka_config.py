@@ -229,8 +229,8 @@ _IGNORED_NAMES = frozenset(_IGNORED.split())
 _warned_of: set[str] = set()
 
 
-#: What reconfigure() takes: those that Kafka's brokers let change, of those that are honoured here.  Of a topic setting's
-#: synonyms it is the first: log.retention.ms, not log.retention.hours.
+#: What reconfigure() takes: the settings that a running broker of Kafka's can change, of those that are honoured here.
+#: Of a topic setting's synonyms it is the first: log.retention.ms, not log.retention.hours.
 RECONFIGURABLE = frozenset(
     {
         "log.cleaner.backoff.ms",
@@ -259,7 +259,9 @@ class _Settings(NamedTuple):
 
 
 class KafkaConfig:
-    """Settings by Kafka's name, checked: config["log.segment.bytes"] is the typed value, so is config.log_segment_bytes.
+    """Settings by Kafka's name, checked.
+
+    config["log.segment.bytes"] is the typed value, and so is config.log_segment_bytes.
 
     Thread-safe.  reconfigure() changes settings while the broker runs, so whoever reads one reads it where it is used;
     who has to keep its value, or to do something about a new one, registers with on_change().
