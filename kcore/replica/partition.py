@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kcore.common.locks import ReadWriteLock
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     FencedLeaderEpoch,
+    KafkaStorageError,
     NoRecordBatch,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
@@ -60,6 +62,23 @@ class LogReadInfo(NamedTuple):
     last_stable_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class OfflinePartition:
+    """A partition of this broker whose log cannot be used.
+
+    is_permanent: its data directory has failed (RM-29), and only a restart brings it back.  Else its log could not be
+    opened (RM-11), and the next update tries again: a full disk may have room.
+    """
+
+    topic_partition: TopicPartition
+    reason: str
+    is_permanent: bool
+
+    def local_log(self) -> NoReturn:
+        """Raises KafkaStorageError."""
+        raise KafkaStorageError(f"{self.topic_partition} is offline: {self.reason}")
+
+
 class Partition:
     """One hosted partition over its log.
 
@@ -107,6 +126,13 @@ class Partition:
         """The committed ISR; empty unless this broker leads."""
         state = self._state
         return state.isr.committed if isinstance(state, LeaderState) else frozenset()
+
+    def local_log(self) -> UnifiedLog:
+        """The log, whether this broker leads or follows.  Raises KafkaStorageError if it is offline."""
+        log = self.log
+        if log.is_offline:
+            raise KafkaStorageError(f"{self.topic_partition}: the log in {log.directory} is offline")
+        return log
 
     def make_leader(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         """Lead from now on; True if this broker did not lead before (PART-06).

@@ -38,6 +38,18 @@ class LeaderAndIsrUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class StopReplica:
+    """A controller's order to no longer host a partition; with delete, its log goes too.
+
+    leader_epoch: the one that the controller knows; a negative one is not compared.
+    """
+
+    topic_partition: TopicPartition
+    delete: bool
+    leader_epoch: int = NO_EPOCH
+
+
+@dataclass(frozen=True, slots=True)
 class CommittedIsr:
     """The broker ids that are in sync, as the stored state has them."""
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
+    FencedLeaderEpoch,
     InvalidRequiredAcks,
     InvalidTopicException,
+    KafkaError,
     KafkaStorageError,
     LogClosed,
     NotLeaderOrFollower,
     ReplicaNotAvailable,
+    StaleControllerEpoch,
     UnknownServerError,
     UnknownTopicOrPartition,
 )
@@ -29,10 +31,11 @@ from kcore.record.memory_records import EMPTY
 from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
-from kcore.replica.partition import Partition
-from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate
+from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
+from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica
 
 if TYPE_CHECKING:
+    from kcore.log.log_config import LogConfig
     from kcore.log.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -74,6 +77,7 @@ class ReplicaManager:
         *,
         is_known_topic_partition: Callable[[TopicPartition], bool] = lambda topic_partition: False,
         high_watermark_checkpoint_interval_ms: int = 5000,
+        replica_lag_time_max_ms: int = DEFAULT_REPLICA_LAG_TIME_MAX_MS,
     ) -> None:
         self.broker_id = broker_id
         self.log_manager = log_manager
@@ -85,79 +89,185 @@ class ReplicaManager:
         self._scheduler = scheduler
         self._is_known_topic_partition = is_known_topic_partition
         self._checkpoint_interval_ms = high_watermark_checkpoint_interval_ms
+        self._replica_lag_time_max_ms = replica_lag_time_max_ms
         self._checkpoint_task: ScheduledTask | None = None
         self._checkpointed: dict[TopicPartition, int] = {}
-        self._partitions: dict[TopicPartition, Partition] = {}
+        self._controller_epoch = NO_EPOCH
+        self._partitions: dict[TopicPartition, Partition | OfflinePartition] = {}
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
-    def get_partition(self, topic_partition: TopicPartition) -> Partition | None:
+    def get_partition(self, topic_partition: TopicPartition) -> Partition | OfflinePartition | None:
+        """The hosted partition, whether this broker leads it or follows; None if it is not hosted (RM-30)."""
         return self._partitions.get(topic_partition)
 
     def get_partition_or_exception(self, topic_partition: TopicPartition, expect_leader: bool = True) -> Partition:
-        """The hosted partition, whether it leads or not.
+        """The hosted partition, whether this broker leads it or follows.
 
-        Not hosted: NotLeaderOrFollower if the metadata know it (ReplicaNotAvailable unless a leader was expected),
-        else UnknownTopicOrPartition (RM-31).
+        Raises KafkaStorageError for an offline one.  Not hosted: NotLeaderOrFollower if the metadata know it
+        (ReplicaNotAvailable unless a leader was expected), else UnknownTopicOrPartition (RM-31).
         """
         partition = self._partitions.get(topic_partition)
-        if partition is not None:
+        if isinstance(partition, Partition):
             return partition
+        if partition is not None:
+            partition.local_log()
         if not self._is_known_topic_partition(topic_partition):
             raise UnknownTopicOrPartition(f"{topic_partition}: no such partition")
         error = NotLeaderOrFollower if expect_leader else ReplicaNotAvailable
         raise error(f"{topic_partition}: broker {self.broker_id} has no replica")
 
+    def log_config(self, topic_partition: TopicPartition) -> LogConfig | None:
+        """The settings of a hosted partition's log; None if it is not hosted, or offline."""
+        partition = self._partitions.get(topic_partition)
+        return partition.log.config if isinstance(partition, Partition) else None
+
     def partitions(self) -> list[Partition]:
-        return list(self._partitions.values())
+        """The hosted partitions that are not offline."""
+        return [partition for partition in self._partitions.values() if isinstance(partition, Partition)]
 
-    def become_leader(
-        self,
-        topic_partition: TopicPartition,
-        leader_epoch: int,
-        isr: Iterable[int],
-        topic_id: UUID | None = None,
-        *,
-        is_new: bool = False,
-    ) -> Partition:
-        """Lead a partition, creating its log if this broker has none.
+    def become_leader_or_follower(
+        self, updates: Sequence[LeaderAndIsrUpdate], controller_epoch: int
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Lead or follow each partition as its update says, creating the logs that this broker does not have.
 
-        is_new says that the topic was just created, so an empty log is what one expects.  The first call starts the
-        high-watermark checkpoint task (RM-10).  Raises KafkaStorageError when the log cannot be had, and
-        InconsistentTopicId when it belongs to a deleted topic of the same name.
+        What comes back has None for each partition that changed, else its error: KafkaStorageError for one that is
+        offline (RM-05) or whose log cannot be had (RM-11, RM-16), InconsistentTopicId where the log belongs to a
+        deleted topic of the same name, StaleControllerEpoch for a leader epoch that is not above ours (RM-08),
+        UnknownTopicOrPartition where this broker is no replica (RM-07).  Raises StaleControllerEpoch, and changes
+        nothing, for a controller epoch below the last one (RM-02).  The first call starts the high-watermark
+        checkpoint task (RM-10).  Requests that wait for a partition are tried again after its change (RM-19).
         """
-        with self.state_change_lock:
-            partition = self._partitions.get(topic_partition)
-            if partition is None:
-                log = self.log_manager.get_or_create_log(topic_partition, topic_id=topic_id, is_new=is_new)
-                partition = Partition(topic_partition, log, self.broker_id, self.time)
-            members = tuple(isr)
-            update = LeaderAndIsrUpdate(topic_partition, self.broker_id, leader_epoch, members, members)
-            newly_led = partition.make_leader(update, 1)
-            self._partitions[topic_partition] = partition
-            if self._checkpoint_task is None:
-                self._checkpoint_task = self._scheduler.schedule(
-                    "highwatermark-checkpoint",
-                    self.checkpoint_high_watermarks,
-                    self._checkpoint_interval_ms,
-                    self._checkpoint_interval_ms,
+        results: dict[TopicPartition, ApiError | None] = {}
+        try:
+            with self.state_change_lock:
+                self._check_controller_epoch(controller_epoch)
+                for update in updates:
+                    try:
+                        self._become(update, controller_epoch)
+                    except KafkaError as error:
+                        results[update.topic_partition] = _api_error(error, "state change", update.topic_partition)
+                    else:
+                        results[update.topic_partition] = None
+                if self._checkpoint_task is None:
+                    self._checkpoint_task = self._scheduler.schedule(
+                        "highwatermark-checkpoint",
+                        self.checkpoint_high_watermarks,
+                        self._checkpoint_interval_ms,
+                        self._checkpoint_interval_ms,
+                    )
+        finally:
+            for topic_partition, failure in results.items():
+                if failure is None:
+                    self._complete_waiting(topic_partition)
+        return results
+
+    def _check_controller_epoch(self, controller_epoch: int) -> None:
+        if controller_epoch < self._controller_epoch:
+            raise StaleControllerEpoch(f"controller epoch {controller_epoch}, the last was {self._controller_epoch}")
+        self._controller_epoch = controller_epoch
+
+    def _become(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> None:
+        """One partition's change (RM-04..09).  Raises its error."""
+        topic_partition = update.topic_partition
+        hosted = self._partitions.get(topic_partition)
+        if isinstance(hosted, Partition):
+            if update.leader_epoch <= hosted.leader_epoch:
+                raise StaleControllerEpoch(
+                    f"{topic_partition}: leader epoch {update.leader_epoch}, ours is {hosted.leader_epoch}"
                 )
-        logger.debug("%s: leader with epoch %d%s", topic_partition, leader_epoch, "" if newly_led else " (already led)")
-        self._complete_waiting(topic_partition)
-        return partition
+        elif hosted is not None and hosted.is_permanent:
+            hosted.local_log()
+        if self.broker_id not in update.replicas:
+            raise UnknownTopicOrPartition(f"{topic_partition}: broker {self.broker_id} is not in {update.replicas}")
+        if isinstance(hosted, Partition):
+            self._change_state(hosted, update, controller_epoch)
+            return
+        try:
+            log = self.log_manager.get_or_create_log(topic_partition, topic_id=update.topic_id, is_new=update.is_new)
+            partition = Partition(
+                topic_partition,
+                log,
+                self.broker_id,
+                self.time,
+                replica_lag_time_max_ms=self._replica_lag_time_max_ms,
+            )
+            self._change_state(partition, update, controller_epoch)
+        except KafkaError as error:
+            self._partitions[topic_partition] = OfflinePartition(topic_partition, str(error), is_permanent=False)
+            raise
+        self._partitions[topic_partition] = partition
 
-    def stop_replica(self, topic_partition: TopicPartition, delete: bool) -> None:
-        """No longer host the partition; its log goes too if delete, else stays on disk.  No error if it is unknown.
+    def _change_state(self, partition: Partition, update: LeaderAndIsrUpdate, controller_epoch: int) -> None:
+        leads = update.leader == self.broker_id
+        change = partition.make_leader if leads else partition.make_follower
+        changed = change(update, controller_epoch)
+        logger.debug(
+            "%s: %s with epoch %d%s",
+            update.topic_partition,
+            "leader" if leads else f"follower of {update.leader}",
+            update.leader_epoch,
+            "" if changed else " (as before)",
+        )
 
-        Requests that wait for it are answered with the error it has now.
+    def stop_replicas(
+        self, stops: Sequence[StopReplica], controller_epoch: int
+    ) -> dict[TopicPartition, ApiError | None]:
+        """No longer host the partitions; the log of one goes too if its order says delete, else it stays on disk.
+
+        What comes back has None for each partition that is gone, also for one that was not hosted, else its error:
+        KafkaStorageError for one whose data directory has failed, FencedLeaderEpoch for a leader epoch below ours.
+        Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one.  Requests that
+        wait for a partition are answered with the error it has now.  Source: ReplicaManager.stopReplicas, Kafka 3.9.
+        """
+        results: dict[TopicPartition, ApiError | None] = {}
+        try:
+            with self.state_change_lock:
+                self._check_controller_epoch(controller_epoch)
+                for stop in stops:
+                    try:
+                        self._stop(stop)
+                    except KafkaError as error:
+                        results[stop.topic_partition] = _api_error(error, "stop", stop.topic_partition)
+                    else:
+                        results[stop.topic_partition] = None
+        finally:
+            for topic_partition in results:
+                self._complete_waiting(topic_partition)
+        return results
+
+    def _stop(self, stop: StopReplica) -> None:
+        topic_partition = stop.topic_partition
+        hosted = self._partitions.get(topic_partition)
+        if isinstance(hosted, Partition):
+            if 0 <= stop.leader_epoch < hosted.leader_epoch:
+                raise FencedLeaderEpoch(
+                    f"{topic_partition}: leader epoch {stop.leader_epoch}, ours is {hosted.leader_epoch}"
+                )
+        elif hosted is not None and hosted.is_permanent:
+            hosted.local_log()
+        self._partitions.pop(topic_partition, None)
+        if isinstance(hosted, Partition):
+            hosted.resign()
+        if stop.delete and self.log_manager.get_log(topic_partition) is not None:
+            self.log_manager.async_delete(topic_partition)
+
+    def handle_log_dir_failure(self, log_dir: str) -> None:
+        """Take every partition whose log is in a failed data directory offline, for good (RM-29).
+
+        Requests that wait for one of them are answered with KafkaStorageError.  A partition that is not hosted any
+        more, or whose log moved elsewhere meanwhile, is left alone.
         """
         with self.state_change_lock:
-            partition = self._partitions.pop(topic_partition, None)
-            if partition is not None:
+            failed = [partition for partition in self.partitions() if partition.log.parent_dir == log_dir]
+            for partition in failed:
+                topic_partition = partition.topic_partition
+                self._partitions[topic_partition] = OfflinePartition(
+                    topic_partition, f"{log_dir} has failed", is_permanent=True
+                )
                 partition.resign()
-            if delete and self.log_manager.get_log(topic_partition) is not None:
-                self.log_manager.async_delete(topic_partition)
-        self._complete_waiting(topic_partition)
+        for partition in failed:
+            self._complete_waiting(partition.topic_partition)
 
     def _complete_waiting(self, topic_partition: TopicPartition) -> None:
         self.delayed_produce_purgatory.check_and_complete(topic_partition)
@@ -220,7 +330,8 @@ class ReplicaManager:
         try:
             if not internal_topics_allowed and topic_partition.topic in INTERNAL_TOPICS:
                 raise InvalidTopicException(f"Cannot append to internal topic {topic_partition.topic}")
-            partition = self._partitions.get(topic_partition) or self.get_partition_or_exception(topic_partition)
+            hosted = self._partitions.get(topic_partition)
+            partition = hosted if type(hosted) is Partition else self.get_partition_or_exception(topic_partition)
             info, _ = partition.append_records_to_leader(records, required_acks, origin)
             advanced.append(topic_partition)
             required_offset = info.last_offset + 1
@@ -278,7 +389,8 @@ class ReplicaManager:
                 if params.replica_id >= 0:
                     # RD-10: nobody but this broker is assigned to any partition it leads.
                     raise UnknownTopicOrPartition(f"{topic_partition}: broker {params.replica_id} is no replica")
-                partition = self._partitions.get(topic_partition) or self.get_partition_or_exception(topic_partition)
+                hosted = self._partitions.get(topic_partition)
+                partition = hosted if type(hosted) is Partition else self.get_partition_or_exception(topic_partition)
                 read = partition.read_records(
                     data.fetch_offset,
                     data.max_bytes if data.max_bytes < remaining else remaining,

@@ -23,7 +23,6 @@ from kcore.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopicException,
-    KafkaError,
     PolicyViolation,
     TopicAlreadyExists,
     TopicAuthorizationFailed,
@@ -33,6 +32,7 @@ from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore
+from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import topic_names
 from kcore.server.kafka_config import KafkaConfig
@@ -220,13 +220,24 @@ class AdminManager:
         topic_id = node.topic_id or ZERO_UUID
         isr = (self._broker_id,)
         partitions = dict((self._cache.topic(name) or TopicInfo(name, topic_id, {})).partitions)
+        updates = [
+            LeaderAndIsrUpdate(
+                TopicPartition(name, number),
+                self._broker_id,
+                epochs[number],
+                isr,
+                replicas,
+                topic_id=node.topic_id,
+                is_new=is_new,
+            )
+            for number, replicas in sorted(node.assignment.items())
+            if number in epochs
+        ]
+        results = self._replica_manager.become_leader_or_follower(updates, CONTROLLER_EPOCH)
         for number, replicas in sorted(node.assignment.items()):
             if number in epochs:
-                try:
-                    self._replica_manager.become_leader(
-                        TopicPartition(name, number), epochs[number], isr, node.topic_id, is_new=is_new
-                    )
-                except KafkaError as error:
+                error = results[TopicPartition(name, number)]
+                if error is not None:
                     # A partition that cannot be opened is offline; the others are served.
                     known = self._offline.setdefault(name, {})
                     level = logging.DEBUG if number in known else logging.ERROR
@@ -462,8 +473,11 @@ class AdminManager:
                 self._store.create_or_set(znodes.topic_deletion(name), znodes.id_to_string(topic.topic_id).encode())
                 self._store.delete_recursive(znodes.topic(name))
                 self._store.delete_recursive(znodes.topic_config(name))
-            for number in sorted(topic.partitions):
-                self._replica_manager.stop_replica(TopicPartition(name, number), delete=True)
+            stops = [StopReplica(TopicPartition(name, number), delete=True) for number in sorted(topic.partitions)]
+            results = self._replica_manager.stop_replicas(stops, CONTROLLER_EPOCH)
+            error = next((error for error in results.values() if error is not None), None)
+            if error is not None:
+                raise error
             self._store.delete(znodes.topic_deletion(name))
             self._configs.pop(name, None)
             logger.info("deleted topic %s", name)

@@ -426,7 +426,8 @@ class Broker:
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition, to look into; produce() appends to it.
 
-        Raises UnknownTopicOrPartition; RuntimeError before start(), and in a forked child.
+        Raises UnknownTopicOrPartition, KafkaStorageError if it is offline; RuntimeError before start(), and in a
+        forked child.
         """
         self._check_started()
         self._check_process()
@@ -434,7 +435,7 @@ class Broker:
         hosted = self.replica_manager.get_partition(tp)
         if hosted is None:
             raise UnknownTopicOrPartition(f"{tp}: no such partition")
-        return hosted.log
+        return hosted.local_log()
 
     def __repr__(self) -> str:
         state = "new" if self._pid is None else "stopped" if self._stopped else self.bootstrap_servers
@@ -507,6 +508,7 @@ class Broker:
 
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
         log_manager.handle_log_dir_failure(log_dir)
+        self.replica_manager.handle_log_dir_failure(log_dir)
         error = log_manager.log_dir_failure_channel.failure(log_dir)
         if error is None or log_manager.live_log_dirs or self._stopped or self._parts is not parts:
             return

@@ -350,8 +350,7 @@ class GroupMetadataManager:
                 # Led before and still: what is in memory is newer than anything that could be read.
                 self._owned[partition] = epoch
                 return
-            replica = self._replica_manager.get_partition(TopicPartition(GROUP_METADATA_TOPIC, partition))
-            if replica is not None and replica.log.log_start_offset == replica.log.log_end_offset:
+            if self._is_empty(TopicPartition(GROUP_METADATA_TOPIC, partition)):
                 self._loading.pop(partition, None)
                 self._owned[partition] = epoch
                 return
@@ -362,6 +361,17 @@ class GroupMetadataManager:
         self._scheduler.schedule(
             f"load-{GROUP_METADATA_TOPIC}-{partition}", lambda: self._load(partition, epoch, on_loaded), 0
         )
+
+    def _is_empty(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition is hosted here and has no records."""
+        replica = self._replica_manager.get_partition(topic_partition)
+        if replica is None:
+            return False
+        try:
+            log = replica.local_log()
+        except KafkaStorageError:
+            return False
+        return log.log_start_offset == log.log_end_offset
 
     def _load(self, partition: int, epoch: int, on_loaded: Callable[[GroupMetadata], None]) -> None:
         if self._loading.get(partition) != epoch:
@@ -400,7 +410,7 @@ class GroupMetadataManager:
         if replica is None:
             logger.warning("%s: no log to load groups from", topic_partition)
             return
-        log = replica.log
+        log = replica.local_log()
         offset = log.log_start_offset
         while offset < log.log_end_offset and self._loading.get(topic_partition.partition) == epoch:
             fetched = log.read(offset, self._config.offsets_load_buffer_size, FetchIsolation.LOG_END, True)

@@ -104,17 +104,17 @@ class Handler:
             records = result.records
             if not records.size_in_bytes:
                 continue
-            partition = self._replica_manager.get_partition(topic_partition)
+            config = self._replica_manager.log_config(topic_partition)
             try:
-                if partition is not None and not partition.log.config.message_downconversion_enable:
+                if config is not None and not config.message_downconversion_enable:
                     raise UnsupportedVersion(f"{topic_partition}: message.downconversion.enable is false")
                 result.converted = down_convert(records, magic, asked.fetch_offset)
             except ApiError as error:
                 result.error = error
 
     def _is_stored_in_zstd(self, topic_partition: TopicPartition) -> bool:
-        partition = self._replica_manager.get_partition(topic_partition)
-        return partition is not None and partition.log.config.compression_type == "zstd"
+        config = self._replica_manager.log_config(topic_partition)
+        return config is not None and config.compression_type == "zstd"
 
     def error_response(self, body: FetchRequest, error_code: int, version: int) -> FetchResponse:
         refused = {(t, p): error_code for t, topic in enumerate(body.topics) for p in range(len(topic.partitions))}

@@ -8,7 +8,7 @@ from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.purgatory.timer import Timer
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.replica.partition_state import LeaderAndIsrUpdate
+from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import FetchParams, FetchPartitionData, ReplicaManager
 
 TP = TopicPartition("t", 0)
@@ -53,7 +53,7 @@ class Node:
         self.timer = Timer(self.time)
         self.topic_configs = topic_configs or {}
         self.log_manager = LogManager(
-            [str(directory)],
+            [str(path) for path in (directory if isinstance(directory, list) else [directory])],
             LogConfig(),
             topic_configs=lambda topic: self.topic_configs.get(topic, {}),
             time=self.time,
@@ -75,10 +75,19 @@ class Node:
         self.scheduler.tick()
 
     def lead(self, topic_partition=TP, epoch=0, isr=(0,), replicas=None):
-        partition = self.replica_manager.become_leader(topic_partition, epoch, isr)
-        if replicas is not None:
-            partition.make_leader(update(topic_partition, 0, epoch, isr, replicas), 1)
-        return partition
+        """Lead; the partition."""
+        assert self.become(update(topic_partition, 0, epoch, isr, replicas)) == {topic_partition: None}
+        return self.replica_manager.get_partition(topic_partition)
+
+    def become(self, *updates, controller_epoch=1):
+        """The results: {partition: None or the class of its error}."""
+        results = self.replica_manager.become_leader_or_follower(updates, controller_epoch)
+        return {tp: error and type(error) for tp, error in results.items()}
+
+    def stop(self, *topic_partitions, delete=False, controller_epoch=1):
+        stops = [StopReplica(tp, delete) for tp in topic_partitions]
+        results = self.replica_manager.stop_replicas(stops, controller_epoch)
+        return {tp: error and type(error) for tp, error in results.items()}
 
     def produce(self, entries, acks=-1, timeout_ms=1000, internal=False, origin=AppendOrigin.CLIENT):
         answer = Answer()

@@ -85,11 +85,11 @@ def test_RM_31_a_partition_not_hosted_is_not_led_if_the_metadata_know_it_and_unk
 
 def test_a_stopped_replica_is_gone_and_its_log_stays_unless_deleted(leader, tmp_path):
     leader.produce(batch())
-    leader.replica_manager.stop_replica(TP, delete=False)
+    leader.stop(TP, delete=False)
     assert leader.replica_manager.get_partition(TP) is None
     assert (tmp_path / "t-0").is_dir()
     assert leader.lead(epoch=1).log.log_end_offset == 1
-    leader.replica_manager.stop_replica(TP, delete=True)
+    leader.stop(TP, delete=True)
     assert not (tmp_path / "t-0").exists()
     assert leader.lead(epoch=2).log.log_end_offset == 0
 
@@ -328,7 +328,7 @@ def test_RD_10_a_follower_that_is_not_assigned_is_refused(leader, replica_id):
 
 def test_PURG_11_a_waiting_fetch_is_answered_when_its_partition_is_deleted(leader):
     answer = leader.fetch(0, max_wait_ms=500)
-    leader.replica_manager.stop_replica(TP, delete=True)
+    leader.stop(TP, delete=True)
     ((_, result),) = answer.result
     assert isinstance(result.error, errors.UnknownTopicOrPartition)
 

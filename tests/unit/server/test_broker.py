@@ -163,15 +163,14 @@ def test_a_deletion_that_a_crash_interrupts_goes_on_at_the_next_start(tmp_path, 
         broker.create_topic("other")
         produce(broker, "t", b"deleted", partition=2)
         produce(broker, "other", b"kept")
-        stop_replica = broker.replica_manager.stop_replica
+        stop_replicas = broker.replica_manager.stop_replicas
 
-        def crash(topic_partition, delete):
-            if topic_partition.partition == stopped_before:
-                raise KeyboardInterrupt
-            stop_replica(topic_partition, delete)
+        def crash(stops, controller_epoch):
+            stop_replicas(stops[:stopped_before], controller_epoch)
+            raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(broker.replica_manager, "stop_replica", crash)
+            patch.setattr(broker.replica_manager, "stop_replicas", crash)
             with pytest.raises(KeyboardInterrupt):
                 broker.delete_topic("t")
     if recreated:  # what lies there under the same name now, with another id, is nobody's to delete
@@ -459,12 +458,12 @@ def test_RM_29_a_failed_disk_is_dealt_with_on_a_thread_of_its_own_that_holds_no_
     with kcore.Broker(tmp_path) as broker:
         broker.create_topic("t")
         partition = broker.replica_manager.get_partition(TopicPartition("t", 0))
-        ended, seen = threading.Event(), []
+        log, ended, seen = broker.log("t"), threading.Event(), []
 
         def no_data_dir_left(error):
             seen.append((error.errno, threading.current_thread().name))
             # An append holds these two while it fails.
-            with partition.leader_isr_update_lock.write(), broker.log("t").lock:
+            with partition.leader_isr_update_lock.write(), log.lock:
                 ended.set()
 
         broker.on_fatal_error = no_data_dir_left
@@ -474,6 +473,8 @@ def test_RM_29_a_failed_disk_is_dealt_with_on_a_thread_of_its_own_that_holds_no_
         assert ended.wait(20)
         assert seen == [(errno.EIO, f"kcore-log-dir-failures-{broker.broker_id}")]
         file.clear_faults()
+        with pytest.raises(KafkaStorageError, match="t-0 is offline"):
+            broker.log("t")
 
 
 def test_a_second_data_directory_that_cannot_be_had_does_not_keep_the_broker_from_starting(tmp_path):

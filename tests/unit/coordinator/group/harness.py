@@ -52,7 +52,10 @@ class MemoryReplicaManager:
 
     def get_partition(self, topic_partition):
         assert topic_partition.topic == OFFSETS_TOPIC
-        return SimpleNamespace(log=self.logs.setdefault(topic_partition.partition, MemoryLog()))
+        return SimpleNamespace(local_log=lambda: self._log(topic_partition))
+
+    def _log(self, topic_partition):
+        return self.logs.setdefault(topic_partition.partition, MemoryLog())
 
     def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, response_callback):
         assert (required_acks, internal_topics_allowed) == (-1, True)
@@ -67,7 +70,7 @@ class MemoryReplicaManager:
             if self.error is not None:
                 statuses[topic_partition] = ProducePartitionStatus(self.error)
             else:
-                base_offset = self.get_partition(topic_partition).log.append(batch)
+                base_offset = self._log(topic_partition).append(batch)
                 statuses[topic_partition] = ProducePartitionStatus(None, base_offset)
         response_callback(statuses)
 
