@@ -26,12 +26,12 @@ except ImportError as error:
     raise missing_package("kcore.spark", "spark", error) from None
 
 from kcore.errors import DirectoryInUse, InvalidPartitions
-from kcore.spark.batch_plan import BatchPlan
 from kcore.spark.columns import arrow_schema, spark_schema
 from kcore.spark.options import OptionError, columns_told, read_options
-from kcore.spark.reader import read_ranges
-from kcore.spark.stream_reader import StreamReader
-from kcore.spark.task import Task, spare_the_collector
+from kcore.spark.source.batch_plan import BatchPlan
+from kcore.spark.source.reader import read_ranges
+from kcore.spark.source.stream_reader import StreamReader
+from kcore.spark.source.task import Task, spare_the_collector
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -81,13 +81,13 @@ class KcoreDataSource(DataSource):
 
     @_told_briefly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from kcore.spark.writer import make_writer
+        from kcore.spark.sink.writer import make_writer
 
         return make_writer(self.options, schema, overwrite)
 
     @_told_briefly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        from kcore.spark.writer import make_stream_writer
+        from kcore.spark.sink.writer import make_stream_writer
 
         return make_stream_writer(self.options, schema, overwrite)
 

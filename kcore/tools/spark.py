@@ -380,7 +380,7 @@ _MASTER_FOR_TASKS = "local[TASKS]"
 
 
 def _add_load(parser: argparse.ArgumentParser) -> None:
-    from kcore.spark.load_options import add_arguments
+    from kcore.spark.load.load_options import add_arguments
 
     add_arguments(parser)
     parser.add_argument("--json", metavar="FILE", help="write JSON lines: a row for each task, then the run's totals")
@@ -392,10 +392,10 @@ def _add_load(parser: argparse.ArgumentParser) -> None:
 def _load(args: argparse.Namespace) -> int:
     """1 when a task had errors."""
     check_packages()
-    from kcore.spark.load_options import BROKER_MODES, LoadOptions
-    from kcore.spark.load_test import SESSION_CONF, LoadFailed, LoadRun, run
+    from kcore.spark.load.load_options import BROKER_MODES, LoadOptions
+    from kcore.spark.load.load_test import SESSION_CONF, LoadFailed, LoadRun, run
+    from kcore.spark.load.plot import check_plot, plot
     from kcore.spark.options import OptionError
-    from kcore.spark.plot import check_plot, plot
 
     try:
         options = LoadOptions.from_arguments(args)

@@ -46,7 +46,7 @@ IN_PYTHON = [
         SPARK.format("pyarrow"),
     ),
     ("pyarrow", "import kcore.spark.jobs", SPARK.format("pyarrow")),
-    ("pyarrow", "import kcore.spark.load_test", SPARK.format("pyarrow")),
+    ("pyarrow", "import kcore.spark.load.load_test", SPARK.format("pyarrow")),
     ("pyspark", "import pyspark_kcore", SPARK.format("pyspark")),
 ]
 ON_THE_COMMAND_LINE = [

@@ -57,7 +57,9 @@ def test_the_archive_has_what_runs_and_nothing_else(packed):
     with tarfile.open(path) as archive:
         assert archive.getnames() == names
         assert all(member.isfile() for member in archive)
-    assert {"kcore/__init__.py", "kcore/log/unified_log.py", "kcore/spark/load_test.py", "pyspark_kcore.py"} <= {*names}
+    assert {"kcore/__init__.py", "kcore/log/unified_log.py", "kcore/spark/load/load_test.py", "pyspark_kcore.py"} <= {
+        *names
+    }
     native = {name.partition(".")[0] for name in names if name.endswith(".so")}
     assert native == {str(path.relative_to(ROOT).with_suffix("")) for path in (ROOT / "kcore").rglob("*.pyx")}
     assert not [name for name in names if name.endswith((".c", ".pyx", ".pxd", ".pyc"))]

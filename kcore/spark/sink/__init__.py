@@ -1,0 +1,1 @@
+"""Writing: rows become segments of a directory (bulk load), or records that a broker gets."""

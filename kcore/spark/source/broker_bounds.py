@@ -1,0 +1,103 @@
+"""What only a running broker knows: high watermarks and log starts of this moment, and how many partitions there are.
+
+Records still come from the files: the broker answers three small requests and reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import KafkaError
+from kcore.spark.catalog import Ask, Bounds
+from kcore.spark.options import ReadOptions
+from kcore.spark.packages import confluent_kafka
+from kcore.spark.source.data_loss import report_loss
+
+_TIMEOUT_S = 30
+
+
+class BrokerUnavailable(KafkaError):
+    """The broker that was to be asked did not answer, or not with what was asked for."""
+
+
+def _client(options: ReadOptions) -> Any:
+    confluent_kafka("option kcore.bootstrap.servers")
+    from confluent_kafka.admin import AdminClient
+
+    # What fails is told by an error, not by a line for each attempt to connect.
+    settings: dict[str, Any] = {"bootstrap.servers": options.bootstrap_servers, "log_level": 2}
+    settings.update(options.client_settings)
+    return AdminClient(settings)
+
+
+def check_all_there(
+    options: ReadOptions,
+    partitions: Collection[TopicPartition],
+    admits: Callable[[TopicPartition], bool] = lambda tp: True,
+) -> None:
+    """Of topics that are read as a whole, but for what filters do not admit, the directories must have all partitions:
+    only the broker knows how many there are.  Nothing is asked without option kcore.bootstrap.servers, or where
+    partitions are assigned.
+
+    Raises DataLoss unless failOnDataLoss is false, BrokerUnavailable, ImportError.
+    """
+    if options.bootstrap_servers is None or options.assigned is not None:
+        return
+    client = _client(options)
+    from confluent_kafka import KafkaException
+
+    try:
+        known = client.list_topics(timeout=_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise BrokerUnavailable(f"{options.bootstrap_servers} does not tell its topics: {error}") from error
+    elsewhere = sorted(
+        TopicPartition(topic, partition)
+        for topic in {tp.topic for tp in partitions} & known.keys()
+        for partition in known[topic].partitions
+        if TopicPartition(topic, partition) not in partitions and admits(TopicPartition(topic, partition))
+    )
+    if elsewhere:
+        report_loss(
+            f"{', '.join(map(str, elsewhere))}: {options.bootstrap_servers} has them, {', '.join(options.paths)} has "
+            "not. Give the directories of all brokers that have them, or name with assign what is to be read",
+            options.fail_on_data_loss,
+        )
+
+
+def broker_asker(options: ReadOptions) -> Ask | None:
+    """Asks the broker of option kcore.bootstrap.servers; None without that.  Raises ImportError without
+    confluent-kafka."""
+    if options.bootstrap_servers is None:
+        return None
+    client = _client(options)
+    from confluent_kafka import IsolationLevel, KafkaException
+    from confluent_kafka import TopicPartition as Named
+    from confluent_kafka.admin import OffsetSpec
+
+    servers = options.bootstrap_servers
+    committed = options.isolation == "read_committed"
+    isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+    def offsets(partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        asked = {Named(tp.topic, tp.partition): spec for tp in partitions}
+        answers = client.list_offsets(asked, isolation_level=isolation, request_timeout=_TIMEOUT_S)
+        found = {}
+        for named, answer in answers.items():
+            tp = TopicPartition(named.topic, named.partition)
+            try:
+                found[tp] = answer.result(timeout=_TIMEOUT_S + 5).offset
+            except (KafkaException, TimeoutError) as error:
+                raise BrokerUnavailable(f"{servers} does not tell the offsets of {tp}: {error}") from error
+        return found
+
+    def ask(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        asked = list(partitions)
+        if not asked:
+            return {}
+        ends = offsets(asked, OffsetSpec.latest())
+        starts = offsets(asked, OffsetSpec.earliest())
+        return {tp: Bounds(min(starts[tp], ends[tp]), ends[tp]) for tp in asked}
+
+    return ask
