@@ -38,7 +38,7 @@ from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
 from kcore.log import checkpoints, load_journal
-from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kcore.log.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kcore.log.clean_shutdown import read_broker_epoch, remove_clean_shutdown, was_clean_shutdown, write_clean_shutdown
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.load_journal import (
@@ -52,6 +52,7 @@ from kcore.log.load_journal import (
     side_by_side,
 )
 from kcore.log.log_config import LogConfig
+from kcore.log.log_dir import LogDir
 from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
     DELETE_DIR_SUFFIX,
@@ -180,8 +181,9 @@ class _Commit:
     def run(self) -> dict[TopicPartition, LoadedRange]:
         self.was_clean = was_clean_shutdown(self.data_dir)
         self.broker_epoch = read_broker_epoch(self.data_dir)
-        self.recovery_points = self._checkpointed(checkpoints.RECOVERY_POINT_CHECKPOINT)
-        self.log_starts = self._checkpointed(checkpoints.LOG_START_OFFSET_CHECKPOINT)
+        log_dir = LogDir(self.data_dir)
+        self.recovery_points = log_dir.recovery_points.read_or_warn()
+        self.log_starts = log_dir.log_starts.read_or_warn()
         clean = self.was_clean or self._is_alone()
         remove_clean_shutdown(self.data_dir)
         try:
@@ -210,9 +212,6 @@ class _Commit:
             )
             raise
         return {partition_of(one.name): LoadedRange(*one.ends) for one in touched}
-
-    def _checkpointed(self, name: str) -> dict[TopicPartition, int]:
-        return OffsetCheckpointFile(os.path.join(self.data_dir, name)).read_or_warn()
 
     def _is_alone(self) -> bool:
         """Whether every log in the directory is opened, and so recovered, by this load."""

@@ -36,10 +36,9 @@ from kcore.common.file import (
 )
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
-from kcore.log import checkpoints
-from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.clean_shutdown import remove_clean_shutdown, was_clean_shutdown, write_clean_shutdown
 from kcore.log.log_config import LogConfig
+from kcore.log.log_dir import LogDir
 from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -115,8 +114,8 @@ def apply_journal(data_dir: str, journal: LoadJournal) -> None:
     sync_path(data_dir)
     for name, segments in journal.segments.items():
         _reveal(data_dir, journal, os.path.join(data_dir, name), segments)
-    log_starts = _checkpoint(data_dir, checkpoints.LOG_START_OFFSET_CHECKPOINT)
-    starts = log_starts.read_or_warn()
+    log_dir = LogDir(data_dir)
+    starts = log_dir.log_starts.read_or_warn()
     made = {partition_of(name) for name in journal.made}
 
     def end_of(name: str) -> tuple[TopicPartition, int]:
@@ -132,10 +131,9 @@ def apply_journal(data_dir: str, journal: LoadJournal) -> None:
         return tp, end
 
     ends = dict(side_by_side(end_of, journal.ends))
-    for file_name in (checkpoints.RECOVERY_POINT_CHECKPOINT, checkpoints.REPLICATION_OFFSET_CHECKPOINT):
-        file = _checkpoint(data_dir, file_name)
+    for file in (log_dir.recovery_points, log_dir.high_watermarks):
         file.write(file.read_or_warn() | ends)
-    for file in (log_starts, _checkpoint(data_dir, checkpoints.CLEANER_OFFSET_CHECKPOINT)):
+    for file in (log_dir.log_starts, log_dir.cleaner_offsets):
         known = file.read_or_warn()
         if made & known.keys():  # of an earlier log of that name
             file.write({tp: offset for tp, offset in known.items() if tp not in made})
@@ -186,10 +184,6 @@ def partition_of(name: str) -> TopicPartition:
     if parsed is None:
         raise CorruptFile(f"{JOURNAL_FILE}: {name!r} is no partition's directory")
     return parsed.topic_partition
-
-
-def _checkpoint(data_dir: str, name: str) -> OffsetCheckpointFile:
-    return OffsetCheckpointFile(os.path.join(data_dir, name))
 
 
 # -- small files -------------------------------------------------------------------------------------------------------

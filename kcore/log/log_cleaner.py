@@ -25,6 +25,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptMessage, KafkaStorageError, LogCleaningAborted, LogClosed
 from kcore.log.batch_filter import DISCARD_RECORDS, RETAIN_EMPTY, START_HORIZON, BatchFilter
 from kcore.log.log_cleaner_manager import LogCleanerManager, LogToClean
+from kcore.log.log_dir import LogDir
 from kcore.log.log_offset_metadata import AbortedTxn
 from kcore.log.log_segment import LogSegment
 from kcore.log.offset_map import OffsetMap
@@ -515,7 +516,7 @@ class LogCleaner:
     def __init__(
         self,
         config: CleanerConfig,
-        log_dirs: Iterable[str],
+        log_dirs: Iterable[LogDir],
         logs: Callable[[], Mapping[TopicPartition, UnifiedLog]],
         time: Time = SYSTEM_TIME,
     ) -> None:

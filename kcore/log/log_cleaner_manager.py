@@ -9,7 +9,6 @@ Source: LogCleanerManager, Kafka 2.4-4.x.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from typing import Literal
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, LogCleaningAborted
-from kcore.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, OffsetCheckpointFile
+from kcore.log.checkpoints import OffsetCheckpointFile
+from kcore.log.log_dir import LogDir
 from kcore.log.log_segment import LogSegment
 from kcore.log.unified_log import UnifiedLog
 
@@ -133,13 +133,11 @@ class LogCleanerManager:
     """
 
     def __init__(
-        self, log_dirs: Iterable[str], logs: Callable[[], Mapping[TopicPartition, UnifiedLog]], time: Time
+        self, log_dirs: Iterable[LogDir], logs: Callable[[], Mapping[TopicPartition, UnifiedLog]], time: Time
     ) -> None:
         self._logs = logs
         self._time = time
-        self._checkpoints = {
-            path: OffsetCheckpointFile(os.path.join(path, CLEANER_OFFSET_CHECKPOINT)) for path in log_dirs
-        }
+        self._checkpoints = {log_dir.path: log_dir.cleaner_offsets for log_dir in log_dirs}
         self._states: dict[TopicPartition, State] = {}
         # How many wait for the end of a cleaning in the state "aborting": it ends in as many pauses.
         self._waiting: dict[TopicPartition, int] = {}

@@ -7,6 +7,7 @@ Source: LogDirFailureChannel and ReplicaManager.LogDirFailureHandler, Kafka 2.4-
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
 from collections.abc import Callable
@@ -15,6 +16,10 @@ from queue import Empty, SimpleQueue
 from kcore.common.shutdownable_thread import ShutdownableThread
 
 logger = logging.getLogger(__name__)
+
+#: Errors that pass when somebody makes room.  They fail the operation, and take nothing offline unless half of it was
+#: done.
+DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LogDirFailureChannel:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Executor, Future, wait
 from random import Random
 from typing import Any
@@ -40,13 +40,12 @@ from kcore.log.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     EpochEntry,
     LeaderEpochCheckpointFile,
-    OffsetCheckpointFile,
 )
 from kcore.log.epoch_recovery import BatchEpochs, corrected_epochs, epoch_runs, with_later_epochs
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import close_segments
 from kcore.log.log_config import LogConfig
-from kcore.log.log_dir_failure_channel import LogDirFailureChannel
+from kcore.log.log_dir import LogDir
 from kcore.log.log_file_names import (
     CLEANED_SUFFIX,
     INDEX_SUFFIXES,
@@ -99,10 +98,8 @@ def load_log(
     had_clean_shutdown: bool = False,
     sole_replica: bool = False,
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
-    log_dir_failure_channel: LogDirFailureChannel | None = None,
-    on_recovery_point_lowered: Callable[[UnifiedLog], None] | None = None,
+    log_dir: LogDir | None = None,
     segment_threads: Executor | None = None,
-    on_segments_to_recover: Callable[[int], None] | None = None,
 ) -> UnifiedLog:
     """The log of an existing directory, which may be empty.
 
@@ -111,15 +108,16 @@ def load_log(
     index is missing or wrong ends before its first bad batch, as in mode "a".  Other segments are not scanned, even if
     they were not flushed: bytes at the log's end that are no batch are left out, another bad batch raises
     CorruptMessage when it is read.
-    segment_threads: those of them that are free share the scans of segments that need one; the calling thread may be
-    of the same pool.  on_segments_to_recover is told how many they are, and -1 for each that is done.
+    log_dir: the data directory, to which the loader reports how many segments need a scan, and the log what
+    UnifiedLog says.  segment_threads: those of them that are free share the scans; the calling thread may be of the
+    same pool.
     Releases the GIL while it scans, so several logs can load in parallel.
     Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
     """
     loader = _LogLoader(directory, topic_partition, config, time, mode == "a", sole_replica)
     loader.random = random
     loader.segment_threads = segment_threads
-    loader.on_segments_to_recover = on_segments_to_recover or (lambda count: None)
+    loader.log_dir = log_dir
     try:
         parts = loader.load(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         return UnifiedLog(
@@ -133,8 +131,7 @@ def load_log(
             mode=mode,
             high_watermark=high_watermark,
             sole_replica=sole_replica,
-            log_dir_failure_channel=log_dir_failure_channel,
-            on_recovery_point_lowered=on_recovery_point_lowered,
+            log_dir=log_dir,
         )
     except BaseException:
         loader.close_segments()
@@ -158,7 +155,7 @@ class _LogLoader:
         self.swapped: set[int] = set()
         self.random = SYSTEM_RANDOM
         self.segment_threads: Executor | None = None
-        self.on_segments_to_recover: Callable[[int], None] = lambda count: None
+        self.log_dir: LogDir | None = None
 
     def load(
         self, log_start_offset: int, recovery_point: int, had_clean_shutdown: bool, producer_id_expiration_ms: int
@@ -473,8 +470,8 @@ class _LogLoader:
         if not empty or self.config.compact:
             return
         # A directory that came without its topic's settings may have been compacted all the same.
-        path = os.path.join(os.path.dirname(self.directory), CLEANER_OFFSET_CHECKPOINT)
-        was_cleaned = empty[-1] < OffsetCheckpointFile(path).read_or_warn().get(self.tp, 0)
+        cleaner_offsets = LogDir(os.path.dirname(self.directory)).cleaner_offsets
+        was_cleaned = empty[-1] < cleaner_offsets.read_or_warn().get(self.tp, 0)
         logger.log(
             logging.WARNING if was_cleaned else logging.ERROR,
             "%s: segment %d is empty, and others follow it: %s%s",
@@ -564,7 +561,7 @@ class _LogLoader:
     ) -> None:
         if not suspects:
             return
-        self.on_segments_to_recover(len(suspects))
+        self._note_progress(len(suspects))
         left = len(suspects)
         first_unflushed = unflushed[0].base_offset if unflushed else 2**63
         ahead: dict[int, Future[RecoveryResult]] = {}
@@ -574,7 +571,7 @@ class _LogLoader:
                     if segment.base_offset >= first_unflushed:
                         ahead[segment.base_offset] = submit(self.segment_threads, segment.recover, cut=False)
             for segment in suspects:
-                self.on_segments_to_recover(-1)
+                self._note_progress(-1)
                 left -= 1
                 scan = ahead.get(segment.base_offset)
                 is_flushed = segment.base_offset < first_unflushed
@@ -601,7 +598,11 @@ class _LogLoader:
                     epochs.truncate_from_end(end_offset)
         finally:
             _end(ahead.values())  # nobody may close a segment that is being scanned
-            self.on_segments_to_recover(-left)
+            self._note_progress(-left)
+
+    def _note_progress(self, segments: int) -> None:
+        if self.log_dir is not None:
+            self.log_dir.note_progress(segments=segments)
 
     def _recover_segment(
         self,

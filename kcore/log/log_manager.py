@@ -1,7 +1,6 @@
 """LogManager: all logs of a broker, in one or more data directories.
 
-A data directory holds partition directories, the checkpoints of their offsets, `.lock`, and after a clean stop
-`.kafka_cleanshutdown`.
+log_dir.py has what belongs to a data directory as a whole.
 Source: LogManager, Kafka 2.4-4.x.
 """
 
@@ -16,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, wait
 from contextlib import contextmanager
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from kcore.common.executors import ExecutorFactory, thread_pool
@@ -27,18 +26,11 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, InconsistentTopicId, KafkaError, KafkaStorageError
 from kcore.log import clean_shutdown
-from kcore.log.checkpoints import (
-    CLEANER_OFFSET_CHECKPOINT,
-    LOG_START_OFFSET_CHECKPOINT,
-    RECOVERY_POINT_CHECKPOINT,
-    REPLICATION_OFFSET_CHECKPOINT,
-    OffsetCheckpointFile,
-)
-from kcore.log.directory_lock import DirectoryLock
 from kcore.log.load_journal import finish_interrupted_load
 from kcore.log.log_cleaner import CleanerConfig, LogCleaner
 from kcore.log.log_config import LogConfig
-from kcore.log.log_dir_failure_channel import LogDirFailureChannel
+from kcore.log.log_dir import CheckpointedOffsets, LogDir, RecoveryProgress
+from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
 from kcore.log.log_file_names import (
     DELETE_DIR_SUFFIX,
     FUTURE_DIR_SUFFIX,
@@ -50,70 +42,17 @@ from kcore.log.log_file_names import (
 )
 from kcore.log.log_loader import load_log
 from kcore.log.producer_state_manager import DEFAULT_PRODUCER_ID_EXPIRATION_MS
-from kcore.log.unified_log import PASSING_ERRORS, UnifiedLog
+from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
 
 #: KRaft's own log: it lies in the data directory, but no broker serves it as a topic.
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
-_PROGRESS_INTERVAL_MS = 5_000
-_PASSING_ERROR_INTERVAL_MS = 60_000
-
 #: They say that one path is not what it should be, not that the disk under it is broken.
 _ERRORS_OF_ONE_FILE = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.ELOOP, errno.EACCES, errno.EPERM}
 )
-
-
-class RecoveryProgress(NamedTuple):
-    """How far the loading of one data directory is."""
-
-    logs: int  # to load in all
-    remaining_logs: int
-    remaining_segments: int  # of logs begun, those that are known to need a scan
-
-
-class _Checkpointed(NamedTuple):
-    """What the checkpoints of a data directory say."""
-
-    recovery_points: dict[TopicPartition, int]
-    log_starts: dict[TopicPartition, int]
-    high_watermarks: dict[TopicPartition, int]
-
-
-class _LogDir:
-    """One data directory: its lock, its checkpoints, whether it still works."""
-
-    def __init__(self, path: str, manager: LogManager) -> None:
-        self.path = path
-        #: What its logs report with: the same two objects for all of them.
-        self.on_recovery_point_lowered = lambda log: manager._offsets_lowered(self)
-        self.on_segments_to_recover = lambda segments: manager._note_progress(self, segments=segments)
-        self.lock: DirectoryLock | None = None
-        self.recovery_points = OffsetCheckpointFile(os.path.join(path, RECOVERY_POINT_CHECKPOINT))
-        self.log_starts = OffsetCheckpointFile(os.path.join(path, LOG_START_OFFSET_CHECKPOINT))
-        self.high_watermarks = OffsetCheckpointFile(os.path.join(path, REPLICATION_OFFSET_CHECKPOINT))
-        self.had_clean_shutdown = False
-        self._failure_channel = manager.log_dir_failure_channel
-        self.progress = RecoveryProgress(0, 0, 0)
-        self.next_progress_ms = 0.0
-        self.next_passing_error_ms: dict[str, float] = {}
-        #: What the checkpoints said of logs that could not be loaded: it must be there when they can.
-        self.unloaded = _Checkpointed({}, {}, {})
-        self.has_unloaded = False
-
-    @property
-    def failure(self) -> OSError | None:
-        return self._failure_channel.failure(self.path)
-
-    def fail(self, error: OSError) -> None:
-        self._failure_channel.maybe_add_offline_log_dir(self.path, error)
-
-    def release(self) -> None:
-        if self.lock is not None:
-            self.lock.release()
-            self.lock = None
 
 
 class LogManager:
@@ -174,7 +113,7 @@ class LogManager:
         self.log_dir_failure_channel = log_dir_failure_channel or LogDirFailureChannel()
         self._lock = threading.Lock()
         self._table_lock = threading.Lock()
-        self._dirs: dict[str, _LogDir] = {}
+        self._dirs = {path: LogDir(path, self.log_dir_failure_channel, time) for path in self.log_dirs}
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._future_logs: dict[TopicPartition, UnifiedLog] = {}
         # Directories that are there but could not be loaded: a new, empty log must not take their place.
@@ -183,7 +122,7 @@ class LogManager:
         #: None unless compaction was asked for.
         self.cleaner: LogCleaner | None = None
         if cleaner_config is not None and cleaner_config.enable:
-            self.cleaner = LogCleaner(cleaner_config, self.log_dirs, self._current_logs, time)
+            self.cleaner = LogCleaner(cleaner_config, self._dirs.values(), self._current_logs, time)
 
     # -- start and stop -------------------------------------------------------------------------------------------
 
@@ -194,11 +133,9 @@ class LogManager:
         Raises DirectoryInUse, and OSError if no directory works.
         """
         try:
-            self._dirs = {path: _LogDir(path, self) for path in self.log_dirs}
-            for path, log_dir in self._dirs.items():
+            for log_dir in self._dirs.values():
                 try:
-                    make_directory(path)
-                    log_dir.lock = DirectoryLock(path)
+                    log_dir.lock()
                 except OSError as error:
                     log_dir.fail(error)
             live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
@@ -224,23 +161,19 @@ class LogManager:
         with self._table_lock:
             return dict(self._logs)
 
-    def _load_dir(self, log_dir: _LogDir) -> None:
+    def _load_dir(self, log_dir: LogDir) -> None:
         try:
             self._load_logs(log_dir)
         except OSError as error:
             log_dir.fail(error)
 
-    def _load_logs(self, log_dir: _LogDir) -> None:
+    def _load_logs(self, log_dir: LogDir) -> None:
         try:
             finish_interrupted_load(log_dir.path)
         except CorruptFile as error:
             logger.error("going on with half a load: %s", error)
         log_dir.had_clean_shutdown = clean_shutdown.was_clean_shutdown(log_dir.path)
-        checkpointed = _Checkpointed(
-            log_dir.recovery_points.read_or_warn(),
-            log_dir.log_starts.read_or_warn(),
-            log_dir.high_watermarks.read_or_warn(),
-        )
+        checkpointed = log_dir.read_checkpoints()
         to_load: list[tuple[PartitionDirectoryName, str]] = []
         for name in sorted(list_directory(log_dir.path)):
             path = os.path.join(log_dir.path, name)
@@ -265,8 +198,7 @@ class LogManager:
             return
         if not log_dir.had_clean_shutdown:
             logger.warning("%s: no clean shutdown, recovering %d logs", log_dir.path, len(to_load))
-        log_dir.progress = RecoveryProgress(len(to_load), len(to_load), 0)
-        log_dir.next_progress_ms = self._time.milliseconds() + _PROGRESS_INTERVAL_MS
+        log_dir.begin_progress(len(to_load))
         configs = {topic: self.config_of(topic) for topic in {parsed.topic_partition.topic for parsed, _ in to_load}}
         count = self._num_recovery_threads
         pending = iter(to_load)
@@ -293,11 +225,11 @@ class LogManager:
 
     def _load_one(
         self,
-        log_dir: _LogDir,
+        log_dir: LogDir,
         parsed: PartitionDirectoryName,
         path: str,
         configs: Mapping[str, LogConfig],
-        checkpointed: _Checkpointed,
+        checkpointed: CheckpointedOffsets,
         segment_threads: Executor | None,
     ) -> None:
         tp = parsed.topic_partition
@@ -323,24 +255,21 @@ class LogManager:
             self._not_loaded(log_dir, parsed, path, error, checkpointed)
         except Exception as error:  # whatever is in one directory, the others are served
             self._not_loaded(log_dir, parsed, path, error, checkpointed)
-        self._note_progress(log_dir, logs_done=1)
+        log_dir.note_progress(logs_done=1)
 
     def _not_loaded(
         self,
-        log_dir: _LogDir,
+        log_dir: LogDir,
         parsed: PartitionDirectoryName,
         path: str,
         error: Exception,
-        checkpointed: _Checkpointed,
+        checkpointed: CheckpointedOffsets,
     ) -> None:
         if not parsed.mark:
             tp = parsed.topic_partition
             with self._table_lock:
                 self._unloaded[tp] = f"{path}: {error}"
-                log_dir.has_unloaded = True
-                for kept, offsets in zip(log_dir.unloaded, checkpointed, strict=True):
-                    if tp in offsets:
-                        kept[tp] = offsets[tp]
+            log_dir.keep_checkpointed(tp, checkpointed)
         unexpected = None if isinstance(error, (KafkaError, OSError)) else error
         logger.error("%s: not served, loading it failed: %s", path, error, exc_info=unexpected)
 
@@ -370,31 +299,13 @@ class LogManager:
             log.log_end_offset,
         )
 
-    def _note_progress(self, log_dir: _LogDir, *, logs_done: int = 0, segments: int = 0) -> None:
-        now_ms = self._time.milliseconds()
-        with self._table_lock:
-            logs, remaining, remaining_segments = log_dir.progress
-            log_dir.progress = RecoveryProgress(logs, remaining - logs_done, remaining_segments + segments)
-            due = now_ms >= log_dir.next_progress_ms
-            if due:
-                log_dir.next_progress_ms = now_ms + _PROGRESS_INTERVAL_MS
-        if due:
-            logger.info(
-                "%s: %d of %d logs are loaded, %d segments of the others are still to be scanned",
-                log_dir.path,
-                logs - log_dir.progress.remaining_logs,
-                logs,
-                log_dir.progress.remaining_segments,
-            )
-
     def recovery_progress(self) -> dict[str, RecoveryProgress]:
         """How far the loading of each data directory is.  For another thread while startup() runs."""
-        with self._table_lock:
-            return {path: log_dir.progress for path, log_dir in self._dirs.items()}
+        return {path: log_dir.progress for path, log_dir in self._dirs.items()}
 
     def _load(
         self,
-        log_dir: _LogDir,
+        log_dir: LogDir,
         tp: TopicPartition,
         path: str,
         config: LogConfig,
@@ -416,10 +327,8 @@ class LogManager:
             high_watermark=high_watermark,
             had_clean_shutdown=had_clean_shutdown,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
-            log_dir_failure_channel=self.log_dir_failure_channel,
-            on_recovery_point_lowered=log_dir.on_recovery_point_lowered,
+            log_dir=log_dir,
             segment_threads=segment_threads,
-            on_segments_to_recover=log_dir.on_segments_to_recover,
         )
 
     def _schedule_background_work(self) -> None:
@@ -467,12 +376,7 @@ class LogManager:
             own = [log for log in logs if os.path.dirname(log.directory) == log_dir.path]
             try:
                 if self._close_all(own) and log_dir.failure is None:
-                    points = {log.topic_partition: log.recovery_point for log in own}
-                    log_dir.recovery_points.write(log_dir.unloaded.recovery_points | points)
-                    log_dir.log_starts.write(log_dir.unloaded.log_starts | _log_starts_worth_keeping(own))
-                    # The marker speaks of every log here: one that a crash left unrecovered would be believed.
-                    if log_dir.had_clean_shutdown or not log_dir.has_unloaded:
-                        clean_shutdown.write_clean_shutdown(log_dir.path, broker_epoch)
+                    log_dir.write_clean_shutdown(own, broker_epoch)
             except OSError:
                 logger.exception("%s: it will be recovered at the next start", log_dir.path)
             finally:
@@ -549,7 +453,7 @@ class LogManager:
             log.assign_topic_id(topic_id)
         return log
 
-    def _dirs_for(self, tp: TopicPartition, is_new: bool, is_future: bool, wanted: str | None) -> list[_LogDir]:
+    def _dirs_for(self, tp: TopicPartition, is_new: bool, is_future: bool, wanted: str | None) -> list[LogDir]:
         """Where a new log may go, the best place first."""
         live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
         if wanted is not None:
@@ -573,7 +477,7 @@ class LogManager:
         return sorted(live, key=lambda candidate: counts[candidate.path])
 
     def _create(
-        self, tp: TopicPartition, config: LogConfig, candidates: Iterable[_LogDir], is_future: bool
+        self, tp: TopicPartition, config: LogConfig, candidates: Iterable[LogDir], is_future: bool
     ) -> UnifiedLog:
         if not is_future and tp in self._unloaded:
             raise KafkaStorageError(f"{tp}: its log is there but could not be loaded: {self._unloaded[tp]}")
@@ -592,7 +496,7 @@ class LogManager:
                     raise
             except OSError as error:
                 failure = error
-                if error.errno not in PASSING_ERRORS:
+                if error.errno not in DISK_FULL_ERRORS:
                     log_dir.fail(error)
                 continue
             with self._table_lock:
@@ -668,27 +572,16 @@ class LogManager:
         current.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random))
         if old_dir is not None:
             self._drop_checkpoints(old_dir, topic_partition)
-        self._checkpoint_recovery_points(log_dir)
+        log_dir.checkpoint_recovery_points(self._logs_in(log_dir))
         self.checkpoint_log_start_offsets()
         self._schedule_removal(current.directory, current.config.file_delete_delay_ms)
         logger.info("%s: its log lies in %s now", topic_partition, log.directory)
         return log
 
-    def _drop_checkpoints(self, log_dir: _LogDir, tp: TopicPartition) -> None:
-        """So that a new log of the same name does not inherit offsets."""
-        checkpoints = [log_dir.recovery_points, log_dir.log_starts, log_dir.high_watermarks]
+    def _drop_checkpoints(self, log_dir: LogDir, tp: TopicPartition) -> None:
         if self.cleaner is not None:
             self.cleaner.manager.update_checkpoints(log_dir.path, remove=tp)
-        else:
-            checkpoints.append(OffsetCheckpointFile(os.path.join(log_dir.path, CLEANER_OFFSET_CHECKPOINT)))
-        for checkpoint in checkpoints:
-            try:
-                offsets = checkpoint.read_or_warn()
-                if tp in offsets:
-                    del offsets[tp]
-                    checkpoint.write(offsets)
-            except OSError as error:
-                log_dir.fail(error)
+        log_dir.drop(tp, cleaner_offsets=self.cleaner is None)
 
     def _schedule_removal(self, path: str, delay_ms: float | None = None) -> None:
         def remove() -> None:
@@ -747,7 +640,7 @@ class LogManager:
                 log.truncate_fully_and_start_at(new_offset)
             log_dir = self._dirs.get(os.path.dirname(log.directory))
             if log_dir is not None:
-                self._checkpoint_recovery_points(log_dir)
+                log_dir.checkpoint_recovery_points(self._logs_in(log_dir))
 
     # -- background work --------------------------------------------------------------------------------------------
 
@@ -788,51 +681,21 @@ class LogManager:
 
     def checkpoint_recovery_offsets(self) -> None:
         for log_dir in list(self._dirs.values()):
-            self._checkpoint_recovery_points(log_dir)
-
-    def _checkpoint_recovery_points(self, log_dir: _LogDir) -> None:
-        points = {log.topic_partition: log.recovery_point for log in self._logs_in(log_dir)}
-        self._write_checkpoint(log_dir, log_dir.recovery_points, log_dir.unloaded.recovery_points | points)
-
-    def _offsets_lowered(self, log_dir: _LogDir) -> None:
-        self._checkpoint_recovery_points(log_dir)
-        self._checkpoint_log_starts(log_dir)
+            log_dir.checkpoint_recovery_points(self._logs_in(log_dir))
 
     def checkpoint_log_start_offsets(self) -> None:
         for log_dir in list(self._dirs.values()):
-            self._checkpoint_log_starts(log_dir)
-
-    def _checkpoint_log_starts(self, log_dir: _LogDir) -> None:
-        starts = _log_starts_worth_keeping(self._logs_in(log_dir))
-        self._write_checkpoint(log_dir, log_dir.log_starts, log_dir.unloaded.log_starts | starts)
+            log_dir.checkpoint_log_starts(self._logs_in(log_dir))
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write replication-offset-checkpoint in each data directory, for the partitions whose logs lie there."""
         for log_dir in list(self._dirs.values()):
             own = [log.topic_partition for log in self._logs_in(log_dir, with_future=False)]
-            marks = {tp: high_watermarks[tp] for tp in own if tp in high_watermarks}
-            self._write_checkpoint(log_dir, log_dir.high_watermarks, log_dir.unloaded.high_watermarks | marks)
+            log_dir.checkpoint_high_watermarks({tp: high_watermarks[tp] for tp in own if tp in high_watermarks})
 
-    def _logs_in(self, log_dir: _LogDir, *, with_future: bool = True) -> list[UnifiedLog]:
+    def _logs_in(self, log_dir: LogDir, *, with_future: bool = True) -> list[UnifiedLog]:
         logs = self._every_log() if with_future else self.all_logs()
-        return [log for log in logs if os.path.dirname(log.directory) == log_dir.path]
-
-    def _write_checkpoint(
-        self, log_dir: _LogDir, checkpoint: OffsetCheckpointFile, offsets: dict[TopicPartition, int]
-    ) -> None:
-        if log_dir.failure is not None:
-            return
-        try:
-            checkpoint.write(offsets)
-        except OSError as error:
-            if error.errno not in PASSING_ERRORS:
-                log_dir.fail(error)
-                return
-            # A full disk is emptied again; what it refuses every minute is told of now and then.
-            now_ms = self._time.hi_res_clock_ms()
-            if now_ms >= log_dir.next_passing_error_ms.get(checkpoint.path, 0):
-                log_dir.next_passing_error_ms[checkpoint.path] = now_ms + _PASSING_ERROR_INTERVAL_MS
-                logger.error("%s: could not be written: %s", checkpoint.path, error)
+        return [log for log in logs if log.parent_dir == log_dir.path]
 
     # -- failures ---------------------------------------------------------------------------------------------------
 
@@ -874,13 +737,3 @@ def _remove_quietly(path: str) -> None:
         remove_tree(path)
     except OSError as error:
         logger.warning("%s: an empty directory is left: %s", path, error)
-
-
-def _log_starts_worth_keeping(logs: Iterable[UnifiedLog]) -> dict[TopicPartition, int]:
-    """Only those that the first segment's name does not tell."""
-    result = {}
-    for log in logs:
-        first = log.segments.first
-        if first is not None and log.log_start_offset > first.base_offset:
-            result[log.topic_partition] = log.log_start_offset
-    return result

@@ -11,11 +11,10 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import NotAPartitionDirectory
-from kcore.log import checkpoints, clean_shutdown
-from kcore.log.checkpoints import OffsetCheckpointFile
-from kcore.log.directory_lock import DirectoryLock
+from kcore.log import clean_shutdown
 from kcore.log.load_journal import finish_interrupted_load
 from kcore.log.log_config import LogConfig
+from kcore.log.log_dir import LogDir
 from kcore.log.log_file_names import (
     PartitionDirectoryName,
     parse_partition_directory,
@@ -122,15 +121,16 @@ def _open_for_reading(directory: str, tp: TopicPartition, config: LogConfig, tim
         list_directory(directory)  # FileNotFoundError or NotADirectoryError, with the system's words
     parent = os.path.dirname(directory)
     clean = clean_shutdown.was_clean_shutdown(parent)
-    high_watermark = _checkpointed(parent, checkpoints.REPLICATION_OFFSET_CHECKPOINT).get(tp) if clean else None
+    log_dir = LogDir(parent)
+    high_watermark = log_dir.high_watermarks.read_or_warn().get(tp) if clean else None
     return load_log(
         directory,
         tp,
         config,
         time=time,
         mode="r",
-        log_start_offset=_checkpointed(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT).get(tp, 0),
-        recovery_point=_checkpointed(parent, checkpoints.RECOVERY_POINT_CHECKPOINT).get(tp, 0),
+        log_start_offset=log_dir.log_starts.read_or_warn().get(tp, 0),
+        recovery_point=log_dir.recovery_points.read_or_warn().get(tp, 0),
         high_watermark=high_watermark or 0,
         had_clean_shutdown=clean,
         sole_replica=high_watermark is None,
@@ -139,7 +139,8 @@ def _open_for_reading(directory: str, tp: TopicPartition, config: LogConfig, tim
 
 def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, time: Time) -> UnifiedLog:
     parent = os.path.dirname(directory)
-    lock = DirectoryLock(parent)
+    log_dir = LogDir(parent)
+    log_dir.lock()
     try:
         finish_interrupted_load(parent)
         was_clean = clean_shutdown.remove_clean_shutdown(parent)
@@ -153,47 +154,30 @@ def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, t
             config,
             time=time,
             scheduler=scheduler,
-            log_start_offset=_checkpointed(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT).get(tp, 0),
-            recovery_point=_checkpointed(parent, checkpoints.RECOVERY_POINT_CHECKPOINT).get(tp, 0),
+            log_start_offset=log_dir.log_starts.read_or_warn().get(tp, 0),
+            recovery_point=log_dir.recovery_points.read_or_warn().get(tp, 0),
             had_clean_shutdown=was_clean,
             sole_replica=True,
-            on_recovery_point_lowered=lambda log: _offsets_lowered(parent, tp, log),
+            log_dir=log_dir,
         )
         scheduler.startup()
     except BaseException:
-        lock.release()
+        log_dir.release()
         raise
 
     def leave(closed: UnifiedLog) -> None:
         try:
             scheduler.shutdown()
             if not closed.is_offline:
-                _checkpoint(parent, checkpoints.RECOVERY_POINT_CHECKPOINT, tp, closed.recovery_point)
-                _checkpoint(parent, checkpoints.REPLICATION_OFFSET_CHECKPOINT, tp, closed.high_watermark)
+                log_dir.update(log_dir.recovery_points, tp, closed.recovery_point)
+                log_dir.update(log_dir.high_watermarks, tp, closed.high_watermark)
                 if closed.log_start_offset > closed.segments[0].base_offset:
-                    _checkpoint(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT, tp, closed.log_start_offset)
+                    log_dir.update(log_dir.log_starts, tp, closed.log_start_offset)
                 # Its word covers all partitions of the directory: the others must have been in order before.
                 if was_clean or alone:
                     clean_shutdown.write_clean_shutdown(parent)
         finally:
-            lock.release()
+            log_dir.release()
 
     log.on_close(leave)
     return log
-
-
-def _checkpointed(parent: str, name: str) -> dict[TopicPartition, int]:
-    return OffsetCheckpointFile(os.path.join(parent, name)).read_or_warn()
-
-
-def _offsets_lowered(parent: str, tp: TopicPartition, log: UnifiedLog) -> None:
-    _checkpoint(parent, checkpoints.RECOVERY_POINT_CHECKPOINT, tp, log.recovery_point)
-    if _checkpointed(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT).get(tp, 0) > log.log_start_offset:
-        _checkpoint(parent, checkpoints.LOG_START_OFFSET_CHECKPOINT, tp, log.log_start_offset)
-
-
-def _checkpoint(parent: str, name: str, tp: TopicPartition, offset: int) -> None:
-    offsets = _checkpointed(parent, name)
-    if offsets.get(tp) != offset:
-        offsets[tp] = offset
-        OffsetCheckpointFile(os.path.join(parent, name)).write(offsets)

@@ -7,7 +7,6 @@ Source: UnifiedLog, Kafka 2.4-4.x.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,8 @@ from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import LocalLog
 from kcore.log.log_columns import BATCH_BYTES, arrow_table, iterate_arrow
 from kcore.log.log_config import LogConfig
-from kcore.log.log_dir_failure_channel import LogDirFailureChannel
+from kcore.log.log_dir import LogDir
+from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS
 from kcore.log.log_hot_path import LogAppendInfo, LogHotPath
 from kcore.log.log_iteration import Isolation, is_committed, iterate_batches, iterate_records
 from kcore.log.log_offset_metadata import (
@@ -70,8 +70,6 @@ EARLIEST_LOCAL_TIMESTAMP = -4
 
 Mode = Literal["r", "a"]
 
-#: Full disks are emptied again; the failed append was cut back, so the log may go on.
-PASSING_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: How often a log says that such an error has not passed: clients try again many times a second.
 _PASSING_ERROR_LOG_INTERVAL_MS = 60_000
 
@@ -100,6 +98,7 @@ class UnifiedLog(LogHotPath):
     not: the append or roll fails, the next one may succeed; half a truncation, flush, deletion or swap does.
 
     sole_replica: nobody above moves the high watermark, so it follows the log end offset.
+    log_dir: the data directory, to which the log reports a disk that fails and offsets that a truncation lowers.
     """
 
     def __init__(
@@ -115,8 +114,7 @@ class UnifiedLog(LogHotPath):
         mode: Mode = "a",
         high_watermark: int = 0,
         sole_replica: bool = False,
-        log_dir_failure_channel: LogDirFailureChannel | None = None,
-        on_recovery_point_lowered: Callable[[UnifiedLog], None] | None = None,
+        log_dir: LogDir | None = None,
     ) -> None:
         self._source = str(topic_partition)
         self.local = LocalLog(
@@ -147,8 +145,7 @@ class UnifiedLog(LogHotPath):
         self._random = random
         self._scheduler = scheduler
         self._sole_replica = sole_replica
-        self._log_dir_failure_channel = log_dir_failure_channel
-        self._on_recovery_point_lowered = on_recovery_point_lowered
+        self._log_dir = log_dir
         self._offline = None
         self._next_passing_error_log_ms = 0
         self._is_writable = mode == "a"
@@ -608,7 +605,7 @@ class UnifiedLog(LogHotPath):
         sync_path(self.directory)
 
     def _reset_end(self, log_end_offset: int, log_start_offset: int) -> None:
-        # What comes to lie below a start that a checkpoint still tells would be hidden after a crash.
+        # After a crash, a log start in a checkpoint would hide what was appended below it.
         lowered = log_start_offset < self.log_start_offset
         self.log_start_offset = log_start_offset
         self._update_log_end_offset_metadata(self.local.end_at(log_end_offset))
@@ -618,9 +615,9 @@ class UnifiedLog(LogHotPath):
             self._update_high_watermark_metadata(LogOffsetMetadata(log_start_offset))
         if self.recovery_point > log_end_offset:
             self.recovery_point = log_end_offset
-            lowered = True  # TRUNC-10: on disk before new data could lie below the old recovery point.
-        if lowered and self._on_recovery_point_lowered is not None:
-            self._on_recovery_point_lowered(self)
+            lowered = True  # TRUNC-10: on disk before new data are appended below the old recovery point.
+        if lowered and self._log_dir is not None:
+            self._log_dir.lower_offsets(self)
 
     def delete_old_segments(self) -> int:
         """Apply retention.ms, retention.bytes and the log start offset: the number of segments that went.
@@ -827,14 +824,14 @@ class UnifiedLog(LogHotPath):
 
         is_fatal: half of it may have been done, so a full disk is no better than a broken one.
         """
-        passes = error.errno in PASSING_ERRORS and not is_fatal
+        passes = error.errno in DISK_FULL_ERRORS and not is_fatal
         if not passes and self._offline is None:
             logger.error(
                 "%s: could not %s the log in %s, it goes offline: %s", self._source, what, self.directory, error
             )
             self.mark_offline(error)
-            if self._log_dir_failure_channel is not None:
-                self._log_dir_failure_channel.maybe_add_offline_log_dir(self.parent_dir, error)
+            if self._log_dir is not None:
+                self._log_dir.fail(error)
         elif passes:
             now_ms = self._time.milliseconds()
             if now_ms >= self._next_passing_error_log_ms:

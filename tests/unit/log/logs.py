@@ -8,7 +8,7 @@ from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_config import LogConfig
-from kcore.log.log_dir_failure_channel import LogDirFailureChannel
+from kcore.log.log_dir import LogDir
 from kcore.log.log_loader import load_log
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.memory_records import MemoryRecords
@@ -27,13 +27,12 @@ class Logs:
         self.config = LogConfig(**config)
         self.time = MockTime()
         self.scheduler = MockScheduler(self.time)
-        self.channel = LogDirFailureChannel()
-        self.lowered = []
+        self.log_dir = LogDir(str(directory.parent))
 
     @property
     def failures(self):
         """What took the data directory offline."""
-        error = self.channel.failure(str(self.directory.parent))
+        error = self.log_dir.failure
         return [] if error is None else [error]
 
     def open(self, *, clean=True, **options):
@@ -45,8 +44,7 @@ class Logs:
             time=self.time,
             scheduler=self.scheduler,
             had_clean_shutdown=clean,
-            log_dir_failure_channel=self.channel,
-            on_recovery_point_lowered=lambda log: self.lowered.append(log.recovery_point),
+            log_dir=self.log_dir,
             **options,
         )
 

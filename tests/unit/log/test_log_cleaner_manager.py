@@ -10,6 +10,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import LogCleaningAborted
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_cleaner_manager import LogCleanerManager, find_log_to_clean
+from kcore.log.log_dir import LogDir
 from kcore.log.log_manager import LogManager
 from tests.unit.log.logs import Logs, batch
 
@@ -30,7 +31,7 @@ def log(logs):
 
 def manager_of(logs, *open_logs):
     by_name = {log.topic_partition: log for log in open_logs}
-    return LogCleanerManager([str(logs.directory.parent)], lambda: by_name, logs.time)
+    return LogCleanerManager([LogDir(str(logs.directory.parent))], lambda: by_name, logs.time)
 
 
 def checkpoint_of(logs):
@@ -265,7 +266,7 @@ def test_a_truncation_lowers_the_checkpoint_and_never_raises_it(logs, log):
 def test_a_log_that_moves_takes_its_offset_along(logs, log, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    manager = LogCleanerManager([log.parent_dir, str(other)], lambda: {TP: log}, logs.time)
+    manager = LogCleanerManager([LogDir(log.parent_dir), LogDir(str(other))], lambda: {TP: log}, logs.time)
     manager.update_checkpoints(log.parent_dir, update=(TP, 7))
     manager.mark_uncleanable(log, RuntimeError("as if"))
     manager.alter_checkpoint_dir(TP, log.parent_dir, str(other))

@@ -546,8 +546,9 @@ def test_a_full_disk_costs_the_creation_not_the_directory(two_dirs, caplog):
 
 def noted_progress(manager):
     told = []
-    note = manager._note_progress
-    manager._note_progress = lambda log_dir, **counts: (note(log_dir, **counts), told.append(log_dir.progress))
+    (log_dir,) = manager._dirs.values()
+    note = log_dir.note_progress
+    log_dir.note_progress = lambda **counts: (note(**counts), told.append(log_dir.progress))
     return told
 
 

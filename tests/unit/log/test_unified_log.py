@@ -502,10 +502,14 @@ def test_TRUNC_10_the_recovery_point_comes_down_and_is_checkpointed_at_once(logs
     log.append_as_leader(batch(3))
     log.flush()
     assert log.recovery_point == 6
+    other = log.topic_partition._replace(partition=9)
+    logs.log_dir.recovery_points.write({log.topic_partition: 6, other: 9})
     log.truncate_to(3)
-    assert log.recovery_point == 3 and logs.lowered == [3]
+    assert log.recovery_point == 3
+    assert logs.log_dir.recovery_points.read() == {log.topic_partition: 3, other: 9}
     log.truncate_fully_and_start_at(1)
-    assert log.recovery_point == 1 and logs.lowered == [3, 1]
+    assert log.recovery_point == 1
+    assert logs.log_dir.recovery_points.read() == {log.topic_partition: 1, other: 9}
 
 
 def test_TRUNC_04_truncation_removes_aborted_transactions_and_reopens_the_cut_one(tmp_path):

@@ -1,0 +1,247 @@
+"""LogDir: one data directory: its lock, its checkpoints, its marker of a clean stop, and whether it works.
+
+Four text files hold offsets of all partitions in it (checkpoints.py): recovery points, log starts, high watermarks, and
+the offsets up to which the cleaner has compacted.
+Source: LogManager, Kafka 2.4-4.x.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.common.file import make_directory
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.log import clean_shutdown
+from kcore.log.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    OffsetCheckpointFile,
+)
+from kcore.log.directory_lock import DirectoryLock
+from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
+
+if TYPE_CHECKING:
+    from kcore.log.unified_log import UnifiedLog
+
+logger = logging.getLogger(__name__)
+
+_PROGRESS_INTERVAL_MS = 5_000
+_DISK_FULL_LOG_INTERVAL_MS = 60_000
+
+
+class CheckpointedOffsets(NamedTuple):
+    """What the checkpoints of a data directory say of its logs."""
+
+    recovery_points: dict[TopicPartition, int]
+    log_starts: dict[TopicPartition, int]
+    high_watermarks: dict[TopicPartition, int]
+
+
+class RecoveryProgress(NamedTuple):
+    """How far the loading of one data directory is."""
+
+    logs: int  # to load in all
+    remaining_logs: int
+    remaining_segments: int  # of logs begun, those that are known to need a scan
+
+
+class LogDir:
+    """One data directory.
+
+    Thread-safe.  A log calls fail() and lower_offsets() with its own lock held; nothing here takes a log's lock.  The
+    lock of the checkpoints is held while a file is written, so that no older offset is written after a lower one.
+    Lifetime: lock() and, at the end, release(); whoever only reads the checkpoints needs neither.
+
+    failure_channel: where a failure is put; one of its own if none is given.
+    """
+
+    def __init__(
+        self, path: str, failure_channel: LogDirFailureChannel | None = None, time: Time = SYSTEM_TIME
+    ) -> None:
+        self.path = path
+        self.recovery_points = OffsetCheckpointFile(os.path.join(path, RECOVERY_POINT_CHECKPOINT))
+        self.log_starts = OffsetCheckpointFile(os.path.join(path, LOG_START_OFFSET_CHECKPOINT))
+        self.high_watermarks = OffsetCheckpointFile(os.path.join(path, REPLICATION_OFFSET_CHECKPOINT))
+        self.cleaner_offsets = OffsetCheckpointFile(os.path.join(path, CLEANER_OFFSET_CHECKPOINT))
+        self.had_clean_shutdown = False
+        self._failure_channel = failure_channel or LogDirFailureChannel()
+        self._time = time
+        self._directory_lock: DirectoryLock | None = None
+        self._checkpoint_lock = threading.Lock()
+        self._next_disk_full_log_ms: dict[str, float] = {}
+        # Offsets of logs that could not be loaded: they stay in the checkpoints until the logs can be loaded.
+        self._not_loaded = CheckpointedOffsets({}, {}, {})
+        self._has_not_loaded = False
+        self._progress_lock = threading.Lock()
+        self._progress = RecoveryProgress(0, 0, 0)
+        self._next_progress_ms = 0.0
+
+    # -- lock and failure -------------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Make the directory if it is missing, and hold its .lock until release().  Raises DirectoryInUse, OSError."""
+        make_directory(self.path)
+        self._directory_lock = DirectoryLock(self.path)
+
+    def release(self) -> None:
+        if self._directory_lock is not None:
+            self._directory_lock.release()
+            self._directory_lock = None
+
+    @property
+    def failure(self) -> OSError | None:
+        """The error that took the directory offline; None while it works."""
+        return self._failure_channel.failure(self.path)
+
+    def fail(self, error: OSError) -> None:
+        """The directory is offline from now on; whoever takes it out of the channel does the rest."""
+        self._failure_channel.maybe_add_offline_log_dir(self.path, error)
+
+    # -- start and stop -----------------------------------------------------------------------------------------------
+
+    def read_checkpoints(self) -> CheckpointedOffsets:
+        """A damaged file counts as empty, with a warning in the log.  Raises OSError."""
+        return CheckpointedOffsets(
+            self.recovery_points.read_or_warn(), self.log_starts.read_or_warn(), self.high_watermarks.read_or_warn()
+        )
+
+    def keep_checkpointed(self, topic_partition: TopicPartition, checkpointed: CheckpointedOffsets) -> None:
+        """This log could not be loaded: its offsets stay in the checkpoints."""
+        with self._checkpoint_lock:
+            self._has_not_loaded = True
+            for kept, offsets in zip(self._not_loaded, checkpointed, strict=True):
+                if topic_partition in offsets:
+                    kept[topic_partition] = offsets[topic_partition]
+
+    def write_clean_shutdown(self, logs: Collection[UnifiedLog], broker_epoch: int) -> None:
+        """After all logs were closed in order: the last checkpoints, and the marker that no recovery is needed.
+
+        No marker if a log that could not be loaded may need a recovery.  Raises OSError.
+        """
+        with self._checkpoint_lock:
+            points = {log.topic_partition: log.recovery_point for log in logs}
+            self.recovery_points.write(self._not_loaded.recovery_points | points)
+            self.log_starts.write(self._not_loaded.log_starts | _log_starts_worth_keeping(logs))
+        if self.had_clean_shutdown or not self._has_not_loaded:
+            clean_shutdown.write_clean_shutdown(self.path, broker_epoch)
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    def checkpoint_recovery_points(self, logs: Iterable[UnifiedLog]) -> None:
+        """logs: all logs in the directory.  A failure takes it offline; a full disk is logged, as below."""
+        with self._checkpoint_lock:
+            points = {log.topic_partition: log.recovery_point for log in logs}
+            self._write(self.recovery_points, self._not_loaded.recovery_points | points)
+
+    def checkpoint_log_starts(self, logs: Iterable[UnifiedLog]) -> None:
+        with self._checkpoint_lock:
+            self._write(self.log_starts, self._not_loaded.log_starts | _log_starts_worth_keeping(logs))
+
+    def checkpoint_high_watermarks(self, high_watermarks: dict[TopicPartition, int]) -> None:
+        with self._checkpoint_lock:
+            self._write(self.high_watermarks, self._not_loaded.high_watermarks | high_watermarks)
+
+    def lower_offsets(self, log: UnifiedLog) -> None:
+        """After a truncation: no checkpoint says more than the log's recovery point and log start (TRUNC-10).
+
+        Returns when that is on disk.  Raises OSError.
+        """
+        with self._checkpoint_lock:
+            tp = log.topic_partition
+            points = self.recovery_points.read_or_warn()
+            if points.get(tp, 0) > log.recovery_point:
+                points[tp] = log.recovery_point
+                self.recovery_points.write(points)
+            starts = self.log_starts.read_or_warn()
+            if starts.get(tp, 0) > log.log_start_offset:
+                del starts[tp]
+                self.log_starts.write(starts | _log_starts_worth_keeping([log]))
+
+    def update(self, checkpoint: OffsetCheckpointFile, topic_partition: TopicPartition, offset: int | None) -> None:
+        """Change one partition in one of the files, None takes it out; nothing is written if that is what it says.
+
+        Raises OSError.
+        """
+        with self._checkpoint_lock:
+            offsets = checkpoint.read_or_warn()
+            if offsets.get(topic_partition) != offset:
+                offsets.pop(topic_partition, None)
+                if offset is not None:
+                    offsets[topic_partition] = offset
+                checkpoint.write(offsets)
+
+    def drop(self, topic_partition: TopicPartition, *, cleaner_offsets: bool) -> None:
+        """The log is no longer here: a new one of the same name must not get its offsets.
+
+        cleaner_offsets: in that file too; else the cleaner sees to it.  A failure takes the directory offline.
+        """
+        checkpoints = [self.recovery_points, self.log_starts, self.high_watermarks]
+        if cleaner_offsets:
+            checkpoints.append(self.cleaner_offsets)
+        for checkpoint in checkpoints:
+            try:
+                self.update(checkpoint, topic_partition, None)
+            except OSError as error:
+                self.fail(error)
+
+    def _write(self, checkpoint: OffsetCheckpointFile, offsets: Mapping[TopicPartition, int]) -> None:
+        if self.failure is not None:
+            return
+        try:
+            checkpoint.write(offsets)
+        except OSError as error:
+            if error.errno not in DISK_FULL_ERRORS:
+                self.fail(error)
+                return
+            # Space may come back.  Each file's error is logged once a minute, not at each attempt.
+            now_ms = self._time.hi_res_clock_ms()
+            if now_ms >= self._next_disk_full_log_ms.get(checkpoint.path, 0):
+                self._next_disk_full_log_ms[checkpoint.path] = now_ms + _DISK_FULL_LOG_INTERVAL_MS
+                logger.error("%s: could not be written: %s", checkpoint.path, error)
+
+    # -- progress of loading ------------------------------------------------------------------------------------------
+
+    @property
+    def progress(self) -> RecoveryProgress:
+        return self._progress
+
+    def begin_progress(self, logs: int) -> None:
+        with self._progress_lock:
+            self._progress = RecoveryProgress(logs, logs, 0)
+            self._next_progress_ms = self._time.milliseconds() + _PROGRESS_INTERVAL_MS
+
+    def note_progress(self, *, logs_done: int = 0, segments: int = 0) -> None:
+        """segments: how many more (or, below 0, fewer) need a scan.  The log says every five seconds how far it is."""
+        now_ms = self._time.milliseconds()
+        with self._progress_lock:
+            logs, remaining, remaining_segments = self._progress
+            progress = RecoveryProgress(logs, remaining - logs_done, remaining_segments + segments)
+            self._progress = progress
+            due = now_ms >= self._next_progress_ms
+            if due:
+                self._next_progress_ms = now_ms + _PROGRESS_INTERVAL_MS
+        if due:
+            logger.info(
+                "%s: %d of %d logs are loaded, %d segments of the others are still to be scanned",
+                self.path,
+                logs - progress.remaining_logs,
+                logs,
+                progress.remaining_segments,
+            )
+
+
+def _log_starts_worth_keeping(logs: Iterable[UnifiedLog]) -> dict[TopicPartition, int]:
+    """Only those above the offset that the first segment's name has."""
+    result = {}
+    for log in logs:
+        first = log.segments.first
+        if first is not None and log.log_start_offset > first.base_offset:
+            result[log.topic_partition] = log.log_start_offset
+    return result
