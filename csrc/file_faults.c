@@ -55,6 +55,7 @@ static int64_t allowed(kc_file_call call, const char *path, const char *other, i
     counts[call]++;
     for (kc_file_fault *fault = faults; fault < faults + MAX_FAULTS; fault++) {
         if (fault->times == 0 || !(fault->calls >> call & 1)) continue;
+        if (fault->thread && fault->thread != (uint64_t)(uintptr_t)pthread_self()) continue;
         size_t n = strlen(fault->under);
         if (strncmp(path, fault->under, n) != 0 && strncmp(other, fault->under, n) != 0) continue;
         if (fault->skip > 0) {

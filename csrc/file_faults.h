@@ -29,7 +29,7 @@ typedef enum kc_file_call {
 } kc_file_call;
 
 /* Which calls fail: those whose bit (1 << kc_file_call) is set and whose path, or one of whose paths, begins with
- * `under` ("": all); the first `skip` of them are spared, the next `times` fail (negative: all) with `error` after
+ * `under` ("": all) and that `thread` makes (a pthread_t; 0: any); the first `skip` of them are spared, the next `times` fail (negative: all) with `error` after
  * the first `after_bytes` bytes went through, in a call that comes back short if need be.  error 0: only the
  * short call, nothing fails. */
 typedef struct kc_file_fault {
@@ -38,6 +38,7 @@ typedef struct kc_file_fault {
     int64_t skip;
     int64_t times;
     int64_t after_bytes;
+    uint64_t thread;
     char under[512];
 } kc_file_fault;
 

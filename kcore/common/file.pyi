@@ -85,12 +85,13 @@ def fail_next(
     times: int = ...,
     skip: int = ...,
     under: str = ...,
+    thread: int = ...,
 ) -> None:
     """For tests: after `skip` of them the next `times` such calls (negative: all) on a log directory fail with `error`
     once after_bytes bytes went through (in a call that comes back short).  error 0: only the short call.
 
-    call: one kind, or several that count together.  under: only where the path begins so.  Process-wide; one fault
-    per (call, under); ends with clear_faults()."""
+    call: one kind, or several that count together.  under: only where the path begins so.  thread: only calls of the
+    thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends with clear_faults()."""
 
 def count_calls() -> None: ...  # for tests: calls() counts from here, nothing fails
 def calls(call: Call) -> int: ...  # made since count_calls() or the first fault

@@ -11,7 +11,7 @@ import os
 from cpython.buffer cimport PyBuffer_IsContiguous
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject, PyMemoryView_GET_BUFFER
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -89,6 +89,7 @@ cdef extern from "file_faults.h" nogil:
         int64_t skip
         int64_t times
         int64_t after_bytes
+        uint64_t thread
         char under[512]
     int kc_file_fail(const kc_file_fault *fault)
     void kc_file_clear_faults()
@@ -543,17 +544,19 @@ _CALLS = (
 CHANGES = ("open_write", "pwrite", "ftruncate", "rename", "unlink", "mkdir", "rmdir")
 
 
-def fail_next(call, int error, *, int64_t after_bytes=0, int64_t times=1, int64_t skip=0, str under=""):
+def fail_next(call, int error, *, int64_t after_bytes=0, int64_t times=1, int64_t skip=0, str under="",
+              uint64_t thread=0):
     """For tests: after `skip` of them the next `times` such calls (negative: all) on a log directory fail with `error`
     once after_bytes bytes went through (in a call that comes back short).  error 0: only the short call.
 
-    call: one kind, or several that count together.  under: only where the path begins so.  Process-wide; one fault
-    per (call, under); ends with clear_faults()."""
+    call: one kind, or several that count together.  under: only where the path begins so.  thread: only calls of the
+    thread with this threading.Thread.ident.  Process-wide; one fault per (call, under); ends with clear_faults()."""
     cdef kc_file_fault fault
     cdef bytes prefix = PyUnicode_EncodeFSDefault(under)
     fault.calls = 0
     for name in (call,) if isinstance(call, str) else call:
         fault.calls |= 1 << <int>_CALLS.index(name)
+    fault.thread = thread
     fault.error, fault.after_bytes, fault.times, fault.skip = error, after_bytes, times, skip
     if len(prefix) >= <Py_ssize_t>sizeof(fault.under):
         raise ValueError(f"{under}: too long")

@@ -1,7 +1,7 @@
 """Framing, both ways, on one non-blocking socket."""
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 class FileChunk(Protocol):
@@ -19,6 +19,8 @@ class InvalidReceive(Exception): ...
 class Request:
     """One request on its way through the broker; answered exactly once, from any thread."""
 
+    #: Called on the processor's thread when the connection closes before the answer.
+    on_abandoned: Callable[[Request], None] | None
     def __init__(self, connection: Connection, buffer: bytearray, processor: Any) -> None: ...
     @property
     def buffer(self) -> bytearray: ...

@@ -81,6 +81,7 @@ cdef class Request:
 
     cdef readonly bytearray buffer
     cdef readonly Connection connection
+    cdef public object on_abandoned  # None, or whom to call with this request when its connection closes first
     cdef object _processor
     cdef bint _done
 

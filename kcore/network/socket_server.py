@@ -1,10 +1,11 @@
 """The broker's sockets: who accepts, who reads, who writes.
 
 A Processor is one thread that owns its connections: it reads requests, calls the handler for each on
-the spot, and writes the responses.  There is no pool of handler threads behind it: under the GIL a
-hand-over costs more than it gives (docs/decisions/0003-requests-run-on-the-network-thread.md).  A
-handler that must wait parks its request in a purgatory instead and answers later, from any thread;
-the answer then travels back over the processor's queue.
+the spot, and writes the responses.  No queue stands between: under the GIL a hand-over costs more than
+it gives (docs/decisions/0003-requests-run-on-the-network-thread.md).  A handler may keep its request and
+answer later, from any thread: what waits for a condition is parked in a purgatory, what waits for a disk
+or takes long runs on a thread of the broker's pool (docs/decisions/0009-where-a-request-runs.md).  The
+answer then travels back over the processor's queue.
 
 One connection has one request in flight, and the next one waits (in the kernel, or in the connection
 if it came in the same read).  That keeps responses in request order, as Kafka does by muting.
@@ -289,7 +290,9 @@ class Processor(ShutdownableThread):
         self._starved.discard(connection)
         self.queued_bytes -= connection.buffered_bytes + connection.in_flight_bytes
         connection.in_flight_bytes = 0
-        connection.request = None
+        request, connection.request = connection.request, None
+        if request is not None and request.on_abandoned is not None:
+            request.on_abandoned(request)
         connection.close()
         self._server.on_closed(connection)
 

@@ -1,6 +1,7 @@
 """The wire codec: executes a message's plan for one version against a bounded cursor or a growing buffer.
 
-Holds the GIL; no system calls, except that encode() reads file slices.
+Holds the GIL (in a long array other threads get it now and then); no system calls, except that encode() reads file
+slices.
 """
 
 from typing import Any, ClassVar, Protocol, Self
@@ -15,6 +16,9 @@ class FileSlice(Protocol):
     @property
     def size_in_bytes(self) -> int: ...
     def send_to(self, sock_fd: int, offset: int = ...) -> int: ...
+
+class TooManyElements(Exception):
+    """The arrays of a message have more elements than decode() was allowed to read."""
 
 class Field:
     name: str
@@ -53,11 +57,12 @@ class MessageBase(StructBase):
     """A whole message, with versions min_version to max_version, flexible from flexible_version on."""
 
     @classmethod
-    def decode(cls, buffer: Buffer, version: int, position: int = ...) -> Self:
+    def decode(cls, buffer: Buffer, version: int, position: int = ..., max_elements: int = ...) -> Self:
         """The message that starts at `position`; `records` fields are memoryviews of `buffer` (writable if it is).
 
         Fields that the version lacks have their default.  Bytes after the message are ignored, as Kafka ignores them.
-        Raises InvalidRequest naming the field's path and the position; UnsupportedVersion.
+        Raises InvalidRequest naming the field's path and the position; UnsupportedVersion; TooManyElements if the
+        arrays have more than max_elements together, before those beyond are read.
         """
 
     def encode(self, version: int) -> bytes:

@@ -7,7 +7,7 @@ without attribute lookups, which is why every object is type-checked before its 
 
 Every read knows its end: a length is checked as ``n < 0 or n > end - p``, an array's count is bounded by the bytes
 that are left (an element takes at least one), a varint by five bytes.  Nothing is allocated from a count alone.
-Everything here holds the GIL and makes no system call.
+Everything here holds the GIL (in a long array other threads get it now and then) and makes no system call.
 
 Source: Kafka's message guide (clients/src/main/resources/common/message/README.md), KIP-482 for flexible versions.
 """
@@ -19,7 +19,7 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF, Py_XDECREF
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize, PyUnicode_DecodeUTF8
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
 from uuid import UUID
@@ -67,6 +67,17 @@ KINDS = {
 
 cdef int MAX_STRING = 32767
 cdef int MAX_LENGTH = 0x7FFFFFFF
+
+cdef enum:
+    # Some 0.3 ms of reading or writing.
+    YIELD_ELEMENTS = 512
+
+
+cdef inline int let_others_run() except -1:
+    """Hand the GIL to a thread that has asked for it.  A loop of native code never does so by itself."""
+    with nogil:
+        pass
+    return 0
 
 
 cdef struct Op:
@@ -273,6 +284,12 @@ cdef struct Cursor:
     const uint8_t *p
     const uint8_t *end
     PyObject *owner      # the buffer's owner: records are views of it
+    int64_t elements_left
+    uint32_t elements_read
+
+
+class TooManyElements(Exception):
+    """The arrays of a message have more elements than decode() was allowed to read."""
 
 
 class _Malformed(Exception):
@@ -368,6 +385,9 @@ cdef object read_array(Cursor *c, const Op *op, bint flexible):
     cdef Py_ssize_t i = 0
     if n < 0:
         return None
+    c.elements_left -= n
+    if c.elements_left < 0:
+        raise TooManyElements()
     cdef list values = []
     cdef Op item
     item.kind = op.element
@@ -378,6 +398,9 @@ cdef object read_array(Cursor *c, const Op *op, bint flexible):
     try:
         for i in range(n):
             values.append(read_value(c, &item, flexible))
+            c.elements_read += 1
+            if c.elements_read % YIELD_ELEMENTS == 0:
+                let_others_run()
     except _Malformed as error:
         error.path.append(f"[{i}]")
         raise
@@ -515,6 +538,7 @@ cdef class Writer:
     cdef Py_ssize_t capacity
     cdef list chunks
     cdef Py_ssize_t chunks_size
+    cdef uint32_t elements
 
     def __cinit__(self):
         self.capacity = 512
@@ -657,6 +681,9 @@ cdef int write_array(Writer w, const Op *op, object values, bint flexible) excep
     w.length(len(values), 4, flexible)
     for value in values:
         write_value(w, &item, value, flexible)
+        w.elements += 1
+        if w.elements % YIELD_ELEMENTS == 0:
+            let_others_run()
     return 0
 
 
@@ -788,13 +815,14 @@ cdef class MessageBase(StructBase):
     """A whole message, with versions min_version to max_version, flexible from flexible_version on."""
 
     @classmethod
-    def decode(cls, buffer, int version, Py_ssize_t position=0):
+    def decode(cls, buffer, int version, Py_ssize_t position=0, int64_t max_elements=INT64_MAX):
         """The message that starts at `position` of a bytes-like object.
 
         Fields that the version lacks have their default.  `records` fields are memoryviews of `buffer` (writable if
         it is), so they keep it alive and see later changes; bytes fields are copies.
         Bytes after the message are ignored, as Kafka ignores them.
-        Raises InvalidRequest naming the field's path and the position; UnsupportedVersion.
+        Raises InvalidRequest naming the field's path and the position; UnsupportedVersion; TooManyElements if the
+        arrays have more than max_elements together, before those beyond are read.
         """
         cdef Plan plan = message_plan(cls, version)
         cdef Py_buffer view
@@ -804,6 +832,7 @@ cdef class MessageBase(StructBase):
             c.start = <const uint8_t *>view.buf
             c.end = c.start + view.len
             c.owner = <PyObject *>buffer
+            c.elements_left, c.elements_read = max_elements, 0
             if position < 0 or position > view.len:
                 raise ValueError(f"position {position} outside a buffer of {view.len} bytes")
             c.p = c.start + position

@@ -28,7 +28,7 @@ from kcore.errors import (
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
-from kcore.log.log_config import LogConfig
+from kcore.log.log_config import MAX_LONG, LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore
@@ -93,6 +93,11 @@ class AdminManager:
     def topic_config(self, name: str) -> dict[str, str]:
         """A topic's own settings, by Kafka's names; empty if it has none."""
         return self._configs.get(name, {})
+
+    def flushes_on_append(self, name: str) -> bool:
+        """Whether an append to the topic may wait for an fsync: flush.messages is set, for it or for all topics."""
+        by_default = self._config.log_config.flush_messages < MAX_LONG
+        return by_default or "flush.messages" in self._configs.get(name, ())
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether a directory belongs to an earlier topic of the name.  One that nobody knows is adopted, and what an

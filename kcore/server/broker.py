@@ -49,6 +49,7 @@ from kcore.server.kafka_apis import KafkaApis
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.metadata_cache import BrokerInfo, MetadataCache
 from kcore.server.producer_ids import ProducerIdManager
+from kcore.server.request_handler_pool import RequestHandlerPool
 
 logger = logging.getLogger(__name__)
 
@@ -273,6 +274,7 @@ class Broker:
         foreign_producer_id = self.admin_manager.load_topics(unclean)
         if foreign_producer_id >= 0:
             producer_ids.reserve_up_to(foreign_producer_id)
+        pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
         self._apis = KafkaApis(
             Services(
                 self.broker_id,
@@ -283,6 +285,7 @@ class Broker:
                 self.group_coordinator,
                 self.admin_manager,
                 producer_ids,
+                pool,
             )
         )
         scheduler.schedule(
@@ -300,6 +303,7 @@ class Broker:
             lambda: self._check_serving(parts),
         )
         server.start()
+        parts.callback(pool.shutdown)
         # Before everything else: what is answered after this, no client sees.
         parts.callback(server.shutdown)
         self._is_serving = True

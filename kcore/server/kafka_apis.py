@@ -1,14 +1,21 @@
-"""The dispatch table: api key -> handler.  What each API does is in handlers/, one file each."""
+"""The dispatch table: api key -> handler.  What each API does is in handlers/, one file each.
+
+It also decides which thread runs a request: the network thread that read it, or, if it may wait or is large, a thread
+of the RequestHandlerPool (docs/decisions/0009-where-a-request-runs.md).
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kcore.errors import InvalidRequest, UnknownServerError
 from kcore.network.connection import Request
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.codec import TooManyElements
 from kcore.protocol.headers import decode_request_header
 from kcore.protocol.messages import request_class
 from kcore.protocol.schema import Message
@@ -19,9 +26,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: The largest request that runs on the network thread: a millisecond of copying, checking and writing record batches.
+MAX_INLINE_BYTES = 1 << 20
+#: Elements in the arrays of such a request, all together: a partition to fetch costs some 4 us of the thread's time.
+MAX_INLINE_ELEMENTS = 300
+
 
 class Handler(Protocol):
     """Each module of handlers/ has a class `Handler` like this."""
+
+    #: Whether requests may wait for a disk, the metadata store, another broker or many partitions.  They then run on
+    #: the pool.  Where only the decoded body tells, it is a method, called on the network thread.
+    may_block: bool | Callable[[RequestContext, Message], bool]
 
     def __init__(self, services: Services) -> None: ...
 
@@ -35,6 +51,9 @@ class Handler(Protocol):
 class _Entry(NamedTuple):
     request_class: type[Message]
     handler: Handler
+    #: handler.may_block in two: for all requests, or None and a method for those that it says so of.
+    always_blocks: bool
+    may_block: Callable[[RequestContext, Message], bool] | None
     min_version: int
     max_version: int
 
@@ -48,9 +67,11 @@ class KafkaApis:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._pool = services.request_handler_pool
         self._entries: dict[ApiKey, _Entry] = {}
 
     def handle(self, request: Request) -> None:
+        """Answer the request, or have it answered.  Called on the network thread."""
         try:
             header = decode_request_header(request.buffer)
             entry = self._entries.get(header.api_key) or self._load(header.api_key)
@@ -58,10 +79,30 @@ class KafkaApis:
             if not entry.min_version <= header.api_version <= entry.max_version:
                 self._refuse(context)
                 return
-            body = context.decode(entry.request_class)
+            if entry.always_blocks or len(request.buffer) > MAX_INLINE_BYTES:
+                self._pool.submit(request, partial(self._decode_and_run, context, entry))
+                return
+            body = context.decode(entry.request_class, MAX_INLINE_ELEMENTS)
         except InvalidRequest as error:
             request.close_connection(error)
             return
+        except TooManyElements:
+            self._pool.submit(request, partial(self._decode_and_run, context, entry))
+            return
+        if entry.may_block is not None and entry.may_block(context, body):
+            self._pool.submit(request, partial(self._run, context, entry, body))
+        else:
+            self._run(context, entry, body)
+
+    def _decode_and_run(self, context: RequestContext, entry: _Entry) -> None:
+        try:
+            body = context.decode(entry.request_class)
+        except InvalidRequest as error:
+            context.request.close_connection(error)
+            return
+        self._run(context, entry, body)
+
+    def _run(self, context: RequestContext, entry: _Entry, body: Message) -> None:
         try:
             entry.handler.handle(context, body)
         except Exception:
@@ -72,8 +113,9 @@ class KafkaApis:
         if api_key not in SUPPORTED:
             raise InvalidRequest(f"{api_key.name} requests are not served")
         module = import_module(f"kcore.server.handlers.{api_key.name.lower()}")
-        first, last = SUPPORTED[api_key]
-        entry = _Entry(request_class(api_key), module.Handler(self._services), first, last)
+        handler = module.Handler(self._services)
+        may_block = None if isinstance(handler.may_block, bool) else handler.may_block
+        entry = _Entry(request_class(api_key), handler, handler.may_block is True, may_block, *SUPPORTED[api_key])
         return self._entries.setdefault(api_key, entry)
 
     def _refuse(self, context: RequestContext) -> None:

@@ -40,6 +40,8 @@ _BROKER_KEYS = [
     ConfigKey("log.dirs", _STRING, None, None, "The data directories, separated by commas."),
     # -- network
     ConfigKey("num.network.threads", _INT, 1, at_least(1), "Threads that read, handle and answer requests."),
+    # Kafka's default is 8: there all requests run on these threads.
+    ConfigKey("num.io.threads", _INT, 4, at_least(1), "Threads for requests that may wait, started when needed."),
     ConfigKey("socket.request.max.bytes", _INT, 100 << 20, at_least(1), "Largest request."),
     ConfigKey("socket.send.buffer.bytes", _INT, -1, at_least(-1), "SO_SNDBUF; -1: the system's own tuning."),
     ConfigKey("socket.receive.buffer.bytes", _INT, -1, at_least(-1), "SO_RCVBUF; -1: the system's own tuning."),
@@ -172,7 +174,7 @@ _IGNORED = """
     metadata.log.max.record.bytes.between.snapshots
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
-    metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.threads
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms
     num.replica.alter.log.dirs.threads num.replica.fetchers offsets.load.buffer.size
     password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
     password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret

@@ -10,6 +10,8 @@ from kcore.protocol.schema import Message
 
 M = TypeVar("M", bound=Message)
 
+_ANY_NUMBER = 2**63 - 1
+
 
 class RequestContext:
     """The header of a request, its bytes, and the way to answer it: once, from any thread."""
@@ -21,10 +23,13 @@ class RequestContext:
         self.header = header
         self.api_version = header.api_version
 
-    def decode(self, message_class: type[M]) -> M:
-        """The body.  Its `records` are views of the request's buffer.  Raises InvalidRequest."""
+    def decode(self, message_class: type[M], max_elements: int = _ANY_NUMBER) -> M:
+        """The body.  Its `records` are views of the request's buffer.
+
+        Raises InvalidRequest, and TooManyElements if its arrays have more than max_elements together.
+        """
         header = self.header
-        return message_class.decode(self.request.buffer, header.api_version, header.body_position)
+        return message_class.decode(self.request.buffer, header.api_version, header.body_position, max_elements)
 
     def respond(self, response: Message, api_version: int | None = None) -> None:
         """Encode the response and send it.  api_version: where it differs from the request's (KIP-511)."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kcore.server.kafka_config import KafkaConfig
     from kcore.server.metadata_cache import MetadataCache
     from kcore.server.producer_ids import ProducerIdManager
+    from kcore.server.request_handler_pool import RequestHandlerPool
 
 
 @dataclass(slots=True)
@@ -27,3 +28,4 @@ class Services:
     group_coordinator: GroupCoordinator
     admin_manager: AdminManager
     producer_ids: ProducerIdManager
+    request_handler_pool: RequestHandlerPool

@@ -14,6 +14,8 @@ _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class Handler:
+    may_block = False
+
     def __init__(self, services: Services) -> None:
         self._response = api_versions_response()
 

@@ -18,6 +18,8 @@ from kcore.server.request_context import RequestContext
 
 
 class Handler:
+    may_block = True  # writes to the metadata store, makes files
+
     def __init__(self, services: Services) -> None:
         self._admin = services.admin_manager
         self._config = services.config

@@ -8,6 +8,8 @@ from kcore.server.request_context import RequestContext
 
 
 class Handler:
+    may_block = True  # may fsync, by flush.messages of the offsets topic
+
     def __init__(self, services: Services) -> None:
         self._group_coordinator = services.group_coordinator
 

@@ -18,6 +18,8 @@ _UNKNOWN = DeleteRecordsResult(UnknownTopicOrPartition("no such partition"))
 
 
 class Handler:
+    may_block = True  # writes the leader epochs, and many partitions may be asked for
+
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager

@@ -26,6 +26,8 @@ from kcore.server.request_context import RequestContext
 
 
 class Handler:
+    may_block = True  # writes to the metadata store, renames directories
+
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager

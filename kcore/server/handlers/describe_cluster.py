@@ -16,6 +16,8 @@ _BROKERS, _CONTROLLERS = 1, 2
 
 
 class Handler:
+    may_block = False
+
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
 

@@ -21,6 +21,8 @@ _TOPIC, _BROKER = 2, 4
 
 
 class Handler:
+    may_block = True  # some 200 settings for each topic or broker asked for
+
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager

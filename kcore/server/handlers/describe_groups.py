@@ -15,6 +15,8 @@ from kcore.server.request_context import RequestContext
 
 
 class Handler:
+    may_block = True  # as many members as the groups have
+
     def __init__(self, services: Services) -> None:
         self._group_coordinator = services.group_coordinator
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
@@ -21,6 +23,7 @@ from kcore.protocol.messages.fetch import (
     PartitionData,
 )
 from kcore.record.down_conversion import down_convert
+from kcore.replica.delayed_fetch import FetchCallback
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
@@ -35,6 +38,10 @@ class Handler:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
         self._config = services.config
+        self._pool = services.request_handler_pool
+
+    def may_block(self, context: RequestContext, body: FetchRequest) -> bool:
+        return context.api_version < 4  # record batches become old messages
 
     def handle(self, context: RequestContext, body: FetchRequest) -> None:
         version = context.api_version
@@ -76,8 +83,6 @@ class Handler:
         topics = body.topics
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
-            if version < 4:
-                self._convert_down(0 if version < 2 else 1, infos, results)
             context.respond(FetchResponse(responses=_responses(topics, results, refused)))
 
         if not infos:
@@ -91,7 +96,22 @@ class Handler:
             isolation=FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
             hard_max_bytes=version <= 2,
         )
-        self._replica_manager.fetch_messages(params, infos, respond)
+        self._replica_manager.fetch_messages(
+            params, infos, respond if version >= 4 else self._converting(context, infos, respond)
+        )
+
+    def _converting(
+        self, context: RequestContext, infos: list[tuple[TopicPartition, FetchPartitionData]], respond: FetchCallback
+    ) -> FetchCallback:
+        """A callback that converts what was read and responds, on the pool: a fetch that waited ends on the thread of
+        the append that it waited for."""
+        magic = 0 if context.api_version < 2 else 1
+
+        def convert(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
+            self._convert_down(magic, infos, results)
+            respond(results)
+
+        return lambda results: self._pool.submit(context.request, partial(convert, results))
 
     def _convert_down(
         self,

@@ -32,6 +32,10 @@ class Handler:
         self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
 
+    def may_block(self, context: RequestContext, body: FindCoordinatorRequest) -> bool:
+        # It makes the offsets topic then.
+        return body.key_type == _GROUP and self._cache.topic(topic_names.GROUP_METADATA_TOPIC) is None
+
     def handle(self, context: RequestContext, body: FindCoordinatorRequest) -> None:
         if context.api_version >= 4:
             found = {key: self._find(body.key_type, key) for key in body.coordinator_keys}

@@ -11,6 +11,8 @@ NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
 
 
 class Handler:
+    may_block = True  # may take a block of ids from the metadata store
+
     def __init__(self, services: Services) -> None:
         self._producer_ids = services.producer_ids
 

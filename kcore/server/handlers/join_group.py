@@ -6,11 +6,16 @@ from kcore.coordinator.group.member_metadata import JoinGroupResult
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.topic_names import GROUP_METADATA_TOPIC
 
 
 class Handler:
     def __init__(self, services: Services) -> None:
+        self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
+
+    def may_block(self, context: RequestContext, body: JoinGroupRequest) -> bool:
+        return self._admin.flushes_on_append(GROUP_METADATA_TOPIC)
 
     def handle(self, context: RequestContext, body: JoinGroupRequest) -> None:
         version = context.api_version

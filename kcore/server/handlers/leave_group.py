@@ -7,11 +7,16 @@ from kcore.errors import NONE
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.topic_names import GROUP_METADATA_TOPIC
 
 
 class Handler:
     def __init__(self, services: Services) -> None:
+        self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
+
+    def may_block(self, context: RequestContext, body: LeaveGroupRequest) -> bool:
+        return self._admin.flushes_on_append(GROUP_METADATA_TOPIC)
 
     def handle(self, context: RequestContext, body: LeaveGroupRequest) -> None:
         if context.api_version < 3:

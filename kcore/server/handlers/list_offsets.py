@@ -30,6 +30,8 @@ _FIRST_VERSION = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+#: Answered from memory.
+_WITHOUT_READING = (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
 _READ_COMMITTED = 1
 
 
@@ -37,6 +39,10 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
+
+    def may_block(self, context: RequestContext, body: ListOffsetsRequest) -> bool:
+        # A time is looked for in indexes and segments, which may have to be read from the disk.
+        return any(p.timestamp not in _WITHOUT_READING for topic in body.topics for p in topic.partitions)
 
     def handle(self, context: RequestContext, body: ListOffsetsRequest) -> None:
         version = context.api_version

@@ -26,12 +26,37 @@ from kcore.server.handlers import Services
 from kcore.server.metadata_cache import NO_LEADER, TopicInfo
 from kcore.server.request_context import RequestContext
 
+#: Partitions in an answer of half a millisecond.
+_MAX_INLINE_PARTITIONS = 300
+
 
 class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
         self._config = services.config
+
+    def may_block(self, context: RequestContext, body: MetadataRequest) -> bool:
+        """Whether a topic is to be created, or the answer is a large one."""
+        cache = self._cache
+        left = _MAX_INLINE_PARTITIONS
+        if body.topics is None or (context.api_version == 0 and not body.topics):
+            for topic in cache.topics():
+                left -= len(topic.partitions)
+                if left < 0:
+                    return True
+            return False
+        for asked in body.topics:
+            name = asked.name if asked.topic_id == ZERO_UUID else cache.topic_name(asked.topic_id)
+            topic_info = cache.topic(name or "")
+            if topic_info is None:
+                if self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation:
+                    return True
+            else:
+                left -= len(topic_info.partitions)
+                if left < 0:
+                    return True
+        return False
 
     def handle(self, context: RequestContext, body: MetadataRequest) -> None:
         version = context.api_version

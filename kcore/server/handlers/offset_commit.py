@@ -13,13 +13,18 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.topic_names import GROUP_METADATA_TOPIC
 
 
 class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
+        self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
         self._time = services.time
+
+    def may_block(self, context: RequestContext, body: OffsetCommitRequest) -> bool:
+        return self._admin.flushes_on_append(GROUP_METADATA_TOPIC)
 
     def handle(self, context: RequestContext, body: OffsetCommitRequest) -> None:
         cache = self._cache

@@ -26,6 +26,12 @@ class Handler:
         self._cache = services.metadata_cache
         self._group_coordinator = services.group_coordinator
 
+    def may_block(self, context: RequestContext, body: OffsetFetchRequest) -> bool:
+        # All offsets of a group may be very many.
+        if context.api_version >= 8:
+            return any(group.topics is None for group in body.groups)
+        return body.topics is None
+
     def handle(self, context: RequestContext, body: OffsetFetchRequest) -> None:
         if context.api_version >= 8:
             by_id = context.api_version >= 10

@@ -16,6 +16,8 @@ from kcore.server.request_context import RequestContext
 
 
 class Handler:
+    may_block = False
+
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager

@@ -48,8 +48,18 @@ def _is_cut(records: memoryview) -> bool:
 
 class Handler:
     def __init__(self, services: Services) -> None:
+        self._admin = services.admin_manager
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
+
+    def may_block(self, context: RequestContext, body: ProduceRequest) -> bool:
+        flushes = self._admin.flushes_on_append
+        by_id = context.api_version >= 13
+        for topic in body.topic_data:
+            name = self._cache.topic_name(topic.topic_id) if by_id else topic.name
+            if flushes(name or ""):
+                return True
+        return False
 
     def handle(self, context: RequestContext, body: ProduceRequest) -> None:
         cache = self._cache

@@ -1,6 +1,10 @@
 """Every message in every version: there and back, and nothing but InvalidRequest for bytes that cannot be one."""
 
 import random
+import struct
+import sys
+import threading
+import time
 import tracemalloc
 import uuid
 
@@ -8,6 +12,7 @@ import pytest
 
 from kcore.errors import InvalidRequest, UnsupportedVersion
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.codec import TooManyElements
 from kcore.protocol.messages import request_class, response_class
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.consumer_protocol import (
@@ -33,6 +38,7 @@ from kcore.protocol.messages.fetch import (
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kcore.protocol.schema import Message, Struct, array, int8
 from tests.unit.protocol.random_messages import all_messages, all_versions, case_id, random_struct
 
 CASES = all_versions()
@@ -343,3 +349,112 @@ def test_every_message_belongs_to_an_api_key_or_to_the_consumer_protocol():
     assert {cls.api_key for cls in all_messages() if hasattr(cls, "api_key")} >= set(SUPPORTED)
     assert request_class(ApiKey.FETCH) is FetchRequest
     assert response_class(ApiKey.FETCH) is FetchResponse
+
+
+ELEMENTS = ["bool", "int8", "int16", "int32", "int64", "uuid", "string", "bytes", "struct"]
+
+
+def message_with_an_array(element, nullable):
+    class Element(Struct):
+        number: int = int8()
+
+    class Holder(Message):
+        min_version, max_version, flexible_version = 0, 1, 1
+        items: list = array(Element if element == "struct" else element, nullable="0+" if nullable else "")
+
+    return Holder
+
+
+def with_count(version, count, rest):
+    if version == 0:
+        return struct.pack(">i", count) + rest
+    value, varint = count + 1, bytearray()
+    while value >= 0x80:
+        varint.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*varint, value]) + rest
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("version", [0, 1], ids=["fixed", "compact"])
+@pytest.mark.parametrize("element", ELEMENTS)
+def test_an_array_never_has_more_elements_than_bytes_that_follow(element, version, nullable):
+    holder = message_with_an_array(element, nullable)
+    rest = bytes(50)
+    for count in (51, 1000, 2**31 - 2):
+        with pytest.raises(InvalidRequest, match=rf"items at position 0: length {count}, but only 50 bytes follow"):
+            holder.decode(with_count(version, count, rest), version)
+    with pytest.raises(InvalidRequest):  # 50 elements of one byte or more, and in a flexible version tagged fields
+        holder.decode(with_count(version, 50, rest[:-1]), version)
+    assert holder.decode(with_count(version, 0, rest), version).items == []
+
+
+@pytest.mark.parametrize("version", [0, 1], ids=["fixed", "compact"])
+def test_an_array_inside_a_tagged_field_is_bounded_by_that_field(version):
+    class Holder(Message):
+        min_version, max_version, flexible_version = 0, 1, 0
+        items: list = array("int8", "0-1", tag=0)
+
+    # One tagged field, tag 0, of 3 bytes: a count of 5 and two elements; more bytes follow it.
+    with pytest.raises(InvalidRequest, match="length 5, but only 2 bytes follow"):
+        Holder.decode(bytes([1, 0, 3, 6, 0, 0]) + bytes(50), version)
+    assert Holder.decode(bytes([1, 0, 3, 3, 0, 0]) + bytes(50), version).items == [0, 0]
+
+
+@pytest.mark.parametrize(("cls", "version"), CASES, ids=case_id)
+def test_every_element_of_every_array_takes_at_least_one_byte(cls, version):
+    """Only then is a count that is bounded by the bytes bounded by what they can hold."""
+
+    # A struct in a flexible version has at least the number of its tagged fields.
+    is_flexible = cls.flexible_version is not None and version >= cls.flexible_version
+
+    def check(struct_class):
+        for field in struct_class._layout.fields:
+            if not field.versions[0] <= version <= field.versions[1] or field.struct is None:
+                continue
+            inner = [f for f in field.struct._layout.fields if f.versions[0] <= version <= f.versions[1]]
+            assert any(f.tag < 0 for f in inner) or is_flexible, f"{struct_class.__name__}.{field.name}"
+            check(field.struct)
+
+    check(cls)
+
+
+@pytest.mark.parametrize("version", [4, 12])
+def test_a_message_of_more_elements_than_allowed_is_refused_before_they_are_read(version):
+    topics = [FetchTopic(topic=name, partitions=[FetchPartition()] * 4) for name in ("a", "b")]
+    data = FetchRequest(topics=topics).encode(version)  # 2 topics, 8 partitions
+    assert len(FetchRequest.decode(data, version, 0, 10).topics) == 2
+    with pytest.raises(TooManyElements):
+        FetchRequest.decode(data, version, 0, 9)
+    with pytest.raises(TooManyElements):  # although it is cut: what is beyond is not looked at
+        FetchRequest.decode(data[:-1], version, 0, 9)
+
+
+def test_other_threads_run_while_a_long_array_is_read_or_written():
+    """sys.setswitchinterval gives the GIL away between bytecodes only, and the codec's loops have none."""
+    request = FetchRequest(topics=[FetchTopic(topic="t", partitions=[FetchPartition()] * 200_000)])
+    interval = sys.getswitchinterval()
+    turns, stop = [], threading.Event()
+
+    def count():
+        while not stop.is_set():
+            turns.append(1)
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    sys.setswitchinterval(1e-5)
+    thread.start()
+    try:
+        encode = request.encode
+        before = len(turns)
+        data = encode(4)
+        while_written = len(turns) - before
+        decode = FetchRequest.decode
+        before = len(turns)
+        decode(data, 4)
+        while_read = len(turns) - before
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(interval)
+    assert while_written > 10 and while_read > 10

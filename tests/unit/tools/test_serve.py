@@ -76,6 +76,6 @@ def test_a_misspelt_log_level_is_refused_with_the_right_ones(tmp_path, level):
 
 
 def test_each_setting_without_effect_is_told_once(tmp_path):
-    process = serve("--data", tmp_path, "--port", "0", "-o", "num.io.threads=8")
+    process = serve("--data", tmp_path, "--port", "0", "-o", "background.threads=8")
     process.stdout.readline()
-    assert stopped(process)[2].count("num.io.threads=8") == 1
+    assert stopped(process)[2].count("background.threads=8") == 1
