@@ -132,8 +132,74 @@ def bench_append_as_follower(benchmark, log, record_values, size):
     benchmark.pedantic(append_all, setup=fresh, rounds=ROUNDS, warmup_rounds=2)
 
 
-def pwrite_all(fd, buffers):
-    position = 0
+CHUNKS = [(64, 1024), (64, 16384), (1000, 1024), (1000, 16384)]
+CHUNK_PRODUCERS = 5
+#: What a round writes: rounds follow each other in the same pages, so that neither side waits for new ones.
+CHUNK_ROUND_BYTES = 32 << 20
+
+
+def chunk_cases():
+    return [
+        pytest.param(
+            (count, size),
+            id=f"{count}x{size // 1024} KiB",
+            marks=pytest.mark.benchmark(
+                group=f"append_as_follower, a chunk of {count} idempotent batches of {size // 1024} KiB"
+            ),
+        )
+        for count, size in CHUNKS
+    ]
+
+
+def chunks_from_producers(record_values, count, size):
+    """(template, chunks): what a follower fetches, each chunk count batches of some producers in turn."""
+    template = batch_of(record_values, size)
+    records = int.from_bytes(template[57:61], "big")
+    number = 1 + max(2, min(100, CHUNK_ROUND_BYTES // (count * len(template))))
+    chunks, batches = [], []
+    for n in range(number * count):
+        buffer = bytearray(template)
+        struct.pack_into(">qhi", buffer, 43, 4711 + n % CHUNK_PRODUCERS, 0, n // CHUNK_PRODUCERS * records)
+        struct.pack_into(">I", buffer, 17, crc32c(memoryview(buffer)[21:]))
+        struct.pack_into(">q", buffer, 0, (n + 1) * records)
+        batches.append(buffer)
+        if len(batches) == count:
+            chunks.append(b"".join(batches))
+            batches.clear()
+    return template, chunks
+
+
+@pytest.mark.parametrize("case", chunk_cases())
+def bench_append_as_follower_chunk(benchmark, log, record_values, case):
+    """A fetched chunk of a partition, after the first one, which introduces its producers."""
+    template, (first, *chunks) = chunks_from_producers(record_values, *case)
+
+    def fresh():
+        start_anew(log, template)
+        log.append_as_follower(first)
+        return (log.append_as_follower, chunks), {}
+
+    goal = {"vs": "limit", "at_most": 1.15}
+    record_role(benchmark, "ours", per_round=len(chunks), unit="append", goal=goal, bytes=len(first))
+    benchmark.pedantic(append_all, setup=fresh, rounds=ROUNDS // 2, warmup_rounds=2)
+
+
+@pytest.mark.parametrize("case", chunk_cases())
+def bench_append_as_follower_chunk_limit(benchmark, tmp_path, record_values, case):
+    template, (first, *chunks) = chunks_from_producers(record_values, *case)
+    fd = os.open(tmp_path / "plain", os.O_RDWR | os.O_CREAT)
+
+    def fresh():
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, template + first, 0)
+        return (fd, chunks, len(template) + len(first)), {}
+
+    record_role(benchmark, "limit", per_round=len(chunks), unit="append", label="os.pwrite")
+    benchmark.pedantic(pwrite_all, setup=fresh, rounds=ROUNDS // 2, warmup_rounds=2)
+    os.close(fd)
+
+
+def pwrite_all(fd, buffers, position=0):
     for buffer in buffers:
         position += os.pwrite(fd, buffer, position)
 

@@ -38,6 +38,7 @@ from kcore.log.log_segment cimport LogSegment
 from kcore.log.log_segments cimport LogSegments
 from kcore.log.log_validator cimport allow_timestamps, kc_record_rules, kc_validate_records, kc_validation
 from kcore.log.log_validator import assign_offsets, validate_records
+from kcore.log.producer_runs cimport MAX_RUNS, find_runs, producer_run, state_after_run
 from kcore.log.producer_state_entry cimport ProducerStateEntry, ProducerStates
 from kcore.record.file_records cimport FileRecords
 from kcore.record.memory_records import EMPTY
@@ -397,6 +398,7 @@ cdef class LogHotPath:
         cdef Py_buffer view
         cdef MemoryRecords batches = None
         cdef ProducerStateEntry producer = None
+        cdef list producer_states = None
         if origin is not CLIENT and not isinstance(origin, AppendOrigin):
             raise TypeError(f"origin must be an AppendOrigin, not {origin!r}")
         if self.is_served and leader_epoch is None:
@@ -419,7 +421,7 @@ cdef class LogHotPath:
                 if not self._is_writable:
                     self._check_writable()
                 if append.has_producer_id and batches is None:
-                    producer = self.continued_producer(&row, True)
+                    producer = self.continued_producer(&row)
                     if producer is None:
                         batches = self.validated_batches(records, True, &append)
                 if append.has_producer_id and batches is not None and origin is CLIENT:
@@ -430,7 +432,9 @@ cdef class LogHotPath:
                     max(self.leader_epoch_cache.latest_epoch, 0) if leader_epoch is None else leader_epoch
                 )
                 self.assign_offsets(&append, &row, batches)
-                return self.write(&append, batches, producer, origin)
+                if producer is not None:
+                    producer_states = [producer.followed_by(&row, producer.open_txn)]
+                return self.write(&append, batches, producer_states, origin)
             finally:
                 self.lock.leave()
         finally:
@@ -451,7 +455,7 @@ cdef class LogHotPath:
         cdef kc_batch row
         cdef Py_buffer view
         cdef MemoryRecords batches = None
-        cdef ProducerStateEntry producer = None
+        cdef list producer_states = None
         if self.is_served:
             raise log_is_served(self._source)
         if not self._is_writable:
@@ -477,29 +481,52 @@ cdef class LogHotPath:
                         append.first_offset,
                         append.last_offset,
                     )
-                if append.has_producer_id and batches is None:
-                    producer = self.continued_producer(&row, False)
-                    if producer is None:
+                if append.has_producer_id:
+                    producer_states = self.replicated_producer_states(&append)
+                    if producer_states is None and batches is None:
                         batches = self.parsed_batches(records, &append)
-                return self.write(&append, batches, producer, REPLICATION)
+                return self.write(&append, batches, producer_states, REPLICATION)
             finally:
                 self.lock.leave()
         finally:
             PyBuffer_Release(&view)
 
-    cdef ProducerStateEntry continued_producer(self, const kc_batch *row, bint from_client):
-        """The state of a single batch's producer if the batch continues it; None if _analyze_producers() must decide."""
+    cdef ProducerStateEntry continued_producer(self, const kc_batch *row):
+        """The state of the producer of a client's single batch if the batch continues it; None if _analyze_producers()
+        must decide."""
         cdef ProducerStateEntry producer = self.producer_state_manager.producers.get(row.producer_id)
-        return producer if producer is not None and producer.is_continued_by(row, from_client) else None
+        return producer if producer is not None and producer.is_continued_by(row) else None
 
-    cdef LogAppendInfo write(
-        self, Append *append, MemoryRecords batches, ProducerStateEntry producer, object origin
-    ):
+    cdef list replicated_producer_states(self, const Append *append):
+        """The new states of the producers of a follower's batches, if all are data batches of known producers in their
+        present epochs and none starts a transaction; None if _analyze_producers() must decide.
+
+        As what the leader has accepted is accepted, no sequence is checked."""
+        cdef producer_run[MAX_RUNS] runs
+        cdef int run_count, i
+        cdef ProducerStateEntry producer
+        cdef dict producers = self.producer_state_manager.producers
+        cdef list states
+        if find_runs(append.rows, append.count, 0, INT64_MAX, INT32_MAX, runs, &run_count) < append.count:
+            return None
+        states = []
+        for i in range(run_count):
+            producer = producers.get(runs[i].producer_id)
+            if (
+                producer is None
+                or producer.producer_epoch != runs[i].producer_epoch
+                or (runs[i].first_txn_offset >= 0 and producer.open_txn < 0)
+            ):
+                return None
+            states.append(state_after_run(producer, append.rows, &runs[i]))
+        return states
+
+    cdef LogAppendInfo write(self, Append *append, MemoryRecords batches, list producer_states, object origin):
         """Write the batches; under the lock.  Whatever can refuse the append comes before the write.
 
-        producer: the state that a single batch continues; None if _analyze_producers() has to decide, for which batches
-        are given."""
+        producer_states: after the append; None if _analyze_producers() must decide, and then batches are given."""
         cdef LogSegment segment
+        cdef ProducerStateEntry producer
         cdef int64_t position
         try:
             segment = self.segments.active
@@ -518,9 +545,7 @@ cdef class LogHotPath:
                 segment = self._roll(
                     append.first_offset if append.rows[0].magic >= 2 else append.last_offset - INT32_MAX
                 )
-            if producer is not None:
-                producer = producer.followed_by(append.rows, producer.open_txn)
-            elif append.has_producer_id:
+            if append.has_producer_id and producer_states is None:
                 producers, completed_txns = self._analyze_producers(batches, segment, origin)
             if append.count > 1 or append.leader_epoch != self.leader_epoch_cache.latest_epoch:
                 self.assign_epochs(append)
@@ -529,8 +554,9 @@ cdef class LogHotPath:
             self._log_end_offset_metadata.message_offset = append.last_offset + 1
             self._log_end_offset_metadata.segment_base_offset = segment.base_offset
             self._log_end_offset_metadata.relative_position_in_segment = position + append.size
-            if producer is not None:
-                self.producer_state_manager.producers[producer.producer_id] = producer
+            if producer_states is not None:
+                for producer in producer_states:
+                    self.producer_state_manager.producers[producer.producer_id] = producer
             elif append.has_producer_id:
                 self._commit_producers(producers, completed_txns)
                 self._update_first_unstable_offset()
@@ -560,7 +586,8 @@ cdef class LogHotPath:
 
     cdef bint is_appendable_unchanged(self, Append *append, kc_batch *row, const Py_buffer *view) noexcept:
         """Whether a client's single batch can be written with its records as they are: they need no decompression and no
-        conversion, and break no rule.  Returns False without a reason; validated_batches() repeats the checks and raises."""
+        conversion, and break no rule.  Returns False without a reason; validated_batches() repeats the checks and
+        raises."""
         cdef kc_record_rules rules
         cdef kc_validation validation
         cdef kc_error err

@@ -26,7 +26,7 @@ cdef class ProducerStateEntry:
 
     cdef int32_t next_sequence(self) noexcept
     cdef int find(self, const kc_batch *row) noexcept
-    cdef bint is_continued_by(self, const kc_batch *row, bint from_client) noexcept
+    cdef bint is_continued_by(self, const kc_batch *row) noexcept
     cdef ProducerStateEntry followed_by(self, const kc_batch *row, int64_t open_txn)
     cdef object metadata(self, int index)
 

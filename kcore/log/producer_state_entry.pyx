@@ -116,14 +116,15 @@ cdef class ProducerStateEntry:
                     return i
         return -1
 
-    cdef bint is_continued_by(self, const kc_batch *row, bint from_client) noexcept:
-        """Whether a batch may follow, and nothing else is to be known of it: data in the same epoch, in the next
-        sequence if a client sent it, that neither begins a transaction nor contradicts the one that is open."""
+    cdef bint is_continued_by(self, const kc_batch *row) noexcept:
+        """Whether a client's batch can follow without further checks: data of the same epoch and the next sequence that
+        neither begins a transaction nor contradicts the open one."""
         return (
             row.producer_epoch == self.producer_epoch
             and not row.attributes & KC_ATTR_CONTROL
             and (row.attributes & KC_ATTR_TRANSACTIONAL != 0) == (self.open_txn >= 0)
-            and (not from_client or (row.base_sequence == self.next_sequence() and self.find(row) < 0))
+            and row.base_sequence == self.next_sequence()
+            and self.find(row) < 0
         )
 
     cdef ProducerStateEntry followed_by(self, const kc_batch *row, int64_t open_txn):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -92,6 +92,34 @@ class ProducerAppendInfo:
         self._append_data(batch, first_offset)
         return None
 
+    def append_run(
+        self,
+        producer_epoch: int,
+        batches: Sequence[tuple[int, int, int, int]],
+        first_transactional: LogOffsetMetadata | None,
+    ) -> None:
+        """Take over replicated data batches of one epoch at once, as append() does one by one.
+
+        batches: the last five at least, fields as those of BatchMetadata.  first_transactional: the offset of the first
+        batch of all that is transactional.  Raises nothing: what the leader has accepted, a follower accepts.
+        """
+        _, last_offset, offset_delta, _ = batches[0]
+        self._check_producer_epoch(producer_epoch, last_offset - offset_delta)
+        entry = self.entry
+        open_txn = entry.current_txn_first_offset
+        if first_transactional is not None and open_txn is None:
+            open_txn = first_transactional.message_offset
+            self.started_txns.append(TxnMetadata(entry.producer_id, first_transactional))
+        kept = entry.batches if producer_epoch == entry.producer_epoch else ()
+        self.entry = ProducerStateEntry(
+            entry.producer_id,
+            producer_epoch,
+            (*kept, *batches),
+            batches[-1][3],
+            entry.coordinator_epoch,
+            open_txn,
+        )
+
     def _append_control(self, batch: RecordBatch) -> CompletedTxn | None:
         for record in batch.records():
             kind = control_record_type(record.key)
@@ -137,7 +165,7 @@ class ProducerAppendInfo:
             f"{self._name}: epoch {producer_epoch} of producer {self.entry.producer_id} at offset {offset} is older "
             f"than {self.entry.producer_epoch}, the last seen"
         )
-        # What the leader took, a follower takes.
+        # What the leader has accepted, a follower accepts.
         if self._origin is not AppendOrigin.REPLICATION:
             raise InvalidProducerEpoch(text)
         logger.warning("%s", text)
@@ -276,39 +304,6 @@ class ProducerStateManager(ProducerStates):
         self.producers[info.entry.producer_id] = info.entry
         for txn in info.started_txns:
             self._start_txn(txn)
-
-    def take_over(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        batches: Iterable[tuple[int, int, int, int]],
-        first_transactional: LogOffsetMetadata | None,
-    ) -> None:
-        """Data batches of a producer that are in the log, in one epoch, the last five at least, fields as those of
-        BatchMetadata: what ProducerAppendInfo makes of them one by one if they come by replication."""
-        entry = self.producers.get(producer_id) or ProducerStateEntry(producer_id)
-        if producer_epoch < entry.producer_epoch:
-            logger.warning(
-                "%s: epoch %d of producer %d is older than %d, the last seen",
-                self._name,
-                producer_epoch,
-                producer_id,
-                entry.producer_epoch,
-            )
-        open_txn = entry.current_txn_first_offset
-        if first_transactional is not None and open_txn is None:
-            open_txn = first_transactional.message_offset
-            self._start_txn(TxnMetadata(producer_id, first_transactional))
-        added = tuple(batches)
-        known = entry.batches if producer_epoch == entry.producer_epoch else ()
-        self.producers[producer_id] = ProducerStateEntry(
-            producer_id,
-            producer_epoch,
-            (*known, *added),
-            added[-1][3],
-            entry.coordinator_epoch,
-            open_txn,
-        )
 
     def _start_txn(self, txn: TxnMetadata) -> None:
         ongoing, first_offset = self._ongoing, txn.first_offset.message_offset
@@ -537,7 +532,9 @@ class ProducerReplay:
             at, runs = take_runs(table, at, self._end_offset, latest_epoch)
             for producer_id, epoch, batches, txn_offset, txn_position in runs:
                 first_offset = LogOffsetMetadata(txn_offset, self._segment.base_offset, txn_position)
-                self._state.take_over(producer_id, epoch, batches, first_offset if txn_offset >= 0 else None)
+                info = self._state.prepare(producer_id, AppendOrigin.REPLICATION)
+                info.append_run(epoch, batches, first_offset if txn_offset >= 0 else None)
+                self._state.update(info)
             if at < len(table):
                 self._take_one(table[at])
                 at += 1

@@ -46,6 +46,7 @@ from kcore.log.log_offset_metadata import (
 )
 from kcore.log.log_segment import LogSegment
 from kcore.log.log_segments import LogSegments
+from kcore.log.producer_runs import take_runs
 from kcore.log.producer_state_entry import BatchMetadata
 from kcore.log.producer_state_manager import (
     CompletedTxn,
@@ -304,20 +305,38 @@ class UnifiedLog(LogHotPath):
     def _analyze_producers(
         self, records: MemoryRecords, segment: LogSegment, origin: AppendOrigin
     ) -> tuple[dict[int, ProducerAppendInfo], list[CompletedTxn]]:
-        """What the producers' states will be, or the exception that refuses the append."""
-        position = segment.size
+        """The producers' states after the append, and the transactions that it ends.  Raises what refuses the append.
+
+        Replicated data batches are taken producer by producer; all others one by one."""
         prepared: dict[int, ProducerAppendInfo] = {}
         completed_txns = []
-        for batch in records.batches:
-            producer_id = batch.producer_id
-            if producer_id >= 0:
-                info = prepared.get(producer_id)
-                if info is None:
-                    info = prepared[producer_id] = self.producer_state_manager.prepare(producer_id, origin)
-                txn = info.append(batch, LogOffsetMetadata(batch.base_offset, segment.base_offset, position))
+
+        def info_of(producer_id: int) -> ProducerAppendInfo:
+            info = prepared.get(producer_id)
+            if info is None:
+                info = prepared[producer_id] = self.producer_state_manager.prepare(producer_id, origin)
+            return info
+
+        table = records.batches
+        position_delta = segment.size - table[0].position
+        row = 0
+        while row < len(table):
+            if origin is AppendOrigin.REPLICATION:
+                row, runs = take_runs(table, row, 2**63 - 1, 2**31 - 1)
+                for producer_id, epoch, batches, txn_offset, txn_position in runs:
+                    first_offset = LogOffsetMetadata(txn_offset, segment.base_offset, txn_position + position_delta)
+                    info_of(producer_id).append_run(epoch, batches, first_offset if txn_offset >= 0 else None)
+                if row == len(table):
+                    break
+            batch = table[row]
+            row += 1
+            if batch.producer_id >= 0:
+                first_offset = LogOffsetMetadata(
+                    batch.base_offset, segment.base_offset, batch.position + position_delta
+                )
+                txn = info_of(batch.producer_id).append(batch, first_offset)
                 if txn is not None:
                     completed_txns.append(txn)
-            position += batch.size
         return prepared, completed_txns
 
     def _commit_producers(self, producers: dict[int, ProducerAppendInfo], completed_txns: list[CompletedTxn]) -> None:
