@@ -70,3 +70,46 @@ def test_a_lower_room_never_imports_a_higher_one(path):
         target = name.removeprefix("kcore").lstrip(".")
         assert target, f"{module} imports the package root; import the module it needs"
         assert any(target == a or target.startswith(a + ".") for a in allowed), f"{module} may not import {name}"
+
+
+#: Rooms above replica/ ask a partition or a log; these are parts of them, and of no concern to who asks.
+ROOMS_ABOVE = {"network", "coordinator", "controller", "server", "testing"}
+PARTS = {"log", "log_manager", "local", "segments", "active_segment", "producer_state_manager", "leader_epoch_cache"}
+
+
+def reached_parts(tree):
+    """(line, expression) of attributes in PARTS that are not self's; a method of such a name may be called."""
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in PARTS and id(node) not in called:
+            expression = ast.unparse(node)
+            if expression != f"self.{node.attr}":
+                yield node.lineno, expression
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in modules() if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in ROOMS_ABOVE],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
+def test_no_attribute_chain_leads_through_a_room(path):
+    assert list(reached_parts(ast.parse(path.read_text()))) == []
+
+
+@pytest.mark.parametrize(
+    "chain",
+    [
+        "partition.log.segments",
+        "led.log.log_start_offset",
+        "return hosted.log",
+        "log.producer_state_manager.producers",
+        "self._replica_manager.log_manager.get_log(tp)",
+        "self._replica_manager.get_partition(tp).log.config",
+    ],
+)
+def test_a_chain_through_a_room_is_seen(chain):
+    assert list(reached_parts(ast.parse(f"def f(): {chain}")))
+
+
+def test_methods_and_parts_of_ones_own_are_no_chain():
+    assert not list(reached_parts(ast.parse("broker.log('t').log_start_offset; self.log.read(); logger.log(1, 'x')")))

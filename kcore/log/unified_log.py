@@ -209,6 +209,12 @@ class UnifiedLog(LogHotPath):
             except OSError as error:
                 raise self._storage_failed("write the leader epochs of", error) from error
 
+    @property
+    def max_producer_id(self) -> int:
+        """The largest id of the producers whose state the log has; -1 for none."""
+        with self.lock:
+            return max(self.producer_state_manager.producers, default=-1)
+
     def assign_topic_id(self, topic_id: UUID) -> None:
         """Write partition.metadata if the log has no topic id yet.  Raises ValueError for another id than its own.
 
@@ -437,6 +443,34 @@ class UnifiedLog(LogHotPath):
         except OSError as error:
             raise self._storage_failed("search", error) from error
         return None
+
+    def legacy_fetch_offsets_before(self, timestamp: int, max_num_offsets: int) -> list[int]:
+        """Base offsets of the segments whose files were last changed at or before timestamp (ms), newest first, at
+        most max_num_offsets.
+
+        -1 (LATEST): all of them, with the log end offset in front unless the active segment is empty; -2 (EARLIEST):
+        the log start offset.  Raises KafkaStorageError.  Source: UnifiedLog.legacyFetchOffsetsBefore, Kafka 3.9.
+        """
+        self._check_open()
+        places = [(max(segment.base_offset, self.log_start_offset), segment.log_path) for segment in self.segments]
+        offsets = [offset for offset, _ in places]
+        if self.active_segment.size > 0:
+            offsets.append(self.log_end_offset)
+        if timestamp == LATEST_TIMESTAMP:
+            last = len(offsets) - 1
+        elif timestamp == EARLIEST_TIMESTAMP:
+            last = 0
+        else:
+            last = -1
+            for i, (_, path) in enumerate(places):
+                try:
+                    if modified_ms(path) <= timestamp:
+                        last = i
+                except FileNotFoundError:
+                    pass  # retention has just taken the segment
+                except OSError as error:
+                    raise self._storage_failed("search", error) from error
+        return offsets[: last + 1][::-1][: max(0, max_num_offsets)]
 
     def _fetch_max_timestamp(self) -> TimestampAndOffset | None:
         best: LogSegment | None = None

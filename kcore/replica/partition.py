@@ -318,6 +318,20 @@ class Partition:
             return found
         return found if found.offset < last_fetchable_offset else None
 
+    def legacy_fetch_offsets_for_timestamp(
+        self, timestamp: int, max_num_offsets: int, isolation: FetchIsolation
+    ) -> list[int]:
+        """What ListOffsets version 0 answers: UnifiedLog.legacy_fetch_offsets_before, with the end of what this reader
+        may read in place of whatever is beyond it.
+
+        Raises NotLeaderOrFollower, KafkaStorageError.  Source: Partition.legacyFetchOffsetsForTimestamp, Kafka 3.9.
+        """
+        self.check_leader()
+        offsets = self.log.legacy_fetch_offsets_before(timestamp, max_num_offsets)
+        end = self.last_fetchable_offset(isolation)
+        readable = [offset for offset in offsets if offset <= end]
+        return [end, *readable] if len(readable) < len(offsets) else readable
+
     def last_fetchable_offset(self, isolation: FetchIsolation) -> int:
         """The offset below which a reader of this isolation level may read."""
         if isolation is FetchIsolation.LOG_END:

@@ -442,6 +442,13 @@ class ReplicaManager:
         partition = self.get_partition_or_exception(topic_partition)
         return partition.fetch_offset_for_timestamp(timestamp, isolation, current_leader_epoch)
 
+    def legacy_fetch_offsets_for_timestamp(
+        self, topic_partition: TopicPartition, timestamp: int, max_num_offsets: int, isolation: FetchIsolation
+    ) -> list[int]:
+        """Partition.legacy_fetch_offsets_for_timestamp of a hosted partition; raises also what the lookup raises."""
+        partition = self.get_partition_or_exception(topic_partition)
+        return partition.legacy_fetch_offsets_for_timestamp(timestamp, max_num_offsets, isolation)
+
     def last_offset_for_leader_epoch(
         self, topic_partition: TopicPartition, leader_epoch: int, current_leader_epoch: int = NO_EPOCH
     ) -> tuple[int, int]:

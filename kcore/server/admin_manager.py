@@ -152,7 +152,7 @@ class AdminManager:
             for name, partitions in sorted(found.items()):
                 self._adopt_topic(name, partitions)
             adopted = [self._log_manager.get_log(TopicPartition(name, n)) for name in found for n in found[name]]
-            return max((pid for log in adopted if log for pid in log.producer_state_manager.producers), default=-1)
+            return max((log.max_producer_id for log in adopted if log), default=-1)
 
     def _finish_deletions(self) -> None:
         """Delete what is left of topics whose deletion the last stop interrupted.

@@ -170,7 +170,7 @@ class InProcessClient:
 
     def _first_offset(self, tp: TopicPartition, start_offset: int | str, level: FetchIsolation, partitions: int) -> int:
         led = self._led(tp)
-        start = led.log.log_start_offset
+        start = led.local_log().log_start_offset
         if start_offset == "earliest":
             return start
         end = led.last_fetchable_offset(level)
@@ -180,10 +180,8 @@ class InProcessClient:
             raise ValueError(f"start_offset {start_offset!r}, expected an offset, 'earliest' or 'latest'")
         if partitions > 1:
             raise ValueError(f"start_offset={start_offset} of which of {tp.topic}'s {partitions} partitions? Give one")
-        if not led.log.log_start_offset <= start_offset <= end:
-            raise OffsetOutOfRange(
-                f"{tp}: start_offset {start_offset}, readable is [{led.log.log_start_offset}, {end}]"
-            )
+        if not start <= start_offset <= end:
+            raise OffsetOutOfRange(f"{tp}: start_offset {start_offset}, readable is [{start}, {end}]")
         return start_offset
 
     def _led(self, tp: TopicPartition) -> Partition:
@@ -218,7 +216,7 @@ class InProcessClient:
                     if left == 0:
                         return
                     self._check_serving()
-                    log = self._led(tp).log
+                    log = self._led(tp).local_log()
                     # What retention or DeleteRecords took meanwhile is passed over, as by auto.offset.reset=earliest.
                     positions[tp] = max(positions[tp], log.log_start_offset)
                     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 
 from kcore.common.topic_partition import TopicPartition
@@ -16,7 +15,6 @@ from kcore.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kcore.replica.fetch_params import CONSUMER_REPLICA_ID
-from kcore.replica.partition import Partition
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -78,11 +76,10 @@ class Handler:
             if not self._cache.contains(topic_partition):
                 raise UnknownTopicOrPartition(f"{topic_partition}: no such partition")
             if version == 0:
-                partition = self._replica_manager.get_partition_or_exception(topic_partition)
-                partition.check_leader()
-                return ListOffsetsPartitionResponse(
-                    partition_index=number, old_style_offsets=_segment_offsets(partition, asked, isolation)
+                offsets = self._replica_manager.legacy_fetch_offsets_for_timestamp(
+                    topic_partition, asked.timestamp, asked.max_num_offsets, isolation
                 )
+                return ListOffsetsPartitionResponse(partition_index=number, old_style_offsets=offsets)
             timestamp = asked.timestamp
             if timestamp < 0 and _FIRST_VERSION.get(timestamp, version + 1) > version:
                 return _error(number, UnsupportedVersion.code)
@@ -119,28 +116,3 @@ class Handler:
 
 def _error(number: int, error_code: int) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=number, error_code=error_code)
-
-
-def _segment_offsets(partition: Partition, asked: ListOffsetsPartition, isolation: FetchIsolation) -> list[int]:
-    """Version 0: base offsets of the segments last written before a time, newest first, the log's end in front.
-
-    Source: UnifiedLog.legacyFetchOffsetsBefore, Kafka 3.9.
-    """
-    log = partition.log
-    places = [(max(segment.base_offset, log.log_start_offset), segment.log_path) for segment in log.segments]
-    offsets = [offset for offset, _ in places]
-    if log.active_segment.size > 0:
-        offsets.append(log.log_end_offset)
-    if asked.timestamp == LATEST:
-        last = len(offsets) - 1
-    elif asked.timestamp == EARLIEST:
-        last = 0
-    else:
-        last = -1
-        for i, (_, path) in enumerate(places):
-            if os.stat(path).st_mtime_ns // 1_000_000 <= asked.timestamp:
-                last = i
-    limit = partition.last_fetchable_offset(isolation)
-    chosen = offsets[: last + 1][::-1][: max(0, asked.max_num_offsets)]
-    readable = [offset for offset in chosen if offset <= limit]
-    return [limit, *readable] if len(readable) < len(chosen) else readable

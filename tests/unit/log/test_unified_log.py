@@ -143,10 +143,34 @@ def test_offsets_by_timestamp(tmp_path):
     assert log.fetch_offset_by_timestamp(-2) == (-1, 4, 2)
 
 
+def test_the_offsets_of_old_clients_are_base_offsets_of_segments_by_the_time_of_their_files(tmp_path):
+    log = small_segments(tmp_path, 2).open()
+    for _ in range(5):
+        log.append_as_leader(batch())
+    for segment, at_s in zip(log.segments, (100, 200, 300), strict=True):
+        os.utime(segment.log_path, (at_s, at_s))
+    before = log.legacy_fetch_offsets_before
+    assert (before(-1, 10), before(-1, 2), before(-2, 10)) == ([5, 4, 2, 0], [5, 4], [0])
+    assert (before(199_999, 10), before(200_000, 10), before(99_999, 10)) == ([0], [2, 0], [])
+    log.maybe_increment_log_start_offset(1)
+    assert before(-2, 1) == [1]
+    os.rename(log.segments.first.log_path, log.segments.first.log_path + ".gone")  # as retention may, meanwhile
+    assert before(150_000, 10) == []
+    assert not log.is_offline
+
+
 def test_offsets_by_timestamp_of_an_empty_log(log):
+    assert log.legacy_fetch_offsets_before(-1, 10) == [0]
     assert log.fetch_offset_by_timestamp(-3) is None
     assert log.fetch_offset_by_timestamp(5) is None
     assert log.fetch_offset_by_timestamp(-1) == (-1, 0, -1)
+
+
+def test_the_largest_producer_id_is_that_of_any_producer_with_state(log):
+    assert log.max_producer_id == -1
+    for producer_id in (7, 9, 3):
+        log.append_as_leader(idempotent(producer_id, 0))
+    assert log.max_producer_id == 9
 
 
 # -- high watermark ----------------------------------------------------------------------------------------------

@@ -58,6 +58,17 @@ def test_a_time_is_looked_up_below_the_end_of_what_the_reader_may_read(leader):
     assert lookup(LATEST_TIMESTAMP, FetchIsolation.LOG_END).offset == 3
 
 
+def test_old_clients_are_told_the_readable_end_instead_of_offsets_beyond_it(leader):
+    partition = leader.replica_manager.get_partition(TP)
+    partition.log.append_as_leader(batch(b"a", b"b"), 0)
+    lookup = partition.legacy_fetch_offsets_for_timestamp
+    assert lookup(LATEST_TIMESTAMP, 10, FetchIsolation.LOG_END) == [2, 0]
+    assert lookup(LATEST_TIMESTAMP, 10, FetchIsolation.HIGH_WATERMARK) == [0, 0]
+    partition.resign()
+    with pytest.raises(errors.NotLeaderOrFollower):
+        lookup(LATEST_TIMESTAMP, 10, FetchIsolation.LOG_END)
+
+
 def test_a_change_of_leadership_waits_for_running_appends(leader):
     partition = leader.replica_manager.get_partition(TP)
     inside, go_on = threading.Event(), threading.Event()
