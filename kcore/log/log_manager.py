@@ -6,38 +6,34 @@ Source: LogManager, Kafka 2.4-4.x.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, wait
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from random import Random
 from typing import Any
 from uuid import UUID
 
 from kcore.common.executors import ExecutorFactory, thread_pool
-from kcore.common.file import exists, is_directory, list_directory, make_directory, remove_tree, rename, sync_path
+from kcore.common.file import is_directory, make_directory, remove_tree, rename, sync_path
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import CorruptFile, InconsistentTopicId, KafkaError, KafkaStorageError
-from kcore.log import clean_shutdown
-from kcore.log.load_journal import finish_interrupted_load
+from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
 from kcore.log.log_cleaner import CleanerConfig, LogCleaner
 from kcore.log.log_config import LogConfig
-from kcore.log.log_dir import CheckpointedOffsets, LogDir, RecoveryProgress
+from kcore.log.log_dir import LogDir, RecoveryProgress
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
+from kcore.log.log_dir_loader import LogDirLoader
 from kcore.log.log_file_names import (
     DELETE_DIR_SUFFIX,
     FUTURE_DIR_SUFFIX,
     STRAY_DIR_SUFFIX,
-    PartitionDirectoryName,
     marked_directory,
-    parse_partition_directory,
     partition_directory,
 )
 from kcore.log.log_loader import load_log
@@ -45,14 +41,6 @@ from kcore.log.producer_state_manager import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
-
-#: KRaft's own log: it lies in the data directory, but no broker serves it as a topic.
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-
-#: They say that one path is not what it should be, not that the disk under it is broken.
-_ERRORS_OF_ONE_FILE = frozenset(
-    {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ENXIO, errno.ELOOP, errno.EACCES, errno.EPERM}
-)
 
 
 class LogManager:
@@ -117,7 +105,7 @@ class LogManager:
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._future_logs: dict[TopicPartition, UnifiedLog] = {}
         # Directories that are there but could not be loaded: a new, empty log must not take their place.
-        self._unloaded: dict[TopicPartition, str] = {}
+        self._not_loaded: dict[TopicPartition, str] = {}
         self._tasks: list[ScheduledTask] = []
         #: None unless compaction was asked for.
         self.cleaner: LogCleaner | None = None
@@ -138,10 +126,7 @@ class LogManager:
                     log_dir.lock()
                 except OSError as error:
                     log_dir.fail(error)
-            live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
-            if live:
-                with self._executors(len(live), "kcore-log-dir") as threads:
-                    list(threads.map(self._load_dir, live))
+            self._load_dirs()
             failures = [log_dir.failure for log_dir in self._dirs.values()]
             if all(failures):
                 raise next(failure for failure in failures if failure is not None)
@@ -161,117 +146,27 @@ class LogManager:
         with self._table_lock:
             return dict(self._logs)
 
-    def _load_dir(self, log_dir: LogDir) -> None:
-        try:
-            self._load_logs(log_dir)
-        except OSError as error:
-            log_dir.fail(error)
-
-    def _load_logs(self, log_dir: LogDir) -> None:
-        try:
-            finish_interrupted_load(log_dir.path)
-        except CorruptFile as error:
-            logger.error("going on with half a load: %s", error)
-        log_dir.had_clean_shutdown = clean_shutdown.was_clean_shutdown(log_dir.path)
-        checkpointed = log_dir.read_checkpoints()
-        to_load: list[tuple[PartitionDirectoryName, str]] = []
-        for name in sorted(list_directory(log_dir.path)):
-            path = os.path.join(log_dir.path, name)
-            parsed = parse_partition_directory(name)
-            # A link that leads nowhere is a partition whose disk is not there: it must not begin anew.
-            if not is_directory(path) and (parsed is None or exists(path)):
-                if parsed is not None:
-                    logger.warning("%s: leaving %s alone, it is no directory", log_dir.path, name)
-            elif parsed is None:
-                logger.warning("%s: leaving %s alone, it is no partition's directory", log_dir.path, name)
-            elif parsed.mark == DELETE_DIR_SUFFIX:
+    def _load_dirs(self) -> None:
+        live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
+        loaders = [
+            LogDirLoader(log_dir, self._load, self.config_of, self._num_recovery_threads, self._executors)
+            for log_dir in live
+        ]
+        if loaders:
+            with self._executors(len(loaders), "kcore-log-dir") as threads:
+                list(threads.map(LogDirLoader.load, loaders))
+        for loader in loaders:
+            for path in loader.deleted:
                 self._schedule_removal(path)
-            elif parsed.mark == STRAY_DIR_SUFFIX:
-                logger.warning(
-                    "%s: nobody uses the stray directory %s; delete it when you are sure", log_dir.path, name
-                )
-            elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
-                to_load.append((parsed, path))
-        # From here on files change: a crash must not look like a clean stop.
-        clean_shutdown.remove_clean_shutdown(log_dir.path)
-        if not to_load:
-            return
-        if not log_dir.had_clean_shutdown:
-            logger.warning("%s: no clean shutdown, recovering %d logs", log_dir.path, len(to_load))
-        log_dir.begin_progress(len(to_load))
-        configs = {topic: self.config_of(topic) for topic in {parsed.topic_partition.topic for parsed, _ in to_load}}
-        count = self._num_recovery_threads
-        pending = iter(to_load)
-        with self._executors(count, "kcore-log-recovery") as threads:
-
-            def load() -> None:
+            for parsed, log in loader.logs:
                 try:
-                    for parsed, path in pending:
-                        # A thread that finds no log any more is there for the segments of the others.
-                        self._load_one(log_dir, parsed, path, configs, checkpointed, threads if count > 1 else None)
-                except BaseException:
-                    deque(pending, maxlen=0)  # nobody takes another log of a directory that fails
-                    raise
-
-            # Each thread takes the next log itself, and after a clean stop one thread is enough: a log then takes
-            # 0.1 ms, most of it with the GIL, and each hand-over of that between threads would cost as much again.
-            loads = [threads.submit(load) for _ in range(1 if log_dir.had_clean_shutdown else count)]
-            try:
-                wait(loads)  # all of them, before the first failure ends the pool
-            finally:
-                deque(pending, maxlen=0)  # after Ctrl-C no other log is begun
-        for one in loads:
-            one.result()
-
-    def _load_one(
-        self,
-        log_dir: LogDir,
-        parsed: PartitionDirectoryName,
-        path: str,
-        configs: Mapping[str, LogConfig],
-        checkpointed: CheckpointedOffsets,
-        segment_threads: Executor | None,
-    ) -> None:
-        tp = parsed.topic_partition
-        try:
-            log = self._load(
-                log_dir,
-                tp,
-                path,
-                configs[tp.topic],
-                checkpointed.recovery_points.get(tp, 0),
-                checkpointed.log_starts.get(tp, 0),
-                checkpointed.high_watermarks.get(tp, 0),
-                log_dir.had_clean_shutdown,
-                segment_threads,
-            )
-            if self._is_stray is not None and not parsed.mark and self._is_stray(log):
-                self._set_aside(log, "its partition is another one now")
-            else:
-                self._add_loaded(log, is_future=parsed.mark == FUTURE_DIR_SUFFIX)
-        except OSError as error:
-            if error.errno not in _ERRORS_OF_ONE_FILE:
-                raise
-            self._not_loaded(log_dir, parsed, path, error, checkpointed)
-        except Exception as error:  # whatever is in one directory, the others are served
-            self._not_loaded(log_dir, parsed, path, error, checkpointed)
-        log_dir.note_progress(logs_done=1)
-
-    def _not_loaded(
-        self,
-        log_dir: LogDir,
-        parsed: PartitionDirectoryName,
-        path: str,
-        error: Exception,
-        checkpointed: CheckpointedOffsets,
-    ) -> None:
-        if not parsed.mark:
-            tp = parsed.topic_partition
-            with self._table_lock:
-                self._unloaded[tp] = f"{path}: {error}"
-            log_dir.keep_checkpointed(tp, checkpointed)
-        unexpected = None if isinstance(error, (KafkaError, OSError)) else error
-        logger.error("%s: not served, loading it failed: %s", path, error, exc_info=unexpected)
+                    if self._is_stray is not None and not parsed.mark and self._is_stray(log):
+                        self._set_aside(log, "its partition is another one now")
+                    else:
+                        self._add_loaded(log, is_future=parsed.mark == FUTURE_DIR_SUFFIX)
+                except Exception as error:  # whatever is wrong with one log, the others are served
+                    loader.note_not_loaded(parsed, log.directory, error)
+            self._not_loaded.update(loader.not_loaded)
 
     def _add_loaded(self, log: UnifiedLog, is_future: bool) -> None:
         tp = log.topic_partition
@@ -306,18 +201,19 @@ class LogManager:
     def _load(
         self,
         log_dir: LogDir,
-        tp: TopicPartition,
+        topic_partition: TopicPartition,
         path: str,
         config: LogConfig,
-        recovery_point: int,
-        log_start_offset: int,
-        high_watermark: int,
-        had_clean_shutdown: bool,
+        *,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        high_watermark: int = 0,
+        had_clean_shutdown: bool = False,
         segment_threads: Executor | None = None,
     ) -> UnifiedLog:
         return load_log(
             path,
-            tp,
+            topic_partition,
             config,
             time=self._time,
             random=self._random,
@@ -479,8 +375,8 @@ class LogManager:
     def _create(
         self, tp: TopicPartition, config: LogConfig, candidates: Iterable[LogDir], is_future: bool
     ) -> UnifiedLog:
-        if not is_future and tp in self._unloaded:
-            raise KafkaStorageError(f"{tp}: its log is there but could not be loaded: {self._unloaded[tp]}")
+        if not is_future and tp in self._not_loaded:
+            raise KafkaStorageError(f"{tp}: its log is there but could not be loaded: {self._not_loaded[tp]}")
         name = marked_directory(tp, FUTURE_DIR_SUFFIX, self._random) if is_future else partition_directory(tp)
         failure: OSError | None = None
         for log_dir in candidates:
@@ -489,7 +385,7 @@ class LogManager:
                 made = not is_directory(path)
                 make_directory(path)
                 try:
-                    log = self._load(log_dir, tp, path, config, 0, 0, 0, False)
+                    log = self._load(log_dir, tp, path, config)
                 except OSError:
                     if made:
                         _remove_quietly(path)
@@ -554,10 +450,10 @@ class LogManager:
                     topic_partition,
                     path,
                     current.config,
-                    future.recovery_point,
-                    current.log_start_offset,
-                    current.high_watermark,
-                    True,
+                    recovery_point=future.recovery_point,
+                    log_start_offset=current.log_start_offset,
+                    high_watermark=current.high_watermark,
+                    had_clean_shutdown=True,
                 )
             except OSError as error:
                 log_dir.fail(error)
