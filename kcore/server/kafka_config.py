@@ -55,7 +55,6 @@ _BROKER_KEYS = [
     ConfigKey("num.partitions", _INT, 1, at_least(1), "Partitions of a topic that does not say."),
     ConfigKey("default.replication.factor", _INT, 1, at_least(1), "Replicas of a topic that does not say."),
     ConfigKey("delete.topic.enable", _BOOLEAN, True, None, "Whether topics can be deleted."),
-    ConfigKey("max.request.partition.size.limit", _INT, 2000, at_least(1), "Partitions per DescribeTopicPartitions."),
     # -- fetching
     ConfigKey("fetch.max.bytes", _INT, 55 << 20, at_least(1024), "Largest fetch response."),
     ConfigKey("producer.id.expiration.ms", _INT, 86_400_000, at_least(1), "An idle producer's state is dropped after."),
@@ -96,11 +95,9 @@ _BROKER_KEYS = [
     # Kafka's default is 3, its server.properties says 1.
     ConfigKey("offsets.topic.replication.factor", _SHORT, 1, at_least(1), "Replicas of __consumer_offsets."),
     ConfigKey("offsets.topic.segment.bytes", _INT, 100 << 20, at_least(1), "segment.bytes of __consumer_offsets."),
-    ConfigKey("offsets.topic.compression.codec", _INT, 0, None, "Codec of the batches in __consumer_offsets."),
     ConfigKey("offsets.retention.minutes", _INT, 10_080, at_least(1), "Offsets of an empty group are kept this long."),
     ConfigKey("offsets.retention.check.interval.ms", _LONG, 600_000, at_least(1), "How often that is checked."),
     ConfigKey("offsets.commit.timeout.ms", _INT, 5000, at_least(1), "Wait for an offset commit to be replicated."),
-    ConfigKey("offsets.commit.required.acks", _SHORT, -1, None, "acks of an offset commit."),
 ]
 
 #: Defaults of broker settings that give topics theirs in another unit, or have none of their own.
@@ -170,12 +167,13 @@ _IGNORED = """
     internal.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
     leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
     listener.security.protocol.map log.dir.failure.timeout.ms max.connection.creation.rate
-    max.connections.per.ip.overrides max.incremental.fetch.session.cache.slots metadata.log.dir
+    max.connections.per.ip.overrides max.incremental.fetch.session.cache.slots
+    max.request.partition.size.limit metadata.log.dir
     metadata.log.max.record.bytes.between.snapshots
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
-    metrics.num.samples metrics.recording.level metrics.sample.window.ms
-    num.replica.alter.log.dirs.threads num.replica.fetchers offsets.load.buffer.size
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms num.replica.alter.log.dirs.threads
+    num.replica.fetchers offsets.commit.required.acks offsets.load.buffer.size offsets.topic.compression.codec
     password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
     password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
     principal.builder.class process.roles producer.purgatory.purge.interval.requests queued.max.requests

@@ -24,7 +24,6 @@ from kcore.protocol.messages.consumer_protocol import (
     serialize_assignment,
     serialize_subscription,
 )
-from kcore.protocol.messages.describe_topic_partitions import Cursor, DescribeTopicPartitionsRequest
 from kcore.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -38,7 +37,7 @@ from kcore.protocol.messages.fetch import (
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kcore.protocol.schema import Message, Struct, array, int8
+from kcore.protocol.schema import Message, Struct, array, int8, int32, string, struct
 from tests.unit.protocol.random_messages import all_messages, all_versions, case_id, random_struct
 
 CASES = all_versions()
@@ -244,10 +243,24 @@ def test_messages_compare_by_value_and_show_what_differs_from_the_default():
         hash(FetchTopic())
 
 
+class Cursor(Struct):
+    topic_name: str = string()
+    partition_index: int = int32()
+
+
+class RequestWithCursor(Message):
+    """Of no API here: Kafka's DescribeTopicPartitions has such a field."""
+
+    api_key = ApiKey.DESCRIBE_TOPIC_PARTITIONS
+    min_version, max_version, flexible_version = 0, 0, 0
+
+    cursor: Cursor | None = struct(Cursor, nullable="0+", default=None)
+
+
 def test_a_nullable_struct_is_null_by_its_marker():
-    for cursor in (None, Cursor(topic_name="t", partition_index=4)):
-        request = DescribeTopicPartitionsRequest(cursor=cursor)
-        assert DescribeTopicPartitionsRequest.decode(request.encode(0), 0).cursor == cursor
+    for cursor, data in ((None, b"\xff\0"), (Cursor(topic_name="t", partition_index=4), b"\1\2t\0\0\0\4\0\0")):
+        assert RequestWithCursor(cursor=cursor).encode(0) == data
+        assert RequestWithCursor.decode(data, 0).cursor == cursor
 
 
 def produce_request(records):
