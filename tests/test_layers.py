@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent / "kcore"
 MAY_IMPORT = {
     "common": set(),
     "record": set(),
-    "kernels": {"record.layout"},
+    "kernels": {"record.layout", "record.batch_header"},
     "log": {"record"},
     "bulk": {"record", "log"},
     "purgatory": set(),

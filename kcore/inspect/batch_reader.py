@@ -15,19 +15,24 @@ from typing import NamedTuple
 
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
+from kcore.record.batch_header import (
+    ATTRIBUTES_OFFSET,
+    CRC_OFFSET,
+    HEADER_SIZE,
+    LEGACY_CRC_OFFSET,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    SMALLEST_SIZE,
+)
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 
 # One megabyte: the GIL is given up for it, and the CRC still finds most of the bytes in the second-level cache.
 _CHUNK = 1 << 20
-_LOG_OVERHEAD = 12
-_MAGIC_AT = 16
-_HEADER_SIZE = 61
-_LENGTH_AT = 8
-#: By magic where the CRC is, where the bytes that it covers begin, and the smallest batch.
-_CRC_AT = {0: 12, 1: 12, 2: 17}
-_CRC_FROM = {0: 16, 1: 16, 2: 21}
-_SMALLEST = {0: 26, 1: 34, 2: _HEADER_SIZE}
+#: By magic, where the CRC is and where the bytes that it covers begin.
+_CRC_AT = (LEGACY_CRC_OFFSET, LEGACY_CRC_OFFSET, CRC_OFFSET)
+_CRC_FROM = (MAGIC_OFFSET, MAGIC_OFFSET, ATTRIBUTES_OFFSET)
 #: How far behind a length that leads nowhere we look for the end its CRC tells.
 _SEARCH_LIMIT = 16 << 20
 
@@ -100,7 +105,7 @@ def _batch_by_batch(
     while at < len(chunk):
         length = _stated_size(chunk, at)
         whole = length is not None and at + length <= len(chunk)
-        if at and not whole and (length is not None or len(chunk) - at < _HEADER_SIZE):
+        if at and not whole and (length is not None or len(chunk) - at < HEADER_SIZE):
             break  # perhaps whole in the next chunk
         end = at + length if whole and length is not None else len(chunk)
         try:
@@ -193,9 +198,9 @@ def _end_by_crc(chunk: memoryview, at: int) -> int | None:
     """Where the batch at `at` ends if its CRC is right.  The CRC covers neither the length nor anything before it, so
     when a length leads nowhere, the run of bytes that the CRC fits is the batch.  None if it fits none."""
     magic = _magic(chunk, at)
-    if magic is None or len(chunk) - at < _SMALLEST[magic]:
+    if magic is None or len(chunk) - at < SMALLEST_SIZE[magic]:
         return None
-    start, smallest = at + _CRC_FROM[magic], at + _SMALLEST[magic]
+    start, smallest = at + _CRC_FROM[magic], at + SMALLEST_SIZE[magic]
     # Magic 0 and 1 keep a CRC-32 in front of their magic byte, magic 2 a CRC-32C behind it.
     crc_of = crc32c if magic == 2 else zlib.crc32
     crc = _number(">I", chunk, at + _CRC_AT[magic])
@@ -208,8 +213,8 @@ def _end_by_crc(chunk: memoryview, at: int) -> int | None:
 
 
 def _length_lies(chunk: memoryview, at: int, position: int, end: int) -> Damage:
-    length, expected = _number(">i", chunk, at + _LENGTH_AT), end - at - _LOG_OVERHEAD
-    problem = f"batch length at position {position + at + _LENGTH_AT}: expected {expected} by the CRC, found {length}"
+    found, expected = _number(">i", chunk, at + LENGTH_OFFSET), end - at - LOG_OVERHEAD
+    problem = f"batch length at position {position + at + LENGTH_OFFSET}: expected {expected} by the CRC, found {found}"
     return Damage(position + at, _base_offset(chunk, at), problem)
 
 
@@ -237,27 +242,27 @@ def _number(form: str, chunk: memoryview, at: int) -> int:
 
 def _magic(chunk: memoryview, at: int) -> int | None:
     """The magic of the batch at `at`; None if it is not there or is none."""
-    if len(chunk) - at <= _MAGIC_AT:
+    if len(chunk) - at <= MAGIC_OFFSET:
         return None
-    return chunk[at + _MAGIC_AT] if chunk[at + _MAGIC_AT] in _SMALLEST else None
+    return chunk[at + MAGIC_OFFSET] if chunk[at + MAGIC_OFFSET] < len(SMALLEST_SIZE) else None
 
 
 def _stated_size(chunk: memoryview, at: int) -> int | None:
     """Size of the batch at `at` by its header; None if that is not there or too small for a batch."""
-    if len(chunk) - at < _LOG_OVERHEAD:
+    if len(chunk) - at < LOG_OVERHEAD:
         return None
-    size = _LOG_OVERHEAD + _number(">i", chunk, at + _LENGTH_AT)
+    size = LOG_OVERHEAD + _number(">i", chunk, at + LENGTH_OFFSET)
     magic = _magic(chunk, at)
-    return size if size >= _SMALLEST[2 if magic is None else magic] else None
+    return size if size >= SMALLEST_SIZE[2 if magic is None else magic] else None
 
 
 def _base_offset(chunk: memoryview, at: int) -> int | None:
-    return _number(">q", chunk, at) if len(chunk) - at >= _LENGTH_AT else None
+    return _number(">q", chunk, at) if len(chunk) - at >= LENGTH_OFFSET else None
 
 
 def _can_start_here(chunk: memoryview, at: int, position: int, size: int) -> bool:
     """Whether the bytes behind a bad batch can be a batch.  At the end of a chunk we give them the chance."""
-    if len(chunk) - at <= _MAGIC_AT:
+    if len(chunk) - at <= MAGIC_OFFSET:
         return True
     length = _stated_size(chunk, at)
     return length is not None and position + at + length <= size and _magic(chunk, at) is not None

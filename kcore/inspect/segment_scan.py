@@ -13,6 +13,7 @@ from kcore.inspect import log_files
 from kcore.inspect.batch_reader import Damage, Tail, read_batches, without_path
 from kcore.log.log_file_names import LOG_SUFFIX
 from kcore.log.log_segment import LogSegment
+from kcore.record.batch_header import CONTROL, TRANSACTIONAL
 from kcore.record.memory_records import BatchTable, MemoryRecords
 
 if TYPE_CHECKING:
@@ -190,14 +191,10 @@ class ScannedSegment:
 
 
 def is_transactional(rows: np.ndarray) -> np.ndarray:
-    from kcore.record.layout import TRANSACTIONAL
-
     return rows["attributes"] & TRANSACTIONAL != 0
 
 
 def is_control(rows: np.ndarray) -> np.ndarray:
-    from kcore.record.layout import CONTROL
-
     return rows["attributes"] & CONTROL != 0
 
 

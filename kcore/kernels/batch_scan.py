@@ -16,11 +16,31 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from kcore.kernels.jit import kernel
+from kcore.record.batch_header import (
+    ATTRIBUTES_OFFSET,
+    BASE_SEQUENCE_OFFSET,
+    BASE_TIMESTAMP_OFFSET,
+    CODEC_MASK,
+    CRC_OFFSET,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_OFFSET,
+    LEGACY_ATTRIBUTES_OFFSET,
+    LEGACY_CRC_OFFSET,
+    LEGACY_TIMESTAMP_OFFSET,
+    LENGTH_OFFSET,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    MAX_TIMESTAMP_OFFSET,
+    PARTITION_LEADER_EPOCH_OFFSET,
+    PRODUCER_EPOCH_OFFSET,
+    PRODUCER_ID_OFFSET,
+    RECORDS_COUNT_OFFSET,
+    SMALLEST_SIZE,
+)
 from kcore.record.layout import BATCH_DTYPE
 
-_LOG_OVERHEAD = 12
-_HEADER_SIZE = 61
-_SMALLEST_LENGTH = (14, 22, 49)  # by magic
+_SMALLEST_LENGTH = tuple(size - LOG_OVERHEAD for size in SMALLEST_SIZE)  # by magic
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _FIRST_ROWS = 4096
@@ -129,30 +149,30 @@ def _walk(data, at, rows, count):  # type: ignore[no-untyped-def]
     end = len(data)
     while count < len(rows) and at < end:
         available = end - at
-        if available < _LOG_OVERHEAD:
-            return count, at, 1, _LOG_OVERHEAD, available
-        length = _load_i32(data, at + 8)
+        if available < LOG_OVERHEAD:
+            return count, at, 1, LOG_OVERHEAD, available
+        length = _load_i32(data, at + LENGTH_OFFSET)
         if length < _SMALLEST_LENGTH[0]:
             return count, at, 2, _SMALLEST_LENGTH[0], length
-        if length > _INT32_MAX - _LOG_OVERHEAD:
-            return count, at, 3, _INT32_MAX - _LOG_OVERHEAD, length
-        if available <= 16:
-            return count, at, 1, _LOG_OVERHEAD + length, available
-        magic = np.int64(np.int8(data[at + 16]))
+        if length > _INT32_MAX - LOG_OVERHEAD:
+            return count, at, 3, _INT32_MAX - LOG_OVERHEAD, length
+        if available <= MAGIC_OFFSET:
+            return count, at, 1, LOG_OVERHEAD + length, available
+        magic = np.int64(np.int8(data[at + MAGIC_OFFSET]))
         if magic < 0 or magic > 2:
             return count, at, 4, 2, magic
         smallest = _SMALLEST_LENGTH[2] if magic == 2 else _SMALLEST_LENGTH[1] if magic == 1 else _SMALLEST_LENGTH[0]
         if length < smallest:
             return count, at, 2, smallest, length
-        if length > available - _LOG_OVERHEAD:
-            return count, at, 1, _LOG_OVERHEAD + length, available
-        size = _LOG_OVERHEAD + length
-        if 16 * size <= available - _HEADER_SIZE:
+        if length > available - LOG_OVERHEAD:
+            return count, at, 1, LOG_OVERHEAD + length, available
+        size = LOG_OVERHEAD + length
+        if 16 * size <= available - HEADER_SIZE:
             _prefetch(data, at + 16 * size)
-            _prefetch(data, at + 16 * size + _HEADER_SIZE - 1)
-        if 4 * size <= available - _HEADER_SIZE:
+            _prefetch(data, at + 16 * size + HEADER_SIZE - 1)
+        if 4 * size <= available - HEADER_SIZE:
             _prefetch(data, at + 4 * size)
-            _prefetch(data, at + 4 * size + _HEADER_SIZE - 1)
+            _prefetch(data, at + 4 * size + HEADER_SIZE - 1)
         row = rows[count]
         base_offset = _load_i64(data, at)
         row.position = at
@@ -160,8 +180,8 @@ def _walk(data, at, rows, count):  # type: ignore[no-untyped-def]
         row.size = size
         row.magic = magic
         if magic == 2:
-            delta = _load_i32(data, at + 23)
-            records = _load_i32(data, at + 57)
+            delta = _load_i32(data, at + LAST_OFFSET_DELTA_OFFSET)
+            records = _load_i32(data, at + RECORDS_COUNT_OFFSET)
             if base_offset < 0:
                 return count, at, 5, 0, base_offset
             if delta >= _INT64_MAX - base_offset:
@@ -171,19 +191,19 @@ def _walk(data, at, rows, count):  # type: ignore[no-untyped-def]
             if records < 0 or records > delta + 1:
                 return count, at, 8, delta + 1, records
             row.last_offset = base_offset + delta
-            row.base_timestamp = _load_i64(data, at + 27)
-            row.max_timestamp = _load_i64(data, at + 35)
-            row.producer_id = _load_i64(data, at + 43)
-            row.leader_epoch = _load_i32(data, at + 12)
-            row.crc = _load_i32(data, at + 17) & 0xFFFFFFFF
-            row.base_sequence = _load_i32(data, at + 53)
+            row.base_timestamp = _load_i64(data, at + BASE_TIMESTAMP_OFFSET)
+            row.max_timestamp = _load_i64(data, at + MAX_TIMESTAMP_OFFSET)
+            row.producer_id = _load_i64(data, at + PRODUCER_ID_OFFSET)
+            row.leader_epoch = _load_i32(data, at + PARTITION_LEADER_EPOCH_OFFSET)
+            row.crc = _load_i32(data, at + CRC_OFFSET) & 0xFFFFFFFF
+            row.base_sequence = _load_i32(data, at + BASE_SEQUENCE_OFFSET)
             row.count = records
-            row.attributes = _load_i16(data, at + 21)
-            row.producer_epoch = _load_i16(data, at + 51)
+            row.attributes = _load_i16(data, at + ATTRIBUTES_OFFSET)
+            row.producer_epoch = _load_i16(data, at + PRODUCER_EPOCH_OFFSET)
         else:
             # A message: of its attributes, the bits that its magic defines; a wrapper's records are not counted.
-            attributes = np.int64(data[at + 17])
-            timestamp = _load_i64(data, at + 18) if magic == 1 else np.int64(-1)
+            attributes = np.int64(data[at + LEGACY_ATTRIBUTES_OFFSET])
+            timestamp = _load_i64(data, at + LEGACY_TIMESTAMP_OFFSET) if magic == 1 else np.int64(-1)
             if base_offset < 0 or base_offset == _INT64_MAX:
                 return count, at, 9, 0, base_offset
             row.last_offset = base_offset
@@ -191,10 +211,10 @@ def _walk(data, at, rows, count):  # type: ignore[no-untyped-def]
             row.max_timestamp = timestamp
             row.producer_id = -1
             row.leader_epoch = -1
-            row.crc = _load_i32(data, at + 12) & 0xFFFFFFFF
+            row.crc = _load_i32(data, at + LEGACY_CRC_OFFSET) & 0xFFFFFFFF
             row.base_sequence = -1
-            row.count = -1 if attributes & 7 else 1
-            row.attributes = attributes & (15 if magic == 1 else 7)
+            row.count = -1 if attributes & CODEC_MASK else 1
+            row.attributes = attributes & (CODEC_MASK | LOG_APPEND_TIME if magic == 1 else CODEC_MASK)
             row.producer_epoch = -1
         at += size
         count += 1

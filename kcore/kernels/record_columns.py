@@ -13,9 +13,9 @@ import numpy as np
 from kcore.common.optional_packages import missing_package
 from kcore.errors import CorruptMessage
 from kcore.kernels.jit import kernel
-from kcore.record.layout import BATCH_DTYPE, CODEC_MASK, CONTROL, LOG_APPEND_TIME
+from kcore.record.batch_header import CODEC_MASK, CONTROL, HEADER_SIZE, LOG_APPEND_TIME
+from kcore.record.layout import BATCH_DTYPE
 
-_HEADER_SIZE = 61
 #: The smallest record: what bounds the room that a header's record count can ask for.
 _RECORD_SIZE_MIN = 7
 #: More than all that stands before the key of a usual record.
@@ -151,9 +151,9 @@ def _columns(  # type: ignore[no-untyped-def]
     for b in range(len(batches)):
         row = batches[b]
         at, size = np.int64(row.position), np.int64(row.size)
-        if size < _HEADER_SIZE or at < 0 or at > len(data) - size:
+        if size < HEADER_SIZE or at < 0 or at > len(data) - size:
             return _BATCH, at, size, len(data) - at
-        p, end = at + _HEADER_SIZE, at + size
+        p, end = at + HEADER_SIZE, at + size
         count, base_offset = np.int64(row.count), np.int64(row.base_offset)
         base_timestamp, max_timestamp = np.int64(row.base_timestamp), np.int64(row.max_timestamp)
         log_append_time = row.attributes & LOG_APPEND_TIME != 0

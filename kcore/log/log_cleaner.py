@@ -31,6 +31,7 @@ from kcore.log.log_segment import LogSegment
 from kcore.log.offset_map import OffsetMap
 from kcore.log.transaction_index import TransactionIndex
 from kcore.log.unified_log import UnifiedLog
+from kcore.record.batch_header import LENGTH_OFFSET, LOG_OVERHEAD
 from kcore.record.control_record import ControlRecordType, control_record_type
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
@@ -309,7 +310,7 @@ class Cleaner:
             position += records.valid_bytes
 
     def _grow_buffer(self, segment: LogSegment, position: int) -> None:
-        needed = 12 + int.from_bytes(self._buffer[8:12], "big")
+        needed = LOG_OVERHEAD + int.from_bytes(self._buffer[LENGTH_OFFSET:LOG_OVERHEAD], "big")
         if needed > segment.size - position:
             raise CorruptMessage(
                 f"{segment.log_path}: a batch of {needed} bytes at position {position}, the file has "

@@ -13,6 +13,7 @@ from kcore.common.file import append_to, rename, sync_path, unlink_if_there
 from kcore.errors import CorruptMessage
 from kcore.log.log_file_names import CLEANED_SUFFIX, SWAP_SUFFIX, segment_file
 from kcore.log.log_segment import LogSegment, OffsetPosition
+from kcore.record.batch_header import HEADER_SIZE, LENGTH_OFFSET, LOG_OVERHEAD, SMALLEST_SIZE
 from kcore.record.record_batch import RecordBatch
 
 logger = logging.getLogger(__name__)
@@ -20,8 +21,6 @@ logger = logging.getLogger(__name__)
 #: How far from its segment's base offset an offset may be.
 MAX_RELATIVE_OFFSET = 2**31 - 1
 _CHUNK_BYTES = 1 << 20
-#: Bytes of base offset and length; of a message of magic 0 with neither key nor value, all told; of a batch's header.
-_LOG_OVERHEAD, _SMALLEST_MESSAGE, _SMALLEST_BATCH = 12, 26, 61
 
 
 def overflow_position(
@@ -94,12 +93,12 @@ def split(directory: str, segment: LogSegment, following: int | None) -> bool:
 
 def batch_at(segment: LogSegment, position: int) -> RecordBatch | None:
     """The whole batch there, None if there is none; its CRC was not looked at.  Raises CorruptMessage, OSError."""
-    head = segment.slice(position, min(_LOG_OVERHEAD, segment.size - position)).read()
-    size = _LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
-    if len(head) < _LOG_OVERHEAD or size > segment.size - position:
+    head = segment.slice(position, min(LOG_OVERHEAD, segment.size - position)).read()
+    size = LOG_OVERHEAD + int.from_bytes(head[LENGTH_OFFSET:], "big", signed=True)
+    if len(head) < LOG_OVERHEAD or size > segment.size - position:
         return None
     # No more than this one: what is wrong behind it is not wrong with it.  Of a size that cannot be the parser says so.
-    enough = size if size >= _SMALLEST_MESSAGE else min(_SMALLEST_BATCH, segment.size - position)
+    enough = size if size >= min(SMALLEST_SIZE) else min(HEADER_SIZE, segment.size - position)
     found = segment.slice(position, enough).memory_records(check_crc=False)
     return found.batches[0] if found else None
 

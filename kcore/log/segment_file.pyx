@@ -16,7 +16,8 @@ from kcore.errors import CorruptMessage, LogClosed, ReadOnlyLog
 from kcore.record.file_records cimport make_file_records
 from kcore.record.memory_records cimport BatchTable
 from kcore.record.record_batch cimport (
-    KC_BATCH_HEADER_SIZE, KC_MAGIC_OFFSET, KC_MIN_BATCH_SIZE, kc_batch_assign,
+    KC_BATCH_HEADER_SIZE, KC_LEGACY_TIMESTAMP_OFFSET, KC_MAGIC_OFFSET, KC_MAX_TIMESTAMP_OFFSET, KC_MIN_BATCH_SIZE,
+    kc_batch_assign,
 )
 
 
@@ -120,7 +121,7 @@ cdef class SegmentFile:
             if header[KC_MAGIC_OFFSET] == 0:
                 self._first_timestamp = -1
             else:
-                at = 18 if header[KC_MAGIC_OFFSET] == 1 else 35
+                at = KC_LEGACY_TIMESTAMP_OFFSET if header[KC_MAGIC_OFFSET] == 1 else KC_MAX_TIMESTAMP_OFFSET
                 self._first_timestamp = int.from_bytes(header[at : at + 8], "big", signed=True)
             self._first_timestamp_known = True
         return 0

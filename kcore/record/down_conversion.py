@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 
 from kcore.errors import UnsupportedCompressionType
+from kcore.record.batch_header import HEADER_SIZE
 from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
@@ -19,7 +20,7 @@ _PIECE_BYTES = 1 << 20
 
 #: The offset and length of a batch of which nothing more follows: the client takes it for one that its fetch size cut
 #: off, and asks for more instead of asking for the same again for ever.
-_CUT_BATCH = struct.pack(">qi", -1, 61)
+_CUT_BATCH = struct.pack(">qi", -1, HEADER_SIZE)
 
 
 def down_convert(records: FileRecords | MemoryRecords, magic: int, first_offset: int) -> bytearray:

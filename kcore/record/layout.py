@@ -1,4 +1,7 @@
-"""NumPy dtypes of what csrc lays out.  Imported only where an array is asked for."""
+"""NumPy dtypes of what csrc lays out; batch_header.py has the bits of a batch's attributes.
+
+Imported only where an array is asked for.
+"""
 
 import numpy as np
 
@@ -30,6 +33,3 @@ BATCH_DTYPE = np.dtype(
         "itemsize": 88,
     }
 )
-
-#: Bits of its attributes.
-CODEC_MASK, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20

@@ -8,6 +8,7 @@ cdef extern from "record_batch.h" nogil:
     int KC_MAGIC_OFFSET
     int KC_CRC_OFFSET
     int KC_ATTRIBUTES_OFFSET
+    int KC_MAX_TIMESTAMP_OFFSET
     int KC_BATCH_HEADER_SIZE
     int KC_MIN_BATCH_SIZE
     int KC_COUNT_UNKNOWN
@@ -84,6 +85,8 @@ cdef extern from "record.h" nogil:
 
 
 cdef extern from "legacy_record.h" nogil:
+    int KC_LEGACY_TIMESTAMP_OFFSET
+
     ctypedef struct kc_legacy_message:
         int64_t offset
         int64_t timestamp

@@ -24,6 +24,15 @@ from kcore.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from kcore.record.batch_header import (
+    ATTRIBUTES_OFFSET,
+    CODEC_MASK,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+    MAGIC_OFFSET,
+    TRANSACTIONAL,
+)
+from kcore.record.compression import CODECS
 from kcore.replica.delayed_produce import ProducePartitionStatus
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
@@ -31,19 +40,15 @@ from kcore.server.request_context import RequestContext
 #: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
 
-# What a v2 batch tells before it is checked: how long it is behind its first 12 bytes, its magic, and in the second
-# byte of its attributes the codec and whether it is transactional.
 _LENGTH = struct.Struct(">i")
-_LENGTH_POSITION, _LOG_OVERHEAD = 8, 12
-_MAGIC, _ATTRIBUTES = 16, 22
-_CODEC, _ZSTD, _TRANSACTIONAL = 0x07, 4, 0x10
+#: The attributes' second byte: codec and whether the batch is transactional.
+_ATTRIBUTES = ATTRIBUTES_OFFSET + 1
+_ZSTD = CODECS.index("zstd")
 
 
 def _is_cut(records: memoryview) -> bool:
     """Whether the first batch is not whole."""
-    return (
-        len(records) <= _ATTRIBUTES or _LENGTH.unpack_from(records, _LENGTH_POSITION)[0] > len(records) - _LOG_OVERHEAD
-    )
+    return len(records) <= _ATTRIBUTES or _LENGTH.unpack_from(records, LENGTH_OFFSET)[0] > len(records) - LOG_OVERHEAD
 
 
 class Handler:
@@ -85,20 +90,20 @@ class Handler:
                     error = UnknownTopicId(f"no topic has the id {topic.topic_id}")
                 elif not cache.contains(topic_partition):
                     error = UnknownTopicOrPartition(f"{topic_partition}: no such partition")
-                elif any_magic and records is not None and (_is_cut(records) or records[_MAGIC] != 2):
+                elif any_magic and records is not None and (_is_cut(records) or records[MAGIC_OFFSET] != 2):
                     entries[topic_partition] = records
                     continue
                 elif records is None or _is_cut(records):
                     # A partition leaves a cut batch out, as what a fetch may end with; from a producer it is a mistake.
                     error = InvalidRecord(f"{topic_partition}: a produce request needs one whole record batch")
-                elif records[_MAGIC] != 2:
-                    error = InvalidRecord(f"{topic_partition}: record batches need magic 2, not {records[_MAGIC]}")
+                elif (magic := records[MAGIC_OFFSET]) != 2:
+                    error = InvalidRecord(f"{topic_partition}: record batches need magic 2, not {magic}")
                 else:
                     attributes = records[_ATTRIBUTES]
-                    if attributes & _TRANSACTIONAL:
+                    if attributes & TRANSACTIONAL:
                         # Without a coordinator nothing would ever end the transaction, and readers would wait for it.
                         error = InvalidTxnState(f"{topic_partition}: this broker has no transaction coordinator")
-                    elif no_zstd and not any_magic and attributes & _CODEC == _ZSTD:
+                    elif no_zstd and not any_magic and attributes & CODEC_MASK == _ZSTD:
                         error = UnsupportedCompressionType("zstd needs Produce version 7 or later")
                     else:
                         entries[topic_partition] = records

@@ -34,6 +34,14 @@ from kcore.log.log_file_names import (
     segment_file,
 )
 from kcore.log.log_segment import LogSegment
+from kcore.record.batch_header import (
+    ATTRIBUTES_OFFSET,
+    CODEC_MASK,
+    CRC_OFFSET,
+    HEADER_SIZE,
+    LENGTH_OFFSET,
+    LOG_OVERHEAD,
+)
 from kcore.record.compression import CODECS, check_level, compress, decompress
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
@@ -46,9 +54,6 @@ if TYPE_CHECKING:
 _SEGMENT_BYTES = 1 << 30
 #: What is appended at a time.
 _WRITE_BYTES = 1 << 20
-_HEADER_SIZE, _CRC_FROM = 61, 21
-_LENGTH_AT, _CRC_AT, _ATTRIBUTES_AT = 8, 17, 21
-_CODEC_MASK = 0x07
 #: What a task makes of a segment; its other files are copied.
 _MADE = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
@@ -142,15 +147,15 @@ def recompress(
 def recompressed(batch: RecordBatch, codec: int, level: int | None = None) -> bytes | None:
     """The same batch in another codec (an index of CODECS); None for one that stays as it is: of magic 0 or 1, a
     transaction marker, without records, or in that codec already when no level is asked for.  Raises CorruptMessage."""
-    current = batch.attributes & _CODEC_MASK
+    current = batch.attributes & CODEC_MASK
     if batch.magic != 2 or batch.is_control or batch.count == 0 or (current == codec and level is None):
         return None
     source = batch.buffer
-    payload = decompress(current, source[_HEADER_SIZE:], source=batch.source)
-    made = bytearray(source[:_HEADER_SIZE]) + compress(codec, payload, level)
-    struct.pack_into(">i", made, _LENGTH_AT, len(made) - _LENGTH_AT - 4)
-    struct.pack_into(">h", made, _ATTRIBUTES_AT, batch.attributes & ~_CODEC_MASK | codec)
-    struct.pack_into(">I", made, _CRC_AT, crc32c(memoryview(made)[_CRC_FROM:]))
+    payload = decompress(current, source[HEADER_SIZE:], source=batch.source)
+    made = bytearray(source[:HEADER_SIZE]) + compress(codec, payload, level)
+    struct.pack_into(">i", made, LENGTH_OFFSET, len(made) - LOG_OVERHEAD)
+    struct.pack_into(">h", made, ATTRIBUTES_OFFSET, batch.attributes & ~CODEC_MASK | codec)
+    struct.pack_into(">I", made, CRC_OFFSET, crc32c(memoryview(made)[ATTRIBUTES_OFFSET:]))
     return bytes(made)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_segment import LogSegment
-from kcore.record.layout import CODEC_MASK
+from kcore.record.batch_header import ATTRIBUTES_OFFSET, CODEC_MASK, LEGACY_ATTRIBUTES_OFFSET, MAGIC_OFFSET
 from kcore.spark.catalog import segment_base_offsets
 
 _NO_BOUND = 2**63 - 1
@@ -141,9 +141,12 @@ def _marks(piece: OffsetRange, by_cost: bool) -> _Marks:
 
 
 def _is_compressed(segment: LogSegment) -> bool:
-    """As its first batch tells: magic in byte 16, the codec's bits in byte 22, in byte 17 of magic 0 and 1."""
-    header = segment.slice(0, 23).read()
-    return len(header) == 23 and header[22 if header[16] == 2 else 17] & CODEC_MASK != 0
+    """Whether its first batch is."""
+    last = ATTRIBUTES_OFFSET + 1
+    header = segment.slice(0, last + 1).read()
+    if len(header) <= last:
+        return False
+    return header[last if header[MAGIC_OFFSET] == 2 else LEGACY_ATTRIBUTES_OFFSET] & CODEC_MASK != 0
 
 
 def _cut(piece: OffsetRange, marks: _Marks, target: int) -> list[OffsetRange]:

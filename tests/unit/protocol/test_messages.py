@@ -37,7 +37,8 @@ from kcore.protocol.messages.fetch import (
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kcore.protocol.schema import Message, Struct, array, int8, int32, string, struct
+from kcore.protocol.schema import Message, Struct, array, int8, int32, string
+from kcore.protocol.schema import struct as struct_field
 from tests.unit.protocol.random_messages import all_messages, all_versions, case_id, random_struct
 
 CASES = all_versions()
@@ -254,7 +255,7 @@ class RequestWithCursor(Message):
     api_key = ApiKey.DESCRIBE_TOPIC_PARTITIONS
     min_version, max_version, flexible_version = 0, 0, 0
 
-    cursor: Cursor | None = struct(Cursor, nullable="0+", default=None)
+    cursor: Cursor | None = struct_field(Cursor, nullable="0+", default=None)
 
 
 def test_a_nullable_struct_is_null_by_its_marker():
