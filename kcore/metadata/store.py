@@ -1,15 +1,19 @@
-"""MetadataStore: the small tree of nodes that brokers coordinate through, with ZooKeeper's verbs."""
+"""MetadataStore: the small tree of nodes that brokers coordinate through, with ZooKeeper's operations and rules.
+
+One object is one client with one session, as a ZooKeeper handle is.  What a test must know of an implementation is in
+tests/unit/metadata/test_store_contract.py.
+"""
 
 from __future__ import annotations
 
+import enum
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kcore.errors import KafkaError
 
-#: Any version will do, in set() and delete().
+#: Any version will do, in set(), delete() and check.
 ANY_VERSION = -1
 
 
@@ -33,61 +37,195 @@ class NotEmpty(StoreError):
     """delete() of a node that has children."""
 
 
+class NoChildrenForEphemerals(StoreError):
+    """create() below an ephemeral node."""
+
+
+class ConnectionLost(StoreError):
+    """The store cannot be reached now.  Whether a change took place is not known."""
+
+
+class SessionExpired(StoreError):
+    """The session is over, its ephemeral nodes and watches are gone; new_session() begins another."""
+
+
+class MultiFailed(StoreError):
+    """multi(): the operation at `index` failed with `cause`, and none took place."""
+
+    def __init__(self, index: int, cause: StoreError) -> None:
+        super().__init__(f"operation {index}: {cause}")
+        self.index = index
+        self.cause = cause
+
+
 class Node(NamedTuple):
-    """data, and how often it was set: 0 after create()."""
+    """version: how often the data were set, 0 after create().  czxid: the number of the change that created the node;
+    one created later has a greater one.  ephemeral_owner: the session whose end deletes the node, 0 for none."""
 
     data: bytes
     version: int
+    czxid: int
+    ephemeral_owner: int
+
+
+class Create(NamedTuple):
+    """ephemeral: deleted with the session.  sequential: the path gets a suffix of ten digits, the number of children
+    that were created below the parent so far."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+class SetData(NamedTuple):
+    path: str
+    data: bytes
+    expected_version: int = ANY_VERSION
+
+
+class Delete(NamedTuple):
+    path: str
+    expected_version: int = ANY_VERSION
+
+
+class Check(NamedTuple):
+    """The node exists, with this version."""
+
+    path: str
+    expected_version: int = ANY_VERSION
+
+
+Operation = Create | SetData | Delete | Check
+#: Of Create the path, of SetData the new version, of Delete and Check None.
+Result = str | int | None
+
+
+class EventType(enum.Enum):
+    CREATED = "created"
+    DELETED = "deleted"
+    CHANGED = "changed"
+    CHILDREN_CHANGED = "children changed"
+
+
+class WatchEvent(NamedTuple):
+    type: EventType
+    path: str
+
+
+Watch = Callable[[WatchEvent], None]
+
+
+class SessionEvent(enum.Enum):
+    """SUSPENDED: calls raise ConnectionLost until CONNECTED or EXPIRED.  EXPIRED: calls raise SessionExpired until
+    new_session(), which is followed by CONNECTED."""
+
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    EXPIRED = "expired"
+
+
+SessionListener = Callable[[SessionEvent], None]
 
 
 class MetadataStore(ABC):
     """Paths as in ZooKeeper: "/brokers/topics/orders"; the root is there from the start.
 
-    Every method may be called from any thread.  A change has reached the disk when its method returns.
+    Every method may be called from any thread, may block, and raises ConnectionLost and SessionExpired beside what it
+    names.  A change has reached the disk when its method returns, unless the store is one that keeps nothing.
+
+    Watches are one-shot: get() and children() leave one together with what they read, and a change after that calls
+    it once, without any lock held, on a thread of the store or of whoever delivers for it.  It tells that something has
+    changed, not what is there now: a watch that must not miss anything reads again and so leaves the next one.
+    Changes that cancel each other out before the delivery need not be reported.  The same watch left twice at
+    one state of one node is called once.  The end of a session takes its watches along.
     """
 
-    @abstractmethod
-    def create(self, path: str, data: bytes = b"") -> None:
-        """Raises NodeExists, or NoNode if the parent is missing."""
+    # -- reading ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def get(self, path: str) -> Node | None:
-        """The node, or None if there is none."""
+    def get(self, path: str, watch: Watch | None = None) -> Node | None:
+        """The node, or None if there is none.  The watch is called when it is created, changed or deleted."""
 
     @abstractmethod
+    def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Names of the children, sorted; empty for a node that is not there.
+
+        The watch is called when a child is created or deleted, or the node itself is deleted.  A node that is not
+        there takes no watch of its children: with one, NoNode is raised.
+        """
+
+    # -- changes ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def multi(self, operations: Sequence[Operation]) -> list[Result]:
+        """All of them, in order, as one change, or none.  Raises MultiFailed, with the first that failed and why.
+
+        ZooKeeper takes no more than a message of 1 MiB (jute.maxbuffer).
+        """
+
+    def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
+        """The path, which a sequential node's suffix is part of.
+
+        Raises NodeExists, NoNode if the parent is missing, NoChildrenForEphemerals.
+        """
+        path = self._single(Create(path, data, ephemeral, sequential))  # type: ignore[assignment]
+        return path
+
     def set(self, path: str, data: bytes, expected_version: int = ANY_VERSION) -> int:
         """The new version.  Raises NoNode, BadVersion."""
+        version: int = self._single(SetData(path, data, expected_version))  # type: ignore[assignment]
+        return version
 
-    @abstractmethod
-    def children(self, path: str) -> list[str]:
-        """Names of the children, sorted; empty for a node that is not there."""
-
-    @abstractmethod
     def delete(self, path: str, expected_version: int = ANY_VERSION) -> None:
         """Raises NoNode, BadVersion, NotEmpty."""
+        self._single(Delete(path, expected_version))
+
+    def _single(self, operation: Operation) -> Result:
+        try:
+            return self.multi([operation])[0]
+        except MultiFailed as error:
+            raise error.cause from None
+
+    # -- session ----------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def session_id(self) -> int:
+        """The ephemeral_owner of what this session creates; never 0."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def add_session_listener(self, listener: SessionListener) -> None:
+        """Have listener(event) called for each change of the session's state, as watches are called."""
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """What this thread does inside happens whole or not at all, and nobody sees half of it.
+    @abstractmethod
+    def new_session(self) -> int:
+        """Begin another session after one that has expired, without watches and nodes; its id.
 
-        A store that cannot do it applies each call by itself.
+        Raises StoreError if the session has not expired.
         """
-        yield
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the session: its ephemeral nodes are deleted.  Called again it does nothing."""
+
+    # -- several calls, each by itself ------------------------------------------------------------------
 
     def create_recursive(self, path: str, data: bytes = b"") -> None:
         """create() that also makes the parents that are missing."""
         try:
             self.create(path, data)
         except NoNode:
-            parent = parent_of(path)
+            self.ensure_path(parent_of(path))
+            self.create(path, data)
+
+    def ensure_path(self, path: str) -> None:
+        """Create the node and its parents where they are missing."""
+        if self.get(path) is None:
             try:
-                self.create_recursive(parent)
+                self.create_recursive(path)
             except NodeExists:
                 pass  # somebody else just made it
-            self.create(path, data)
 
     def create_or_set(self, path: str, data: bytes) -> None:
         """Leave `data` at the path, whatever was there."""

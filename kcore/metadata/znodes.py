@@ -22,6 +22,10 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+#: A path that Kafka does not have: deletions of topics that have begun, by topic id.
+TOPIC_DELETIONS = "/kcore/topic_deletions"
+#: Kafka's orders to delete a topic, by its name; their bodies are empty.  Before TOPIC_DELETIONS, brokers noted here
+#: what they were deleting, with the topic id as the body.
 DELETE_TOPICS = "/admin/delete_topics"
 
 
@@ -41,9 +45,9 @@ def topic_config(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
 
 
-def topic_deletion(name: str) -> str:
-    """Here while a topic's directories are on their way out; unlike Kafka's, its body is the topic id."""
-    return f"{DELETE_TOPICS}/{name}"
+def topic_deletion(topic_id: UUID) -> str:
+    """Here from the deletion of a topic's nodes until its directories are deleted too; with encode_deletion()."""
+    return f"{TOPIC_DELETIONS}/{id_to_string(topic_id)}"
 
 
 def broker_id(number: int) -> str:
@@ -172,6 +176,23 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 def decode_config(data: bytes) -> dict[str, str]:
     return {str(k): str(v) for k, v in _decode(data, "a config")["config"].items()}
+
+
+def encode_deletion(topic: str) -> bytes:
+    return _encode({"version": 1, "topic": topic})
+
+
+def decode_deletion(data: bytes) -> str:
+    """The topic's name."""
+    return str(_decode(data, "a topic's deletion")["topic"])
+
+
+def decode_old_deletion(data: bytes) -> UUID | None:
+    """The topic id in a node of DELETE_TOPICS that a broker of ours made; None for Kafka's order to a controller."""
+    try:
+        return id_from_string(data.decode())
+    except (StoreError, UnicodeDecodeError):
+        return None
 
 
 def id_to_string(value: UUID) -> str:

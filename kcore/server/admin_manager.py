@@ -31,6 +31,7 @@ from kcore.errors import (
 from kcore.log.log_config import MAX_LONG, LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
+from kcore.metadata.multi_builder import MultiBuilder
 from kcore.metadata.store import MetadataStore
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
@@ -83,6 +84,8 @@ class AdminManager:
         self._random = random
         self._lock = threading.RLock()
         self._configs: dict[str, dict[str, str]] = {}
+        # Topic id -> name, of deletions that the last stop has interrupted.
+        self._interrupted_deletions: dict[UUID, str] = {}
         # Topic -> partitions that could not be opened, and whether each was just made.
         self._offline: dict[str, dict[int, bool]] = {}
         #: Told of each partition that this broker leads from now on, with its epoch (API-04).
@@ -106,11 +109,11 @@ class AdminManager:
         known = znodes.TopicZNode.decode(stored.data).topic_id if stored is not None else None
         if known in (None, ZERO_UUID) or topic_id in (None, ZERO_UUID, known):
             return False
-        deletion = self._store.get(znodes.topic_deletion(topic_partition.topic))
-        return deletion is None or znodes.id_from_string(deletion.data.decode()) != topic_id
+        return topic_id not in self._interrupted_deletions
 
     def load_configs(self) -> None:
-        """Read every topic's settings.  Before the logs are opened, which need them."""
+        """Read every topic's settings, and which deletions were interrupted.  Before the logs are opened."""
+        self._interrupted_deletions = self._read_deletions()
         for name in self._store.children(znodes.TOPIC_CONFIGS):
             node = self._store.get(znodes.topic_config(name))
             if node is not None:
@@ -140,19 +143,43 @@ class AdminManager:
         leader epoch lets it notice.
         """
         self._finish_deletions()
-        with self._lock, self._store.transaction():
+        with self._lock:
             found: dict[str, dict[int, UUID | None]] = defaultdict(dict)
             for log in self._log_manager.all_logs():
                 if log.topic_partition.topic != topic_names.CLUSTER_METADATA_TOPIC:
                     found[log.topic_partition.topic][log.topic_partition.partition] = log.topic_id
+            builder = MultiBuilder(self._store)
+            loaded: dict[str, tuple[znodes.TopicZNode, dict[int, int]]] = {}
             for name in self._store.children(znodes.TOPICS):
-                node = self._store.get(znodes.topic(name))
-                assert node is not None
-                self._load_topic(name, znodes.TopicZNode.decode(node.data), found.pop(name, {}), unclean)
+                stored = self._store.get(znodes.topic(name))
+                assert stored is not None
+                node = znodes.TopicZNode.decode(stored.data)
+                loaded[name] = node, self._next_epochs(name, node, found.pop(name, {}), unclean, builder)
+            topic_ids = {node.topic_id for node, _ in loaded.values()}
             for name, partitions in sorted(found.items()):
-                self._adopt_topic(name, partitions)
+                node = self._adopted(name, partitions, topic_ids)
+                topic_ids.add(node.topic_id)
+                loaded[name] = node, self._adopt_topic(name, node, partitions, builder)
+            # All at once: one write to the disk, and a start that is killed has adopted all or nothing.
+            builder.commit()
+            for name, (node, epochs) in loaded.items():
+                self._lead(name, node, epochs, is_new=False)
             adopted = [self._log_manager.get_log(TopicPartition(name, n)) for name in found for n in found[name]]
             return max((log.max_producer_id for log in adopted if log), default=-1)
+
+    def _read_deletions(self) -> dict[UUID, str]:
+        """Topic id -> name, of deletions that have begun and not ended."""
+        deletions = {}
+        for text in self._store.children(znodes.TOPIC_DELETIONS):
+            node = self._store.get(f"{znodes.TOPIC_DELETIONS}/{text}")
+            if node is not None:
+                deletions[znodes.id_from_string(text)] = znodes.decode_deletion(node.data)
+        for name in self._store.children(znodes.DELETE_TOPICS):
+            node = self._store.get(f"{znodes.DELETE_TOPICS}/{name}")
+            topic_id = znodes.decode_old_deletion(node.data) if node is not None else None
+            if topic_id is not None:
+                deletions[topic_id] = name
+        return deletions
 
     def _finish_deletions(self) -> None:
         """Delete what is left of topics whose deletion the last stop interrupted.
@@ -160,21 +187,34 @@ class AdminManager:
         Their directories would else be adopted as another broker's.  The topic id tells them from those of a topic
         of the same name that was created since.
         """
-        for name in self._store.children(znodes.DELETE_TOPICS):
-            node = self._store.get(znodes.topic_deletion(name))
-            assert node is not None
-            topic_id = znodes.id_from_string(node.data.decode())
+        for topic_id, name in self._interrupted_deletions.items():
             logs = [log for log in self._log_manager.all_logs() if log.topic_partition.topic == name]
             left = [log.topic_partition for log in logs if log.topic_id == topic_id]
             for topic_partition in left:
                 self._log_manager.async_delete(topic_partition)
             if self._store.get(znodes.topic(name)) is None and len(left) == len(logs):
                 self._configs.pop(name, None)  # what adopt_configs() gave it
-            self._store.delete(znodes.topic_deletion(name))
             logger.info("topic %s: its deletion was interrupted, %d partitions were left", name, len(left))
+            self._forget_deletion(topic_id, name)
+        self._interrupted_deletions = {}
 
-    def _load_topic(self, name: str, node: znodes.TopicZNode, hosted: Mapping[int, UUID | None], unclean: bool) -> None:
-        """A topic the store knows: its leader epochs go on from where they were."""
+    def _forget_deletion(self, topic_id: UUID, name: str) -> None:
+        self._store.delete_recursive(znodes.topic_deletion(topic_id))
+        old = f"{znodes.DELETE_TOPICS}/{name}"
+        node = self._store.get(old)
+        if node is not None and znodes.decode_old_deletion(node.data) == topic_id:
+            self._store.delete(old, node.version)
+
+    def _next_epochs(
+        self,
+        name: str,
+        node: znodes.TopicZNode,
+        hosted: Mapping[int, UUID | None],
+        unclean: bool,
+        builder: MultiBuilder,
+    ) -> dict[int, int]:
+        """The leader epochs of this broker's partitions of a topic that the store knows: they go on from where they
+        were.  The states that change are added to builder."""
         epochs = {}
         for number, replicas in node.assignment.items():
             stored = self._store.get(znodes.partition_state(name, number))
@@ -189,36 +229,39 @@ class AdminManager:
             if unclean or number not in hosted or state is None or state.leader != self._broker_id:
                 epoch += 1
             if state is None or state.leader_epoch != epoch or state.leader != self._broker_id:
-                self._write_state(name, number, epoch)
+                builder.put(znodes.partition_state(name, number), self._state(epoch))
             epochs[number] = epoch
-        self._lead(name, node, epochs, is_new=False)
+        return epochs
 
-    def _adopt_topic(self, name: str, hosted: Mapping[int, UUID | None]) -> None:
-        """A topic that only a directory knows, because Kafka or open_log() wrote it.
-
-        Partitions that are missing here, because another broker had them, are listed without a leader.
-        """
+    def _adopted(self, name: str, hosted: Mapping[int, UUID | None], taken: set[UUID | None]) -> znodes.TopicZNode:
+        """The node of a topic that only directories know.  Partitions that are missing here, because another broker had
+        them, are listed without a replica."""
         topic_id = next((value for value in hosted.values() if value not in (None, ZERO_UUID)), None)
-        if topic_id is None or self._cache.topic_name(topic_id) is not None:
+        if topic_id is None or topic_id in taken:
             topic_id = znodes.random_id(self._random)
-        node = znodes.TopicZNode(
+        return znodes.TopicZNode(
             {number: [self._broker_id] if number in hosted else [] for number in range(max(hosted) + 1)}, topic_id
         )
+
+    def _adopt_topic(
+        self, name: str, node: znodes.TopicZNode, hosted: Mapping[int, UUID | None], builder: MultiBuilder
+    ) -> dict[int, int]:
+        """Add a topic that only directories know, because Kafka or open_log() wrote them; the leader epochs."""
         logger.info("topic %s was found in the data directory: %d partitions of %d", name, len(hosted), max(hosted) + 1)
-        self._store.create_recursive(znodes.topic(name), node.encode())
-        self._store.create_or_set(znodes.topic_config(name), znodes.encode_config(self.topic_config(name)))
+        builder.put(znodes.topic(name), node.encode())
+        builder.put(znodes.topic_config(name), znodes.encode_config(self.topic_config(name)))
         epochs = {}
         for number in hosted:
             log = self._log_manager.get_log(TopicPartition(name, number))
             last_epoch = log.last_epoch if log is not None else None
             # The epoch after the last one that its former leader wrote.
             epochs[number] = INITIAL_LEADER_EPOCH if last_epoch is None else last_epoch + 1
-            self._write_state(name, number, epochs[number])
-        self._lead(name, node, epochs, is_new=False)
+            builder.put(znodes.partition_state(name, number), self._state(epochs[number]))
+        return epochs
 
-    def _write_state(self, name: str, number: int, leader_epoch: int) -> None:
+    def _state(self, leader_epoch: int) -> bytes:
         state = znodes.PartitionStateZNode(self._broker_id, leader_epoch, [self._broker_id], CONTROLLER_EPOCH)
-        self._store.create_or_set(znodes.partition_state(name, number), state.encode())
+        return state.encode()
 
     def _lead(self, name: str, node: znodes.TopicZNode, epochs: Mapping[int, int], is_new: bool) -> None:
         """Open the partitions of `epochs`, and let the cache know the whole topic."""
@@ -312,11 +355,12 @@ class AdminManager:
             node = znodes.TopicZNode(placement, znodes.random_id(self._random))
             assert node.topic_id is not None
             epochs = dict.fromkeys(placement, INITIAL_LEADER_EPOCH)
-            with self._store.transaction():
-                self._store.create_or_set(znodes.topic_config(name), znodes.encode_config(overrides))
-                self._store.create_recursive(znodes.topic(name), node.encode())
-                for number in placement:
-                    self._write_state(name, number, INITIAL_LEADER_EPOCH)
+            builder = MultiBuilder(self._store)
+            builder.put(znodes.topic_config(name), znodes.encode_config(overrides))
+            builder.create(znodes.topic(name), node.encode())
+            for number in placement:
+                builder.put(znodes.partition_state(name, number), self._state(INITIAL_LEADER_EPOCH))
+            builder.commit()
             self._configs[name] = overrides
             self._lead(name, node, epochs, is_new=True)
             logger.info("created topic %s with %d partitions, id %s", name, len(placement), node.topic_id)
@@ -453,14 +497,15 @@ class AdminManager:
                 }
             if validate_only:
                 return
-            with self._store.transaction():
-                stored = self._store.get(znodes.topic(name))
-                assert stored is not None
-                node = znodes.TopicZNode.decode(stored.data)
-                node = node._replace(assignment={**node.assignment, **placement})
-                self._store.set(znodes.topic(name), node.encode())
-                for number in added:
-                    self._write_state(name, number, INITIAL_LEADER_EPOCH)
+            stored = self._store.get(znodes.topic(name))
+            assert stored is not None
+            node = znodes.TopicZNode.decode(stored.data)
+            node = node._replace(assignment={**node.assignment, **placement})
+            builder = MultiBuilder(self._store)
+            builder.set(znodes.topic(name), node.encode(), stored.version)
+            for number in added:
+                builder.put(znodes.partition_state(name, number), self._state(INITIAL_LEADER_EPOCH))
+            builder.commit()
             self._lead(name, node, dict.fromkeys(added, INITIAL_LEADER_EPOCH), is_new=True)
 
     # -- delete -----------------------------------------------------------------------------------------
@@ -474,16 +519,17 @@ class AdminManager:
             # First nobody finds it any more, then it is gone: an answer must not name a topic that cannot be read.
             self._cache.remove_topic(name)
             # The directories follow one by one; should this process end before the last, the next one goes on.
-            with self._store.transaction():
-                self._store.create_or_set(znodes.topic_deletion(name), znodes.id_to_string(topic.topic_id).encode())
-                self._store.delete_recursive(znodes.topic(name))
-                self._store.delete_recursive(znodes.topic_config(name))
+            builder = MultiBuilder(self._store)
+            builder.put(znodes.topic_deletion(topic.topic_id), znodes.encode_deletion(name))
+            builder.delete_recursive(znodes.topic(name))
+            builder.delete_recursive(znodes.topic_config(name))
+            builder.commit()
             stops = [StopReplica(TopicPartition(name, number), delete=True) for number in sorted(topic.partitions)]
             results = self._replica_manager.stop_replicas(stops, CONTROLLER_EPOCH)
             error = next((error for error in results.values() if error is not None), None)
             if error is not None:
                 raise error
-            self._store.delete(znodes.topic_deletion(name))
+            self._store.delete(znodes.topic_deletion(topic.topic_id))
             self._configs.pop(name, None)
             logger.info("deleted topic %s", name)
             return topic

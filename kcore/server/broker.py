@@ -71,6 +71,7 @@ class Broker:
     data_dir: what Kafka calls a log directory; one that Kafka wrote is served.  None: a temporary directory, removed
     at the end.  port 0 takes a free one.  config: Kafka's broker settings, as log_segment_bytes=1 << 20 or
     **{"log.segment.bytes": "1048576"}.  time: a kcore.testing.MockTime, to test what depends on a record's age.
+    store: where topics, settings and ids are kept, instead of a file in the data directory; the caller closes it.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block, once each; between them restart() as often as one
     likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the calls raise
     RuntimeError and stop() does nothing; clients there use bootstrap_servers.
@@ -85,6 +86,7 @@ class Broker:
         host: str = "127.0.0.1",
         *,
         time: Time = SYSTEM_TIME,
+        store: MetadataStore | None = None,
         **config: Any,
     ) -> None:
         host, port = _string("host", host), _integer("port", port)
@@ -94,13 +96,16 @@ class Broker:
             raise InvalidConfig("data_dir is empty: give a path, or None for a temporary directory")
         if not isinstance(time, Time):
             raise TypeError(f"time must be a clock as kcore.testing.MockTime, not {time!r}")
-        self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time"))
+        if store is not None and not isinstance(store, MetadataStore):
+            raise TypeError(f"store must be a MetadataStore, not {store!r}")
+        self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time", "store"))
         listener = self.config.listener
         self._host, self._port = listener if listener is not None else (host, port)
         if not 0 <= self._port <= 65535:
             # getaddrinfo would take it modulo 65536.
             raise InvalidConfig(f"port {self._port} is not one of 0 to 65535")
         self._time = time
+        self._given_store = store
         dirs = self.config.data_dirs
         if data_dir is not None:
             if dirs:
@@ -175,10 +180,7 @@ class Broker:
         config, time, parts = self.config, self._time, self._parts
         _raise_open_files_limit()
         working = self._working_dirs()
-        self.store: MetadataStore = EmbeddedStore(
-            os.path.join(self._data_dirs[0], STORE_FILE_NAME), durable=not self._is_temporary
-        )
-        parts.callback(self.store.close)
+        self.store: MetadataStore = self._given_store if self._given_store is not None else self._embedded_store(parts)
         self.broker_id, self.cluster_id = self._identity(working)
         unclean = not all(was_clean_shutdown(path) for path in working)
 
@@ -509,6 +511,11 @@ class Broker:
             else:
                 working.append(path)
         return working
+
+    def _embedded_store(self, parts: ExitStack) -> MetadataStore:
+        store = EmbeddedStore(os.path.join(self._data_dirs[0], STORE_FILE_NAME), durable=not self._is_temporary)
+        parts.callback(store.close)
+        return store
 
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
         log_manager.handle_log_dir_failure(log_dir)

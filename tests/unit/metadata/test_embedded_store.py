@@ -1,18 +1,20 @@
-"""MetadataStore's verbs, as ZooKeeper has them, on the embedded store."""
+"""What is SQLite's own about the embedded store (test_store_contract.py has the rest), and Kafka's znodes."""
 
+import contextlib
 import json
 import multiprocessing
 import os
 import sqlite3
 import threading
+import time
 from uuid import UUID
 
 import pytest
 
 from kcore.common.random_source import SYSTEM_RANDOM
-from kcore.metadata import znodes
-from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
-from kcore.metadata.store import BadVersion, NodeExists, NoNode, NotEmpty, StoreError
+from kcore.metadata import embedded_store, znodes
+from kcore.metadata.embedded_store import FILE_NAME, SESSION_TIMEOUT_MS, EmbeddedStore
+from kcore.metadata.store import Create, EventType, StoreError, WatchEvent
 
 
 @pytest.fixture
@@ -22,73 +24,6 @@ def store(tmp_path):
     store.close()
 
 
-def test_a_node_is_created_once_under_a_parent_that_exists(store):
-    with pytest.raises(NoNode):
-        store.create("/a/b", b"x")
-    store.create("/a")
-    store.create("/a/b", b"x")
-    assert store.get("/a/b") == (b"x", 0)
-    assert store.get("/a/c") is None
-    with pytest.raises(NodeExists):
-        store.create("/a/b", b"y")
-    with pytest.raises(NodeExists):
-        store.create("/")
-
-
-def test_set_counts_versions_and_checks_the_expected_one(store):
-    store.create("/a", b"0")
-    assert store.set("/a", b"1") == 1
-    assert store.set("/a", b"2", expected_version=1) == 2
-    with pytest.raises(BadVersion):
-        store.set("/a", b"3", expected_version=1)
-    with pytest.raises(NoNode):
-        store.set("/b", b"")
-    assert store.get("/a") == (b"2", 2)
-
-
-def test_children_are_sorted_names_of_direct_children_only(store):
-    for path in ("/t/b/x", "/t/a", "/t2/z", "/t/ab"):
-        store.create_recursive(path)
-    assert store.children("/t") == ["a", "ab", "b"]
-    assert store.children("/") == ["t", "t2"]
-    assert store.children("/none") == []
-
-
-def test_delete_wants_the_right_version_and_no_children(store):
-    store.create_recursive("/a/b/c")
-    with pytest.raises(NotEmpty):
-        store.delete("/a/b")
-    store.set("/a/b/c", b"1")
-    with pytest.raises(BadVersion):
-        store.delete("/a/b/c", expected_version=0)
-    store.delete("/a/b/c", expected_version=1)
-    with pytest.raises(NoNode):
-        store.delete("/a/b/c")
-    assert store.delete_recursive("/a") is True
-    assert store.delete_recursive("/a") is False
-    assert store.children("/") == []
-
-
-@pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/a\0b"])
-def test_a_path_that_zookeeper_would_refuse_is_refused(store, path):
-    with pytest.raises(StoreError):
-        store.create(path)
-    with pytest.raises(StoreError):
-        store.get(path)
-
-
-def test_a_transaction_happens_whole_or_not_at_all(store):
-    with pytest.raises(ZeroDivisionError), store.transaction():
-        store.create_recursive("/a/b")
-        with store.transaction():
-            store.create("/c")
-        raise ZeroDivisionError
-    assert store.children("/") == []
-    with store.transaction():
-        store.create_recursive("/a/b")
-    assert store.get("/a/b") is not None
-
-
 def test_everything_is_there_after_reopening(tmp_path):
     path = str(tmp_path / FILE_NAME)
     store = EmbeddedStore(path)
@@ -96,7 +31,7 @@ def test_everything_is_there_after_reopening(tmp_path):
     store.set("/a/b", b"\0\xfe")
     store.close()
     again = EmbeddedStore(path)
-    assert again.get("/a/b") == (b"\0\xfe", 1)
+    assert again.get("/a/b")[:2] == (b"\0\xfe", 1)
     again.close()
 
 
@@ -150,6 +85,139 @@ def test_a_forked_child_leaves_the_parents_file_alone(store):
     assert os.waitpid(child, 0)[1] == 0
     store.create("/b")
     assert store.children("/") == ["a", "b"]
+
+
+# Version 1's schema, as a broker of before has left it.
+_VERSION_1 = """
+CREATE TABLE node (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL,
+  version INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX node_parent ON node (parent);
+INSERT INTO node VALUES ('/brokers', '/', x'', 0), ('/brokers/topics', '/brokers', x'', 0),
+  ('/brokers/topics/t', '/brokers/topics', x'7b7d', 3), ('/cluster', '/', x'00ff', 1);
+PRAGMA user_version=1;
+"""
+
+
+def test_a_file_of_schema_version_1_is_migrated_with_its_nodes(tmp_path):
+    path = tmp_path / FILE_NAME
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript(_VERSION_1)
+    for _ in range(2):
+        with contextlib.closing(EmbeddedStore(str(path))) as store:
+            assert store.children("/") == ["brokers", "cluster"]
+            assert store.get("/brokers/topics/t")[:2] == (b"{}", 3)
+            assert store.get("/cluster")[:2] == (b"\0\xff", 1)
+            assert store.children("/brokers/topics")[0] == "t"
+    with contextlib.closing(EmbeddedStore(str(path))) as store:
+        with pytest.raises(StoreError):
+            store.delete("/brokers/topics")
+        # The count of creations goes on above the children that were there.
+        assert store.create("/brokers/s-", sequential=True) == "/brokers/s-0000000001"
+        assert store.get("/brokers/s-0000000001").czxid > store.get("/brokers").czxid
+        store.delete_recursive("/brokers")
+        assert store.children("/") == ["cluster"]
+
+
+def test_a_migration_that_is_killed_leaves_version_1(tmp_path, monkeypatch):
+    path = tmp_path / FILE_NAME
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript(_VERSION_1)
+    with monkeypatch.context() as patch:
+        statements = embedded_store._FROM_VERSION_1
+        patch.setattr(embedded_store, "_FROM_VERSION_1", (*statements[:-1], "SELECT * FROM no_such_table"))
+        with pytest.raises(StoreError, match="no_such_table"):
+            EmbeddedStore(str(path))
+    with contextlib.closing(EmbeddedStore(str(path))) as store:
+        assert store.children("/") == ["brokers", "cluster"]
+
+
+def _pollers():
+    return [thread for thread in threading.enumerate() if thread.name == "kcore-metadata-poller"]
+
+
+def test_a_store_without_watches_and_ephemeral_nodes_has_no_thread(store):
+    store.create_recursive("/a/b")
+    store.multi([Create("/c"), Create("/d", sequential=True)])
+    store.update("/n", lambda data: b"1")
+    store.get("/a")
+    assert _pollers() == []
+    store.get("/a", watch=print)
+    assert len(_pollers()) == 1
+    store.close()
+    assert _pollers() == []
+
+
+def test_the_poller_of_an_idle_store_with_ephemeral_nodes_only_keeps_them_alive(store, monkeypatch):
+    """18 s of session: nothing happens in the first 6."""
+    polls = []
+    poll = EmbeddedStore.poll
+    monkeypatch.setattr(EmbeddedStore, "poll", lambda self: polls.append(1) or poll(self))
+    store.create("/e", ephemeral=True)
+    time.sleep(0.4)
+    assert len(polls) <= 3
+    assert store._poll_delay_ms() == SESSION_TIMEOUT_MS / 3
+
+
+def _change(path):
+    store = EmbeddedStore(path)
+    store.set("/n", b"1")
+    store.create("/p/e", ephemeral=True)
+    os._exit(9)  # like kill -9: nothing is closed
+
+
+def test_watches_see_another_process_and_its_death(tmp_path):
+    path = str(tmp_path / FILE_NAME)
+    store = EmbeddedStore(path, poll_interval_ms=10)
+    store.ensure_path("/n")
+    store.ensure_path("/p")
+    events, came = [], threading.Semaphore(0)
+
+    def watch(event):
+        events.append(event)
+        came.release()
+
+    store.get("/n", watch=watch)
+    store.get("/p/e", watch=watch)
+    process = multiprocessing.get_context("spawn").Process(target=_change, args=(path,))
+    process.start()
+    process.join()
+    for _ in range(2):
+        assert came.acquire(timeout=30)
+    assert sorted(events, key=str) == sorted(
+        [WatchEvent(EventType.CHANGED, "/n"), WatchEvent(EventType.CREATED, "/p/e")], key=str
+    )
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE session SET timeout_ms = 50")  # instead of 18 s
+        db.commit()
+    store.get("/p/e", watch=watch)
+    assert came.acquire(timeout=30)
+    assert events[2:] == [WatchEvent(EventType.DELETED, "/p/e")]
+    store.close()
+
+
+def test_a_watch_of_an_own_change_does_not_wait_for_the_next_poll(tmp_path):
+    store = EmbeddedStore(str(tmp_path / FILE_NAME), poll_interval_ms=1_000_000)
+    came = threading.Event()
+    store.get("/a", watch=lambda event: came.set())
+    time.sleep(0.2)  # the poll that the watch itself has caused is over
+    store.create("/a")
+    assert came.wait(10)
+    store.close()
+
+
+def test_a_watch_may_close_the_store(tmp_path):
+    store = EmbeddedStore(str(tmp_path / FILE_NAME))
+    closed = threading.Event()
+
+    def close(event):
+        store.close()
+        closed.set()
+
+    store.get("/a", watch=close)
+    store.create("/a")
+    assert closed.wait(30)
+    with pytest.raises(StoreError):
+        store.get("/a")
 
 
 def test_nodes_have_kafkas_paths_and_bodies():

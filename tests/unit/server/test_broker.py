@@ -1,5 +1,6 @@
 """Broker: its life, and what becomes of its directory."""
 
+import contextlib
 import errno
 import gc
 import os
@@ -24,7 +25,10 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.metadata.embedded_store import FILE_NAME as STORE
-from kcore.metadata.znodes import id_to_string
+from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
+from kcore.metadata.embedded_store import EmbeddedStore
+from kcore.metadata.memory_store import MemoryStore
+from kcore.metadata.znodes import encode_deletion, id_to_string, topic_deletion
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import metadata as m
@@ -156,7 +160,10 @@ def test_a_broker_that_does_not_run_says_so(tmp_path):
 
 @pytest.mark.parametrize("stopped_before", range(3))
 @pytest.mark.parametrize("recreated", [False, True])
-def test_a_deletion_that_a_crash_interrupts_goes_on_at_the_next_start(tmp_path, monkeypatch, stopped_before, recreated):
+@pytest.mark.parametrize("marker", ["new", "old"])
+def test_a_deletion_that_a_crash_interrupts_goes_on_at_the_next_start(
+    tmp_path, monkeypatch, stopped_before, recreated, marker
+):
     """Directories that are left would be adopted, and a deleted topic would be back with its records."""
     with kcore.Broker(tmp_path) as broker:
         topic_id = broker.create_topic("t", partitions=3)
@@ -173,14 +180,25 @@ def test_a_deletion_that_a_crash_interrupts_goes_on_at_the_next_start(tmp_path, 
             patch.setattr(broker.replica_manager, "stop_replicas", crash)
             with pytest.raises(KeyboardInterrupt):
                 broker.delete_topic("t")
-    if recreated:  # what lies there under the same name now, with another id, is nobody's to delete
+    with contextlib.closing(EmbeddedStore(str(tmp_path / STORE_FILE_NAME))) as store:
+        assert store.children("/kcore/topic_deletions") == [id_to_string(topic_id)]
+        # To Kafka's controller a node here is the order to delete the topic of that name.
+        assert store.children("/admin/delete_topics") == []
+        if marker == "old":
+            store.delete_recursive("/kcore/topic_deletions")
+            store.create_recursive("/admin/delete_topics/t", id_to_string(topic_id).encode())
+    if recreated:  # a directory of the same name with another topic id is not deleted
         with kcore.Broker(tmp_path) as broker:
             assert broker.create_topic("t", retention_ms=5) != topic_id
-            broker.store.create_or_set("/admin/delete_topics/t", id_to_string(topic_id).encode())
+            if marker == "old":
+                broker.store.create_recursive("/admin/delete_topics/t", id_to_string(topic_id).encode())
+            else:
+                broker.store.create_recursive(topic_deletion(topic_id), encode_deletion("t"))
             produce(broker, "t", b"new")
     with kcore.Broker(tmp_path) as broker:
         assert sorted(broker.metadata_cache.topic_names()) == (["other", "t"] if recreated else ["other"])
         assert broker.store.children("/admin/delete_topics") == []
+        assert broker.store.children("/kcore/topic_deletions") == []
         assert values(broker, "other") == [b"kept"]
         assert not (tmp_path / "t-2").exists()
         if recreated:
@@ -190,6 +208,38 @@ def test_a_deletion_that_a_crash_interrupts_goes_on_at_the_next_start(tmp_path, 
             broker.create_topic("t")
             assert values(broker, "t") == []
             assert broker.log("t").config.retention_ms != -1
+
+
+def test_an_order_to_kafkas_controller_is_not_taken_for_an_interrupted_deletion(tmp_path):
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("t")
+        produce(broker, "t", b"kept")
+        broker.store.create_recursive("/admin/delete_topics/t")
+    with kcore.Broker(tmp_path) as broker:
+        assert broker.store.children("/admin/delete_topics") == ["t"]
+        assert values(broker, "t") == [b"kept"]
+
+
+def test_a_broker_uses_the_store_that_it_is_given_and_leaves_it_open(tmp_path):
+    store = MemoryStore()
+    with kcore.Broker(tmp_path, store=store) as broker:
+        assert broker.store is store
+        topic_id = broker.create_topic("t", partitions=2, retention_ms=5)
+        produce(broker, "t", b"x", partition=1)
+        broker.restart()
+        assert broker.metadata_cache.topic_id("t") == topic_id
+        cluster_id = broker.cluster_id
+    assert not (tmp_path / STORE_FILE_NAME).exists()
+    assert store.children("/brokers/topics/t/partitions") == ["0", "1"]
+    with kcore.Broker(tmp_path, store=store) as broker:
+        assert values(broker, "t", 1) == [b"x"]
+        assert broker.log("t", 1).config.retention_ms == 5
+        assert broker.cluster_id == cluster_id
+        broker.delete_topic("t")
+    assert store.children("/brokers/topics") == store.children("/config/topics") == []
+    store.close()
+    with pytest.raises(TypeError, match="store must be a MetadataStore"):
+        kcore.Broker(tmp_path, store=str(tmp_path / STORE_FILE_NAME))
 
 
 def test_a_broker_starts_once_and_stops_as_often_as_one_likes():

@@ -1,0 +1,532 @@
+"""What MetadataStore promises, on every store that there is.  The rules are ZooKeeper's."""
+
+import random
+import threading
+
+import pytest
+
+from kcore.common.time import MockTime
+from kcore.metadata.embedded_store import FILE_NAME, SESSION_TIMEOUT_MS, EmbeddedStore
+from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.metadata.multi_builder import MultiBuilder
+from kcore.metadata.store import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    EventType,
+    MultiFailed,
+    NoChildrenForEphemerals,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    SessionEvent,
+    SessionExpired,
+    SetData,
+    StoreError,
+    WatchEvent,
+)
+from tests.reference.node_tree import NodeTree
+
+
+class MemoryWorld:
+    """Sessions on one tree, and how a test makes their events happen."""
+
+    def __init__(self, tmp_path):
+        self.tree = MemoryTree()
+        self.stores = []
+
+    def open(self):
+        self.stores.append(MemoryStore(self.tree))
+        return self.stores[-1]
+
+    def deliver(self):
+        self.tree.pump()
+
+    def expire(self, store):
+        self.tree.expire(store.session_id)
+
+    def close(self):
+        for store in self.stores:
+            store.close()
+
+
+class EmbeddedWorld(MemoryWorld):
+    """Each store has a connection of its own, as another process would."""
+
+    def __init__(self, tmp_path):
+        self.path = str(tmp_path / FILE_NAME)
+        self.time = MockTime()
+        self.stores = []
+
+    def open(self):
+        self.stores.append(EmbeddedStore(self.path, durable=False, poll_interval_ms=None, time=self.time))
+        return self.stores[-1]
+
+    def deliver(self):
+        for _ in range(3):
+            for store in self.stores:
+                store.poll()
+
+    def expire(self, store):
+        _ = store.session_id
+        for _ in range(7):
+            for other in self.stores:
+                if other is not store:
+                    other.poll()
+            self.time.sleep(SESSION_TIMEOUT_MS / 6)
+
+
+@pytest.fixture(params=[MemoryWorld, EmbeddedWorld], ids=["memory", "embedded"])
+def world(request, tmp_path):
+    world = request.param(tmp_path)
+    yield world
+    world.close()
+
+
+@pytest.fixture
+def store(world):
+    return world.open()
+
+
+# -- nodes ----------------------------------------------------------------------------------------------
+
+
+def test_a_node_is_created_once_under_a_parent_that_exists(store):
+    with pytest.raises(NoNode):
+        store.create("/a/b", b"x")
+    assert store.create("/a") == "/a"
+    store.create("/a/b", b"x")
+    assert store.get("/a/b")[:2] == (b"x", 0)
+    assert store.get("/a/c") is None
+    with pytest.raises(NodeExists):
+        store.create("/a/b", b"y")
+    with pytest.raises(NodeExists):
+        store.create("/")
+    assert store.get("/").data == b""
+
+
+def test_set_counts_versions_and_checks_the_expected_one(store):
+    store.create("/a", b"0")
+    assert store.set("/a", b"1") == 1
+    assert store.set("/a", b"2", expected_version=1) == 2
+    with pytest.raises(BadVersion):
+        store.set("/a", b"3", expected_version=1)
+    with pytest.raises(NoNode):
+        store.set("/b", b"")
+    assert store.get("/a")[:2] == (b"2", 2)
+
+
+def test_children_are_sorted_names_of_direct_children_only(store):
+    for path in ("/t/b/x", "/t/a", "/t2/z", "/t/ab"):
+        store.create_recursive(path)
+    assert store.children("/t") == ["a", "ab", "b"]
+    assert store.children("/") == ["t", "t2"]
+    assert store.children("/none") == []
+
+
+def test_delete_wants_the_right_version_and_no_children(store):
+    store.create_recursive("/a/b/c")
+    with pytest.raises(NotEmpty):
+        store.delete("/a/b")
+    store.set("/a/b/c", b"1")
+    with pytest.raises(BadVersion):
+        store.delete("/a/b/c", expected_version=0)
+    store.delete("/a/b/c", expected_version=1)
+    with pytest.raises(NoNode):
+        store.delete("/a/b/c")
+    assert store.delete_recursive("/a") is True
+    assert store.delete_recursive("/a") is False
+    assert store.children("/") == []
+    with pytest.raises(StoreError):
+        store.delete("/")
+
+
+@pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/a\0b"])
+def test_a_path_that_zookeeper_would_refuse_is_refused(store, path):
+    for call in (store.create, store.get, store.children, store.delete, lambda path: store.set(path, b"")):
+        with pytest.raises(StoreError):
+            call(path)
+
+
+def test_a_node_that_is_created_later_has_a_greater_czxid(world, store):
+    store.create("/a")
+    store.create("/b")
+    first = store.get("/a").czxid
+    assert store.get("/b").czxid > first
+    store.set("/a", b"1")
+    assert store.get("/a").czxid == first
+    store.delete("/a")
+    world.open().create("/a")
+    assert store.get("/a").czxid > store.get("/b").czxid
+
+
+def test_the_helpers_leave_what_they_say(store):
+    store.ensure_path("/a/b")
+    store.ensure_path("/a/b")
+    store.create_or_set("/a/b/c", b"1")
+    store.create_or_set("/a/b/c", b"2")
+    assert store.get("/a/b/c")[:2] == (b"2", 1)
+    assert store.update("/n", lambda data: (data or b"") + b"x") == b"x"
+    assert store.update("/n", lambda data: (data or b"") + b"x") == b"xx"
+
+
+def test_a_builder_puts_and_deletes_in_one_change(store):
+    store.create_recursive("/t/old/x", b"0")
+    store.create("/n", b"0")
+    builder = MultiBuilder(store)
+    builder.put("/n", b"1")
+    builder.put("/t/new/y/z", b"2")
+    builder.put("/t/new/y/w", b"3")
+    builder.create("/t/new/v")
+    builder.delete_recursive("/t/old")
+    builder.delete_recursive("/none")
+    assert store.children("/t") == ["old"]
+    builder.commit()
+    assert store.get("/n")[:2] == (b"1", 1)
+    assert store.children("/t") == ["new"] and store.children("/t/new") == ["v", "y"]
+    assert (store.get("/t/new/y/z").data, store.get("/t/new/y/w").data) == (b"2", b"3")
+    assert store.get("/n").czxid != store.get("/t/new/v").czxid == store.get("/t/new/y").czxid
+    MultiBuilder(store).commit()
+
+
+@pytest.mark.parametrize("intruder", [SetData("/a", b"x"), Create("/b"), Create("/t/new"), Delete("/t")])
+def test_what_a_builder_has_seen_must_still_be_so(store, intruder):
+    store.create("/a")
+    store.create("/t")
+    builder = MultiBuilder(store)
+    builder.put("/a", b"1")
+    builder.put("/b", b"2")
+    builder.delete_recursive("/t")
+    store.multi([intruder])
+    with pytest.raises(MultiFailed):
+        builder.commit()
+    assert store.get("/a").data != b"1"
+
+
+# -- multi ----------------------------------------------------------------------------------------------
+
+
+def test_a_multi_is_applied_in_order_and_answers_each_operation(store):
+    store.create("/old", b"1")
+    results = store.multi(
+        [
+            Create("/a"),
+            Create("/a/b", b"x"),
+            SetData("/a/b", b"y", expected_version=0),
+            Check("/a/b", expected_version=1),
+            Delete("/old"),
+            Create("/a/s-", sequential=True),
+        ]
+    )
+    assert results == ["/a", "/a/b", 1, None, None, "/a/s-0000000001"]
+    assert store.get("/a/b")[:2] == (b"y", 1)
+    assert store.get("/a").czxid == store.get("/a/b").czxid  # one change
+    assert store.children("/") == ["a"]
+    assert store.multi([]) == []
+
+
+@pytest.mark.parametrize(
+    ("failing", "error"),
+    [
+        (Create("/x"), NodeExists),
+        (Create("/none/x"), NoNode),
+        (SetData("/x", b"", expected_version=7), BadVersion),
+        (SetData("/none", b""), NoNode),
+        (Delete("/x"), NotEmpty),
+        (Delete("/x/y", expected_version=7), BadVersion),
+        (Check("/none"), NoNode),
+        (Check("/x", expected_version=7), BadVersion),
+    ],
+)
+def test_a_multi_that_fails_changes_nothing_and_names_the_operation(world, store, failing, error):
+    store.create_recursive("/x/y", b"0")
+    events = []
+    store.get("/x/y", watch=events.append)
+    with pytest.raises(MultiFailed) as failed:
+        store.multi([Create("/a"), SetData("/x/y", b"1"), failing, Create("/b")])
+    assert failed.value.index == 2 and type(failed.value.cause) is error
+    assert store.children("/") == ["x"] and store.get("/x/y")[:2] == (b"0", 0)
+    world.deliver()
+    assert events == []
+    store.create("/x/s-", sequential=True)
+    assert store.children("/x") == ["s-0000000001", "y"]
+
+
+def test_a_multi_sees_its_own_changes(store):
+    store.multi([Create("/a"), Delete("/a"), Create("/a", b"2")])
+    assert store.get("/a")[:2] == (b"2", 0)
+    with pytest.raises(MultiFailed) as failed:
+        store.multi([Delete("/a"), SetData("/a", b"")])
+    assert failed.value.index == 1 and store.get("/a").data == b"2"
+
+
+# -- sequential and ephemeral nodes ---------------------------------------------------------------------
+
+
+def test_a_sequential_name_ends_with_ten_digits_that_count_creations(store):
+    store.create("/q")
+    assert store.create("/q/n-", sequential=True) == "/q/n-0000000000"
+    assert store.create("/q/n-", sequential=True) == "/q/n-0000000001"
+    store.create("/q/other")
+    store.delete("/q/n-0000000001")
+    assert store.create("/q/", sequential=True) == "/q/0000000003"
+    assert store.create("/top-", sequential=True) == "/top-0000000001"
+    with pytest.raises(NoNode):
+        store.create("/none/n-", sequential=True)
+
+
+def test_ephemeral_nodes_live_as_long_as_their_session(world, store):
+    other = world.open()
+    store.create("/p")
+    store.create("/p/e", b"x", ephemeral=True)
+    store.create("/p/f-", ephemeral=True, sequential=True)
+    assert other.get("/p/e").ephemeral_owner == store.session_id != other.session_id
+    assert other.get("/p").ephemeral_owner == 0
+    store.close()
+    assert other.children("/p") == []
+    assert other.get("/p") is not None
+    with pytest.raises(StoreError):
+        store.get("/p")
+
+
+def test_an_ephemeral_node_has_no_children_and_anybody_may_delete_it(world, store):
+    other = world.open()
+    store.create("/e", ephemeral=True)
+    with pytest.raises(NoChildrenForEphemerals):
+        store.create("/e/x")
+    other.set("/e", b"1")
+    other.delete("/e")
+    assert store.get("/e") is None
+    store.create("/e")
+    store.close()
+    assert other.get("/e") is not None
+
+
+# -- watches --------------------------------------------------------------------------------------------
+
+
+def test_a_data_watch_is_called_once_for_the_first_change(world, store):
+    other, events = world.open(), []
+    store.create("/a")
+    store.get("/a", watch=events.append)
+    world.deliver()
+    assert events == []
+    other.set("/a", b"1")
+    world.deliver()
+    other.set("/a", b"2")
+    world.deliver()
+    assert events == [WatchEvent(EventType.CHANGED, "/a")]
+    store.get("/a", watch=events.append)
+    other.delete("/a")
+    world.deliver()
+    assert events[1:] == [WatchEvent(EventType.DELETED, "/a")]
+
+
+def test_a_watch_of_a_node_that_is_not_there_is_called_when_it_is_created(world, store):
+    events = []
+    assert store.get("/controller", watch=events.append) is None
+    world.open().create("/controller")
+    world.deliver()
+    assert events == [WatchEvent(EventType.CREATED, "/controller")]
+
+
+def test_a_data_watch_is_not_called_for_children_nor_a_child_watch_for_data(world, store):
+    store.create("/a")
+    data, children = [], []
+    store.get("/a", watch=data.append)
+    store.children("/a", watch=children.append)
+    store.create("/a/b")
+    world.deliver()
+    assert (data, children) == ([], [WatchEvent(EventType.CHILDREN_CHANGED, "/a")])
+    children.clear()
+    store.children("/a", watch=children.append)
+    store.set("/a", b"1")
+    store.set("/a/b", b"1")
+    store.create("/a/b/c")
+    world.deliver()
+    assert (data, children) == ([WatchEvent(EventType.CHANGED, "/a")], [])
+    store.multi([Delete("/a/b/c"), Delete("/a/b")])
+    world.deliver()
+    assert children == [WatchEvent(EventType.CHILDREN_CHANGED, "/a")]
+
+
+def test_a_child_watch_is_called_when_the_node_itself_goes(world, store):
+    events = []
+    with pytest.raises(NoNode):
+        store.children("/a", watch=events.append)
+    store.create("/a")
+    store.get("/a", watch=events.append)
+    store.children("/a", watch=events.append)
+    store.delete("/a")
+    store.create("/a")
+    world.deliver()
+    # The same watch on both: once, as in ZooKeeper.
+    assert events == [WatchEvent(EventType.DELETED, "/a")]
+
+
+def test_a_watch_left_twice_is_called_once_and_different_ones_each(world, store):
+    store.create("/a")
+    same, other = [], []
+    for _ in range(2):
+        store.get("/a", watch=same.append)
+    store.get("/a", watch=other.append)
+    store.set("/a", b"1")
+    world.deliver()
+    world.deliver()
+    assert len(same) == len(other) == 1
+
+
+def test_a_watch_may_read_change_and_watch_again(world, store):
+    store.create("/n", b"0")
+    seen = []
+
+    def watch(event):
+        node = store.get("/n", watch=watch)
+        seen.append(node.data)
+        if node.version < 3:
+            store.set("/n", str(node.version + 1).encode())
+
+    store.get("/n", watch=watch)
+    world.open().set("/n", b"1")
+    world.deliver()
+    assert seen == [b"1", b"2", b"3"]
+
+
+def test_a_watch_that_raises_keeps_no_other_from_its_event(world, store):
+    events = []
+
+    def broken(event):
+        raise ZeroDivisionError
+
+    store.get("/a", watch=broken)
+    store.get("/a", watch=events.append)
+    store.create("/a")
+    world.deliver()
+    assert len(events) == 1
+
+
+def test_no_lock_is_held_while_a_watch_runs(world, store):
+    done = []
+
+    def watch(event):
+        thread = threading.Thread(target=lambda: done.append(store.get("/a")), daemon=True)
+        thread.start()
+        thread.join(10)
+
+    store.get("/a", watch=watch)
+    store.create("/a")
+    world.deliver()
+    assert len(done) == 1
+
+
+# -- sessions -------------------------------------------------------------------------------------------
+
+
+def test_an_expired_session_loses_its_nodes_and_watches_and_says_so(world, store):
+    other, events, session_events, seen_by_other = world.open(), [], [], []
+    store.add_session_listener(session_events.append)
+    store.create("/kept")
+    store.create("/e", ephemeral=True)
+    other.create("/mine", ephemeral=True)
+    store.get("/kept", watch=events.append)
+    other.get("/e", watch=seen_by_other.append)
+    expired = store.session_id
+    world.expire(store)
+    assert other.children("/") == ["kept", "mine"]
+    for call in (
+        lambda: store.get("/kept"),
+        lambda: store.children("/"),
+        lambda: store.create("/x"),
+        lambda: store.multi([Check("/kept")]),
+        lambda: store.create("/x", ephemeral=True),
+    ):
+        with pytest.raises(SessionExpired):
+            call()
+    other.set("/kept", b"1")
+    world.deliver()
+    assert seen_by_other == [WatchEvent(EventType.DELETED, "/e")]
+    assert (events, session_events) == ([], [SessionEvent.EXPIRED])
+    assert store.new_session() != expired
+    store.create("/e", ephemeral=True)
+    assert other.get("/e").ephemeral_owner == store.session_id
+    world.deliver()
+    assert session_events == [SessionEvent.EXPIRED, SessionEvent.CONNECTED]
+    with pytest.raises(StoreError):
+        store.new_session()
+
+
+def test_a_session_that_goes_on_is_not_ended(world, store):
+    other = world.open()
+    store.create("/e", ephemeral=True)
+    victim = world.open()
+    victim.create("/v", ephemeral=True)
+    world.expire(victim)
+    assert other.children("/") == ["e"]
+    store.close()
+    store.close()
+    assert other.children("/") == []
+
+
+# -- against a slow model -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_operations_agree_with_the_model(world, seed):
+    """tests/reference/node_tree.py says for each operation what it answers, and which watches it calls."""
+    rng = random.Random(seed)
+    model, stores, events = NodeTree(), [world.open() for _ in range(3)], []
+    sessions = [store.session_id for store in stores]
+    names = ["a", "b", "c"]
+    paths = [f"/{x}" for x in names] + [f"/{x}/{y}" for x in names for y in names] + ["/a/b/c", "/a/b/s-0000000001"]
+
+    def operation():
+        path = rng.choice(paths)
+        version = rng.choice([-1, -1, 0, 1])
+        return rng.choice(
+            [
+                Create(path, rng.randbytes(2), ephemeral=rng.random() < 0.2),
+                Create(path + "/s-", b"", sequential=True, ephemeral=rng.random() < 0.5),
+                SetData(path, rng.randbytes(2), version),
+                Delete(path, version),
+                Check(path, version),
+            ]
+        )
+
+    for step in range(150):
+        who = rng.randrange(len(stores))
+        watched = rng.choice(paths)
+        context = f"seed={seed} step={step}"
+        if rng.random() < 0.5:
+            tag = (who, step)
+            stores[who].get(watched, watch=lambda event, tag=tag: events.append((tag, event)))
+            model.watch_data(watched, tag)
+        elif model.exists(watched):
+            tag = (who, step)
+            stores[who].children(watched, watch=lambda event, tag=tag: events.append((tag, event)))
+            model.watch_children(watched, tag)
+        operations = [operation() for _ in range(rng.choice([1, 1, 1, 2, 3]))]
+        expected = model.multi(operations, sessions[who])
+        try:
+            answer = stores[who].multi(operations)
+        except MultiFailed as error:
+            answer = (error.index, type(error.cause))
+        assert answer == expected, f"{context} {operations}"
+        world.deliver()
+        # Of several operations in one change a store may report the outcome only.
+        called = model.take_called()
+        if len(operations) == 1:
+            assert sorted(events, key=repr) == sorted(called, key=repr), f"{context} {operations}"
+        else:
+            fired = {tag for tag, _ in events}
+            assert fired <= {tag for tag, _ in called}, context
+            model.leave_again({tag for tag, _ in called} - fired)
+        events.clear()
+        for path in paths:
+            node = stores[0].get(path)
+            seen = None if node is None else (node.data, node.version, node.ephemeral_owner)
+            assert seen == model.get(path), f"{context} {path}"
+            assert stores[1].children(path) == model.children(path), f"{context} {path}"
+    stores[1].close()
+    model.end_session(sessions[1])
+    assert [stores[0].get(path) is not None for path in paths] == [model.exists(path) for path in paths]
