@@ -61,6 +61,14 @@ def modules():
             yield path
 
 
+def test_there_are_at_most_four_exceptions_and_each_is_needed():
+    assert len(EXCEPTIONS) <= 4
+    for module, reached in EXCEPTIONS.items():
+        used = imported_modules((ROOT / module.replace(".", "/")).with_suffix(".py"))
+        for target in reached:
+            assert any(f"{name}.".startswith(f"kcore.{target}.") for name in used), f"{module} imports no {target}"
+
+
 @pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(ROOT)))
 def test_a_lower_room_never_imports_a_higher_one(path):
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)

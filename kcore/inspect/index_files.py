@@ -23,7 +23,7 @@ from kcore.inspect.producer_checks import (
     open_at_start,
     read_snapshots,
 )
-from kcore.inspect.rebuild import rebuilt_indexes, rebuilt_snapshot
+from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES, rebuilt_indexes, rebuilt_snapshot
 from kcore.inspect.segment_scan import ScannedSegment
 from kcore.log.log_file_names import (
     INDEX_SUFFIXES,
@@ -65,13 +65,21 @@ def write_index(file: IndexFile) -> None:
         write_atomically(file.path, file.content)
 
 
-def examine(directory: str, index_interval_bytes: int, jobs: int, progress: Progress) -> list[IndexFile]:
-    """Every index and snapshot of a partition beside what the log gives.
+def examine_index_files(
+    directory: str,
+    *,
+    index_interval_bytes: int = DEFAULT_INDEX_INTERVAL_BYTES,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> list[IndexFile]:
+    """Every index, transaction index and producer snapshot of a partition directory, each with its status and the
+    content that the .log files give for it.  Nothing is written; write_index() does that.
 
+    index_interval_bytes: bytes between two entries of a rebuilt index.  jobs: how many segments are read at a time.
     Raises OSError, CorruptFile for a log with damage in it: that has to be repaired first.
     """
     partition = PartitionFiles.of(directory)
-    segments = scan_all(partition, jobs, progress)
+    segments = scan_all(partition, jobs, progress or Progress("reindex", 0, quiet=True))
     for segment in segments:
         for damage in segment.damages:
             where = f"position {damage.position}: {damage.problem}"

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 
 from kcore.common.file import read_file, rename, sync_path, truncate_file, write_atomically
-from kcore.inspect.closed_directory import data_dir_of
+from kcore.inspect.directories import data_dir_of
 from kcore.inspect.repair_plan import Action, Plan, copy_entry
 from kcore.log.clean_shutdown import remove_clean_shutdown
 from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE
@@ -19,8 +19,11 @@ from kcore.log.log_file_names import CLEAN_SHUTDOWN_FILE, LOCK_FILE
 ASIDE_SUFFIX = ".repair-cut"
 
 
-def apply_to_copy(path: str, plans: Sequence[Plan], output: str) -> list[str]:
-    """Make the mended copy; it gets its name when it is complete.  Raises OSError."""
+def apply_to_copy(path: str, plans: Sequence[Plan], output: str) -> None:
+    """Make a mended copy of `path` with the name `output`, which must not exist; it gets that name when it is complete.
+
+    plans: what plan_repair() returned for this path.  Nobody may write to `path` meanwhile (closed_directory()).
+    Raises OSError."""
     partial = f"{output}.partial"
     by_directory = {plan.directory: plan for plan in plans}
     os.mkdir(partial)
@@ -31,7 +34,6 @@ def apply_to_copy(path: str, plans: Sequence[Plan], output: str) -> list[str]:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     sync_path(os.path.dirname(output) or ".")
-    return []
 
 
 def _copy_directory(source: str, plans: dict[str, Plan], target: str) -> None:
@@ -49,8 +51,11 @@ def _copy_directory(source: str, plans: dict[str, Plan], target: str) -> None:
 
 
 def apply_in_place(path: str, plans: Sequence[Plan]) -> list[str]:
-    """Mend the directory itself, under its lock; returns the files that keep what went.  A crash leaves a directory
-    without the marker of a clean stop, which can be repaired again.  Raises OSError."""
+    """Mend the directory itself; returns the paths of the *.repair-cut files, which have every byte that was removed.
+
+    plans: what plan_repair(path, in_place=True) returned.  The caller holds closed_directory(path, write=True).  A
+    crash leaves a directory without the marker of a clean stop; it can be repaired again.  Raises OSError.
+    """
     data_dir = data_dir_of(path)
     marker = os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)
     said = None

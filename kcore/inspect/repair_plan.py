@@ -19,7 +19,7 @@ from kcore.common.progress import Progress
 from kcore.errors import KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.batch_reader import without_path
-from kcore.inspect.closed_directory import data_dir_of, partitions_under
+from kcore.inspect.directories import data_dir_of, partitions_under
 from kcore.inspect.gap_checks import check_gaps, find_gaps
 from kcore.inspect.parallel import scan_all
 from kcore.inspect.partition_checks import (

@@ -174,9 +174,16 @@ class _Replica:
         return int(rows["size"][(rows["last_offset"] >= start) & (rows["last_offset"] < end)].sum(dtype="i8"))
 
 
-def compare(a: str, b: str, jobs: int, progress: Progress, *, gaps_are_cleaning: bool = False) -> PartitionDiff:
-    """Two directories of one partition.  gaps_are_cleaning: the caller knows that offsets which one side lacks between
-    others were taken by compaction.  Raises OSError, KafkaError for records that cannot be read."""
+def compare(
+    a: str, b: str, *, gaps_are_cleaning: bool = False, jobs: int = 1, progress: Progress | None = None
+) -> PartitionDiff:
+    """Where two directories of one partition differ, and what their leader epochs say about it.
+
+    gaps_are_cleaning: the caller knows that compaction removed the records of offsets that one side lacks between
+    others.  jobs: how many segments are read at a time.  Damage in a .log is in PartitionDiff.damages.
+    Raises OSError, KafkaError for records that cannot be read.
+    """
+    progress = progress or Progress("diff", 0, quiet=True)
     left, right = _Replica(a, jobs, progress), _Replica(b, jobs, progress)
     diff = PartitionDiff(a, b, max(left.start, right.start), min(left.end, right.end))
     diff.damages = [*left.damages(), *right.damages()]

@@ -72,21 +72,24 @@ class Summary:
 
 def verify(
     path: str,
-    summary: Summary,
+    summary: Summary | None = None,
     *,
     records: bool = True,
     compacted: bool = False,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> Iterator[Problem]:
-    """The problems of a file, a partition directory or a data directory; counts into summary what was examined, and
-    the problems.
+    """The problems of a file, a partition directory or a data directory, one at a time, in the order of the files.
 
-    records: parse the records inside the batches.  compacted: gaps between offsets are no damage.  Segments are read
-    by `jobs` threads; problems come in the order of the files all the same.  Raises OSError, CorruptFile for a path
-    that is nothing of Kafka's; a file inside a directory that cannot be read is a problem.
+    summary: gets the counts of what was examined and of the problems, complete when the iterator is exhausted.
+    records: decompress, parse and count the records of each batch; False checks the CRCs only.  compacted: gaps between
+    offsets are no damage.  jobs: how many segments are read at a time, each by a thread.
+    Raises, at the first step of the iterator, OSError and CorruptFile for a path that is no file or directory of a log;
+    a file inside a directory that cannot be read is a Problem.
     """
     progress = progress or Progress("verify", 0, quiet=True)
+    if summary is None:
+        summary = Summary()
     verifier = Verifier(records, progress, compacted=compacted)
     for result in in_order(verifier.work(path), jobs, progress):
         summary.add(result.counts)

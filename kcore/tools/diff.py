@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
             lines = [_one_sided(a, b, args.json)]
         else:
             try:
-                found = compare(a, b, args.jobs, progress, gaps_are_cleaning=args.gaps_are_cleaning)
+                found = compare(a, b, gaps_are_cleaning=args.gaps_are_cleaning, jobs=args.jobs, progress=progress)
             except (OSError, KafkaError) as error:
                 different += 1
                 lines = [_not_compared(a, b, error, args.json)]

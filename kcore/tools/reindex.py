@@ -8,8 +8,8 @@ from kcore.common.progress import Progress
 from kcore.common.text import counted, json_line
 from kcore.errors import CorruptFile
 from kcore.inspect import log_files
-from kcore.inspect.closed_directory import closed_directory, partitions_under
-from kcore.inspect.index_files import IndexFile, examine, write_index
+from kcore.inspect.directories import closed_directory, partitions_under
+from kcore.inspect.index_files import IndexFile, examine_index_files, write_index
 from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 from kcore.tools.command_line import DAMAGE, OK, add_json, add_paths, add_reading, positive
 
@@ -57,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
         with closed_directory(path, write=not only_look):
             for directory in partitions_under(path):
                 try:
-                    found = examine(directory, args.index_interval_bytes, args.jobs, progress)
+                    found = examine_index_files(
+                        directory, index_interval_bytes=args.index_interval_bytes, jobs=args.jobs, progress=progress
+                    )
                 except (CorruptFile, OSError) as error:
                     progress.clear()
                     bad += 1

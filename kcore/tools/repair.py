@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from kcore.common.progress import Progress
 from kcore.common.text import bytes_of, counted, json_line
 from kcore.inspect import log_files
-from kcore.inspect.closed_directory import closed_directory, data_dir_of, partitions_under
+from kcore.inspect.directories import closed_directory, data_dir_of, partitions_under
 from kcore.inspect.partition_checks import Problem
 from kcore.inspect.repair import ASIDE_SUFFIX, apply_in_place, apply_to_copy
 from kcore.inspect.repair_plan import BEHIND_THE_CUT, Action, Loss, Plan, plan_repair
 from kcore.log.log_file_names import parse_partition_directory
 from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading
-from kcore.tools.verify import Summary, add_compacted, problem_event, problem_text, verify
+from kcore.tools.verify import add_compacted, problem_event, problem_text, verify
 
 _KEEP_AFTER = """\
 keep-after keeps batches behind damage, so mind:
@@ -84,7 +84,10 @@ def run(args: argparse.Namespace) -> int:
         something = changes or any(problem.damage for plan in plans for problem in plan.problems)
         aside: list[str] = []
         if args.apply and changes:
-            aside = apply_in_place(path, plans) if output is None else apply_to_copy(path, plans, output)
+            if output is None:
+                aside = apply_in_place(path, plans)
+            else:
+                apply_to_copy(path, plans, output)
     result = path if output is None else output
     applied = args.apply and changes
     damage = _problems_left(result, args) if applied else []
@@ -106,7 +109,7 @@ def _is_in_the_way(path: str, result: str) -> bool:
 
 def _problems_left(result: str, args: argparse.Namespace) -> list[Problem]:
     """The damage that `kcore verify` still finds in the mended directory."""
-    found = verify(result, Summary(), jobs=args.jobs, compacted=args.compacted)
+    found = verify(result, jobs=args.jobs, compacted=args.compacted)
     return [problem for problem in found if problem.damage]
 
 

@@ -12,7 +12,7 @@ from kcore.common.progress import phase
 from kcore.errors import CorruptFile
 from kcore.inspect import log_files
 from kcore.inspect.batch_reader import Damage, Tail, read_batches
-from kcore.inspect.closed_directory import partitions_under
+from kcore.inspect.directories import partitions_under
 from kcore.log.log_file_names import LOG_SUFFIX, TXN_INDEX_SUFFIX
 from kcore.log.transaction_index import decode_entries
 from kcore.record.columns import RecordColumns

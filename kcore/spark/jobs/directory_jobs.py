@@ -18,8 +18,8 @@ from kcore.common.progress import Progress, phase
 from kcore.common.text import json_line
 from kcore.errors import CorruptFile, KafkaError
 from kcore.inspect import log_files
-from kcore.inspect.closed_directory import closed_directory, partitions_under
-from kcore.inspect.index_files import IndexFile, examine, write_index
+from kcore.inspect.directories import closed_directory, partitions_under
+from kcore.inspect.index_files import IndexFile, examine_index_files, write_index
 from kcore.inspect.partition_checks import PartitionFiles, unreadable
 from kcore.inspect.producer_checks import essence_of
 from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
@@ -239,7 +239,7 @@ def _reindex_partitions(mode: str, index_interval_bytes: int, directories: list[
     rows = []
     for directory in directories:
         try:
-            files = examine(directory, index_interval_bytes, 1, _QUIET)
+            files = examine_index_files(directory, index_interval_bytes=index_interval_bytes)
         except (CorruptFile, OSError) as error:
             refused = IndexFile(directory, "damaged", problem=str(error))
             rows.append(_reindexed(directory, refused, "refused"))
@@ -333,7 +333,7 @@ def _diff_pairs(gaps_are_cleaning: bool, pairs: list[tuple[str | None, str | Non
         if a is None or b is None:
             continue
         try:
-            found = compare(a, b, 1, _QUIET, gaps_are_cleaning=gaps_are_cleaning)
+            found = compare(a, b, gaps_are_cleaning=gaps_are_cleaning)
         except (OSError, KafkaError) as error:
             row["damage"] = [str(error)]
             continue

@@ -23,7 +23,7 @@ from kcore.common.text import nearest
 from kcore.errors import CorruptFile
 from kcore.inspect import log_files
 from kcore.inspect.batch_reader import Damage, Tail, read_batches
-from kcore.inspect.closed_directory import closed_directory, partitions_under
+from kcore.inspect.directories import closed_directory, partitions_under
 from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 from kcore.log.log_file_names import (
     LOCK_FILE,

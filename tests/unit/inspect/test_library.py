@@ -1,0 +1,58 @@
+"""kcore.inspect as a library: docs/inspect.md runs from top to bottom, and its table is the public names."""
+
+import inspect
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import kcore.inspect
+from kcore.errors import NotAPartitionDirectory
+from kcore.log.open_log import open_log
+
+PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "inspect.md"
+
+
+def test_the_page_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = PAGE.read_text()
+    scope: dict[str, object] = {}
+    for example in re.finditer(r"```python\n(.*?)```", text, re.S):
+        line = text.count("\n", 0, example.start(1))
+        # Padded, so that a failure names the line of the page.
+        exec(compile("\n" * line + example.group(1), str(PAGE), "exec"), scope)
+
+
+def test_the_table_of_the_page_has_each_public_function_with_parameters_that_it_takes():
+    rows = dict(re.findall(r"^\| `(\w+)\(([^`]*)\)` \|", PAGE.read_text(), re.M))
+    functions = {name for name in kcore.inspect.__all__ if inspect.isfunction(getattr(kcore.inspect, name))}
+    assert rows.keys() == functions
+    for name, parameters in rows.items():
+        taken = inspect.signature(getattr(kcore.inspect, name)).parameters
+        for parameter in parameters.split(", "):
+            wanted, _, default = parameter.partition("=")
+            if wanted != "*":
+                assert wanted in taken, f"{name}: {wanted}"
+                if default and not default.endswith("()"):
+                    assert repr(taken[wanted].default).replace("'", '"') == default, f"{name}: {parameter}"
+
+
+@pytest.mark.parametrize("name", kcore.inspect.__all__)
+def test_each_public_name_has_a_docstring_and_functions_that_read_files_name_their_errors(name):
+    documented = inspect.getdoc(getattr(kcore.inspect, name))
+    assert documented, name
+    if inspect.isfunction(getattr(kcore.inspect, name)) and name != "events_of":
+        assert "Raises" in documented, name
+
+
+def test_importing_the_package_loads_none_of_its_modules():
+    code = "import sys, kcore.inspect; print(*(name for name in sys.modules if name.startswith('kcore.inspect.')))"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "\n"
+
+
+def test_a_partition_directory_is_not_paired_with_a_data_directory(tmp_path):
+    open_log(tmp_path / "t-0", "a").close()
+    with pytest.raises(NotAPartitionDirectory, match="one is a partition directory, the other is not"):
+        list(kcore.inspect.paired_partitions(str(tmp_path), str(tmp_path / "t-0")))
