@@ -109,6 +109,7 @@ cdef struct Append:
     int64_t log_append_time         # -1: CreateTime
     int64_t record_count
     int32_t leader_epoch            # of the last batch
+    bint is_of_one_epoch            # all batches have the same leader epoch
 
 
 @cython.freelist(16)
@@ -428,6 +429,7 @@ cdef class LogHotPath:
                     duplicate = self._find_duplicate(batches)
                     if duplicate is not None:
                         return self._duplicate_info(duplicate)
+                append.is_of_one_epoch = True
                 append.leader_epoch = (
                     max(self.leader_epoch_cache.latest_epoch, 0) if leader_epoch is None else leader_epoch
                 )
@@ -547,7 +549,7 @@ cdef class LogHotPath:
                 )
             if append.has_producer_id and producer_states is None:
                 producers, completed_txns = self._analyze_producers(batches, segment, origin)
-            if append.count > 1 or append.leader_epoch != self.leader_epoch_cache.latest_epoch:
+            if not append.is_of_one_epoch or append.leader_epoch != self.leader_epoch_cache.latest_epoch:
                 self.assign_epochs(append)
             position = segment.append_rows(append.data, append.size, append.rows, append.count)
             # LOG-13: the end offset first, so that after a failure below no offset is assigned twice.
@@ -733,6 +735,7 @@ cdef class LogHotPath:
         for i in range(append.count):
             if append.rows[i].producer_id >= 0:
                 append.has_producer_id = True
+                break
         return 0
 
     cdef int analyze_follower_batches(self, Append *append) except -1:
@@ -741,6 +744,7 @@ cdef class LogHotPath:
         cdef int64_t i
         append.last_offset = append.max_timestamp = append.offset_of_max_timestamp = -1
         append.record_count = 0
+        append.is_of_one_epoch = True
         for i in range(append.count):
             row = append.rows + i
             if row.base_offset <= append.last_offset:
@@ -750,10 +754,12 @@ cdef class LogHotPath:
                 )
             append.last_offset = row.last_offset
             append.record_count += row.count
-            append.leader_epoch = row.leader_epoch
+            if row.leader_epoch != append.rows[0].leader_epoch:
+                append.is_of_one_epoch = False
             if row.max_timestamp > append.max_timestamp:
                 append.max_timestamp, append.offset_of_max_timestamp = row.max_timestamp, row.last_offset
         append.first_offset = append.rows[0].base_offset
+        append.leader_epoch = append.rows[append.count - 1].leader_epoch
         return 0
 
     cdef int assign_epochs(self, const Append *append) except -1:

@@ -54,10 +54,12 @@ cdef Py_ssize_t find_runs(const kc_batch *rows, Py_ssize_t count, Py_ssize_t sta
 
 cdef ProducerStateEntry state_after_run(ProducerStateEntry state, const kc_batch *rows, const producer_run *run):
     """The state of a producer after a run in its epoch that starts no transaction."""
+    cdef const kc_batch *last_batches[BATCHES_KEPT]
+    cdef int64_t first = max(0, run.count - BATCHES_KEPT)
     cdef int64_t n
-    for n in range(max(0, run.count - BATCHES_KEPT), run.count):
-        state = state.followed_by(rows + run.last_rows[n % BATCHES_KEPT], state.open_txn)
-    return state
+    for n in range(first, run.count):
+        last_batches[n - first] = rows + run.last_rows[n % BATCHES_KEPT]
+    return state.followed_by_batches(last_batches, <int>(run.count - first), state.open_txn)
 
 
 cdef tuple _batch(const kc_batch *row):

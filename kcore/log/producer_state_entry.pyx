@@ -129,19 +129,27 @@ cdef class ProducerStateEntry:
 
     cdef ProducerStateEntry followed_by(self, const kc_batch *row, int64_t open_txn):
         """with_batch() for native callers."""
+        return self.followed_by_batches(&row, 1, open_txn)
+
+    cdef ProducerStateEntry followed_by_batches(self, const kc_batch **batches, int count, int64_t open_txn):
+        """The state after 1 to BATCHES_KEPT data batches of one epoch, the last of those that were appended."""
         cdef ProducerStateEntry entry = ProducerStateEntry.__new__(ProducerStateEntry)
-        cdef int dropped = self.known == BATCHES_KEPT
+        cdef const kc_batch *row = batches[count - 1]
+        cdef written_batch *written
         cdef int i
         entry.known = 0
         if row.producer_epoch == self.producer_epoch:
-            for i in range(dropped, self.known):
+            for i in range(max(0, self.known - (BATCHES_KEPT - count)), self.known):
                 entry.written[entry.known] = self.written[i]
                 entry.known += 1
-        entry.written[entry.known].last_sequence = last_sequence_of(row)
-        entry.written[entry.known].last_offset = row.last_offset
-        entry.written[entry.known].offset_delta = <int32_t>(row.last_offset - row.base_offset)
-        entry.written[entry.known].timestamp = row.max_timestamp
-        entry.known += 1
+        for i in range(count):
+            row = batches[i]
+            written = &entry.written[entry.known]
+            written.last_sequence = last_sequence_of(row)
+            written.last_offset = row.last_offset
+            written.offset_delta = <int32_t>(row.last_offset - row.base_offset)
+            written.timestamp = row.max_timestamp
+            entry.known += 1
         entry.producer_id = self.producer_id
         entry.producer_epoch = row.producer_epoch
         entry.last_timestamp = row.max_timestamp
