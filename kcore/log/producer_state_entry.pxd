@@ -27,6 +27,7 @@ cdef class ProducerStateEntry:
     cdef int32_t next_sequence(self) noexcept
     cdef int find(self, const kc_batch *row) noexcept
     cdef bint is_continued_by(self, const kc_batch *row) noexcept
+    cdef bint accepts_replicated(self, int16_t producer_epoch, bint is_transactional) noexcept
     cdef ProducerStateEntry followed_by(self, const kc_batch *row, int64_t open_txn)
     cdef ProducerStateEntry followed_by_batches(self, const kc_batch **batches, int count, int64_t open_txn)
     cdef object metadata(self, int index)

@@ -127,6 +127,11 @@ cdef class ProducerStateEntry:
             and self.find(row) < 0
         )
 
+    cdef bint accepts_replicated(self, int16_t producer_epoch, bint is_transactional) noexcept:
+        """Whether replicated data batches can follow without further checks: of the same epoch, and no transaction starts
+        with them.  is_transactional: one of them at least.  Sequences are not checked: the leader has accepted them."""
+        return producer_epoch == self.producer_epoch and (not is_transactional or self.open_txn >= 0)
+
     cdef ProducerStateEntry followed_by(self, const kc_batch *row, int64_t open_txn):
         """with_batch() for native callers."""
         return self.followed_by_batches(&row, 1, open_txn)
