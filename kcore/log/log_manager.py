@@ -53,9 +53,10 @@ class LogManager:
     when somebody takes it out of log_dir_failure_channel and calls handle_log_dir_failure().
     Lifetime: startup() once, shutdown() once.
 
-    random: for the unique names of directories that go or move, and segment.jitter.ms.  executors: for loading and
-    closing logs.  is_stray: asked at start about each log: whether its directory belongs to no partition that there
-    is; then it gets a -stray name and is left.
+    scheduler: for work that waits for a disk; without one nothing runs by itself.  clock_scheduler: for the expiry of
+    producers; the same if None.  random: for the unique names of directories that go or move, and segment.jitter.ms.
+    executors: for loading and closing logs.  is_stray: asked at start about each log: whether its directory belongs to
+    no partition that there is; then it gets a -stray name and is left.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class LogManager:
         random: Random = SYSTEM_RANDOM,
         executors: ExecutorFactory = thread_pool,
         scheduler: Scheduler | None = None,
+        clock_scheduler: Scheduler | None = None,
         num_recovery_threads: int = 2,
         flush_check_ms: float = 2**63 - 1,
         flush_checkpoint_ms: float = 60_000,
@@ -89,6 +91,7 @@ class LogManager:
         self._random = random
         self._executors = executors
         self._scheduler = scheduler
+        self._clock_scheduler = clock_scheduler or scheduler
         self._num_recovery_threads = max(num_recovery_threads, 1)
         self._flush_check_ms = flush_check_ms
         self._flush_checkpoint_ms = flush_checkpoint_ms
@@ -245,14 +248,14 @@ class LogManager:
                 self._initial_task_delay_ms,
                 self._start_offset_checkpoint_ms,
             ),
-            (
-                "kafka-producer-expiry",
-                self.remove_expired_producers,
-                self._producer_expiry_check_ms,
-                self._producer_expiry_check_ms,
-            ),
         ):
             self._tasks.append(self._scheduler.schedule(name, task, max(delay_ms, 0), period_ms))
+        if self._clock_scheduler is not None:
+            check_ms = self._producer_expiry_check_ms
+            expiry = self._clock_scheduler.schedule(
+                "kafka-producer-expiry", self.remove_expired_producers, check_ms, check_ms
+            )
+            self._tasks.append(expiry)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Flush and close every log, write the checkpoints, and the marker of a clean stop where all went well.

@@ -184,16 +184,20 @@ class Broker:
         self.broker_id, self.cluster_id = self._identity(working)
         unclean = not all(was_clean_shutdown(path) for path in working)
 
-        scheduler = Scheduler(f"kcore-scheduler-{self.broker_id}", time)
-        scheduler.startup()
-        parts.callback(scheduler.shutdown)
+        # What waits for a disk must not delay what the clock decides.  MockTime runs them in this order.
+        clock_scheduler = Scheduler(f"kcore-clock-{self.broker_id}", time)
+        disk_scheduler = Scheduler(f"kcore-disk-{self.broker_id}", time)
+        for scheduler in (clock_scheduler, disk_scheduler):
+            scheduler.startup()
+            parts.callback(scheduler.shutdown)
         self.metadata_cache = MetadataCache(self.cluster_id, controller_id=self.broker_id)
         log_manager = LogManager(
             self._data_dirs,
             config.log_config,
             topic_configs=lambda topic: self.admin_manager.topic_config(topic),
             time=time,
-            scheduler=scheduler,
+            scheduler=disk_scheduler,
+            clock_scheduler=clock_scheduler,
             num_recovery_threads=config["num.recovery.threads.per.data.dir"],
             flush_check_ms=config["log.flush.scheduler.interval.ms"],
             flush_checkpoint_ms=config["log.flush.offset.checkpoint.interval.ms"],
@@ -214,7 +218,7 @@ class Broker:
             self.broker_id,
             log_manager,
             time,
-            scheduler,
+            disk_scheduler,
             timer,
             is_known_topic_partition=self.metadata_cache.contains,
             high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
@@ -267,7 +271,13 @@ class Broker:
         self._write_identity(working)
 
         self.group_coordinator = GroupCoordinator(
-            self.broker_id, self.replica_manager, self._group_config(), clients_time, scheduler, timer
+            self.broker_id,
+            self.replica_manager,
+            self._group_config(),
+            clients_time,
+            clock_scheduler,
+            timer,
+            disk_scheduler=disk_scheduler,
         )
         self.group_coordinator.startup()
         parts.callback(self.group_coordinator.shutdown)
@@ -290,7 +300,7 @@ class Broker:
                 pool,
             )
         )
-        scheduler.schedule(
+        disk_scheduler.schedule(
             "kcore-offline-partitions",
             self.admin_manager.retry_offline_partitions,
             _RETRY_OFFLINE_MS,

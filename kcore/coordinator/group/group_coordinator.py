@@ -112,6 +112,7 @@ class GroupCoordinator:
     Thread-safe.  Each group has its own lock; callbacks run without it, on the calling thread or on the one that
     completed what they waited for.  Methods that can be answered at once return their answer.  Error codes are Kafka's
     numbers, 0 for success.
+    scheduler: for expirations.  disk_scheduler: for loading offsets; the same if None.
     Source: GroupCoordinator, Kafka 3.9 (KIP-62, 134, 211, 345, 394, 735).
     """
 
@@ -124,10 +125,12 @@ class GroupCoordinator:
         scheduler: Scheduler,
         timer: Timer,
         random: Random = SYSTEM_RANDOM,
+        *,
+        disk_scheduler: Scheduler | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.config = config
-        self.manager = GroupMetadataManager(config, replica_manager, scheduler, time)
+        self.manager = GroupMetadataManager(config, replica_manager, scheduler, time, disk_scheduler or scheduler)
         self._time = time
         self._timer = timer
         self._random = random

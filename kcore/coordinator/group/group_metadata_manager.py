@@ -96,10 +96,18 @@ class GroupMetadataManager:
     Source: GroupMetadataManager, Kafka 3.9.
     """
 
-    def __init__(self, config: GroupConfig, replica_manager: ReplicaManager, scheduler: Scheduler, time: Time) -> None:
+    def __init__(
+        self,
+        config: GroupConfig,
+        replica_manager: ReplicaManager,
+        scheduler: Scheduler,
+        time: Time,
+        disk_scheduler: Scheduler,
+    ) -> None:
         self._config = config
         self._replica_manager = replica_manager
         self._scheduler = scheduler
+        self._disk_scheduler = disk_scheduler
         self._time = time
         self._groups: dict[str, GroupMetadata] = {}
         self._partition_lock = threading.Lock()
@@ -340,8 +348,9 @@ class GroupMetadataManager:
     def load_partition(self, partition: int, epoch: int, on_loaded: Callable[[GroupMetadata], None]) -> None:
         """Begin to coordinate the groups of a partition that this broker leads since epoch.
 
-        Until its records have been read, on the scheduler, its groups answer COORDINATOR_LOAD_IN_PROGRESS; a partition
-        without records is owned at once.  on_loaded(group) runs under each group's lock, before requests can reach it.
+        Until its records have been read, on the disk's scheduler, its groups answer COORDINATOR_LOAD_IN_PROGRESS; a
+        partition without records is owned at once.  on_loaded(group) runs under each group's lock, before requests can
+        reach it.
         """
         with self._partition_lock:
             if epoch < max(self._loading.get(partition, -1), self._owned.get(partition, -1)):
@@ -358,7 +367,7 @@ class GroupMetadataManager:
                 return
             self._loading[partition] = epoch
         # A load for an older epoch that still waits or runs finds that it is no longer wanted.
-        self._scheduler.schedule(
+        self._disk_scheduler.schedule(
             f"load-{GROUP_METADATA_TOPIC}-{partition}", lambda: self._load(partition, epoch, on_loaded), 0
         )
 

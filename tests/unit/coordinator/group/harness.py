@@ -100,14 +100,22 @@ class Answer:
 
 
 class Harness:
-    def __init__(self, replica_manager=None, partitions=None, **config):
+    def __init__(self, replica_manager=None, partitions=None, disk_scheduler=None, **config):
         config.setdefault("offsets_topic_num_partitions", 4)
         self.config = GroupConfig(**config)
         self.time = MockTime()
         self.timer = Timer(self.time)
         self.scheduler = MockScheduler(self.time)
         self.replica_manager = replica_manager or MemoryReplicaManager()
-        self.coordinator = GroupCoordinator(0, self.replica_manager, self.config, self.time, self.scheduler, self.timer)
+        self.coordinator = GroupCoordinator(
+            0,
+            self.replica_manager,
+            self.config,
+            self.time,
+            self.scheduler,
+            self.timer,
+            disk_scheduler=disk_scheduler and disk_scheduler(self.time),
+        )
         self.coordinator.startup()
         for partition in range(self.config.offsets_topic_num_partitions) if partitions is None else partitions:
             self.coordinator.on_election(partition, 0)

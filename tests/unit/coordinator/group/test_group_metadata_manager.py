@@ -4,6 +4,7 @@ import struct
 import pytest
 
 from kcore import errors
+from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group import group_records
@@ -44,6 +45,22 @@ def restarted(harness, **config):
     again.time.sleep(harness.time.milliseconds() - again.time.milliseconds())
     again.scheduler.tick()
     return again
+
+
+def test_offsets_are_loaded_on_the_disks_scheduler_which_expirations_do_not_wait_for():
+    disk_schedulers = []
+
+    def disk_scheduler(time):
+        disk_schedulers.append(MockScheduler(time))
+        return disk_schedulers[0]
+
+    replica_manager = golden_harness().replica_manager
+    harness = Harness(replica_manager, disk_scheduler=disk_scheduler, offsets_topic_num_partitions=3)
+    manager = harness.coordinator.manager
+    harness.time.sleep(harness.config.offsets_retention_check_interval_ms)
+    assert harness.scheduler.tick() == 1, "the expiry"
+    assert manager._loading and disk_schedulers[0].tick() == 2
+    assert not manager._loading
 
 
 def golden_harness():
