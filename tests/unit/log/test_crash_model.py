@@ -244,9 +244,9 @@ def check(directory, options, before, after, ever, power, context):
     log = manager.get_log(TP)
     if log is None:
         # Killed while it was made; or its name was never synced, and so nothing was flushed either.
-        assert not manager._unloaded and not (min(before.flushed, after.flushed) if power else after.records), (
+        assert not manager._not_loaded and not (min(before.flushed, after.flushed) if power else after.records), (
             context,
-            manager._unloaded,
+            manager._not_loaded,
         )
         log = manager.get_or_create_log(TP)
     found = plain_records(log)

@@ -151,7 +151,7 @@ def test_damage_beside_the_batches_costs_no_record(written, name, kind):
 
     def look(manager, done):
         log = manager.get_log(TP)
-        assert log is not None, manager._unloaded
+        assert log is not None, manager._not_loaded
         assert contents(log) == (records, None), done
         log.update_high_watermark(9)  # as its leader does
         seen = []
@@ -180,7 +180,7 @@ def test_damage_in_the_batches_shows_no_record_that_was_not_written(written, nam
     def look(manager, done):
         log = manager.get_log(TP)
         if log is None:
-            assert TP in manager._unloaded, done  # told by name, and no empty log takes its place
+            assert TP in manager._not_loaded, done  # told by name, and no empty log takes its place
             return
         found, damage = contents(log)
         assert [r[0] for r in found] == sorted({r[0] for r in found}), done
@@ -221,7 +221,7 @@ def test_garbage_that_looks_like_a_leftover_costs_no_record(written, kind, suffi
     def look(manager, done):
         log = manager.get_log(TP)
         if log is None:
-            assert TP in manager._unloaded
+            assert TP in manager._not_loaded
             return
         found, _ = contents(log)
         assert set(found) <= set(records)
