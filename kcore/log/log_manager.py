@@ -37,6 +37,8 @@ from kcore.log.log_file_names import (
     partition_directory,
 )
 from kcore.log.log_loader import load_log
+from kcore.log.log_maintenance import LogMaintenance
+from kcore.log.log_table import LogTable
 from kcore.log.producer_state_manager import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from kcore.log.unified_log import UnifiedLog
 
@@ -47,8 +49,7 @@ class LogManager:
     """Finds, makes, flushes, checkpoints, moves and deletes logs.
 
     A partition has at most one current log, and while it moves to another data directory a future one beside it.
-    Thread-safe.  _lock is for whoever makes, moves or removes a log, and comes before a log's own lock; _table_lock
-    guards the tables of logs, nothing is called under it.
+    Thread-safe.  _lock is for whoever makes, moves or removes a log, and comes before a log's own lock.
     A directory that fails is offline at once, and so is the log that met the failure; the directory's other logs follow
     when somebody takes it out of log_dir_failure_channel and calls handle_log_dir_failure().
     Lifetime: startup() once, shutdown() once.
@@ -103,17 +104,17 @@ class LogManager:
         self._is_stray = is_stray
         self.log_dir_failure_channel = log_dir_failure_channel or LogDirFailureChannel()
         self._lock = threading.Lock()
-        self._table_lock = threading.Lock()
         self._dirs = {path: LogDir(path, self.log_dir_failure_channel, time) for path in self.log_dirs}
-        self._logs: dict[TopicPartition, UnifiedLog] = {}
-        self._future_logs: dict[TopicPartition, UnifiedLog] = {}
+        self._logs = LogTable()
         # Directories that are there but could not be loaded: a new, empty log must not take their place.
         self._not_loaded: dict[TopicPartition, str] = {}
         self._tasks: list[ScheduledTask] = []
         #: None unless compaction was asked for.
         self.cleaner: LogCleaner | None = None
         if cleaner_config is not None and cleaner_config.enable:
-            self.cleaner = LogCleaner(cleaner_config, self._dirs.values(), self._current_logs, time)
+            self.cleaner = LogCleaner(cleaner_config, self._dirs.values(), self._logs.current, time)
+        #: Retention, flush.ms and the expiry of producers: what the schedulers run.
+        self.maintenance = LogMaintenance(self._logs, self.cleaner.manager if self.cleaner else None, time)
 
     # -- start and stop -------------------------------------------------------------------------------------------
 
@@ -141,13 +142,9 @@ class LogManager:
             self.handle_log_dir_failure(path)  # some of its logs may have been loaded before
         self._schedule_background_work()
         if self.cleaner is not None:
-            for log in self._future_logs.values():
-                self.cleaner.manager.abort_and_pause_cleaning(log.topic_partition)
+            for topic_partition in self._logs.future():
+                self.cleaner.manager.abort_and_pause_cleaning(topic_partition)
             self.cleaner.startup()
-
-    def _current_logs(self) -> dict[TopicPartition, UnifiedLog]:
-        with self._table_lock:
-            return dict(self._logs)
 
     def _load_dirs(self) -> None:
         live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
@@ -172,15 +169,11 @@ class LogManager:
             self._not_loaded.update(loader.not_loaded)
 
     def _add_loaded(self, log: UnifiedLog, is_future: bool) -> None:
-        tp = log.topic_partition
-        with self._table_lock:
-            table = self._future_logs if is_future else self._logs
-            other = table.get(tp)
-            # A crash while one log took the place of another leaves both.  The longer one has all that there is.
-            kept, spare = log, other
-            if other is not None and other.log_end_offset >= log.log_end_offset:
-                kept, spare = other, log
-            table[tp] = kept
+        # A crash while one log took the place of another leaves both.  The longer one has all that there is.
+        kept, spare = log, self.get_log(log.topic_partition, is_future=is_future)
+        if spare is not None and spare.log_end_offset >= log.log_end_offset:
+            kept, spare = spare, log
+        self._logs.put(kept, is_future=is_future)
         if spare is not None:
             self._set_aside(spare, f"{kept.directory} holds the same partition up to {kept.log_end_offset}")
 
@@ -233,27 +226,18 @@ class LogManager:
     def _schedule_background_work(self) -> None:
         if self._scheduler is None:
             return
-        for name, task, delay_ms, period_ms in (
-            ("kafka-log-retention", self.cleanup_logs, self._initial_task_delay_ms, self._retention_check_ms),
-            ("kafka-log-flusher", self.flush_dirty_logs, self._initial_task_delay_ms, self._flush_check_ms),
-            (
-                "kafka-recovery-point-checkpoint",
-                self.checkpoint_recovery_offsets,
-                self._initial_task_delay_ms,
-                self._flush_checkpoint_ms,
-            ),
-            (
-                "kafka-log-start-offset-checkpoint",
-                self.checkpoint_log_start_offsets,
-                self._initial_task_delay_ms,
-                self._start_offset_checkpoint_ms,
-            ),
+        delay_ms = max(self._initial_task_delay_ms, 0)
+        for name, task, period_ms in (
+            ("kafka-log-retention", self.maintenance.cleanup_logs, self._retention_check_ms),
+            ("kafka-log-flusher", self.maintenance.flush_dirty_logs, self._flush_check_ms),
+            ("kafka-recovery-point-checkpoint", self.checkpoint_recovery_offsets, self._flush_checkpoint_ms),
+            ("kafka-log-start-offset-checkpoint", self.checkpoint_log_start_offsets, self._start_offset_checkpoint_ms),
         ):
-            self._tasks.append(self._scheduler.schedule(name, task, max(delay_ms, 0), period_ms))
+            self._tasks.append(self._scheduler.schedule(name, task, delay_ms, period_ms))
         if self._clock_scheduler is not None:
             check_ms = self._producer_expiry_check_ms
             expiry = self._clock_scheduler.schedule(
-                "kafka-producer-expiry", self.remove_expired_producers, check_ms, check_ms
+                "kafka-producer-expiry", self.maintenance.remove_expired_producers, check_ms, check_ms
             )
             self._tasks.append(expiry)
 
@@ -267,12 +251,11 @@ class LogManager:
         self._tasks.clear()
         if self.cleaner is not None:
             self.cleaner.shutdown()
-        with self._lock, self._table_lock:
+        with self._lock:
             dirs, self._dirs = self._dirs, {}
-            logs = [*self._logs.values(), *self._future_logs.values()]
-            self._logs, self._future_logs = {}, {}
+            logs = self._logs.clear()
         for log_dir in dirs.values():
-            own = [log for log in logs if os.path.dirname(log.directory) == log_dir.path]
+            own = [log for log in logs if log.parent_dir == log_dir.path]
             try:
                 if self._close_all(own) and log_dir.failure is None:
                     log_dir.write_clean_shutdown(own, broker_epoch)
@@ -294,16 +277,11 @@ class LogManager:
     # -- logs -----------------------------------------------------------------------------------------------------
 
     def get_log(self, topic_partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
-        return (self._future_logs if is_future else self._logs).get(topic_partition)
+        return self._logs.get(topic_partition, is_future=is_future)
 
     def all_logs(self) -> list[UnifiedLog]:
         """The current logs, not the future ones."""
-        with self._table_lock:
-            return list(self._logs.values())
-
-    def _every_log(self) -> list[UnifiedLog]:
-        with self._table_lock:
-            return [*self._logs.values(), *self._future_logs.values()]
+        return list(self._logs.current().values())
 
     def config_of(self, topic: str) -> LogConfig:
         """The topic's settings on top of the defaults."""
@@ -314,7 +292,7 @@ class LogManager:
         with self._lock:
             self.default_config = default_config
             self._producer_id_expiration_ms = producer_id_expiration_ms
-            for log in self._every_log():
+            for log in self._logs.all():
                 log.config = self.config_of(log.topic_partition.topic)
                 log.producer_state_manager.producer_id_expiration_ms = producer_id_expiration_ms
 
@@ -372,7 +350,7 @@ class LogManager:
             raise KafkaStorageError(f"{tp}: it may lie in a log directory that is offline")
         if len(live) == 1:
             return live  # nothing to count: with a thousand partitions that would be half a million looks
-        counts = Counter(log.parent_dir for log in self._every_log())
+        counts = Counter(log.parent_dir for log in self._logs.all())
         return sorted(live, key=lambda candidate: counts[candidate.path])
 
     def _create(
@@ -398,8 +376,7 @@ class LogManager:
                 if error.errno not in DISK_FULL_ERRORS:
                     log_dir.fail(error)
                 continue
-            with self._table_lock:
-                (self._future_logs if is_future else self._logs)[tp] = log
+            self._logs.put(log, is_future=is_future)
             logger.debug("created the log of %s in %s", tp, path)
             return log
         raise KafkaStorageError(f"{tp}: making its log failed: {failure}") from failure
@@ -412,8 +389,7 @@ class LogManager:
         ends its move.  Raises KafkaStorageError; an unknown partition is no error.
         """
         with self._lock:
-            with self._table_lock:
-                log = (self._future_logs if is_future else self._logs).pop(topic_partition, None)
+            log = self._logs.pop(topic_partition, is_future=is_future)
             if log is None:
                 return
             log_dir = self._dirs.get(os.path.dirname(log.directory))
@@ -439,7 +415,7 @@ class LogManager:
         Raises KafkaStorageError, ValueError if there is no current or no future log.  Source: DIR-06.
         """
         with self._lock:
-            current, future = self._logs.get(topic_partition), self._future_logs.get(topic_partition)
+            current, future = self.get_log(topic_partition), self.get_log(topic_partition, is_future=True)
             if current is None or future is None:
                 raise ValueError(f"{topic_partition}: no {'current' if current is None else 'future'} log to replace")
             log_dir = self._dirs[os.path.dirname(future.directory)]
@@ -461,9 +437,7 @@ class LogManager:
             except OSError as error:
                 log_dir.fail(error)
                 raise KafkaStorageError(f"{topic_partition}: moving its log to {path} failed: {error}") from error
-            with self._table_lock:
-                del self._future_logs[topic_partition]
-                self._logs[topic_partition] = log
+            self._logs.replace_current_with_future(log)
         old_dir = self._dirs.get(os.path.dirname(current.directory))
         if self.cleaner is not None and old_dir is not None:
             self.cleaner.manager.alter_checkpoint_dir(topic_partition, old_dir.path, log_dir.path)
@@ -471,7 +445,7 @@ class LogManager:
         current.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random))
         if old_dir is not None:
             self._drop_checkpoints(old_dir, topic_partition)
-        log_dir.checkpoint_recovery_points(self._logs_in(log_dir))
+        log_dir.checkpoint_recovery_points(self._logs.in_dir(log_dir.path))
         self.checkpoint_log_start_offsets()
         self._schedule_removal(current.directory, current.config.file_delete_delay_ms)
         logger.info("%s: its log lies in %s now", topic_partition, log.directory)
@@ -539,62 +513,23 @@ class LogManager:
                 log.truncate_fully_and_start_at(new_offset)
             log_dir = self._dirs.get(os.path.dirname(log.directory))
             if log_dir is not None:
-                log_dir.checkpoint_recovery_points(self._logs_in(log_dir))
+                log_dir.checkpoint_recovery_points(self._logs.in_dir(log_dir.path))
 
-    # -- background work --------------------------------------------------------------------------------------------
-
-    def cleanup_logs(self) -> None:
-        """Retention: delete segments that are too old, too much, or below the log start offset."""
-        if self.cleaner is None:
-            for log in self.all_logs():
-                self._quietly(log, UnifiedLog.delete_old_segments)
-            return
-        # Those of compacted logs are the cleaner's to delete: it knows when it is inside of them.
-        logs = self.cleaner.manager.pause_cleaning_for_non_compacted_partitions()
-        try:
-            for log in logs:
-                self._quietly(log, UnifiedLog.delete_old_segments)
-        finally:
-            self.cleaner.manager.resume_cleaning([log.topic_partition for log in logs])
-
-    def flush_dirty_logs(self) -> None:
-        """flush.ms: fsync the logs whose last one is too long ago."""
-        now_ms = self._time.milliseconds()
-        for log in self._every_log():
-            if now_ms - log.last_flush_ms >= log.config.flush_ms:
-                self._quietly(log, UnifiedLog.flush)
-
-    def remove_expired_producers(self) -> None:
-        now_ms = self._time.milliseconds()
-        for log in self.all_logs():
-            log.remove_expired_producers(now_ms)
-
-    def _quietly(self, log: UnifiedLog, work: Callable[[UnifiedLog], Any]) -> None:
-        """Background work on one log must not keep the next from its turn."""
-        if log.is_closed or log.is_offline:
-            return
-        try:
-            work(log)
-        except KafkaError as error:
-            logger.error("background work on %s: %s", log.topic_partition, error)
+    # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def checkpoint_recovery_offsets(self) -> None:
         for log_dir in list(self._dirs.values()):
-            log_dir.checkpoint_recovery_points(self._logs_in(log_dir))
+            log_dir.checkpoint_recovery_points(self._logs.in_dir(log_dir.path))
 
     def checkpoint_log_start_offsets(self) -> None:
         for log_dir in list(self._dirs.values()):
-            log_dir.checkpoint_log_starts(self._logs_in(log_dir))
+            log_dir.checkpoint_log_starts(self._logs.in_dir(log_dir.path))
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write replication-offset-checkpoint in each data directory, for the partitions whose logs lie there."""
         for log_dir in list(self._dirs.values()):
-            own = [log.topic_partition for log in self._logs_in(log_dir, with_future=False)]
+            own = [log.topic_partition for log in self.all_logs() if log.parent_dir == log_dir.path]
             log_dir.checkpoint_high_watermarks({tp: high_watermarks[tp] for tp in own if tp in high_watermarks})
-
-    def _logs_in(self, log_dir: LogDir, *, with_future: bool = True) -> list[UnifiedLog]:
-        logs = self._every_log() if with_future else self.all_logs()
-        return [log for log in logs if log.parent_dir == log_dir.path]
 
     # -- failures ---------------------------------------------------------------------------------------------------
 
@@ -616,9 +551,8 @@ class LogManager:
             return
         if self.cleaner is not None:
             self.cleaner.manager.handle_log_dir_failure(log_dir)
-        for log in self._every_log():
-            if log.parent_dir == log_dir:
-                log.mark_offline(error)
+        for log in self._logs.in_dir(log_dir):
+            log.mark_offline(error)
 
 
 def _close(log: UnifiedLog) -> bool:

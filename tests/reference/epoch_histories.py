@@ -137,7 +137,7 @@ class _History:
         self.manager.truncate_fully_and_start_at(TP, self.log.log_end_offset + self.rng.choice([0, 30]))
 
     def retain(self) -> None:
-        self.manager.cleanup_logs()
+        self.manager.maintenance.cleanup_logs()
 
     def roll(self) -> None:
         if self.log.active_segment.size:

@@ -185,7 +185,7 @@ class Run:
         }
 
     def retain(self):
-        self.manager.cleanup_logs()
+        self.manager.maintenance.cleanup_logs()
 
     def raise_start(self):
         self.log.maybe_increment_log_start_offset(self.rng.randint(self.plain.start, self.plain.end))

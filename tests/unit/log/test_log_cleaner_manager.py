@@ -473,7 +473,7 @@ def test_compact_and_delete_is_the_cleaners_to_delete(manager):
     append(log, 5, timestamp=NOW)
     append(log, 1, timestamp=NOW + 2000)
     manager._time.sleep(1001)
-    manager.cleanup_logs()
+    manager.maintenance.cleanup_logs()
     assert log.log_start_offset == 0, "retention leaves compacted logs to the cleaner"
     (thread,) = manager.cleaner.threads
     manager.cleaner.manager.abort_and_pause_cleaning(TP)

@@ -86,7 +86,7 @@ def test_RM_29_no_lock_is_held_when_a_failed_directory_is_dealt_with(manager, tm
 
     def handle(log_dir):
         manager.handle_log_dir_failure(log_dir)
-        for lock in (*(log.lock for log in logs), manager._lock, manager._table_lock):
+        for lock in (*(log.lock for log in logs), manager._lock, manager._logs._lock):
             with lock:
                 free.append(lock)
         done.set()

@@ -8,6 +8,7 @@ import kcore
 from kcore.common.scheduler import Scheduler
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
 from kcore.log import log_manager
+from kcore.log.log_maintenance import LogMaintenance
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica.replica_manager import ReplicaManager
@@ -16,7 +17,7 @@ from kcore.testing import MockTime
 
 EXPIRY_MS = 600_000
 #: What decides by the clock, in the order in which it runs at one instant.
-CLOCK_TASKS = [(LogManager, "remove_expired_producers"), (GroupMetadataManager, "cleanup_expired_offsets")]
+CLOCK_TASKS = [(LogMaintenance, "remove_expired_producers"), (GroupMetadataManager, "cleanup_expired_offsets")]
 
 
 def one_broker(time):
@@ -60,7 +61,7 @@ def nothing(broker):
 @pytest.mark.parametrize(
     ("where", "name", "prepare"),
     [
-        (LogManager, "flush_dirty_logs", nothing),
+        (LogMaintenance, "flush_dirty_logs", nothing),
         (LogManager, "checkpoint_recovery_offsets", nothing),
         (UnifiedLog, "delete_old_segments", with_old_segments),
         (log_manager, "remove_tree", with_a_deleted_topic),
@@ -100,7 +101,7 @@ def test_at_one_instant_the_clocks_tasks_run_before_those_that_wait_for_a_disk(m
     """A task of the clock may give the disk something to do, as an expiry that appends tombstones rolls a segment."""
     time = MockTime()
     ran = []
-    disk_tasks = [(LogManager, "cleanup_logs"), (LogManager, "flush_dirty_logs")]
+    disk_tasks = [(LogMaintenance, "cleanup_logs"), (LogMaintenance, "flush_dirty_logs")]
     for owner, task in (*CLOCK_TASKS, *disk_tasks):
         monkeypatch.setattr(owner, task, lambda self, task=task: ran.append((task, threading.current_thread().name)))
     with one_broker(time) as broker:

@@ -1,0 +1,62 @@
+"""LogMaintenance: the work that comes back for every log: retention, flush.ms, expiry of producers.
+
+Source: LogManager.cleanupLogs and flushDirtyLogs, Kafka 2.4-4.x.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from kcore.common.time import Time
+from kcore.errors import KafkaError
+from kcore.log.log_cleaner_manager import LogCleanerManager
+from kcore.log.log_table import LogTable
+from kcore.log.unified_log import UnifiedLog
+
+logger = logging.getLogger(__name__)
+
+
+class LogMaintenance:
+    """One log after the other; an error of one is logged and the next has its turn all the same.  Thread-safe."""
+
+    def __init__(self, logs: LogTable, cleaner_manager: LogCleanerManager | None, time: Time) -> None:
+        self._logs = logs
+        self._cleaner_manager = cleaner_manager
+        self._time = time
+
+    def cleanup_logs(self) -> None:
+        """Retention: delete segments that are too old, too much, or below the log start offset."""
+        manager = self._cleaner_manager
+        if manager is None:
+            for log in self._logs.current().values():
+                self._try(log, UnifiedLog.delete_old_segments)
+            return
+        # Those of compacted logs are the cleaner's to delete: it knows when it is inside of them.
+        logs = manager.pause_cleaning_for_non_compacted_partitions()
+        try:
+            for log in logs:
+                self._try(log, UnifiedLog.delete_old_segments)
+        finally:
+            manager.resume_cleaning([log.topic_partition for log in logs])
+
+    def flush_dirty_logs(self) -> None:
+        """flush.ms: fsync the logs whose last one is too long ago."""
+        now_ms = self._time.milliseconds()
+        for log in self._logs.all():
+            if now_ms - log.last_flush_ms >= log.config.flush_ms:
+                self._try(log, UnifiedLog.flush)
+
+    def remove_expired_producers(self) -> None:
+        now_ms = self._time.milliseconds()
+        for log in self._logs.current().values():
+            log.remove_expired_producers(now_ms)
+
+    def _try(self, log: UnifiedLog, work: Callable[[UnifiedLog], Any]) -> None:
+        if log.is_closed or log.is_offline:
+            return
+        try:
+            work(log)
+        except KafkaError as error:
+            logger.error("background work on %s: %s", log.topic_partition, error)
