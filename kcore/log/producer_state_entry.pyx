@@ -29,6 +29,13 @@ class BatchMetadata(namedtuple("BatchMetadata", "last_sequence last_offset offse
         return self.last_offset - self.offset_delta
 
 
+cdef inline void write_batch(written_batch *written, const kc_batch *row) noexcept:
+    written.last_sequence = last_sequence_of(row)
+    written.last_offset = row.last_offset
+    written.offset_delta = <int32_t>(row.last_offset - row.base_offset)
+    written.timestamp = row.max_timestamp
+
+
 @cython.final
 @cython.freelist(16)
 @cython.no_gc
@@ -128,19 +135,33 @@ cdef class ProducerStateEntry:
         )
 
     cdef bint accepts_replicated(self, int16_t producer_epoch, bint is_transactional) noexcept:
-        """Whether replicated data batches can follow without further checks: of the same epoch, and no transaction starts
-        with them.  is_transactional: one of them at least.  Sequences are not checked: the leader has accepted them."""
+        """Whether replicated data batches can follow without further checks: same epoch, and no transaction starts with
+        them.  is_transactional: one of them at least.  Sequences are not checked: the leader has accepted them."""
         return producer_epoch == self.producer_epoch and (not is_transactional or self.open_txn >= 0)
 
     cdef ProducerStateEntry followed_by(self, const kc_batch *row, int64_t open_txn):
         """with_batch() for native callers."""
-        return self.followed_by_batches(&row, 1, open_txn)
+        cdef ProducerStateEntry entry = ProducerStateEntry.__new__(ProducerStateEntry)
+        cdef int dropped = self.known == BATCHES_KEPT
+        cdef int i
+        entry.known = 0
+        if row.producer_epoch == self.producer_epoch:
+            for i in range(dropped, self.known):
+                entry.written[entry.known] = self.written[i]
+                entry.known += 1
+        write_batch(&entry.written[entry.known], row)
+        entry.known += 1
+        entry.producer_id = self.producer_id
+        entry.producer_epoch = row.producer_epoch
+        entry.last_timestamp = row.max_timestamp
+        entry.coordinator_epoch = self.coordinator_epoch
+        entry.open_txn = open_txn
+        return entry
 
     cdef ProducerStateEntry followed_by_batches(self, const kc_batch **batches, int count, int64_t open_txn):
         """The state after 1 to BATCHES_KEPT data batches of one epoch, the last of those that were appended."""
         cdef ProducerStateEntry entry = ProducerStateEntry.__new__(ProducerStateEntry)
         cdef const kc_batch *row = batches[count - 1]
-        cdef written_batch *written
         cdef int i
         entry.known = 0
         if row.producer_epoch == self.producer_epoch:
@@ -148,12 +169,7 @@ cdef class ProducerStateEntry:
                 entry.written[entry.known] = self.written[i]
                 entry.known += 1
         for i in range(count):
-            row = batches[i]
-            written = &entry.written[entry.known]
-            written.last_sequence = last_sequence_of(row)
-            written.last_offset = row.last_offset
-            written.offset_delta = <int32_t>(row.last_offset - row.base_offset)
-            written.timestamp = row.max_timestamp
+            write_batch(&entry.written[entry.known], batches[i])
             entry.known += 1
         entry.producer_id = self.producer_id
         entry.producer_epoch = row.producer_epoch
