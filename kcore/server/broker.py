@@ -47,9 +47,12 @@ from kcore.server.handlers import Services
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
 from kcore.server.kafka_apis import KafkaApis
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
-from kcore.server.metadata_cache import BrokerInfo, MetadataCache
+from kcore.server.local_controller import LocalController
+from kcore.server.metadata_cache import DEFAULT_LISTENER, BrokerInfo, Endpoint, MetadataCache
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.request_handler_pool import RequestHandlerPool
+from kcore.server.topic_adoption import TopicAdoption
+from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
 
@@ -191,10 +194,11 @@ class Broker:
             scheduler.startup()
             parts.callback(scheduler.shutdown)
         self.metadata_cache = MetadataCache(self.cluster_id, controller_id=self.broker_id)
+        topic_configs = TopicConfigs()
         log_manager = LogManager(
             self._data_dirs,
             config.log_config,
-            topic_configs=lambda topic: self.admin_manager.topic_config(topic),
+            topic_configs=topic_configs.get,
             time=time,
             scheduler=disk_scheduler,
             clock_scheduler=clock_scheduler,
@@ -204,7 +208,7 @@ class Broker:
             start_offset_checkpoint_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
             retention_check_ms=config["log.retention.check.interval.ms"],
             initial_task_delay_ms=config["log.initial.task.delay.ms"],
-            is_stray=lambda log: self.admin_manager.is_stray(log.topic_partition, log.topic_id),
+            is_stray=lambda log: adoption.is_stray(log.topic_partition, log.topic_id),
             producer_id_expiration_ms=config["producer.id.expiration.ms"],
             producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
             cleaner_config=config.cleaner_config,
@@ -223,12 +227,16 @@ class Broker:
             is_known_topic_partition=self.metadata_cache.contains,
             high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
         )
+        self.local_controller = LocalController(
+            self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
+        )
         self.admin_manager = AdminManager(
-            self.broker_id, config, self.store, self.metadata_cache, self.replica_manager, log_manager
+            self.broker_id, config, self.metadata_cache, self.local_controller, topic_configs
         )
         # What the logs are opened with comes from the store, so that comes first.
-        self.admin_manager.load_configs()
-        self.admin_manager.adopt_configs(_topics_on_disk(working))
+        topic_configs.load(self.store)
+        adoption = TopicAdoption(self.broker_id, self.store, log_manager, topic_configs)
+        adoption.prepare(_topics_on_disk(working))
         log_manager.startup()
         parts.callback(log_manager.shutdown)
         parts.callback(self.replica_manager.shutdown)
@@ -267,13 +275,14 @@ class Broker:
 
         parts.callback(config.on_change(("max.connections", "max.connections.per.ip"), limit_connections))
         self.port = server.port
-        self.metadata_cache.update_broker(self._advertised())
+        self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([self._advertised()]))
         self._write_identity(working)
 
+        group_config = self._group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
         self.group_coordinator = GroupCoordinator(
             self.broker_id,
             self.replica_manager,
-            self._group_config(),
+            group_config,
             clients_time,
             clock_scheduler,
             timer,
@@ -281,9 +290,9 @@ class Broker:
         )
         self.group_coordinator.startup()
         parts.callback(self.group_coordinator.shutdown)
-        self.admin_manager.on_leadership = self._on_leadership
+        self.local_controller.on_leadership = self._on_leadership
         producer_ids = ProducerIdManager(self.broker_id, self.store)
-        foreign_producer_id = self.admin_manager.load_topics(unclean)
+        foreign_producer_id = self.local_controller.load_topics(adoption, unclean)
         if foreign_producer_id >= 0:
             producer_ids.reserve_up_to(foreign_producer_id)
         pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
@@ -302,7 +311,7 @@ class Broker:
         )
         disk_scheduler.schedule(
             "kcore-offline-partitions",
-            self.admin_manager.retry_offline_partitions,
+            self.local_controller.retry_offline_partitions,
             _RETRY_OFFLINE_MS,
             _RETRY_OFFLINE_MS,
         )
@@ -581,12 +590,11 @@ class Broker:
             host, port = endpoint.host or socket.gethostname(), endpoint.port or self.port
         else:
             host, port = (socket.gethostname() if self._host in _WILDCARDS else self._host), self.port
-        return BrokerInfo(self.broker_id, host, port, self.config["broker.rack"])
+        return BrokerInfo(self.broker_id, {DEFAULT_LISTENER: Endpoint(host, port)}, self.config["broker.rack"])
 
-    def _group_config(self) -> GroupConfig:
+    def _group_config(self, partitions: int) -> GroupConfig:
+        """partitions: of the offsets topic, 0 if there is none.  They decide where a group's offsets are."""
         config = self.config
-        # The topic as it is decides where a group's offsets are, not the setting.
-        partitions = self.admin_manager.stored_partition_count(topic_names.GROUP_METADATA_TOPIC)
         return GroupConfig(
             min_session_timeout_ms=config["group.min.session.timeout.ms"],
             max_session_timeout_ms=config["group.max.session.timeout.ms"],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
 
@@ -10,12 +12,20 @@ from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 
 #: The leader of a partition that nobody leads.
 NO_LEADER = -1
+#: The name of a broker's only listener.
+DEFAULT_LISTENER = "PLAINTEXT"
+
+
+class Endpoint(NamedTuple):
+    host: str
+    port: int
 
 
 class BrokerInfo(NamedTuple):
+    """endpoints: by listener name, where clients of that listener find the broker."""
+
     node_id: int
-    host: str
-    port: int
+    endpoints: Mapping[str, Endpoint]
     rack: str | None = None
 
 
@@ -29,30 +39,27 @@ class PartitionInfo(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """partitions: by number; numbers are 0 to len - 1."""
+    """partitions: by number; numbers are 0 to len - 1.  Never changed: a topic that changes gets another value."""
 
     name: str
     topic_id: UUID
-    partitions: dict[int, PartitionInfo]
+    partitions: Mapping[int, PartitionInfo]
 
 
-class MetadataCache:
-    """Brokers, topics and leaders.  Readers take no lock: values are replaced, never changed.
+@dataclass(frozen=True, slots=True)
+class MetadataSnapshot:
+    """The cluster at one moment.  Whoever reads several things reads them from one snapshot.
 
-    Writers are serialised by whoever decides about topics (AdminManager).
+    controller_id: a broker's id, -1 for none.
     """
 
-    def __init__(self, cluster_id: str, controller_id: int) -> None:
-        self.cluster_id = cluster_id
-        self.controller_id = controller_id
-        self._brokers: dict[int, BrokerInfo] = {}
-        self._topics: dict[str, TopicInfo] = {}
-        self._names: dict[UUID, str] = {}
+    cluster_id: str
+    controller_id: int
+    _brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    _topics: Mapping[str, TopicInfo] = field(default_factory=dict)
+    _names: Mapping[UUID, str] = field(default_factory=dict)
 
     # -- brokers ----------------------------------------------------------------------------------------
-
-    def update_broker(self, broker: BrokerInfo) -> None:
-        self._brokers = {**self._brokers, broker.node_id: broker}
 
     def brokers(self) -> list[BrokerInfo]:
         """Live brokers, by id."""
@@ -64,20 +71,16 @@ class MetadataCache:
     def broker_ids(self) -> list[int]:
         return sorted(self._brokers)
 
+    def endpoint(self, node_id: int, listener_name: str) -> Endpoint | None:
+        """Where clients of this listener find a broker; None if it is not alive or has no such listener."""
+        broker = self._brokers.get(node_id)
+        return broker.endpoints.get(listener_name) if broker is not None else None
+
+    def endpoints(self, listener_name: str) -> list[tuple[BrokerInfo, Endpoint]]:
+        """The live brokers that have a listener of this name, by id, and where it is."""
+        return [(b, b.endpoints[listener_name]) for b in self.brokers() if listener_name in b.endpoints]
+
     # -- topics -----------------------------------------------------------------------------------------
-
-    def update_topic(self, topic: TopicInfo) -> None:
-        old = self._topics.get(topic.name)
-        if topic.topic_id != ZERO_UUID:
-            self._names[topic.topic_id] = topic.name
-        self._topics[topic.name] = topic
-        if old is not None and old.topic_id != topic.topic_id:
-            self._names.pop(old.topic_id, None)
-
-    def remove_topic(self, name: str) -> None:
-        topic = self._topics.pop(name, None)
-        if topic is not None:
-            self._names.pop(topic.topic_id, None)
 
     def topic(self, name: str) -> TopicInfo | None:
         return self._topics.get(name)
@@ -85,12 +88,16 @@ class MetadataCache:
     def topics(self) -> list[TopicInfo]:
         return list(self._topics.values())
 
-    def topic_names(self) -> Iterable[str]:
-        return list(self._topics)
+    def topic_names(self) -> Collection[str]:
+        return self._topics.keys()
 
     def topic_name(self, topic_id: UUID) -> str | None:
         """The name of a topic id, None for an id that no topic has."""
         return self._names.get(topic_id)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
+        name = self._names.get(topic_id)
+        return self._topics.get(name) if name is not None else None
 
     def topic_id(self, name: str) -> UUID:
         """ZERO_UUID for an unknown topic and for one without id."""
@@ -100,3 +107,59 @@ class MetadataCache:
     def contains(self, topic_partition: TopicPartition) -> bool:
         topic = self._topics.get(topic_partition.topic)
         return topic is not None and topic_partition.partition in topic.partitions
+
+    # -- the next one -----------------------------------------------------------------------------------
+
+    def with_brokers(self, brokers: Iterable[BrokerInfo]) -> MetadataSnapshot:
+        """These and no other brokers are alive."""
+        return replace(self, _brokers={broker.node_id: broker for broker in brokers})
+
+    def with_topics(self, topics: Iterable[TopicInfo]) -> MetadataSnapshot:
+        """These topics are new or have changed.  Copies the tables of topics: pass many at once."""
+        table, names = dict(self._topics), dict(self._names)
+        for topic in topics:
+            old = table.get(topic.name)
+            if old is not None:
+                names.pop(old.topic_id, None)
+            if topic.topic_id != ZERO_UUID:
+                names[topic.topic_id] = topic.name
+            table[topic.name] = topic
+        return replace(self, _topics=table, _names=names)
+
+    def without_topic(self, name: str) -> MetadataSnapshot:
+        table, names = dict(self._topics), dict(self._names)
+        topic = table.pop(name, None)
+        if topic is not None:
+            names.pop(topic.topic_id, None)
+        return replace(self, _topics=table, _names=names)
+
+
+class MetadataCache:
+    """snapshot: the current one, replaced whole.  Readers take no lock.
+
+    The methods look one thing up in the current snapshot; two calls may see two snapshots.
+    """
+
+    def __init__(self, cluster_id: str, controller_id: int) -> None:
+        self.snapshot = MetadataSnapshot(cluster_id, controller_id)
+        self._update_lock = threading.Lock()
+
+    def update(self, change: Callable[[MetadataSnapshot], MetadataSnapshot]) -> None:
+        """Put change(snapshot) in the place of the snapshot.  One update at a time."""
+        with self._update_lock:
+            self.snapshot = change(self.snapshot)
+
+    def topic(self, name: str) -> TopicInfo | None:
+        return self.snapshot.topic(name)
+
+    def topics(self) -> list[TopicInfo]:
+        return self.snapshot.topics()
+
+    def topic_names(self) -> list[str]:
+        return list(self.snapshot.topic_names())
+
+    def topic_id(self, name: str) -> UUID:
+        return self.snapshot.topic_id(name)
+
+    def contains(self, topic_partition: TopicPartition) -> bool:
+        return self.snapshot.contains(topic_partition)

@@ -28,7 +28,8 @@ class Handler:
         offsets = {
             TopicPartition(topic.name, p.partition_index): p.offset for topic in body.topics for p in topic.partitions
         }
-        known = {item: offset for item, offset in offsets.items() if self._cache.contains(item)}
+        cache = self._cache.snapshot
+        known = {item: offset for item, offset in offsets.items() if cache.contains(item)}
 
         def respond(results: dict[TopicPartition, DeleteRecordsResult]) -> None:
             topics = []

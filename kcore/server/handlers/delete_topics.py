@@ -12,7 +12,6 @@ from kcore.errors import (
     InvalidRequest,
     TopicDeletionDisabled,
     UnknownTopicId,
-    UnknownTopicOrPartition,
     code_of,
 )
 from kcore.protocol.messages.delete_topics import (
@@ -61,11 +60,9 @@ class Handler:
             if duplicate:
                 raise InvalidRequest("Duplicate topic name." if name is not None else "Duplicate topic id.")
             if name is None:
-                name = self._cache.topic_name(topic_id)
+                name = self._cache.snapshot.topic_name(topic_id)
                 if name is None:
                     raise UnknownTopicId(f"No topic has the id {topic_id}.")
-            if self._cache.topic(name) is None:
-                raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
             deleted = self._admin.delete_topic(name)
         except ApiError as error:
             return DeletableTopicResult(

@@ -10,6 +10,7 @@ from kcore.protocol.messages.describe_cluster import (
 )
 from kcore.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from kcore.server.handlers import Services
+from kcore.server.metadata_cache import DEFAULT_LISTENER
 from kcore.server.request_context import RequestContext
 
 _BROKERS, _CONTROLLERS = 1, 2
@@ -28,16 +29,17 @@ class Handler:
             response.error_message = "The request was sent to an endpoint of brokers."
             context.respond(response)
             return
+        snapshot = self._cache.snapshot
         context.respond(
             DescribeClusterResponse(
                 error_code=NONE,
-                cluster_id=self._cache.cluster_id,
-                controller_id=self._cache.controller_id,
+                cluster_id=snapshot.cluster_id,
+                controller_id=snapshot.controller_id,
                 brokers=[
                     DescribeClusterBroker(
-                        broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                        broker_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
                     )
-                    for broker in self._cache.brokers()
+                    for broker, endpoint in snapshot.endpoints(DEFAULT_LISTENER)
                 ],
                 cluster_authorized_operations=(
                     CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED

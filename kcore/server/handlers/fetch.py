@@ -49,7 +49,7 @@ class Handler:
             # No session was ever given, so there is none to go on with; the client starts again with a full fetch.
             context.respond(FetchResponse(error_code=FetchSessionIdNotFound.code))
             return
-        cache = self._cache
+        cache = self._cache.snapshot
         infos: list[tuple[TopicPartition, FetchPartitionData]] = []
         refused: dict[tuple[int, int], int] = {}
         for t, topic in enumerate(body.topics):

@@ -13,17 +13,18 @@ from kcore.errors import (
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.server import topic_names
 from kcore.server.handlers import Services
-from kcore.server.metadata_cache import BrokerInfo
+from kcore.server.metadata_cache import DEFAULT_LISTENER, Endpoint
 from kcore.server.request_context import RequestContext
 
 _GROUP, _TRANSACTION = 0, 1
-_NOBODY = BrokerInfo(-1, "", -1)
+_NOBODY, _NOWHERE = -1, Endpoint("", -1)
 
 
 class _Found(NamedTuple):
     error_code: int
     error_message: str | None
-    broker: BrokerInfo
+    node_id: int = _NOBODY
+    endpoint: Endpoint = _NOWHERE
 
 
 class Handler:
@@ -44,25 +45,25 @@ class Handler:
                     coordinators=[
                         Coordinator(
                             key=key,
-                            node_id=broker.node_id,
-                            host=broker.host,
-                            port=broker.port,
+                            node_id=node_id,
+                            host=endpoint.host,
+                            port=endpoint.port,
                             error_code=error_code,
                             error_message=error_message,
                         )
-                        for key, (error_code, error_message, broker) in found.items()
+                        for key, (error_code, error_message, node_id, endpoint) in found.items()
                     ]
                 )
             )
             return
-        error_code, error_message, broker = self._find(body.key_type, body.key)
+        error_code, error_message, node_id, endpoint = self._find(body.key_type, body.key)
         context.respond(
             FindCoordinatorResponse(
                 error_code=error_code,
                 error_message=error_message,
-                node_id=broker.node_id,
-                host=broker.host,
-                port=broker.port,
+                node_id=node_id,
+                host=endpoint.host,
+                port=endpoint.port,
             )
         )
 
@@ -72,19 +73,18 @@ class Handler:
             return _Found(
                 TransactionalIdAuthorizationFailed.code,
                 "This broker has no transaction coordinator; idempotent producers work.",
-                _NOBODY,
             )
         if key_type != _GROUP:
-            return _Found(InvalidRequest.code, f"Unknown coordinator type {key_type}.", _NOBODY)
+            return _Found(InvalidRequest.code, f"Unknown coordinator type {key_type}.")
         topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
         if topic is None:
             # Whatever auto.create.topics.enable says: without this topic there are no groups.
             topic = self._admin.auto_create_topic(topic_names.GROUP_METADATA_TOPIC)
         info = topic.partitions.get(self._group_coordinator.partition_for(key)) if topic is not None else None
-        broker = self._cache.broker(info.leader) if info is not None else None
-        if broker is None:
-            return _Found(CoordinatorNotAvailable.code, "The coordinator is not available.", _NOBODY)
-        return _Found(NONE, None, broker)
+        endpoint = self._cache.snapshot.endpoint(info.leader, DEFAULT_LISTENER) if info is not None else None
+        if info is None or endpoint is None:
+            return _Found(CoordinatorNotAvailable.code, "The coordinator is not available.")
+        return _Found(NONE, None, info.leader, endpoint)
 
     def error_response(self, body: FindCoordinatorRequest, error_code: int, version: int) -> FindCoordinatorResponse:
         if version >= 4:

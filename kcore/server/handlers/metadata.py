@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import (
     NONE,
@@ -23,7 +25,7 @@ from kcore.protocol.messages.metadata import (
 from kcore.server import topic_names
 from kcore.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kcore.server.handlers import Services
-from kcore.server.metadata_cache import NO_LEADER, TopicInfo
+from kcore.server.metadata_cache import DEFAULT_LISTENER, NO_LEADER, MetadataSnapshot, TopicInfo
 from kcore.server.request_context import RequestContext
 
 #: Partitions in an answer of half a millisecond.
@@ -38,7 +40,7 @@ class Handler:
 
     def may_block(self, context: RequestContext, body: MetadataRequest) -> bool:
         """Whether a topic is to be created, or the answer is a large one."""
-        cache = self._cache
+        cache = self._cache.snapshot
         left = _MAX_INLINE_PARTITIONS
         if body.topics is None or (context.api_version == 0 and not body.topics):
             for topic in cache.topics():
@@ -62,7 +64,8 @@ class Handler:
         version = context.api_version
         operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED
         if body.topics is None or (version == 0 and not body.topics):
-            topics = [self._describe(topic, operations) for topic in self._cache.topics()]
+            snapshot = self._cache.snapshot
+            topics = [_describe(topic, snapshot, operations) for topic in snapshot.topics()]
         else:
             if version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in body.topics):
                 # The field is in versions 10 and 11, but Kafka's brokers learnt to answer it with 12.
@@ -71,15 +74,20 @@ class Handler:
             may_create = self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation
             # Each topic once, as in Kafka: asked for a million times, one name would make a gigabyte of answer.
             asked = {(topic.topic_id, topic.name): topic for topic in body.topics}
-            topics = [self._answer(topic, may_create, operations) for topic in asked.values()]
+            refused = self._create_missing(asked.values()) if may_create else {}
+            # One snapshot for the whole answer, taken when the missing topics are there.
+            snapshot = self._cache.snapshot
+            topics = [_answer(topic, refused, snapshot, operations) for topic in asked.values()]
         context.respond(
             MetadataResponse(
                 brokers=[
-                    MetadataResponseBroker(node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack)
-                    for broker in self._cache.brokers()
+                    MetadataResponseBroker(
+                        node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                    )
+                    for broker, endpoint in snapshot.endpoints(DEFAULT_LISTENER)
                 ],
-                cluster_id=self._cache.cluster_id,
-                controller_id=self._cache.controller_id,
+                cluster_id=snapshot.cluster_id,
+                controller_id=snapshot.controller_id,
                 topics=topics,
                 cluster_authorized_operations=(
                     CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED
@@ -87,53 +95,18 @@ class Handler:
             )
         )
 
-    def _answer(self, asked: MetadataRequestTopic, may_create: bool, operations: int) -> MetadataResponseTopic:
-        """One requested topic, by id if it has one."""
-        if asked.topic_id != ZERO_UUID:
-            name = self._cache.topic_name(asked.topic_id)
-            topic = self._cache.topic(name) if name is not None else None
-            if topic is None:
-                return MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=asked.topic_id)
-            return self._describe(topic, operations)
-        name = asked.name or ""
-        topic = self._cache.topic(name)
-        if topic is None:
-            try:
-                topic_names.validate(name)
-                topic = self._admin.auto_create_topic(name) if may_create else None
-            except ApiError as error:
-                return MetadataResponseTopic(
-                    error_code=code_of(error), name=name, is_internal=topic_names.is_internal(name)
-                )
-        if topic is None:
-            return MetadataResponseTopic(
-                error_code=UnknownTopicOrPartition.code, name=name, is_internal=topic_names.is_internal(name)
-            )
-        return self._describe(topic, operations)
-
-    def _describe(self, topic: TopicInfo, operations: int) -> MetadataResponseTopic:
-        alive = self._cache.broker_ids()
-        return MetadataResponseTopic(
-            error_code=NONE,
-            name=topic.name,
-            topic_id=topic.topic_id,
-            is_internal=topic_names.is_internal(topic.name),
-            partitions=[
-                MetadataResponsePartition(
-                    error_code=NONE if info.leader != NO_LEADER else LeaderNotAvailable.code,
-                    partition_index=number,
-                    leader_id=info.leader,
-                    leader_epoch=info.leader_epoch,
-                    replica_nodes=list(info.replicas),
-                    isr_nodes=list(info.isr),
-                    offline_replicas=[
-                        replica for replica in info.replicas if info.leader == NO_LEADER or replica not in alive
-                    ],
-                )
-                for number, info in topic.partitions.items()
-            ],
-            topic_authorized_operations=operations,
-        )
+    def _create_missing(self, asked: Iterable[MetadataRequestTopic]) -> dict[str, ApiError]:
+        """Create the topics that are asked for by name and missing; what their names are refused with."""
+        refused = {}
+        for topic in asked:
+            name = topic.name or ""
+            if topic.topic_id == ZERO_UUID and self._cache.topic(name) is None:
+                try:
+                    topic_names.validate(name)
+                    self._admin.auto_create_topic(name)
+                except ApiError as error:
+                    refused[name] = error
+        return refused
 
     def error_response(self, body: MetadataRequest, error_code: int, version: int) -> MetadataResponse:
         return MetadataResponse(
@@ -143,3 +116,54 @@ class Handler:
                 for topic in body.topics or ()
             ],
         )
+
+
+def _answer(
+    asked: MetadataRequestTopic, refused: Mapping[str, ApiError], snapshot: MetadataSnapshot, operations: int
+) -> MetadataResponseTopic:
+    """One requested topic, by id if it has one."""
+    if asked.topic_id != ZERO_UUID:
+        by_id = snapshot.topic_by_id(asked.topic_id)
+        if by_id is None:
+            return MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=asked.topic_id)
+        return _describe(by_id, snapshot, operations)
+    name = asked.name or ""
+    topic = snapshot.topic(name)
+    if topic is not None:
+        return _describe(topic, snapshot, operations)
+    error = refused.get(name) or _name_error(name)
+    error_code = code_of(error) if error is not None else UnknownTopicOrPartition.code
+    return MetadataResponseTopic(error_code=error_code, name=name, is_internal=topic_names.is_internal(name))
+
+
+def _name_error(name: str) -> ApiError | None:
+    try:
+        topic_names.validate(name)
+    except ApiError as error:
+        return error
+    return None
+
+
+def _describe(topic: TopicInfo, snapshot: MetadataSnapshot, operations: int) -> MetadataResponseTopic:
+    alive = snapshot.broker_ids()
+    return MetadataResponseTopic(
+        error_code=NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic_names.is_internal(topic.name),
+        partitions=[
+            MetadataResponsePartition(
+                error_code=NONE if info.leader != NO_LEADER else LeaderNotAvailable.code,
+                partition_index=number,
+                leader_id=info.leader,
+                leader_epoch=info.leader_epoch,
+                replica_nodes=list(info.replicas),
+                isr_nodes=list(info.isr),
+                offline_replicas=[
+                    replica for replica in info.replicas if info.leader == NO_LEADER or replica not in alive
+                ],
+            )
+            for number, info in topic.partitions.items()
+        ],
+        topic_authorized_operations=operations,
+    )

@@ -27,7 +27,7 @@ class Handler:
         return self._admin.flushes_on_append(GROUP_METADATA_TOPIC)
 
     def handle(self, context: RequestContext, body: OffsetCommitRequest) -> None:
-        cache = self._cache
+        cache = self._cache.snapshot
         now = self._time.milliseconds()
         names: list[str | None] = []
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}

@@ -23,7 +23,8 @@ class Handler:
 
     def handle(self, context: RequestContext, body: OffsetDeleteRequest) -> None:
         asked = [TopicPartition(topic.name, p.partition_index) for topic in body.topics for p in topic.partitions]
-        known = [topic_partition for topic_partition in asked if self._cache.contains(topic_partition)]
+        cache = self._cache.snapshot
+        known = [topic_partition for topic_partition in asked if cache.contains(topic_partition)]
         error_code, codes = self._group_coordinator.delete_offsets(body.group_id, known)
         if error_code != NONE:
             context.respond(OffsetDeleteResponse(error_code=error_code))

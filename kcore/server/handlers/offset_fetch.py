@@ -63,10 +63,11 @@ class Handler:
         )
 
     def _group(self, group: OffsetFetchRequestGroup, by_id: bool, require_stable: bool) -> OffsetFetchResponseGroup:
+        cache = self._cache.snapshot
         names: list[str | None] = []
         asked = None
         if group.topics is not None:
-            names = [self._cache.topic_name(topic.topic_id) if by_id else topic.name for topic in group.topics]
+            names = [cache.topic_name(topic.topic_id) if by_id else topic.name for topic in group.topics]
             asked = [
                 TopicPartition(name, p)
                 for topic, name in zip(group.topics, names, strict=True)
@@ -82,10 +83,10 @@ class Handler:
             for topic_partition, result in found.items():
                 by_topic.setdefault(topic_partition.topic, []).append(_partition(topic_partition.partition, result))
             topics = [
-                OffsetFetchResponseTopics(name=name, topic_id=self._cache.topic_id(name), partitions=items)
+                OffsetFetchResponseTopics(name=name, topic_id=cache.topic_id(name), partitions=items)
                 for name, items in by_topic.items()
                 # A deleted topic has no id to be named by.
-                if not by_id or self._cache.topic(name) is not None
+                if not by_id or cache.topic(name) is not None
             ]
         else:
             for topic, name in zip(group.topics, names, strict=True):

@@ -59,15 +59,16 @@ class Handler:
 
     def may_block(self, context: RequestContext, body: ProduceRequest) -> bool:
         flushes = self._admin.flushes_on_append
+        cache = self._cache.snapshot
         by_id = context.api_version >= 13
         for topic in body.topic_data:
-            name = self._cache.topic_name(topic.topic_id) if by_id else topic.name
+            name = cache.topic_name(topic.topic_id) if by_id else topic.name
             if flushes(name or ""):
                 return True
         return False
 
     def handle(self, context: RequestContext, body: ProduceRequest) -> None:
-        cache = self._cache
+        cache = self._cache.snapshot
         by_id = context.api_version >= 13
         no_zstd = context.api_version < 7
         # The first versions take any magic and number of batches: the log converts what it can (VAL-02).

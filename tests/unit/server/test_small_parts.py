@@ -2,6 +2,7 @@
 
 import contextlib
 import threading
+from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
@@ -9,8 +10,10 @@ import pytest
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import CorruptFile, InvalidTopicException
 from kcore.metadata.embedded_store import EmbeddedStore
+from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kcore.server import meta_properties, topic_names
-from kcore.server.metadata_cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
+from kcore.server.handlers import metadata
+from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
 from kcore.server.producer_ids import BLOCK_SIZE, ProducerIdManager
 
 
@@ -49,19 +52,91 @@ def test_a_damaged_meta_properties_is_named(tmp_path, content):
         meta_properties.read(str(tmp_path))
 
 
-def test_the_cache_finds_topics_by_name_and_by_id_until_they_are_removed():
-    cache = MetadataCache("cluster", 1)
-    cache.update_broker(BrokerInfo(1, "h", 9092))
+def test_a_snapshot_finds_topics_by_name_and_by_id_until_they_are_removed():
     one, two = UUID(int=11), UUID(int=12)
     info = PartitionInfo(1, 0, (1,), (1,))
-    cache.update_topic(TopicInfo("t", one, {0: info}))
-    assert cache.topic_name(one) == "t" and cache.topic_id("t") == one
-    assert cache.contains(TopicPartition("t", 0)) and not cache.contains(TopicPartition("t", 1))
-    cache.update_topic(TopicInfo("t", two, {0: info, 1: info}))  # deleted and made again
-    assert cache.topic_name(one) is None and cache.topic_name(two) == "t"
-    cache.remove_topic("t")
-    assert cache.topic("t") is None and cache.topic_name(two) is None and cache.topic_id("t") == ZERO_UUID
-    assert cache.broker(1).port == 9092 and cache.broker_ids() == [1]
+    first = MetadataSnapshot("cluster", 1).with_topics([TopicInfo("t", one, {0: info})])
+    assert first.topic_name(one) == "t" and first.topic_id("t") == one
+    assert first.contains(TopicPartition("t", 0)) and not first.contains(TopicPartition("t", 1))
+    second = first.with_topics([TopicInfo("t", two, {0: info, 1: info})])  # deleted and made again
+    assert second.topic_name(one) is None and second.topic_by_id(one) is None and second.topic_name(two) == "t"
+    assert second.topic_by_id(two) is second.topic("t")
+    third = second.without_topic("t").without_topic("none")
+    assert third.topic("t") is None and third.topic_name(two) is None and third.topic_id("t") == ZERO_UUID
+    # Nothing of this has changed what somebody may be reading.
+    assert first.topic_name(one) == "t" and len(first.topic("t").partitions) == 1 and first.topic_name(two) is None
+
+
+def test_a_snapshot_has_every_brokers_listeners():
+    brokers = [
+        BrokerInfo(2, {"PLAINTEXT": Endpoint("b", 9092), "INSIDE": Endpoint("b.inside", 9093)}, "r1"),
+        BrokerInfo(1, {"PLAINTEXT": Endpoint("a", 9092)}),
+    ]
+    snapshot = MetadataSnapshot("cluster", 1).with_brokers(brokers)
+    assert snapshot.broker_ids() == [1, 2] and snapshot.broker(2).rack == "r1" and snapshot.broker(3) is None
+    assert snapshot.endpoint(2, "INSIDE") == ("b.inside", 9093)
+    assert snapshot.endpoint(1, "INSIDE") is None and snapshot.endpoint(3, "PLAINTEXT") is None
+    assert [(broker.node_id, endpoint.host) for broker, endpoint in snapshot.endpoints("PLAINTEXT")] == [
+        (1, "a"),
+        (2, "b"),
+    ]
+    assert [broker.node_id for broker, _ in snapshot.endpoints("INSIDE")] == [2]
+    assert snapshot.with_brokers(brokers[:1]).broker_ids() == [2]
+
+
+def test_updates_of_the_cache_from_several_threads_are_all_in_its_last_snapshot():
+    cache = MetadataCache("cluster", 1)
+    start = threading.Barrier(4)
+
+    def add(thread):
+        start.wait()
+        for n in range(50):
+            topic = TopicInfo(f"t-{thread}-{n}", UUID(int=thread * 1000 + n + 1), {})
+            cache.update(lambda snapshot, topic=topic: snapshot.with_topics([topic]))
+
+    threads = [threading.Thread(target=add, args=(thread,)) for thread in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(cache.snapshot.topics()) == 200
+
+
+class RestlessCache(MetadataCache):
+    """Another cluster at each look."""
+
+    looks = 0
+
+    @property
+    def snapshot(self):
+        self.looks += 1
+        n = self.looks
+        info = PartitionInfo(n, n, (n,), (n,))
+        return (
+            MetadataSnapshot(f"cluster-{n}", n)
+            .with_brokers([BrokerInfo(n, {"PLAINTEXT": Endpoint(f"host-{n}", n)})])
+            .with_topics([TopicInfo("t", UUID(int=n), {0: info})])
+        )
+
+    @snapshot.setter
+    def snapshot(self, value):
+        pass
+
+
+@pytest.mark.parametrize("topics", [None, [MetadataRequestTopic(name="t")]])
+def test_a_metadata_answer_is_of_one_snapshot(topics):
+    answers = []
+    context = SimpleNamespace(api_version=12, listener_name="PLAINTEXT", respond=answers.append)
+    config = {"auto.create.topics.enable": False}
+    services = SimpleNamespace(metadata_cache=RestlessCache("c", 1), admin_manager=None, config=config)
+    metadata.Handler(services).handle(context, MetadataRequest(topics=topics))
+    (answer,) = answers
+    n = answer.controller_id
+    assert answer.cluster_id == f"cluster-{n}"
+    assert [(broker.node_id, broker.host) for broker in answer.brokers] == [(n, f"host-{n}")]
+    (topic,) = answer.topics
+    assert topic.topic_id == UUID(int=n)
+    assert (topic.partitions[0].leader_id, topic.partitions[0].offline_replicas) == (n, [])
 
 
 def test_producer_ids_have_no_gaps_while_the_broker_runs_and_cost_a_write_per_block(tmp_path):

@@ -1,0 +1,164 @@
+"""TopicAdoption: what a start makes of the directories that it finds.
+
+A directory belongs to a topic that the store knows, or to one that is being deleted, or to an earlier topic of the same
+name (a stray), or the store does not know its topic: then Kafka or open_log() wrote it, and the topic is adopted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from random import Random
+from typing import NamedTuple
+from uuid import UUID
+
+from kcore.common.random_source import SYSTEM_RANDOM
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.log.log_manager import LogManager
+from kcore.metadata import znodes
+from kcore.metadata.store import MetadataStore
+from kcore.server import topic_names
+from kcore.server.topic_configs import TopicConfigs
+
+logger = logging.getLogger(__name__)
+
+#: What a topic is given whose settings we do not know because another broker wrote its directory: a default
+#: retention would delete data that its owner wanted to keep.
+ADOPTED_TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
+
+
+class HostedLog(NamedTuple):
+    """last_epoch: of the log's last batch that has one, None for none."""
+
+    topic_id: UUID | None
+    last_epoch: int | None
+
+
+#: Topic -> partition -> log.
+HostedLogs = Mapping[str, Mapping[int, HostedLog]]
+
+
+class TopicAdoption:
+    """Used once, at a start, in the order of its methods.  is_stray() alone is called from several threads."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        log_manager: LogManager,
+        topic_configs: TopicConfigs,
+        random: Random = SYSTEM_RANDOM,
+    ) -> None:
+        self._broker_id = broker_id
+        self._store = store
+        self._log_manager = log_manager
+        self._topic_configs = topic_configs
+        self._random = random
+        # Topic id -> name, of deletions that the last stop has interrupted.
+        self._interrupted_deletions: dict[UUID, str] = {}
+
+    # -- before the logs are opened ---------------------------------------------------------------------
+
+    def prepare(self, topics_on_disk: Collection[str]) -> None:
+        """Read which deletions were interrupted, and give topics that the store does not know settings that keep their
+        data."""
+        self._interrupted_deletions = self._read_deletions()
+        for name in set(topics_on_disk) - set(self._store.children(znodes.TOPICS)):
+            if not self._topic_configs.get(name):
+                self._topic_configs.set(name, ADOPTED_TOPIC_CONFIG)
+
+    def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
+        """Whether a directory belongs to an earlier topic of the name.  One that nobody knows is adopted, and what an
+        interrupted deletion has left is deleted."""
+        stored = self._store.get(znodes.topic(topic_partition.topic))
+        known = znodes.TopicZNode.decode(stored.data).topic_id if stored is not None else None
+        if known in (None, ZERO_UUID) or topic_id in (None, ZERO_UUID, known):
+            return False
+        return topic_id not in self._interrupted_deletions
+
+    # -- with the logs open -----------------------------------------------------------------------------
+
+    def partition_count(self, name: str) -> int:
+        """How many partitions a topic has, in the store or else in the directories; 0 if there is no such topic."""
+        node = self._store.get(znodes.topic(name))
+        if node is not None:
+            return len(znodes.TopicZNode.decode(node.data).assignment)
+        here = [log.topic_partition for log in self._log_manager.all_logs()]
+        return max((partition + 1 for topic, partition in here if topic == name), default=0)
+
+    def finish_deletions(self) -> None:
+        """Delete what is left of topics whose deletion the last stop interrupted.
+
+        Their directories would else be adopted as another broker's.  The topic id tells them from those of a topic
+        of the same name that was created since.
+        """
+        for topic_id, name in self._interrupted_deletions.items():
+            logs = [log for log in self._log_manager.all_logs() if log.topic_partition.topic == name]
+            left = [log.topic_partition for log in logs if log.topic_id == topic_id]
+            for topic_partition in left:
+                self._log_manager.async_delete(topic_partition)
+            if self._store.get(znodes.topic(name)) is None and len(left) == len(logs):
+                self._topic_configs.remove(name)  # what prepare() gave it
+            logger.info("topic %s: its deletion was interrupted, %d partitions were left", name, len(left))
+            self._forget_deletion(topic_id, name)
+        self._interrupted_deletions = {}
+
+    def hosted_logs(self) -> HostedLogs:
+        hosted: dict[str, dict[int, HostedLog]] = defaultdict(dict)
+        for log in self._log_manager.all_logs():
+            if log.topic_partition.topic != topic_names.CLUSTER_METADATA_TOPIC:
+                hosted[log.topic_partition.topic][log.topic_partition.partition] = HostedLog(
+                    log.topic_id, log.last_epoch
+                )
+        return hosted
+
+    def adopted_topics(
+        self, known: Mapping[str, znodes.TopicZNode], hosted: HostedLogs
+    ) -> dict[str, znodes.TopicZNode]:
+        """The topics that only directories know, as nodes that the store does not have yet.
+
+        Partitions that are missing here, because another broker had them, are listed without a replica.
+        """
+        taken = {node.topic_id for node in known.values()}
+        adopted = {}
+        for name in sorted(hosted.keys() - known.keys()):
+            logs = hosted[name]
+            topic_id = next((log.topic_id for log in logs.values() if log.topic_id not in (None, ZERO_UUID)), None)
+            if topic_id is None or topic_id in taken:
+                topic_id = znodes.random_id(self._random)
+            taken.add(topic_id)
+            numbers = range(max(logs) + 1)
+            adopted[name] = znodes.TopicZNode(
+                {number: [self._broker_id] if number in logs else [] for number in numbers}, topic_id
+            )
+            logger.info("topic %s was found in the data directory: %d partitions of %d", name, len(logs), len(numbers))
+        return adopted
+
+    def largest_producer_id(self, topics: Iterable[str], hosted: HostedLogs) -> int:
+        """Of the producers at work in the logs of these topics; -1 for none."""
+        logs = [self._log_manager.get_log(TopicPartition(name, number)) for name in topics for number in hosted[name]]
+        return max((log.max_producer_id for log in logs if log), default=-1)
+
+    # -- notes of deletions -----------------------------------------------------------------------------
+
+    def _read_deletions(self) -> dict[UUID, str]:
+        """Topic id -> name, of deletions that have begun and not ended."""
+        deletions = {}
+        for text in self._store.children(znodes.TOPIC_DELETIONS):
+            node = self._store.get(f"{znodes.TOPIC_DELETIONS}/{text}")
+            if node is not None:
+                deletions[znodes.id_from_string(text)] = znodes.decode_deletion(node.data)
+        for name in self._store.children(znodes.DELETE_TOPICS):
+            node = self._store.get(f"{znodes.DELETE_TOPICS}/{name}")
+            topic_id = znodes.decode_old_deletion(node.data) if node is not None else None
+            if topic_id is not None:
+                deletions[topic_id] = name
+        return deletions
+
+    def _forget_deletion(self, topic_id: UUID, name: str) -> None:
+        self._store.delete_recursive(znodes.topic_deletion(topic_id))
+        old = f"{znodes.DELETE_TOPICS}/{name}"
+        node = self._store.get(old)
+        if node is not None and znodes.decode_old_deletion(node.data) == topic_id:
+            self._store.delete(old, node.version)

@@ -1,0 +1,178 @@
+"""LocalController: what it writes, and what it hands to the doors that a controller's requests will use."""
+
+import pytest
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import KafkaStorageError, TopicAlreadyExists, UnknownTopicOrPartition
+from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore
+from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
+from kcore.server.local_controller import CONTROLLER_EPOCH, LocalController, _adopted_leader_epoch, _next_leader_epoch
+from kcore.server.metadata_cache import NO_LEADER, MetadataCache
+from kcore.server.topic_adoption import HostedLog
+from kcore.server.topic_configs import TopicConfigs
+
+
+class Doors:
+    """The replica manager's two doors; notes what came, and what the store and the cache had at that time."""
+
+    def __init__(self, store, cache):
+        self.store, self.cache = store, cache
+        self.failing = set()
+        self.calls = []
+
+    def become_leader_or_follower(self, updates, controller_epoch):
+        self.calls.append((updates, controller_epoch, self.store.children(znodes.TOPICS), self.cache.topic_names()))
+        return {u.topic_partition: self._error(u) for u in updates}
+
+    def stop_replicas(self, stops, controller_epoch):
+        self.calls.append((stops, controller_epoch, self.store.children(znodes.TOPICS), self.cache.topic_names()))
+        return {s.topic_partition: self._error(s) for s in stops}
+
+    def _error(self, order):
+        return KafkaStorageError("no room") if order.topic_partition in self.failing else None
+
+
+class Parts:
+    def __init__(self, store=None):
+        self.store = store or MemoryStore()
+        self.cache = MetadataCache("cluster", 1)
+        self.doors = Doors(self.store, self.cache)
+        self.configs = TopicConfigs()
+        self.controller = LocalController(1, self.store, self.cache, self.doors, self.configs)
+        self.led = []
+        self.controller.on_leadership = lambda tp, epoch: self.led.append((tp, epoch))
+
+    def state(self, topic, number):
+        return znodes.PartitionStateZNode.decode(self.store.get(znodes.partition_state(topic, number)).data)
+
+
+class Adoption:
+    """A start that has these logs, and knows these topics only from directories."""
+
+    def __init__(self, hosted=(), adopted=()):
+        self.hosted, self.adopted = dict(hosted), dict(adopted)
+        self.calls = []
+
+    def finish_deletions(self):
+        self.calls.append("finish_deletions")
+
+    def hosted_logs(self):
+        self.calls.append("hosted_logs")
+        return self.hosted
+
+    def adopted_topics(self, known, hosted):
+        return self.adopted
+
+    def largest_producer_id(self, topics, hosted):
+        return 7
+
+
+def test_a_topic_is_stored_then_led_then_seen():
+    parts = Parts()
+    topic_id = parts.controller.create_topic("t", {0: [1], 1: [1]}, {"retention.ms": "5"})
+    node = znodes.TopicZNode.decode(parts.store.get(znodes.topic("t")).data)
+    assert node == znodes.TopicZNode({0: [1], 1: [1]}, topic_id)
+    assert parts.state("t", 1) == znodes.PartitionStateZNode(1, 0, [1], CONTROLLER_EPOCH)
+    assert znodes.decode_config(parts.store.get(znodes.topic_config("t")).data) == {"retention.ms": "5"}
+    assert parts.configs.get("t") == {"retention.ms": "5"}
+    ((updates, epoch, stored, seen),) = parts.doors.calls
+    assert (epoch, stored, seen) == (CONTROLLER_EPOCH, ["t"], [])
+    assert updates == [
+        LeaderAndIsrUpdate(TopicPartition("t", n), 1, 0, (1,), [1], topic_id=topic_id, is_new=True) for n in (0, 1)
+    ]
+    assert [info.leader for info in parts.cache.topic("t").partitions.values()] == [1, 1]
+    assert parts.led == [(TopicPartition("t", 0), 0), (TopicPartition("t", 1), 0)]
+
+
+def test_a_topic_that_another_broker_has_created_meanwhile_is_not_written_over():
+    parts = Parts()
+    parts.store.create_recursive(znodes.topic("t"), b"{}")
+    with pytest.raises(TopicAlreadyExists):
+        parts.controller.create_topic("t", {0: [1]}, {})
+    assert parts.store.get(znodes.topic("t")).data == b"{}"
+    assert parts.store.children(znodes.topic("t")) == [] and parts.doors.calls == [] and parts.cache.topics() == []
+
+
+def test_more_partitions_are_added_to_what_the_store_has():
+    parts = Parts()
+    topic_id = parts.controller.create_topic("t", {0: [1]}, {})
+    parts.controller.create_partitions("t", {1: [1], 2: [1]})
+    node = znodes.TopicZNode.decode(parts.store.get(znodes.topic("t")).data)
+    assert node == znodes.TopicZNode({0: [1], 1: [1], 2: [1]}, topic_id)
+    assert [update.topic_partition.partition for update in parts.doors.calls[1][0]] == [1, 2]
+    assert sorted(parts.cache.topic("t").partitions) == [0, 1, 2]
+    with pytest.raises(UnknownTopicOrPartition):
+        parts.controller.create_partitions("none", {1: [1]})
+
+
+def test_a_deleted_topic_is_hidden_then_forgotten_with_a_note_then_stopped():
+    parts = Parts()
+    topic_id = parts.controller.create_topic("t", {0: [1], 1: [1]}, {"retention.ms": "5"})
+    topic = parts.cache.topic("t")
+    parts.doors.failing.add(TopicPartition("t", 1))
+    with pytest.raises(KafkaStorageError):
+        parts.controller.delete_topic(topic)
+    stops, epoch, stored, seen = parts.doors.calls[-1]
+    assert stops == [StopReplica(TopicPartition("t", n), delete=True) for n in (0, 1)]
+    assert (epoch, stored, seen) == (CONTROLLER_EPOCH, [], [])
+    # A directory is left, so the note that the next start reads is too.
+    assert znodes.decode_deletion(parts.store.get(znodes.topic_deletion(topic_id)).data) == "t"
+    parts.doors.failing.clear()
+    parts.controller.create_topic("u", {0: [1]}, {})
+    parts.controller.delete_topic(parts.cache.topic("u"))
+    assert parts.store.children(znodes.TOPIC_DELETIONS) == [znodes.id_to_string(topic_id)]
+    assert parts.store.children(znodes.TOPIC_CONFIGS) == [] and parts.configs.get("u") == {}
+
+
+def test_a_partition_that_cannot_be_opened_has_no_leader_until_a_retry_opens_it():
+    parts = Parts()
+    parts.doors.failing.add(TopicPartition("t", 1))
+    parts.controller.create_topic("t", {0: [1], 1: [1]}, {})
+    assert [info.leader for info in parts.cache.topic("t").partitions.values()] == [1, NO_LEADER]
+    parts.controller.retry_offline_partitions()
+    assert parts.cache.topic("t").partitions[1].leader == NO_LEADER
+    parts.doors.failing.clear()
+    parts.controller.retry_offline_partitions()
+    assert parts.cache.topic("t").partitions[1].leader == 1
+    update = parts.doors.calls[-1][0][0]
+    assert (update.topic_partition, update.leader_epoch, update.is_new) == (TopicPartition("t", 1), 0, True)
+    assert parts.led == [(TopicPartition("t", 0), 0), (TopicPartition("t", 1), 0)]
+    calls = len(parts.doors.calls)
+    parts.controller.retry_offline_partitions()
+    assert len(parts.doors.calls) == calls
+
+
+def test_a_start_leads_all_topics_in_one_call_after_one_change_of_the_store():
+    first = Parts()
+    for name in ("a", "b"):
+        first.controller.create_topic(name, {0: [1]}, {})
+    parts = Parts(first.store)
+    adopted = znodes.TopicZNode({0: [], 1: [1]}, znodes.id_from_string("A" * 21 + "Q"))
+    hosted = {"a": {0: HostedLog(None, 3)}, "b": {}, "c": {1: HostedLog(None, 4)}}
+    changes = []
+    multi = parts.store.multi
+    parts.store.multi = lambda operations: changes.append(len(operations)) or multi(operations)
+    adoption = Adoption(hosted, {"c": adopted})
+    assert parts.controller.load_topics(adoption, unclean=False) == 7
+    assert adoption.calls == ["finish_deletions", "hosted_logs"]
+    assert len(changes) == 1
+    ((updates, _, stored, _),) = parts.doors.calls
+    assert stored == ["a", "b", "c"]
+    # a goes on, in the epoch that its log has reached; b has lost its log; c's former leader wrote up to epoch 4.
+    epochs = {str(update.topic_partition): update.leader_epoch for update in updates}
+    assert epochs == {"a-0": 3, "b-0": 1, "c-1": 5}
+    assert {name: parts.state(*name.split("-")).leader_epoch for name in epochs} == epochs
+    assert [info.leader for info in parts.cache.topic("c").partitions.values()] == [NO_LEADER, 1]
+
+
+@pytest.mark.parametrize(
+    ("stored", "last", "continued", "expected"),
+    [(5, None, True, 5), (5, 3, True, 5), (5, 7, True, 7), (5, None, False, 6), (5, 7, False, 8), (0, 0, False, 1)],
+)
+def test_the_leader_epoch_after_a_start(stored, last, continued, expected):
+    assert _next_leader_epoch(stored, last, continued) == expected
+
+
+def test_the_leader_epoch_of_an_adopted_log():
+    assert [_adopted_leader_epoch(last) for last in (None, 0, 4)] == [0, 1, 5]
