@@ -1,0 +1,96 @@
+"""TopicAdoption: what a start makes of directories, topic ids and notes of deletions."""
+
+from random import Random
+from types import SimpleNamespace
+from uuid import UUID
+
+import pytest
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore
+from kcore.server.topic_adoption import ADOPTED_TOPIC_CONFIG, HostedLog, TopicAdoption
+from kcore.server.topic_configs import TopicConfigs
+
+OLD, NEW = UUID(int=11), UUID(int=12)
+
+
+class Logs:
+    """A log manager with these logs."""
+
+    def __init__(self, *logs):
+        self.logs = [SimpleNamespace(topic_partition=tp, topic_id=topic_id, last_epoch=3) for tp, topic_id in logs]
+
+    def all_logs(self):
+        return list(self.logs)
+
+    def async_delete(self, topic_partition):
+        self.logs = [log for log in self.logs if log.topic_partition != topic_partition]
+
+
+def adoption_of(store, *logs, configs=None):
+    return TopicAdoption(1, store, Logs(*logs), configs or TopicConfigs(), Random(1))
+
+
+def store_with(*topics):
+    store = MemoryStore()
+    for name, topic_id in topics:
+        store.create_recursive(znodes.topic(name), znodes.TopicZNode({0: [1]}, topic_id).encode())
+    return store
+
+
+@pytest.mark.parametrize(("directory", "expected"), [(OLD, True), (NEW, False), (None, False), (UUID(int=0), False)])
+def test_a_directory_of_an_earlier_topic_of_the_name_is_a_stray(directory, expected):
+    adoption = adoption_of(store_with(("t", NEW)))
+    adoption.prepare({"t"})
+    assert adoption.is_stray(TopicPartition("t", 0), directory) is expected
+    assert adoption.is_stray(TopicPartition("unknown", 0), directory) is False
+
+
+@pytest.mark.parametrize("note", ["new", "old"])
+def test_a_directory_whose_deletion_was_interrupted_is_deleted_and_no_stray(note):
+    store = store_with(("t", NEW))
+    if note == "new":
+        store.create_recursive(znodes.topic_deletion(OLD), znodes.encode_deletion("t"))
+    else:
+        store.create_recursive("/admin/delete_topics/t", znodes.id_to_string(OLD).encode())
+    store.create_recursive("/admin/delete_topics/other")  # an order to Kafka's controller
+    adoption = adoption_of(store, (TopicPartition("t", 1), OLD), (TopicPartition("t", 0), NEW))
+    adoption.prepare({"t"})
+    assert not adoption.is_stray(TopicPartition("t", 1), OLD)
+    adoption.finish_deletions()
+    assert adoption.hosted_logs() == {"t": {0: HostedLog(NEW, 3)}}
+    assert store.children(znodes.TOPIC_DELETIONS) == []
+    assert store.children("/admin/delete_topics") == ["other"]
+
+
+def test_settings_that_keep_data_are_given_to_unknown_topics_alone():
+    store, configs = store_with(("known", NEW)), TopicConfigs()
+    configs.set("configured", {"retention.ms": "5"})
+    adoption_of(store, configs=configs).prepare({"known", "found", "configured"})
+    assert [configs.get(name) for name in ("known", "found", "configured")] == [
+        {},
+        ADOPTED_TOPIC_CONFIG,
+        {"retention.ms": "5"},
+    ]
+
+
+def test_a_topic_is_adopted_with_its_directories_id_unless_another_topic_has_it():
+    known = {"t": znodes.TopicZNode({0: [1]}, NEW)}
+    hosted = {
+        "t": {0: HostedLog(NEW, None)},
+        "a": {2: HostedLog(OLD, None), 0: HostedLog(None, None)},
+        "b": {0: HostedLog(OLD, None)},  # a copy of a's directory under another name
+        "c": {0: HostedLog(NEW, None)},
+        "d": {0: HostedLog(None, None)},
+    }
+    adopted = adoption_of(MemoryStore()).adopted_topics(known, hosted)
+    assert list(adopted) == ["a", "b", "c", "d"]
+    assert adopted["a"] == znodes.TopicZNode({0: [1], 1: [], 2: [1]}, OLD)
+    ids = [node.topic_id for node in adopted.values()]
+    assert len({*ids, NEW}) == 5 and None not in ids
+
+
+def test_the_partitions_of_a_topic_are_counted_in_the_store_or_else_in_the_directories():
+    adoption = adoption_of(store_with(("t", NEW)), (TopicPartition("t", 7), NEW), (TopicPartition("u", 4), None))
+    assert [adoption.partition_count(name) for name in ("t", "u", "none")] == [1, 5, 0]
