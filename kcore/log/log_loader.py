@@ -22,7 +22,6 @@ from uuid import UUID
 from kcore.common.file import (
     File,
     is_file,
-    list_directory,
     make_directory,
     rename,
     set_aside,
@@ -42,25 +41,22 @@ from kcore.log.checkpoints import (
     LeaderEpochCheckpointFile,
 )
 from kcore.log.epoch_recovery import BatchEpochs, corrected_epochs, epoch_runs, with_later_epochs
+from kcore.log.interrupted_changes import finish_interrupted_changes, list_segment_files, path_of
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import close_segments
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir
 from kcore.log.log_file_names import (
-    CLEANED_SUFFIX,
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA_FILE,
-    SEGMENT_SUFFIXES,
     SNAPSHOT_SUFFIX,
     STRAY_DIR_SUFFIX,
     SWAP_SUFFIX,
-    TEMPORARY_SUFFIX,
     TXN_INDEX_SUFFIX,
     SegmentFileName,
     marked_directory,
-    parse_segment_file,
     segment_file,
 )
 from kcore.log.log_offset_metadata import AbortedTxn
@@ -160,7 +156,7 @@ class _LogLoader:
     def load(
         self, log_start_offset: int, recovery_point: int, had_clean_shutdown: bool, producer_id_expiration_ms: int
     ) -> LoadedParts:
-        files = self._finish_what_was_interrupted()
+        files, self.swapped = finish_interrupted_changes(self.directory, writable=self.writable)
         snapshots = [f.base_offset for f in files if f.kind == SNAPSHOT_SUFFIX]
         state = ProducerStateManager(
             str(self.tp),
@@ -295,75 +291,6 @@ class _LogLoader:
 
     # -- files ----------------------------------------------------------------------------------------------------
 
-    def _list(self) -> list[SegmentFileName]:
-        found = []
-        for name in list_directory(self.directory):
-            parsed = parse_segment_file(name)
-            if parsed is not None:
-                found.append(parsed)
-            elif name.endswith(TEMPORARY_SUFFIX) and self.writable and _is_ours(name.removesuffix(TEMPORARY_SUFFIX)):
-                unlink_if_there(os.path.join(self.directory, name))  # a crash came before it was whole
-        return sorted(found)
-
-    def _path(self, file: SegmentFileName) -> str:
-        return segment_file(self.directory, file.base_offset, file.kind + file.mark)
-
-    def _finish_what_was_interrupted(self) -> list[SegmentFileName]:
-        """The unmarked files that remain."""
-        files = self._list()
-        if all(not file.mark for file in files):
-            return files
-        cleaned = [file.base_offset for file in files if file.mark == CLEANED_SUFFIX]
-        # A .swap above the first .cleaned is part of a split that did not finish: its sources are still there.
-        valid_below = min(cleaned, default=2**63)
-        swaps = [
-            f for f in files if f.mark == SWAP_SUFFIX and f.kind != SNAPSHOT_SUFFIX and f.base_offset < valid_below
-        ]
-        if not self.writable:
-            return self._files_with_swaps_seen_through(files, swaps)
-        for file in files:
-            if file.mark and file not in swaps:
-                logger.info("%s: removing the leftover %s", self.directory, os.path.basename(self._path(file)))
-                unlink_if_there(self._path(file))
-        if swaps:
-            self._complete_swaps(swaps)
-        return self._list()
-
-    def _covered_range(self, swaps: list[SegmentFileName]) -> tuple[int, int]:
-        """The offsets [from, to) that the swapped-in segments stand for."""
-        covered_from, covered_to = 2**63, -1
-        for file in swaps:
-            if file.kind == LOG_SUFFIX:
-                # For reading: a writable one would make the indexes that it does not find.
-                segment = LogSegment(self.directory, file.base_offset, writable=False, file_suffix=SWAP_SUFFIX)
-                covered_from = min(covered_from, file.base_offset)
-                covered_to = max(covered_to, segment.read_next_offset())
-                segment.close(trim=False)
-        return covered_from, covered_to
-
-    def _files_with_swaps_seen_through(
-        self, files: list[SegmentFileName], swaps: list[SegmentFileName]
-    ) -> list[SegmentFileName]:
-        """For reading: the .swap segments in the place of what they replace, nothing renamed."""
-        covered_from, covered_to = self._covered_range(swaps)
-        self.swapped = {file.base_offset for file in swaps if file.kind == LOG_SUFFIX}
-        plain = [
-            file
-            for file in files
-            if not file.mark and (file.kind == SNAPSHOT_SUFFIX or not covered_from <= file.base_offset < covered_to)
-        ]
-        return sorted(plain + [file for file in swaps if file.base_offset in self.swapped])
-
-    def _complete_swaps(self, swaps: list[SegmentFileName]) -> None:
-        """The swapped-in segments stand for every plain segment inside the range of offsets that they cover."""
-        covered_from, covered_to = self._covered_range(swaps)
-        for file in self._list():
-            if not file.mark and file.kind in SEGMENT_SUFFIXES and covered_from <= file.base_offset < covered_to:
-                unlink_if_there(self._path(file))
-        for file in swaps:
-            rename(self._path(file), self._path(file._replace(mark="")))
-        logger.info("%s: completed the swap of %d files", self.directory, len(swaps))
-
     def _open_segment(self, base_offset: int, *, file_suffix: str = "") -> LogSegment:
         return LogSegment(
             self.directory,
@@ -384,8 +311,9 @@ class _LogLoader:
                 if file.base_offset in known:
                     kinds[file.base_offset].add(file.kind)
                 elif self.writable:
-                    logger.warning("%s: removing the orphan %s", self.directory, os.path.basename(self._path(file)))
-                    unlink_if_there(self._path(file))
+                    path = path_of(self.directory, file)
+                    logger.warning("%s: removing the orphan %s", self.directory, os.path.basename(path))
+                    unlink_if_there(path)
         self.segments.replace(
             (),
             [self._open_segment(base, file_suffix=SWAP_SUFFIX if base in self.swapped else "") for base in logs],
@@ -441,14 +369,14 @@ class _LogLoader:
         """Take segments out of the log, the last one first, and their files to a -stray directory: its path."""
         aside = os.path.join(os.path.dirname(self.directory), marked_directory(self.tp, STRAY_DIR_SUFFIX, self.random))
         make_directory(aside)
-        files = [file for file in self._list() if file.kind != SNAPSHOT_SUFFIX]
+        files = [file for file in list_segment_files(self.directory, writable=True) if file.kind != SNAPSHOT_SUFFIX]
         for segment in reversed(segments):
             self.segments.replace([segment])
             self.txn_indexes.pop(segment.base_offset, None)
             segment.close(trim=False)
             for file in files:
                 if file.base_offset == segment.base_offset:
-                    path = self._path(file)
+                    path = path_of(self.directory, file)
                     rename(path, os.path.join(aside, os.path.basename(path)))
         for directory in (aside, self.directory, os.path.dirname(self.directory)):
             sync_path(directory)
@@ -517,7 +445,7 @@ class _LogLoader:
             indexed.discard(segment.base_offset)
             result = segment.end_before_damage()
             if result.truncated_bytes:
-                self._report_gap(segment, result, "leaving out the last %d bytes of segment %d")
+                self._report_cut(segment, result, "leaving out the last %d bytes of segment %d", is_gap=True)
 
     def _check_last_entry(self, segment: LogSegment) -> None:
         """Raises CorruptIndex for an offset index whose last entry is beyond the segment's end.  For mode "r", which
@@ -535,21 +463,23 @@ class _LogLoader:
                 f"{segment.size} bytes"
             )
 
-    def _report_gap(self, segment: LogSegment, result: RecoveryResult, action: str) -> None:
-        """action: what was done with how many bytes of which segment."""
-        following = self.segments.higher(segment.base_offset)
-        assert following is not None
-        logger.error(
-            "%s: " + action + " from offset %d on, position %d: %s.  They had been flushed.  "
-            "The log goes on at offset %d",
+    def _report_cut(self, segment: LogSegment, result: RecoveryResult, action: str, *, is_gap: bool) -> None:
+        """action: what was done with how many bytes of which segment.  is_gap: segments follow that are kept."""
+        message = "%s: " + action + " from offset %d on, position %d: %s"
+        values = [
             self.directory,
             result.truncated_bytes,
             segment.base_offset,
             result.last_offset + 1,
             result.valid_bytes,
             result.reason,
-            following.base_offset,
-        )
+        ]
+        if is_gap:
+            following = self.segments.higher(segment.base_offset)
+            assert following is not None
+            message += ".  They had been flushed.  The log goes on at offset %d"
+            values.append(following.base_offset)
+        logger.log(logging.ERROR if is_gap else logging.WARNING, message, *values)
 
     def _recover(
         self,
@@ -579,7 +509,7 @@ class _LogLoader:
                 if result.truncated_bytes and is_flushed and segment is not self._active():
                     # The segments after it were flushed too: damage in this one says nothing about them.
                     segment.recover(only_noteworthy=True)
-                    self._report_gap(segment, result, "cut %d bytes off segment %d")
+                    self._report_cut(segment, result, "cut %d bytes off segment %d", is_gap=True)
                     continue
                 if result.truncated_bytes:
                     _end(ahead.values())  # nobody may remove a segment that is being scanned
@@ -708,15 +638,7 @@ class _LogLoader:
         if self._remove_segments_behind(segment):
             sync_path(self.directory)
         segment.recover(only_noteworthy=True)
-        logger.warning(
-            "%s: cut %d bytes off segment %d from offset %d on, position %d: %s",
-            self.directory,
-            result.truncated_bytes,
-            segment.base_offset,
-            result.last_offset + 1,
-            result.valid_bytes,
-            result.reason,
-        )
+        self._report_cut(segment, result, "cut %d bytes off segment %d", is_gap=False)
 
     def _remove_segments_behind(self, segment: LogSegment) -> bool:
         """Whether there were any.  The last one goes first, so that a crash in between leaves no gap."""
@@ -867,10 +789,6 @@ def _ends_behind(segment: LogSegment, offset: int) -> bool:
         return segment.translate_offset(offset) is not None
     except CorruptMessage:
         return True
-
-
-def _is_ours(name: str) -> bool:
-    return name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE) or parse_segment_file(name) is not None
 
 
 def _end(scans: Iterable[Future[RecoveryResult]]) -> None:
