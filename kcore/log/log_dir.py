@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import make_directory
@@ -75,6 +75,9 @@ class LogDir:
         self._time = time
         self._directory_lock: DirectoryLock | None = None
         self._checkpoint_lock = threading.Lock()
+        # What was last read from each file or written to it; whoever has the .lock is the only writer.  Reading a file
+        # of ten thousand partitions takes longer than writing it.
+        self._contents: dict[str, dict[TopicPartition, int]] = {}
         self._next_disk_full_log_ms: dict[str, float] = {}
         # Offsets of logs that could not be loaded: they stay in the checkpoints until the logs can be loaded.
         self._not_loaded = CheckpointedOffsets({}, {}, {})
@@ -108,9 +111,13 @@ class LogDir:
 
     def read_checkpoints(self) -> CheckpointedOffsets:
         """A damaged file counts as empty, with a warning in the log.  Raises OSError."""
-        return CheckpointedOffsets(
-            self.recovery_points.read_or_warn(), self.log_starts.read_or_warn(), self.high_watermarks.read_or_warn()
-        )
+        with self._checkpoint_lock:
+            self._contents.clear()
+            return CheckpointedOffsets(
+                dict(self._read(self.recovery_points)),
+                dict(self._read(self.log_starts)),
+                dict(self._read(self.high_watermarks)),
+            )
 
     def keep_checkpointed(self, topic_partition: TopicPartition, checkpointed: CheckpointedOffsets) -> None:
         """This log could not be loaded: its offsets stay in the checkpoints."""
@@ -127,8 +134,8 @@ class LogDir:
         """
         with self._checkpoint_lock:
             points = {log.topic_partition: log.recovery_point for log in logs}
-            self.recovery_points.write(self._not_loaded.recovery_points | points)
-            self.log_starts.write(self._not_loaded.log_starts | _log_starts_worth_keeping(logs))
+            self._write(self.recovery_points, self._not_loaded.recovery_points | points)
+            self._write(self.log_starts, self._not_loaded.log_starts | _log_starts_worth_keeping(logs))
         if self.had_clean_shutdown or not self._has_not_loaded:
             clean_shutdown.write_clean_shutdown(self.path, broker_epoch)
 
@@ -138,15 +145,15 @@ class LogDir:
         """logs: all logs in the directory.  A failure takes it offline; a full disk is logged, as below."""
         with self._checkpoint_lock:
             points = {log.topic_partition: log.recovery_point for log in logs}
-            self._write(self.recovery_points, self._not_loaded.recovery_points | points)
+            self._try_to_write(self.recovery_points, self._not_loaded.recovery_points | points)
 
     def checkpoint_log_starts(self, logs: Iterable[UnifiedLog]) -> None:
         with self._checkpoint_lock:
-            self._write(self.log_starts, self._not_loaded.log_starts | _log_starts_worth_keeping(logs))
+            self._try_to_write(self.log_starts, self._not_loaded.log_starts | _log_starts_worth_keeping(logs))
 
     def checkpoint_high_watermarks(self, high_watermarks: dict[TopicPartition, int]) -> None:
         with self._checkpoint_lock:
-            self._write(self.high_watermarks, self._not_loaded.high_watermarks | high_watermarks)
+            self._try_to_write(self.high_watermarks, self._not_loaded.high_watermarks | high_watermarks)
 
     def lower_offsets(self, log: UnifiedLog) -> None:
         """After a truncation: no checkpoint says more than the log's recovery point and log start (TRUNC-10).
@@ -155,14 +162,13 @@ class LogDir:
         """
         with self._checkpoint_lock:
             tp = log.topic_partition
-            points = self.recovery_points.read_or_warn()
+            points = self._read(self.recovery_points)
             if points.get(tp, 0) > log.recovery_point:
-                points[tp] = log.recovery_point
-                self.recovery_points.write(points)
-            starts = self.log_starts.read_or_warn()
+                self._write(self.recovery_points, points | {tp: log.recovery_point})
+            starts = self._read(self.log_starts)
             if starts.get(tp, 0) > log.log_start_offset:
-                del starts[tp]
-                self.log_starts.write(starts | _log_starts_worth_keeping([log]))
+                others = {known: start for known, start in starts.items() if known != tp}
+                self._write(self.log_starts, others | _log_starts_worth_keeping([log]))
 
     def update(self, checkpoint: OffsetCheckpointFile, topic_partition: TopicPartition, offset: int | None) -> None:
         """Change one partition in one of the files, None takes it out; nothing is written if that is what it says.
@@ -170,12 +176,10 @@ class LogDir:
         Raises OSError.
         """
         with self._checkpoint_lock:
-            offsets = checkpoint.read_or_warn()
+            offsets = self._read(checkpoint)
             if offsets.get(topic_partition) != offset:
-                offsets.pop(topic_partition, None)
-                if offset is not None:
-                    offsets[topic_partition] = offset
-                checkpoint.write(offsets)
+                offsets = {known: value for known, value in offsets.items() if known != topic_partition}
+                self._write(checkpoint, offsets if offset is None else offsets | {topic_partition: offset})
 
     def drop(self, topic_partition: TopicPartition, *, cleaner_offsets: bool) -> None:
         """The log is no longer here: a new one of the same name must not get its offsets.
@@ -191,11 +195,20 @@ class LogDir:
             except OSError as error:
                 self.fail(error)
 
-    def _write(self, checkpoint: OffsetCheckpointFile, offsets: Mapping[TopicPartition, int]) -> None:
+    def _read(self, checkpoint: OffsetCheckpointFile) -> dict[TopicPartition, int]:
+        if checkpoint.path not in self._contents:
+            self._contents[checkpoint.path] = checkpoint.read_or_warn()
+        return self._contents[checkpoint.path]
+
+    def _write(self, checkpoint: OffsetCheckpointFile, offsets: dict[TopicPartition, int]) -> None:
+        checkpoint.write(offsets)
+        self._contents[checkpoint.path] = offsets
+
+    def _try_to_write(self, checkpoint: OffsetCheckpointFile, offsets: dict[TopicPartition, int]) -> None:
         if self.failure is not None:
             return
         try:
-            checkpoint.write(offsets)
+            self._write(checkpoint, offsets)
         except OSError as error:
             if error.errno not in DISK_FULL_ERRORS:
                 self.fail(error)
