@@ -354,7 +354,7 @@ def _joined(staged: list[StagedLog], start: int, config: LogConfig) -> list[_Pie
 
 
 def _finish_joined(piece: _Piece, target: LogSegment) -> None:
-    """On the disk and closed.  The bytes since the last index entry are not known of a segment that was opened again,
+    """On the disk and closed.  The bytes since the last index entry of a segment that was opened again are not known,
     and closing it has ended its time index, so after a join both indexes are made as those of one stream of appends."""
     if piece.is_joined:
         result = target.recover(only_noteworthy=True, cut=False)
@@ -365,7 +365,7 @@ def _finish_joined(piece: _Piece, target: LogSegment) -> None:
 
 
 def _join(piece: _Piece, target: LogSegment, log: StagedLog, segment: StagedSegment, config: LogConfig) -> bool:
-    """Whether the segment's records fit behind the piece's by the rules that roll segments; then they are there."""
+    """Append the segment's records to the piece, if the rules that roll segments allow it; whether they did."""
     source = LogSegment(log.directory, segment.base_offset)
     try:
         max_timestamp = source.max_timestamp_so_far
@@ -437,7 +437,7 @@ def _remove_abandoned(data_dir: str, own: str) -> None:
         except FileNotFoundError:  # its load ends just now
             continue
         except OSError as error:
-            logger.warning("%s: cannot tell whether a load still needs this: %s", path, error)
+            logger.warning("%s: cannot find out whether a load still needs this: %s", path, error)
             continue
         if idle_ms > _ABANDONED_AFTER_MS:
             logger.info("%s: removing what a load that never ended has left", path)

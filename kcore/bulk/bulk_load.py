@@ -68,7 +68,7 @@ def check_topic(topic: str) -> str:
     return topic
 
 
-_TOO_EARLY = "a record's lies at or behind 1970-01-01T00:00:00Z"
+_TOO_EARLY = "a record's timestamp is 1970-01-01T00:00:00Z or later"
 
 
 class SegmentWriter:
@@ -231,7 +231,7 @@ class SegmentWriter:
 
 
 class BulkLoad:
-    """A whole load in one process: append(), then commit(), or close() without it, which leaves nothing behind.
+    """A whole load in one process: append(), then commit(), or close() without it, which removes what was staged.
 
     topic: of all records; None: the column topic says it.  partitions: of topics that are new; of one that is there, it
     is its number, or None.  replace: the records that the topic has so far go (needs topic).  config: segment.bytes,

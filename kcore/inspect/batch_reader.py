@@ -1,7 +1,7 @@
-"""The batches of a .log as it lies, sound or not: what can be read is read, and what cannot is said where it lies.
+"""The batches of a .log file, valid or damaged: valid batches are returned, and damage with its position.
 
-A batch whose bytes are wrong hides only itself.  Its length leads on to the next one; where the length is what is
-wrong, the run of bytes that its CRC fits tells where it ends.
+A batch with a wrong CRC does not hide the batches after it: its length leads to the next one.  Where the length itself
+is wrong, the end of the batch is where the CRC-32C of its bytes equals the CRC in its header.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from kcore.record.batch_header import (
 from kcore.record.crc32c import crc32c
 from kcore.record.memory_records import MemoryRecords
 
-# One megabyte: the GIL is given up for it, and the CRC still finds most of the bytes in the second-level cache.
+# One megabyte: large enough that the GIL is released, and small enough that most of it is still in the second-level
+# cache when the CRC is computed.
 _CHUNK = 1 << 20
 #: By magic, where the CRC is and where the bytes that it covers begin.
 _CRC_AT = (LEGACY_CRC_OFFSET, LEGACY_CRC_OFFSET, CRC_OFFSET)
 _CRC_FROM = (MAGIC_OFFSET, MAGIC_OFFSET, ATTRIBUTES_OFFSET)
-#: How far behind a length that leads nowhere we look for the end its CRC tells.
+#: How many bytes after a batch with a wrong length are searched for its end by its CRC.
 _SEARCH_LIMIT = 16 << 20
 
 
@@ -55,11 +56,11 @@ class Tail(NamedTuple):
 
 
 def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterator[MemoryRecords | Damage | Tail]:
-    """The batches of a file from position `start` on, in order, a chunk at a time; damage and a partial end where
-    they lie.
+    """The batches of a file from position `start` on, in order, a chunk at a time; damage and a partial
+    end at their positions.
 
     A batch whose bytes are wrong but whose length leads to another batch is passed over, so that one flipped byte
-    hides one batch.  What is yielded is valid until the next item is asked for: the buffer is used again.
+    costs one batch.  What is yielded is valid until the next item is asked for: the buffer is used again.
     Raises OSError.
     """
     with log_files.open_file(path) as file:
@@ -118,7 +119,7 @@ def _batch_by_batch(
                     yield Damage(position + at, offset, without_path(error, path))
                     yield from _lost_from(position + (end if whole else at), size)
                     return size
-                yield _length_lies(chunk, at, position, true_end)
+                yield _wrong_length(chunk, at, position, true_end)
                 end = true_end
             else:
                 yield Damage(position + at, offset, without_path(error, path))
@@ -127,7 +128,7 @@ def _batch_by_batch(
 
 
 def _wrong_around_holes(fd: int, chunk: memoryview, position: int, size: int) -> str | None:
-    """Of a batch that has holes the problem with its CRC, found without reading them: a sparse file can have batches
+    """Of a batch that has holes the problem with its CRC, without reading the holes: a sparse file can have batches
     of 2 GiB that are nothing else.  None if it is right, or there is no hole.  Raises OSError."""
     stretches = list(log_files.data_stretches(fd, position, position + size))
     if _magic(chunk, 0) != 2 or stretches == [(position, position + size)]:
@@ -190,7 +191,7 @@ def _partial_end(fd: int, position: int, size: int) -> Generator[Damage | Tail, 
     if end is None:
         yield Tail(position, _base_offset(data, 0), size - position)
         return size
-    yield _length_lies(data, 0, position, end)
+    yield _wrong_length(data, 0, position, end)
     return position + end
 
 
@@ -201,7 +202,7 @@ def _end_by_crc(chunk: memoryview, at: int) -> int | None:
     if magic is None or len(chunk) - at < SMALLEST_SIZE[magic]:
         return None
     start, smallest = at + _CRC_FROM[magic], at + SMALLEST_SIZE[magic]
-    # Magic 0 and 1 keep a CRC-32 in front of their magic byte, magic 2 a CRC-32C behind it.
+    # Magic 0 and 1 keep a CRC-32 before their magic byte, magic 2 a CRC-32C after it.
     crc_of = crc32c if magic == 2 else zlib.crc32
     crc = _number(">I", chunk, at + _CRC_AT[magic])
     value = crc_of(chunk[start:smallest], 0)
@@ -212,7 +213,7 @@ def _end_by_crc(chunk: memoryview, at: int) -> int | None:
     return len(chunk) if value == crc else None
 
 
-def _length_lies(chunk: memoryview, at: int, position: int, end: int) -> Damage:
+def _wrong_length(chunk: memoryview, at: int, position: int, end: int) -> Damage:
     found, expected = _number(">i", chunk, at + LENGTH_OFFSET), end - at - LOG_OVERHEAD
     problem = f"batch length at position {position + at + LENGTH_OFFSET}: expected {expected} by the CRC, found {found}"
     return Damage(position + at, _base_offset(chunk, at), problem)
@@ -220,7 +221,7 @@ def _length_lies(chunk: memoryview, at: int, position: int, end: int) -> Damage:
 
 def _lost_from(position: int, size: int) -> Iterator[Damage]:
     if position < size:
-        yield Damage(position, None, f"no batch to be found from here on, bytes not examined: {size - position}")
+        yield Damage(position, None, f"no batch could be located from here on, bytes not examined: {size - position}")
 
 
 def _read_at(fd: int, view: memoryview, position: int) -> int:
@@ -261,7 +262,7 @@ def _base_offset(chunk: memoryview, at: int) -> int | None:
 
 
 def _can_start_here(chunk: memoryview, at: int, position: int, size: int) -> bool:
-    """Whether the bytes behind a bad batch can be a batch.  At the end of a chunk we give them the chance."""
+    """Whether the bytes after a bad batch can be a batch.  At the end of a chunk: True, the next chunk will show it."""
     if len(chunk) - at <= MAGIC_OFFSET:
         return True
     length = _stated_size(chunk, at)
@@ -269,5 +270,5 @@ def _can_start_here(chunk: memoryview, at: int, position: int, size: int) -> boo
 
 
 def without_path(error: Exception, path: str) -> str:
-    """An error's words where the path is told beside them."""
+    """An error's text without the path, for where the path is printed beside it."""
     return str(error).removeprefix(f"{path}: ")

@@ -1,4 +1,4 @@
-"""The directories that repair and reindex work on: nobody else has them open."""
+"""Data directories and partition directories, and the lock that repair and reindex need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kcore.log.log_file_names import LOCK_FILE
 
 
 def data_dir_of(path: str) -> str:
-    """The data directory that a data directory or a partition's directory is or lies in."""
+    """The data directory of a path: the parent of a partition directory, else the path itself."""
     return os.path.dirname(os.path.abspath(path)) if log_files.is_partition_dir(path) else path
 
 

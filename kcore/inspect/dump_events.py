@@ -1,7 +1,7 @@
 """What is in a file, thing by thing: what `kcore dump` shows, whatever the form.
 
-Keys are those of Kafka's DumpLogSegments where it has one.  Everything up to damage is told, then the damage where it
-lies, then what can be found behind it.
+Keys are those of Kafka's DumpLogSegments where it has one.  Damage is an event at its position, between those of the
+readable things before and after it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ Decoder = Callable[[bytes | None, bytes | None], tuple[Any, Any]]
 
 
 class Wanted(NamedTuple):
-    """What to tell of a file: offsets from..below; of a .log at most so many bytes; with the records in batches."""
+    """What of a file becomes events: offsets first_offset <= offset < end_offset; of a .log only its first max_bytes;
+    records: also the records in batches; decoder: of the records of an internal topic."""
 
     first_offset: int = 0
     end_offset: int = 1 << 63
@@ -87,7 +88,7 @@ def damage_event(problem: str, position: int | None = None, offset: int | None =
 
 
 def log_items(path: str, wanted: Wanted) -> Iterator[MemoryRecords | Event]:
-    """The sound batches of a .log, some at a time, and "damage" events between them.  What is yielded is valid until
+    """The valid batches of a .log, some at a time, and "damage" events between them.  What is yielded is valid until
     the next is asked for.  Raises OSError."""
     end = wanted.max_bytes if wanted.max_bytes is not None else 1 << 63
     for item in read_batches(path):
@@ -214,7 +215,7 @@ def _index_entries(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
         return
     with log_files.open_file(path) as file:
         data = file.read()
-    # The index of a log that is open, or was not closed, keeps its full size: zeros behind the last entry.
+    # The index of a log that is open, or was not closed, keeps its full size: zeros after the last entry.
     end = len(data.rstrip(b"\0")) + entry.size - 1
     end = min(end - end % entry.size, len(data) - len(data) % entry.size)
     last: tuple[int, int] | None = None
@@ -229,7 +230,7 @@ def _index_entries(path: str, kind: str, wanted: Wanted) -> Iterator[Event]:
         if event["offset"] in wanted or event["offset"] < 0:
             yield event
     if rest := len(data) % entry.size:
-        yield damage_event(f"{counted(rest, 'byte')} behind the last whole entry", len(data) - rest)
+        yield damage_event(f"{counted(rest, 'byte')} after the last whole entry", len(data) - rest)
 
 
 def _txn_index_entries(path: str) -> Iterator[Event]:

@@ -73,7 +73,7 @@ def find_gaps(partition: PartitionFiles, base: int, found: ScannedSegment) -> No
     at = np.flatnonzero((begins < ends) & adjacent)
     found.gaps = np.empty(len(at), GAP_DTYPE)
     found.gaps["first"], found.gaps["last"] = begins[at], ends[at] - 1
-    # The batch behind the last gap may be the first one of the next segment.
+    # The batch after the last gap may be the first one of the next segment.
     found.gaps["base"] = np.where(at == len(first), base if end is None else end, base)
     found.gaps["position"] = np.concatenate([position, [0]])[at]
 
@@ -82,9 +82,9 @@ def _offsets_of(partition: PartitionFiles, base: int) -> tuple[int, int | None]:
     """The offsets that a segment answers for, the second one excluded; None for the last segment.  An empty segment
     answers for none."""
     n = bisect.bisect_left(partition.bases, base)
-    before, behind = partition.bases[:n], partition.bases[n + 1 :]
+    before, after = partition.bases[:n], partition.bases[n + 1 :]
     start = base if any(_has_bytes(partition, other) for other in reversed(before)) else partition.bases[0]
-    return start, next((other for other in behind if _has_bytes(partition, other)), behind[-1] if behind else None)
+    return start, next((other for other in after if _has_bytes(partition, other)), after[-1] if after else None)
 
 
 def _has_bytes(partition: PartitionFiles, base: int) -> bool:
@@ -199,7 +199,7 @@ def _joined(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> np
 def _one_by_one(
     partition: PartitionFiles, gaps: np.ndarray, judge: Callable[[int, int, int], tuple[str, bool]]
 ) -> Iterator[Problem]:
-    """judge: what to say about a gap, from its first and last offset and the base offset of the segment behind it, and
+    """judge: what to say about a gap, from its first and last offset and the base offset of the segment after it, and
     whether it is only a warning."""
     only_warnings = True
     for first, last, base, position in gaps[:_SHOWN_GAPS].tolist():
@@ -217,22 +217,22 @@ def _without_compaction(
     partition: PartitionFiles, steps: ProducerSteps, first: int, last: int, base: int
 ) -> tuple[str, bool]:
     """What to say about a gap in a log that is not known to be compacted, and whether it is only a warning.  base: of
-    the segment that holds the batch behind it."""
+    the segment that holds the batch after it."""
     if (jump := steps.jump_over(first, last)) is not None:
         text = f"producer {jump.producer_id} goes on with sequence {jump.found} where {jump.expected} comes next"
         return f"{text}: records are missing", False
     if first < base:
         # A truncation leaves such a gap only if a new segment begins with the next append.
-        text = "they lie between two files, and nothing says that the log was compacted"
+        text = "they are missing between two files, and nothing shows that the log was compacted"
         return f"{text}: a segment is missing, or the end of one", False
     # Epochs that begin inside it are of leaders whose records were truncated in turn.
     epoch = next((entry.epoch for entry in partition.epochs or () if entry.start_offset == last + 1), None)
     if epoch is not None:
-        return f"leader epoch {epoch} starts behind it, so it can be what a truncation inside a batch leaves", True
+        return f"leader epoch {epoch} starts right after it: a truncation inside a batch can leave such a gap", True
     producer = steps.continued_over(first, last)
     if producer is not None:
-        return f"producer {producer} wrote the batches before and behind it, and none of its records are missing", True
-    return "no batch holds them, and nothing says that the log was compacted", False
+        return f"producer {producer} wrote the batches before and after it, and none of its records is missing", True
+    return "no batch holds them, and nothing shows that the log was compacted", False
 
 
 # -- what the producers' sequence numbers say --------------------------------------------------------------------------
@@ -255,16 +255,16 @@ class ProducerSteps:
 
         rows = rows[~is_control(rows) & (rows["base_sequence"] >= 0)]
         rows = rows[np.argsort(rows["producer_id"], kind="stable")]
-        before, behind = rows[:-1], rows[1:]
-        same = (before["producer_id"] == behind["producer_id"]) & (before["last_offset"] < behind["base_offset"])
-        before, behind = before[same], behind[same]
+        before, after = rows[:-1], rows[1:]
+        same = (before["producer_id"] == after["producer_id"]) & (before["last_offset"] < after["base_offset"])
+        before, after = before[same], after[same]
         self._producer = before["producer_id"]
-        self._from, self._to = before["last_offset"], behind["base_offset"]
+        self._from, self._to = before["last_offset"], after["base_offset"]
         next_sequence = before["base_sequence"] + (before["last_offset"] - before["base_offset"]) + 1
         # A new epoch begins with sequence 0.
-        same_epoch = before["producer_epoch"] == behind["producer_epoch"]
+        same_epoch = before["producer_epoch"] == after["producer_epoch"]
         self._expected = np.where(same_epoch, next_sequence & _MAX_SEQUENCE, 0)
-        self._found = behind["base_sequence"]
+        self._found = after["base_sequence"]
         # An old client that its broker did not know any more began with 0 again.
         self._jumps = (self._found != self._expected) & (self._found != 0)
 
@@ -279,7 +279,7 @@ class ProducerSteps:
         return Jump(int(self._producer[n]), int(self._expected[n]), int(self._found[n]))
 
     def continued_over(self, first: int, last: int) -> int | None:
-        """The producer that wrote the batches right before and right behind a gap, without a jump."""
+        """The producer that wrote the batches right before and right after a gap, without a jump."""
         import numpy as np
 
         at = np.flatnonzero(~self._jumps & (self._from == first - 1) & (self._to == last + 1))

@@ -1,4 +1,4 @@
-"""The files of a log directory by their names, for tools that read them as they lie, sound or not.
+"""The files of a log directory by their names, for code that reads them one by one, valid or damaged.
 
 Nothing here opens a log.
 """

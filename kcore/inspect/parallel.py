@@ -64,7 +64,7 @@ def scan_all(
     def scan(path: str) -> ScannedSegment | OSError:
         try:
             return scan_segment(path, records=records, progress=progress)
-        except OSError as error:  # raised at the end: to leave early stops all that tell this progress
+        except OSError as error:  # raised at the end: leaving early stops all readers that report to this progress
             return error
 
     work = ((partial(scan, partition.file(base, LOG_SUFFIX)), False) for base in partition.bases)

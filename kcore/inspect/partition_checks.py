@@ -150,7 +150,7 @@ def check_batches(partition: PartitionFiles, base: int, found: ScannedSegment) -
 
 
 def _check_offsets(partition: PartitionFiles, base: int, found: ScannedSegment) -> Iterator[Problem]:
-    """Offsets ascend from batch to batch, and lie between this segment's name and the next one's."""
+    """Offsets ascend from batch to batch, and are between this segment's name and the next one's."""
     import numpy as np
 
     table = found.batches
@@ -229,7 +229,7 @@ def _check_epochs(partition: PartitionFiles, found: ScannedSegment) -> Iterator[
     starts = np.array([entry.start_offset for entry in partition.epochs])
     known = np.array([entry.epoch for entry in partition.epochs])
     slot = np.searchsorted(starts, table["base_offset"], "right") - 1
-    # Below the first entry nothing is known: those batches lie before the log start offset.
+    # The checkpoint has no epoch for offsets below its first entry: those batches are before the log start offset.
     differs = (slot >= 0) & (epochs >= 0) & (epochs != known[slot])
     # After a crash the checkpoint may lack the last epoch; opening the log adds it from the batches.
     may_be_new = epochs > known[-1] if not partition.clean else np.zeros(len(epochs), bool)
@@ -240,8 +240,8 @@ def _check_epochs(partition: PartitionFiles, found: ScannedSegment) -> Iterator[
 
 
 def _one_known_epoch(partition: PartitionFiles, table: Rows) -> bool:
-    """Whether all batches are of one epoch and lie where leader-epoch-checkpoint has it: then there is no more to see
-    to, and most segments are so.  (Offsets are checked before epochs; that they ascend is not taken for granted.)"""
+    """Whether all batches are of one epoch and in the offsets that leader-epoch-checkpoint has for it, as in most
+    segments: then no other check of epochs is needed.  (Offsets are checked before epochs, and may not ascend.)"""
     epochs, first = table["leader_epoch"], table["base_offset"]
     epoch = int(epochs[0])
     if epoch < 0 or not (epochs == epoch).all():
@@ -256,7 +256,7 @@ def _one_known_epoch(partition: PartitionFiles, table: Rows) -> bool:
 
 
 def _judge_tail(partition: PartitionFiles, base: int, path: str, tail: Tail) -> Problem:
-    """A file that ends inside a batch is what a crash leaves, but only at the very end of a log nobody closed."""
+    """A crash leaves a file that ends inside a batch, but only at the very end of a log that was not closed."""
     if partition.next_base(base) is None and not partition.clean:
         text = f"unclean tail, recovery will cut {counted(tail.size, 'byte')}"
         return Problem(path, text, tail.offset, tail.position, warning=True)
@@ -284,7 +284,7 @@ def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator
             path, f"the log ends at offset {end_offset}, {RECOVERY_POINT_CHECKPOINT} says {point}", end_offset
         )
     for name, mended in (
-        # A log that starts behind its end is emptied when it is opened.
+        # A log that starts after its end is emptied when it is opened.
         (LOG_START_OFFSET_CHECKPOINT, False),
         (REPLICATION_OFFSET_CHECKPOINT, True),
         (CLEANER_OFFSET_CHECKPOINT, True),
@@ -321,7 +321,7 @@ def epochs_of(tables: Iterable[Rows]) -> list[EpochEntry]:
 
 class IndexContents(NamedTuple):
     """Of a .index or .timeindex: its entries, as "offset" (relative) and "position" or "timestamp", without the room
-    behind them; how many empty slots that room has; and how many bytes are no whole slot."""
+    after them; how many empty slots that room has; and how many bytes are no whole slot."""
 
     entries: np.ndarray
     empty: int
@@ -384,13 +384,13 @@ def check_index(
         last = int(entries["timestamp"][-1]) if len(entries) else -1
         greatest = int(found.batches["max_timestamp"].max(initial=-1))
         if last < greatest:
-            told = f"ends with timestamp {last} ({date_of(last)})" if len(entries) else "has no entry"
-            text = f"{told}, the greatest of the segment is {greatest} ({date_of(greatest)})"
+            shown = f"ends with timestamp {last} ({date_of(last)})" if len(entries) else "has no entry"
+            text = f"{shown}, the greatest of the segment is {greatest} ({date_of(greatest)})"
             yield Problem(path, text, warning=True)
 
 
 class _Unreadable:
-    """The stretches of a .log that are in no sound batch, and the offsets that they may hold."""
+    """The stretches of a .log that are in no valid batch, and the offsets that they may hold."""
 
     def __init__(self, partition: PartitionFiles, base: int, found: ScannedSegment) -> None:
         import numpy as np
@@ -401,14 +401,14 @@ class _Unreadable:
             return
         rows = found.batches
         starts = np.concatenate([[0], rows["position"] + rows["size"]])
-        # Of a file that ends inside a batch nobody knows how long it was.
+        # The length of the batch inside which a file ends is not known.
         ends = np.concatenate([rows["position"], [found.size if found.tail is None else 1 << 31]])
         first = np.concatenate([[base], rows["last_offset"] + 1])
         last = np.concatenate([rows["base_offset"], [end_limit(partition, base)]]) - 1
         at = np.flatnonzero(starts < ends)
         self._stretches = list(zip(*(each[at].tolist() for each in (starts, ends, first, last)), strict=True))
         self._batches = {damage.position for damage in found.damages if damage.offset is not None}
-        #: From here to the end of its stretch nobody knows where batches begin.
+        #: From here to the end of its stretch it is not known where batches begin.
         self._not_examined = [damage.position for damage in found.damages if damage.offset is None]
         if found.tail is not None:
             self._not_examined.append(found.tail.position)
@@ -444,7 +444,7 @@ def _offset_index_checks(
     at = np.append(table["position"], -1)  # ascending but for the last, which is that of no batch
     named = np.searchsorted(at[:-1], positions[others])
     names_a_batch = at[named] == positions[others]
-    # The batch at the position, sound or not, must not begin above the offset.
+    # The batch at the position, valid or not, must not begin above the offset.
     named_base = np.append(table["base_offset"], -1)[named]
     for n, names_batch, begins in zip(others, names_a_batch, named_base, strict=True):
         position, offset = int(positions[n]), int(offsets[n])
@@ -453,7 +453,7 @@ def _offset_index_checks(
             continue  # the first batch of its append
         if can_begin and unreadable.may_hold(offset):
             continue
-        where = f"that offset lies in the batch at {expected[n]}" if inside[n] else "no batch holds that offset"
+        where = f"that offset is in the batch at {expected[n]}" if inside[n] else "no batch holds that offset"
         yield int(n), f"offset {offsets[n]} at position {positions[n]}: {where}"
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Marker(NamedTuple):
-    """The end of a transaction, as a control batch tells it."""
+    """The end of a transaction, from its control batch."""
 
     producer_id: int
     offset: int
@@ -61,7 +61,7 @@ def read_snapshots(partition: PartitionFiles) -> dict[int, list[ProducerStateEnt
 
 
 def open_at_start(partition: PartitionFiles, snapshots: dict[int, list[ProducerStateEntry]]) -> dict[int, int] | None:
-    """Producer -> where its transaction began that is open when the first segment begins; None if nobody knows."""
+    """Producer -> where its transaction began that is open when the first segment begins; None if that is not known."""
     first = partition.bases[0] if partition.bases else 0
     if first == 0:
         return {}
@@ -173,7 +173,7 @@ def check_snapshots(
     for offset, entries in sorted(snapshots.items()):
         path = partition.file(offset, SNAPSHOT_SUFFIX)
         below = rows[: int(rows["last_offset"].searchsorted(offset))]
-        # The last batch of each producer: the first one from behind.
+        # The last batch of each producer: the first one from the end.
         producers, index = np.unique(below["producer_id"][::-1], return_index=True)
         newest = dict(zip(producers.tolist(), (len(below) - 1 - index).tolist(), strict=True))
         for entry in entries:
@@ -185,11 +185,11 @@ def check_snapshots(
                 continue
             n = newest.get(entry.producer_id)
             if last.last_offset >= offset:
-                text = f"producer {entry.producer_id} wrote last at {last.last_offset}, behind the snapshot"
+                text = f"producer {entry.producer_id} has last offset {last.last_offset}, not below the snapshot"
             elif n is None or incomplete or below["last_offset"][n] < last.last_offset:
                 continue  # taken by retention or cleaning
             elif below["last_offset"][n] > last.last_offset:
-                text = f"producer {entry.producer_id} wrote last at {last.last_offset}, the log has "
+                text = f"producer {entry.producer_id} has last offset {last.last_offset}, the log has "
                 text += f"{below['last_offset'][n]}"
             elif below["base_sequence"][n] != last.first_sequence or below["producer_epoch"][n] > entry.producer_epoch:
                 text = (
@@ -210,7 +210,7 @@ def essence_of(partition: PartitionFiles, base: int, segment: ScannedSegment) ->
     kept = is_transactional(rows) | is_control(rows)
     snapshots = sorted(read_snapshots(partition))
     if snapshots:
-        # The last batch of each producer before each snapshot: the first one from behind.
+        # The last batch of each producer before each snapshot: the first one from the end.
         before = np.searchsorted(snapshots, rows["last_offset"], "right")
         data = np.flatnonzero(~is_control(rows))[::-1]
         _, first = np.unique(np.stack([before[data], rows["producer_id"][data]]), axis=1, return_index=True)

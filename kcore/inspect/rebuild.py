@@ -37,8 +37,8 @@ def rebuilt_indexes(log_path: str, base: int, index_interval_bytes: int) -> dict
 
 
 def rebuilt_snapshot(directory: str, bases: Iterable[int], good_snapshots: Iterable[int], offset: int) -> bytes | None:
-    """The producer snapshot at an offset, from an older one and the batches behind it; None if nobody knows what the
-    producers' state was where the log begins.  Raises OSError, CorruptFile's relatives for damaged batches."""
+    """The producer snapshot at an offset, from an older one and the batches after it; None if the state of the
+    producers at the start of the log is not known.  Raises OSError, CorruptFile's relatives for damaged batches."""
     bases, known = sorted(bases), [snapshot for snapshot in good_snapshots if snapshot < offset]
     if not bases or (bases[0] > 0 and not any(snapshot >= bases[0] for snapshot in known)):
         return None

@@ -74,7 +74,7 @@ def apply_in_place(path: str, plans: Sequence[Plan]) -> list[str]:
 
 
 def _change(action: Action) -> Iterator[str]:
-    """Do one action where the file lies; yields the names of the files that keep what goes."""
+    """Do one action on the file itself; yields the names of the files that keep what goes."""
     path = action.path
     if action.what == "remove":
         kept = _free_name(path)

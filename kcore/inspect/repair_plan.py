@@ -72,11 +72,11 @@ Salvage = Literal["truncate", "keep-after"]
 What = Literal["cut", "drop", "rewrite", "create", "remove"]
 
 
-BEHIND_THE_CUT = "behind the cut"
+AFTER_THE_CUT = "after the cut"
 
 
 class Loss(NamedTuple):
-    """A stretch of a .log that would go.  Offsets: what it holds or may have held; last None: nobody knows."""
+    """A stretch of a .log that would go.  Offsets: what it holds or may have held; last None: not known."""
 
     path: str
     position: int
@@ -125,7 +125,7 @@ class Action:
         os.replace(temporary, target)
 
     def _index_of(self, target: str) -> bytes:
-        """Of the .log that lies beside the target by now."""
+        """Of the .log that is beside the target by now."""
         base = log_files.base_offset_of(target)
         assert base is not None
         stem, suffix = os.path.splitext(target)
@@ -133,7 +133,7 @@ class Action:
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
-    """Behind what the target has; holes stay holes: a file of a terabyte may take a page on the disk."""
+    """Append to the target; holes stay holes: a file of a terabyte may take a page on the disk."""
     shift = os.lseek(target, 0, os.SEEK_END) - start
     for first, last in log_files.data_stretches(source, start, end):
         while first < last:
@@ -254,7 +254,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     _plan_producers(plan, partition, kept)
     _plan_epochs(plan, partition, kept)
     for path in log_files.known_files(directory, marked=True):
-        # What is to replace other segments may be the only copy by now; whether it is, nobody can see to from here.
+        # What is to replace other segments may be the only copy by now; that cannot be seen from here.
         if log_files.is_kraft_snapshot(path) or path.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             problems = check_lone_log(path)
             plan.problems += problems
@@ -266,7 +266,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
 
 
 def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], salvage: Salvage) -> list[_Kept]:
-    """Which batches stay: sound ones that are where they should be; with "truncate" those before the first gap."""
+    """Which batches stay: valid ones that are where they should be; with "truncate" those before the first gap."""
     import numpy as np
 
     masks = []
@@ -352,7 +352,7 @@ def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
             end_offset = max(end_offset, part.after.end_offset)
         path, size = part.segment.path, part.segment.size
         if part.removed:
-            plan.actions.append(Action("remove", path, f"it lies {BEHIND_THE_CUT}", size))
+            plan.actions.append(Action("remove", path, f"it is {AFTER_THE_CUT}", size))
         elif part.changed:
             tail_only = part.ranges in ([], [(0, end) for _, end in part.ranges[:1]])
             what: What = "cut" if tail_only else "drop"
@@ -362,18 +362,18 @@ def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
 
 def _losses(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> Iterator[Loss]:
     """The stretches between those that stay.  end_offset: of the log before this segment; next_base: of the segment
-    behind it."""
+    after it."""
     rows, after = part.segment.batches, part.after.batches
     bounds = [*(edge for stretch in part.ranges for edge in stretch), part.segment.size]
     starts = [0, *bounds[1::2]]
     for start, end in zip(starts, bounds[0::2], strict=True):
         if start == end:
             continue
-        behind = after[after["position"] >= end]
+        following = after[after["position"] >= end]
         before = after[after["position"] < start]
         first = max(int(before["last_offset"][-1]) + 1, end_offset) if len(before) else end_offset
         readable = rows[(rows["position"] >= start) & (rows["position"] < end)]
-        next_offset = int(behind["base_offset"][0]) if len(behind) else next_base
+        next_offset = int(following["base_offset"][0]) if len(following) else next_base
         last = None if next_offset is None else next_offset - 1
         if last is None and len(readable) and readable["position"][-1] + readable["size"][-1] == end:
             last = max(int(readable["last_offset"].max()), first)
@@ -388,7 +388,7 @@ def _losses(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> 
             len(readable),
             part.segment.records_of(readable),
             end - start - int(readable["size"].sum(dtype="i8")),
-            said or BEHIND_THE_CUT,
+            said or AFTER_THE_CUT,
         )
 
 

@@ -1,6 +1,6 @@
-"""Two replicas of one partition held against each other: where they part, and what their leader epochs say about it.
+"""Two replicas of one partition compared: the first difference, and what their leader epochs say about it.
 
-What may differ between sound replicas is not a difference: where segments begin, how dense indexes are, where the log
+What may differ between valid replicas is not a difference: where segments begin, how dense indexes are, where the log
 starts, and which records cleaning has taken (those gaps are listed).  Offsets, leader epochs and every byte of a batch
 may not; batches that cleaning wrote anew are compared record by record.
 """
@@ -48,7 +48,7 @@ class Gap(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """What one side has behind the other's end, or before its start."""
+    """What one side has after the other's end, or before its start."""
 
     first_offset: int
     last_offset: int
@@ -108,7 +108,7 @@ class PartitionDiff:
     damages: list[str] = field(default_factory=list)
     epochs_a: list[EpochEntry] = field(default_factory=list)
     epochs_b: list[EpochEntry] = field(default_factory=list)
-    #: "a" or "b": whose leader was elected later, where they part; None where the epochs do not tell.
+    #: "a" or "b": whose leader was elected later, at the first difference; None where the epochs do not show it.
     newer: str | None = None
     #: None if the two are equal, or the follower knows no epochs.
     a_follows_b: Truncation | None = None
@@ -125,7 +125,7 @@ class PartitionDiff:
 
 
 class _Replica:
-    """All batches of one side, and the files they lie in."""
+    """All batches of one side, and the files that hold them."""
 
     def __init__(self, directory: str, jobs: int, progress: Progress) -> None:
         import numpy as np
@@ -300,7 +300,7 @@ def _compare_window(diff: PartitionDiff, left: _Replica, right: _Replica, ours: 
     for offset in offsets:
         if offset in a and offset in b and _differs(a[offset], b[offset]):
             diff.divergence = _divergence(offset, a[offset], b[offset], left, right)
-            # What looked like a gap just before may be the same quarrel; it is told as it is.
+            # What looked like a gap just before may be part of the same difference; it is reported as a gap.
             _note_gaps(diff, [o for o in offsets if o < offset], a, b)
             return True
     _note_gaps(diff, offsets, a, b)

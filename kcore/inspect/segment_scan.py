@@ -1,4 +1,4 @@
-"""One .log file read from end to end: the headers of its sound batches as an array, and what lies between them."""
+"""One .log file read from end to end: the headers of its valid batches as an array, and the damage between them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PRODUCER_COLUMNS = [
     ("attributes", "i2"),
 ]
 
-#: Offsets that no batch holds, both ends included; base: name of the segment in which the batch behind them lies, and
+#: Offsets that no batch holds, both ends included; base: name of the segment that holds the batch after them, and
 #: its position there.
 GAP_DTYPE = [("first", "i8"), ("last", "i8"), ("base", "i8"), ("position", "i8")]
 
@@ -58,7 +58,7 @@ class Rows:
 
     @classmethod
     def of(cls, parts: Sequence[Rows]) -> Rows:
-        """All parts, one behind the other."""
+        """All parts, one after the other."""
         import numpy as np
 
         return cls({name: np.concatenate([np.empty(0, t), *(p[name] for p in parts)]) for name, t in _COLUMNS})
@@ -85,7 +85,7 @@ class _GrowingRows:
         self._room = self._count = 0
 
     def add(self, rows: np.ndarray, expected: int) -> None:
-        """expected: how many more will come, as far as one can tell."""
+        """expected: how many more will come, an estimate."""
         import numpy as np
 
         start, end = self._count, self._count + len(rows)
@@ -113,13 +113,13 @@ class _GrowingRows:
 
 @dataclass
 class ScannedSegment:
-    """What a segment holds.  batches: one row for each sound batch, in file order, whatever their offsets are."""
+    """What a segment holds.  batches: one row for each valid batch, in file order, whatever their offsets are."""
 
     path: str
     size: int = 0
     #: Without the holes of a sparse file.
     data_size: int = 0
-    #: Bytes that are in no sound batch; the whole places follow from the rows.
+    #: Bytes that are in no valid batch; the whole places follow from the rows.
     damages: list[Damage] = field(default_factory=list)
     tail: Tail | None = None
     #: Batches whose CRC is right and whose records are not, by position.
@@ -226,7 +226,7 @@ def scan_segment(path: str, *, records: bool = True, progress: Progress | None =
 
 
 def _scan_natively(found: ScannedSegment, progress: Progress | None) -> int:
-    """The sound batches from the start; returns where they end."""
+    """The valid batches from the start; returns where they end."""
     directory, name = os.path.split(found.path)
     base, kind = log_files.base_offset_of(name), log_files.kind_of(name)
     # Holes would be read as pages of zeros; read_batches() knows them.

@@ -1,4 +1,4 @@
-"""What a broker of ours was told about a topic, read from its metadata without opening or changing that."""
+"""The settings of a topic in the metadata of a kcore broker, read from a copy of it."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Summary:
 
     files: int = 0
     bytes: int = 0
-    #: The same without the holes of sparse files, which nobody reads.
+    #: The same without the holes of sparse files, which are not read.
     read: int = 0
     batches: int = 0
     records: int = 0
@@ -248,7 +248,7 @@ class Verifier:
         result.problems += lone_log_problems(found)
 
     def _single_file(self, path: str) -> Examined:
-        """One file, with what its directory tells about it."""
+        """One file, with the other files of its directory that it is checked against."""
         kind = log_files.kind_of_named(path)
         base = log_files.base_offset_of(path)
         assert kind is not None
@@ -261,7 +261,7 @@ class Verifier:
         partition = PartitionFiles.of(os.path.dirname(path) or ".")
         if base not in partition.bases:
             return Examined(problems=[Problem(path, "no .log beside this index", warning=True)])
-        # An index can only be judged by its log, and where that is damaged only in part: so its damage is told too.
+        # An index can only be judged by its log, and where that is damaged only in part: so its damage is reported too.
         log = os.path.join(os.path.dirname(path), os.path.basename(partition.file(base, LOG_SUFFIX)))
         is_log = kind.kind == LOG_SUFFIX
         found = scan_segment(log, records=self.records, progress=self.progress)

@@ -190,7 +190,7 @@ def partition_of(name: str) -> TopicPartition:
 
 
 def _write_json(path: str, content: object) -> None:
-    """JSON behind a line with its CRC-32C."""
+    """JSON after a line with its CRC-32C."""
     text = json.dumps(content, indent=1).encode()
     write_atomically(path, b"%08x\n%s\n" % (crc32c(text), text))
 

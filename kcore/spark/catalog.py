@@ -1,6 +1,6 @@
-"""Which partitions lie in data directories, and from where to where each can be read.
+"""Which partitions data directories have, and from where to where each can be read.
 
-A partition's records end at its high watermark: what lies behind it may still be taken back.  The directory knows it
+A partition's records end at its high watermark: what is after it may still be taken back.  The directory knows it
 from replication-offset-checkpoint, which a running broker writes every few seconds; asking the broker is more exact.  A
 partition that the file does not name ends where its log does, unless somebody has the directory open.
 """
@@ -169,7 +169,7 @@ def segment_base_offsets(directory: str) -> list[int]:
 def log_bounds(
     partitions: Mapping[TopicPartition, str], isolation: Isolation, ask_broker: Ask | None = None
 ) -> dict[TopicPartition, Bounds]:
-    """What can be read of each, as the broker says or else as far as the files tell.
+    """What can be read of each, as the broker says or else as far as the files show.
 
     Raises OSError, CorruptFile, CorruptMessage, and what ask_broker raises.
     """
@@ -235,7 +235,7 @@ class _Checkpoints:
 
 
 def log_end(directory: str, base_offsets: list[int]) -> int:
-    """The offset behind the last whole batch.  Raises CorruptMessage, OSError."""
+    """The offset after the last whole batch.  Raises CorruptMessage, OSError."""
     segment = LogSegment(directory, base_offsets[-1], writable=False)
     try:
         return segment.read_next_offset()

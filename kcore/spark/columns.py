@@ -40,7 +40,7 @@ _TYPES: dict[str, DataType] = {
 #: In the words of Spark's SQL.
 SQL_TYPES = {name: type_.simpleString() for name, type_ in _TYPES.items()}
 
-#: What a record may be without.  Of the others Spark is told that they are never null, which spares it a look at each
+#: What a record may be without.  The others are declared as never null, which spares it a look at each
 #: (the connector says that all can be).
 NULLABLE = frozenset({"key", "value", "headers"})
 
@@ -71,9 +71,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
                 f"schema: there is no column {field.name!r}; "
                 + (f"did you mean {near[0]}?" if near else f"there are {', '.join(COLUMNS)}")
             )
-        told = field.dataType.simpleString()
-        if told != SQL_TYPES[field.name]:
-            raise OptionError(f"schema: column {field.name} is {SQL_TYPES[field.name]}, not {told}")
+        found = field.dataType.simpleString()
+        if found != SQL_TYPES[field.name]:
+            raise OptionError(f"schema: column {field.name} is {SQL_TYPES[field.name]}, not {found}")
         if field.name in NULLABLE and not field.nullable:
             raise OptionError(f"schema: column {field.name} can be null, the schema says NOT NULL")
     names = tuple(field.name for field in schema.fields)
@@ -84,7 +84,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 def columns_read(columns: Sequence[str]) -> tuple[str, ...]:
     """What a ColumnsReader has to read for them."""
-    # At least one, or nobody counts the records.
+    # At least one, or the records would not be counted.
     return columns_to_read(columns) or ("offset",)
 
 

@@ -58,7 +58,7 @@ class KcoreDataSource(DataSource):
     spark.sql.python.filterPushdown.enabled is not set."""
 
     pushes_filters = False
-    #: How many tasks run at once, if that is known: Spark does not tell it where Python plans.
+    #: How many tasks run at once, if that is known: Spark does not say it where Python plans.
     parallelism: int | None = None
 
     @classmethod

@@ -32,9 +32,9 @@ def use_java() -> str:
 
     Raises RuntimeError that says what is missing.
     """
-    told = os.environ.get("JAVA_HOME")
-    if told and java_version(os.path.join(told, "bin", "java")) >= OLDEST_JAVA:
-        return told
+    java_home = os.environ.get("JAVA_HOME")
+    if java_home and java_version(os.path.join(java_home, "bin", "java")) >= OLDEST_JAVA:
+        return java_home
     found = shutil.which("java")
     if found and java_version(found) >= OLDEST_JAVA:
         # JAVA_HOME comes first for Spark: one that is too old has to go.
@@ -48,10 +48,10 @@ def use_java() -> str:
 def java_version(java: str) -> int:
     """The feature release of an executable (17, 21, ...), 0 if it does not run."""
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
+        version = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True).stderr
     except (OSError, subprocess.SubprocessError):
         return 0
-    match = re.search(r'version "(?:1\.)?(\d+)', told)
+    match = re.search(r'version "(?:1\.)?(\d+)', version)
     return int(match[1]) if match else 0
 
 
@@ -70,8 +70,8 @@ def wheel_home() -> str:
 def java_home_with_shim(home: str) -> str:
     """A directory whose bin/java runs the Java in home without the flag that it does not know."""
     java = os.path.join(home, "bin", "java")
-    told = hashlib.sha256(home.encode()).hexdigest()[:12]
-    shims = os.path.join(tempfile.gettempdir(), f"kcore-java-{os.getuid()}-{told}")
+    digest = hashlib.sha256(home.encode()).hexdigest()[:12]
+    shims = os.path.join(tempfile.gettempdir(), f"kcore-java-{os.getuid()}-{digest}")
     shim = os.path.join(shims, "bin", "java")
     text = _SHIM.format(java=java)
     os.makedirs(os.path.dirname(shim), mode=0o700, exist_ok=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Spares Arrow's Java a check of bounds and of the buffer's life for every value that Spark looks at.
 _UNCHECKED_ARROW = "-Darrow.enable_unsafe_memory_access=true"
 
-#: What a session on one machine has unless told otherwise: no web server, addresses that need no network.
+#: What a session on one machine has by default: no web server, addresses that need no network.
 LOCAL_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -42,7 +42,7 @@ def enable(spark: SparkSession) -> SparkSession:
 
     Where PYSPARK_PYTHON is not set, Spark's workers run whatever `python3` the PATH has, which may have no kcore.  A
     session on one machine then gets this interpreter, and PYSPARK_PYTHON is set; on a cluster, where paths may differ,
-    a warning tells of it.  Raises ImportError without what kcore[spark] brings.
+    a warning says so.  Raises ImportError without what kcore[spark] brings.
     """
     check_packages()
     from kcore.spark.data_source import PushingKcoreDataSource

@@ -1,4 +1,4 @@
-"""`kcore diff`: where two replicas part, and why."""
+"""`kcore diff`: where two replicas differ first, and why."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kcore.tools.dump_log_segments import time_text
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a partition directory, or a data directory")
-    parser.add_argument("b", metavar="B", help="what to hold against it: of the same kind")
+    parser.add_argument("b", metavar="B", help="what to compare it with: of the same kind")
     add_json(parser, "one JSON object a line for each partition, the summary last")
     add_gaps_are_cleaning(parser)
     add_reading(parser)
@@ -27,7 +27,7 @@ def add_gaps_are_cleaning(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gaps-are-cleaning",
         action="store_true",
-        help="offsets that one side lacks between others are no difference: compaction took their records",
+        help="offsets that one side lacks between others are no difference: compaction removed their records",
     )
 
 
@@ -96,7 +96,7 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
 
 
 def notes(found: Mapping[str, Any]) -> Iterator[str]:
-    """What a diff_event() tells that is no difference: as retention or cleaning may leave one of two replicas."""
+    """What a diff_event() has that is no difference: what retention or cleaning may leave in one of two replicas."""
     for name in "AB":
         if before := found[f"before{name}"]:
             yield f"{name} starts earlier, it has offsets {before['firstOffset']} to {before['lastOffset']}"
@@ -107,7 +107,7 @@ def notes(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def gap_texts(found: Mapping[str, Any]) -> Iterator[str]:
-    """What a diff_event() tells of offsets that one side lacks between others, where that is a difference."""
+    """The gaps of a diff_event() that are a difference: offsets that one side lacks between others."""
     return _gap_texts(found, cleaned=False)
 
 
@@ -115,7 +115,7 @@ def _gap_texts(found: Mapping[str, Any], *, cleaned: bool) -> Iterator[str]:
     gaps = [gap for gap in found["gaps"] if gap["cleaned"] == cleaned]
     for gap in gaps[:10]:
         records = counted(gap["records"], "record")
-        how = "as after cleaning" if cleaned else f"{records}: nothing says that cleaning took them"
+        how = "as after cleaning" if cleaned else f"{records}: nothing shows that cleaning removed them"
         yield f"{gap['missingIn'].upper()} lacks offsets {gap['firstOffset']} to {gap['lastOffset']}, {how}"
     if len(gaps) > 10:
         yield f"and {len(gaps) - 10} more such gaps"

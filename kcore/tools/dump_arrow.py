@@ -190,7 +190,7 @@ def _say(path: str, damage: Event) -> bool:
 
 
 def _tables(path: str, wanted: Wanted, schema: pa.Schema) -> Iterator[pa.Table | Event]:
-    """What is in a file, without the column "file", and damage where it lies."""
+    """What is in a file, without the column "file", and damage at its position."""
     without_file = pa.schema(list(schema)[1:])
     for is_damage, group in groupby(events_of(path, wanted), lambda event: event["type"] == "damage"):
         if is_damage:

@@ -16,16 +16,16 @@ from kcore.inspect import log_files
 from kcore.inspect.directories import closed_directory, data_dir_of, partitions_under
 from kcore.inspect.partition_checks import Problem
 from kcore.inspect.repair import ASIDE_SUFFIX, apply_in_place, apply_to_copy
-from kcore.inspect.repair_plan import BEHIND_THE_CUT, Action, Loss, Plan, plan_repair
+from kcore.inspect.repair_plan import AFTER_THE_CUT, Action, Loss, Plan, plan_repair
 from kcore.log.log_file_names import parse_partition_directory
 from kcore.tools.command_line import DAMAGE, OK, UsageError, add_json, add_reading
 from kcore.tools.verify import add_compacted, problem_event, problem_text, verify
 
 _KEEP_AFTER = """\
-keep-after keeps batches behind damage, so mind:
-- consumers step over the gap without being told; `kcore verify` goes on reporting it as damage;
+keep-after keeps the batches after the damage, with these consequences:
+- consumers skip the gap without an error; `kcore verify` goes on reporting it as damage;
 - this replica differs from the others for good: it must not become leader while one of them has the whole log;
-- of a transaction whose marker lies in the gap nobody knows the end: read_committed consumers may wait for it for ever;
+- a transaction whose marker was in the gap has no known end: read_committed consumers may wait for it for ever;
 - what the gap held of a compacted topic is missing: an older value of the same key counts again."""
 
 _GAPS = """\
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=["truncate", "keep-after"],
         default="truncate",
         help="truncate: the log ends before the first bad batch, as a recovery ends it beyond the recovery point "
-        "(default); keep-after: only the bad batches go, the valid ones behind them stay, and a gap is left",
+        "(default); keep-after: only the bad batches go, the valid ones after them stay, and a gap is left",
     )
     add_compacted(parser)
     add_reading(parser)
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _is_in_the_way(path: str, result: str) -> bool:
-    """Whether the copy of a partition would lie among partitions under a name that none can have."""
+    """Whether the copy of a partition would be in a data directory, with a name that no partition can have."""
     among = os.path.dirname(os.path.abspath(result)) == os.path.abspath(data_dir_of(path))
     return among and parse_partition_directory(os.path.basename(result)) is None
 
@@ -133,7 +133,7 @@ def _plan_lines(plan: Plan, as_json: bool) -> Iterator[str]:
         yield f"  the log then ends at offset {plan.end_offset}"
     if (other := plan.alternative) is not None:
         kept = f"{counted(other.records, 'record')} in {counted(other.batches, 'batch', 'batches')}"
-        yield f"  --salvage {other.salvage} would keep more: {kept} behind the damage, {bytes_of(other.size)}"
+        yield f"  --salvage {other.salvage} would keep more: {kept} after the damage, {bytes_of(other.size)}"
     yield from (f"  cannot be mended: {problem_text(_inside(plan, problem))}" for problem in plan.beyond_repair)
 
 
@@ -178,7 +178,7 @@ def _loss_text(loss: Loss) -> str:
         offsets = f"offsets {loss.first_offset}..{last}"
     where = f"{os.path.basename(loss.path)} from position {loss.position}"
     # What is wrong there is among the problems.
-    reason = f", {loss.reason}" if loss.reason == BEHIND_THE_CUT else ""
+    reason = f", {loss.reason}" if loss.reason == AFTER_THE_CUT else ""
     return f"{where}, {offsets}{reason}: {_lost_text([loss])}"
 
 
@@ -253,7 +253,7 @@ def _outcome_lines(
         where = f"makes a mended copy, {result}" if result != path else "does it in place"
         yield f"{cost}.  Nothing was changed: --apply {where}."
         if result != path and _is_in_the_way(path, result):
-            yield f"A broker refuses to start while {result} lies in its data directory: choose another --output."
+            yield f"A broker refuses to start while {result} is in its data directory: choose another --output."
         return
     yield f"{cost}.  The mended directory is {result}."
     yield from (f"kept aside: {name}" for name in aside)

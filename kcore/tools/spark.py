@@ -76,7 +76,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 @contextmanager
 def session(args: argparse.Namespace) -> Iterator[SparkSession]:
-    """A session for one command, stopped behind it; that of spark-submit where the command runs there.
+    """A session for one command, stopped after it; that of spark-submit where the command runs there.
 
     Raises UsageError, of one line, for what went wrong in Spark inside the body; ImportError, which says what to
     install, when there is no Spark.
@@ -132,12 +132,12 @@ def short_error(error: Exception) -> str:
 def _first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # "An error occurred while calling o12.x." is followed by the exception itself.
-    told = [line for line in lines if not line.startswith(("An error occurred while calling", ":")) or ": " in line]
-    return (told or lines or ["Spark failed without a word"])[0].removeprefix(": ")
+    messages = [line for line in lines if not line.startswith(("An error occurred while calling", ":")) or ": " in line]
+    return (messages or lines or ["Spark failed without a message"])[0].removeprefix(": ")
 
 
 def _existing(paths: list[str]) -> list[str]:
-    """A path that is not there is told before Spark is started.  Raises OSError."""
+    """The paths; one that does not exist fails before Spark is started.  Raises OSError."""
     for path in paths:
         os.listdir(path)
     return paths
@@ -364,13 +364,13 @@ def _difference(row: dict[str, Any]) -> str:
     same = f"the same{but} from offset {row['start']} to below {row['common_end']}"
     if row["equal"]:
         return same
-    told = [same]
+    parts = [same]
     if row["first_difference"] is not None:
         fields = ", ".join(row["batch_fields"] + row["record_fields"])
-        told.append(f"first difference at offset {row['first_difference']} ({fields})")
+        parts.append(f"first difference at offset {row['first_difference']} ({fields})")
     only = {side: row[f"records_only_{side}"] for side in "ab"}
-    told += [f"{counted(count, 'record')} only in {side.upper()}" for side, count in only.items() if count]
-    return "; ".join([*told, *row["damage"]])
+    parts += [f"{counted(count, 'record')} only in {side.upper()}" for side, count in only.items() if count]
+    return "; ".join([*parts, *row["damage"]])
 
 
 # -- load -------------------------------------------------------------------------------------------------------------

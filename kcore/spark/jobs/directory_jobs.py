@@ -66,7 +66,7 @@ _VERIFIED = pa.schema(
 
 
 class _Piece(NamedTuple):
-    """Segments of a partition, or of a whole one (bases None) with all that lies beside them."""
+    """Segments of a partition, or of a whole one (bases None) with all the files beside them."""
 
     directory: str
     bases: tuple[int, ...] | None = None
@@ -123,7 +123,7 @@ def verify(
 
 
 def _own_files(verifier: Verifier, data_dir: str) -> Examined:
-    """What lies in a data directory beside its partitions."""
+    """The files of a data directory beside its partitions."""
     result = Examined()
     for file in log_files.known_files(data_dir):
         examined = verifier.small_file(file)()
@@ -302,10 +302,10 @@ def diff(
     tasks: int | None = None,
     quiet: bool = False,
 ) -> DataFrame:
-    """Two data directories, or two directories of one partition, held against each other as by `kcore diff`.
+    """Two data directories, or two directories of one partition, compared as by `kcore diff`.
 
     A row for each partition: whether it is equal, the offsets from start to common_end that both have alike and the
-    bytes they take, the first offset that differs and in which fields, records behind the other's end (records_only_*),
+    bytes they take, the first offset that differs and in which fields, records after the other's end (records_only_*),
     records that one side lacks between others (records_missing_in_*: a difference unless cleaning took them, or
     gaps_are_cleaning says so), batches of other bytes with the same records (rewritten).  A partition that one side
     lacks has null for it.  detail: the line of `kcore diff --json`.  A

@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 def checked(paths: Sequence[str]) -> Iterator[str]:
-    """Each directory that was named.  What is not there, or is none, is told before anything is begun: OSError;
+    """The directories, checked before the job begins.  Raises for one that does not exist or is none: OSError;
     ValueError without a path."""
     if not paths:
         raise ValueError("no path given")
@@ -80,7 +80,7 @@ def run_tasks(
     """What work gives for each task, in their order.
 
     work is a function of a module, or a functools.partial of one: it goes to the executors.  Raises what it raised of
-    OSError, KafkaError, ImportError and ValueError, on the first task in order; anything else as Spark tells it.
+    OSError, KafkaError, ImportError and ValueError, on the first task in order; anything else as Spark raises it.
     """
     if not tasks:
         return []

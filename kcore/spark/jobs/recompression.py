@@ -233,7 +233,7 @@ def _recompress_segment(settings: _Settings, segment: _Segment) -> dict[str, Any
 
 
 class _Writer:
-    """Segments one behind the other, each at most segment_bytes large; a piece at a time is written."""
+    """Segments one after the other, each at most segment_bytes large; a piece at a time is written."""
 
     def __init__(self, directory: str, base: int, settings: _Settings) -> None:
         self._directory = directory
@@ -278,7 +278,7 @@ class _Writer:
 
 
 def _copy_other_files(source: str, target: str) -> None:
-    """What lies beside the segments, and is as true of the new ones; on the disk, with the names of all."""
+    """Copy the files beside the segments that hold for the new ones too, and sync them and the names of all files."""
     with os.scandir(source) as entries:
         names = [entry.name for entry in entries if entry.is_file()]
     for name in names:

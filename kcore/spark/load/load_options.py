@@ -27,7 +27,7 @@ class LoadOptions:
     """Raises OptionError, which names the argument, for what cannot be.
 
     tasks: one load for each number.  Sizes are bytes; record_size counts the value alone, batch_size is that before
-    compression.  log_size: how large each task's log may grow in mode append.  keep: leave these logs behind.
+    compression.  log_size: how large each task's log may grow in mode append.  keep: do not remove these logs.
     """
 
     mode: str

@@ -1,6 +1,6 @@
 """Load from many tasks at once: a barrier stage whose tasks start together and count together.
 
-Every task tells the others its clock, all start a while after the latest, warm up, and count what they do in a window
+Every task sends the others its clock, all start a while after the latest, warm up, and count what they do in a window
 they agreed on; if one began late or stopped early, all take the narrower window in which everybody worked.
 """
 
@@ -134,11 +134,11 @@ def measure(task: Task, make: Callable[[Task], Workload], gather: Gather) -> Row
             workload = stack.enter_context(make(task))
         except Exception as error:
             task.failed(error)
-        told = [json.loads(text) for text in gather(json.dumps([clock.now(), workload is not None]))]
-        all_ready = all(ready for _, ready in told)
+        answers = [json.loads(text) for text in gather(json.dumps([clock.now(), workload is not None]))]
+        all_ready = all(ready for _, ready in answers)
         if workload is not None and all_ready:
             options = task.options
-            meant = max(now for now, _ in told) + START_DELAY_NS
+            meant = max(now for now, _ in answers) + START_DELAY_NS
             first = meant + round(options.warm_up * 1e9)
             recorder = WindowRecorder(Window(first, first + max(round(options.seconds * 1e9), 1)))
             clock.wait_until(meant)
@@ -326,7 +326,7 @@ class LoadRun:
         }
 
     def json_lines(self) -> Iterator[str]:
-        """The tasks' rows (type "task"), behind them the summary (type "run")."""
+        """The tasks' rows (type "task"), after them the summary (type "run")."""
         for row in self.rows:
             yield json.dumps({"type": "task", **row})
         yield json.dumps(self.summary())
@@ -340,9 +340,9 @@ class LoadRun:
             f"({self.cpu_share:.0%} of the tasks' time)",
         ]
         percentiles = [(percent, self.latencies.percentile(percent)) for percent in PERCENTS]
-        told = ", ".join(f"p{percent:g} {_duration(at.ns)}" for percent, at in percentiles if at is not None)
-        if told:
-            found.append(f"  latency (each within 1.6 %): {told}")
+        shown = ", ".join(f"p{percent:g} {_duration(at.ns)}" for percent, at in percentiles if at is not None)
+        if shown:
+            found.append(f"  latency (each within 1.6 %): {shown}")
         found.append(f"  started within {self.start_skew_ns / 1e6:.2f} ms of each other")
         found += [f"  error: {error}" for error in self.errors]
         found += [f"  note: {note}" for note in self.notes]
@@ -448,16 +448,16 @@ def _run_once(context: SparkContext, options: LoadOptions, count: int, progress:
         message = str(error.java_exception.getMessage()).strip()
         raise LoadFailed(f"Spark has ended the load: {message.splitlines()[0]}") from error
     finally:
-        # Tasks tidy up behind themselves unless they were killed, as Ctrl-C does.
+        # Tasks remove their files unless they were killed, as Ctrl-C does.
         if not options.keep:
             remove_data_dirs(options.paths, run_id)
-    told = {
+    common = {
         "run_id": run_id,
         "config": options.config(),
         "spark_version": context.version,
         "master": context.master,
     }
-    rows = [{name: {**row, **told}[name] for name in ROW.names} for row in sorted(found, key=lambda row: row["task"])]
+    rows = [{name: {**row, **common}[name] for name in ROW.names} for row in sorted(found, key=lambda row: row["task"])]
     return LoadRun(tuple(rows), socket.gethostname())
 
 

@@ -1,6 +1,6 @@
 """What a load test's tasks agree upon: when to start, and between which moments their work counts.
 
-Barrier stages are no start signal: tasks leave barrier() up to a second apart.  So the tasks tell each other their
+Barrier stages are no start signal: tasks leave barrier() up to a second apart.  So the tasks send each other their
 clocks and start a while after the latest of them.  What they do is counted by slices of the window in which all are
 meant to work; afterwards only those slices are taken in which all of them did.
 

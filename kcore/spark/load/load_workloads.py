@@ -1,6 +1,6 @@
 """What a task of a load test does over and over: one class for each mode.
 
-append, read and verify work on files of the task's own machine; bytes are those of batches as they lie in the log.
+append, read and verify work on files of the task's own machine; bytes are those of batches as they are in the log.
 produce and fetch go through a broker; bytes are those of keys and values.
 """
 
@@ -52,11 +52,11 @@ _WORDS = b"click view purchase search login logout checkout refund mobile deskto
 
 class Workload(AbstractContextManager["Workload"], Protocol):
     def step(self, recorder: WindowRecorder) -> None:
-        """One operation, or a few, each told to the recorder.  Raises what goes wrong."""
+        """One operation, or a few, each counted by the recorder.  Raises what goes wrong."""
 
 
 class Task:
-    """Which of the tasks this is, its clock, and where it says what went wrong behind its back."""
+    """Which of the tasks this is, its clock, and where it says what went wrong in another thread."""
 
     def __init__(self, options: LoadOptions, number: int, count: int, run_id: str) -> None:
         self.options = options

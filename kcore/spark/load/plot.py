@@ -22,7 +22,7 @@ _TICKS = (0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999)
 
 
 def check_plot(path: str | os.PathLike[str]) -> None:
-    """Whether plot() can write this, so that nobody measures in vain.  Raises OptionError for another suffix,
+    """Whether plot() can write this, so that no measurement is lost.  Raises OptionError for another suffix,
     FileNotFoundError for a directory that is not there, ImportError that says what to install."""
     path = os.fspath(path)
     if os.path.splitext(path)[1].lower() not in SUFFIXES:

@@ -30,7 +30,7 @@ _DEFAULTS = {
     "linger.ms": "20",
     "batch.size": str(256 * 1024),
     "client.id": "kcore-spark",
-    "log_level": "2",  # what fails is told by the task's error, not by a line for each attempt to connect
+    "log_level": "2",  # a failure is reported by the task's error, not by a line for each attempt to connect
 }
 #: Records between two looks at what the broker has answered.
 _POLL_EVERY = 1000
@@ -51,7 +51,7 @@ class _Broker:
     def __init__(self, options: BrokerOptions, overwrite: bool) -> None:
         if overwrite:
             raise OptionError(
-                "records behind a broker cannot be replaced: use mode append, and output mode append or update"
+                "records that a broker has cannot be replaced: use mode append, and output mode append or update"
             )
         self.options = options
         self.transactional_id = options.settings.get("transactional.id")
@@ -167,7 +167,7 @@ def _records(batch: pa.RecordBatch, options: BrokerOptions) -> Iterator[dict[str
             raise InvalidTimestamp(
                 f"timestamp {earliest // 1000} ms: "
                 + (
-                    "a record's lies at or behind 1970-01-01T00:00:00Z"
+                    "a record's timestamp is 1970-01-01T00:00:00Z or later"
                     if earliest < 0
                     else "librdkafka takes it for none and would write its clock's; files can have it (option path)"
                 )

@@ -29,7 +29,7 @@ from kcore.spark.sink.write_options import FileOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Under these names Spark tells a task of a stream which query and which batch it works for.
+#: Under these names Spark gives a task of a stream the query and the batch that it works for.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
@@ -62,7 +62,7 @@ class _Files:
             raise OptionError(f"option path: {self.data_dir} is no directory")
         if is_partition_directory(self.data_dir):
             raise OptionError(
-                f"option path: {self.data_dir} is one partition's directory; give the data directory it lies in"
+                f"option path: {self.data_dir} is one partition's directory; give the data directory above it"
             )
         check_not_in_use(self.data_dir)
         self.partitions = partition_counts(self.data_dir, options.num_partitions or 1)
@@ -139,7 +139,7 @@ class BulkStreamWriter(DataSourceStreamArrowWriter):
         context = _task()
         task, query_id = context.partitionId(), context.getLocalProperty(_QUERY_ID)
         if not query_id:
-            raise RuntimeError(f"Spark does not tell this task of a stream the id of its query ({_QUERY_ID})")
+            raise RuntimeError(f"Spark does not give this task of a stream the id of its query ({_QUERY_ID})")
         # The same name when the batch is tried again, so that what the first try has left goes with this one.
         name = hashlib.sha256(f"{query_id} {context.getLocalProperty(_BATCH_ID)}".encode()).hexdigest()[:32]
         staging = staging_directory(self._files.data_dir, name)

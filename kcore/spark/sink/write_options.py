@@ -193,4 +193,4 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     if "value" not in names:
         raise OptionError(f"column value is missing; there are {', '.join(names) or 'none'}")
     if topic is None and "topic" not in names:
-        raise OptionError("nobody says which topic: give option topic or a column topic")
+        raise OptionError("no topic: give option topic or a column topic")

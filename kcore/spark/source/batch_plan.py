@@ -56,7 +56,7 @@ class BatchPlan:
             end = resolve(options.ending, tp, directory, bounds[tp], True)
             if start > end:
                 raise OptionError(
-                    f"{tp}: {options.starting.option} is offset {start}, behind {options.ending.option}, offset {end}"
+                    f"{tp}: {options.starting.option} is offset {start}, after {options.ending.option}, offset {end}"
                 )
             whole = OffsetRange(tp, directory, start, end, aborted=bounds[tp].aborted)
             piece = self._restricted(self._there(whole, bounds[tp]), bounds[tp])
@@ -65,7 +65,7 @@ class BatchPlan:
         return found
 
     def _there(self, piece: OffsetRange, bounds: Bounds) -> OffsetRange:
-        """Without what lies before the log's start, where a segment may still hold records that were deleted, or behind
+        """Without what is before the log's start, where a segment may still hold records that were deleted, or behind
         the end of what can be read, which may still be taken back."""
         fail = self.options.fail_on_data_loss
         first, end = min(bounds.start, piece.end), max(bounds.end, piece.start)
@@ -97,7 +97,7 @@ class BatchPlan:
 
 
 def check_partitions(position: Position, chosen: Mapping[TopicPartition, str]) -> None:
-    """Raises OptionError unless a position that is told by partition tells it of all of them."""
+    """Raises OptionError unless a position that is given by partition is given for each of them."""
     told = position.offsets if position.offsets is not None else position.timestamps
     if told is None or told.keys() == chosen.keys():
         return

@@ -26,7 +26,7 @@ def _client(options: ReadOptions) -> Any:
     confluent_kafka("option kcore.bootstrap.servers")
     from confluent_kafka.admin import AdminClient
 
-    # What fails is told by an error, not by a line for each attempt to connect.
+    # A failure is reported by an error, not by a line for each attempt to connect.
     settings: dict[str, Any] = {"bootstrap.servers": options.bootstrap_servers, "log_level": 2}
     settings.update(options.client_settings)
     return AdminClient(settings)
@@ -51,7 +51,7 @@ def check_all_there(
     try:
         known = client.list_topics(timeout=_TIMEOUT_S).topics
     except KafkaException as error:
-        raise BrokerUnavailable(f"{options.bootstrap_servers} does not tell its topics: {error}") from error
+        raise BrokerUnavailable(f"{options.bootstrap_servers} does not list its topics: {error}") from error
     elsewhere = sorted(
         TopicPartition(topic, partition)
         for topic in {tp.topic for tp in partitions} & known.keys()
@@ -89,7 +89,7 @@ def broker_asker(options: ReadOptions) -> Ask | None:
             try:
                 found[tp] = answer.result(timeout=_TIMEOUT_S + 5).offset
             except (KafkaException, TimeoutError) as error:
-                raise BrokerUnavailable(f"{servers} does not tell the offsets of {tp}: {error}") from error
+                raise BrokerUnavailable(f"{servers} does not return the offsets of {tp}: {error}") from error
         return found
 
     def ask(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:

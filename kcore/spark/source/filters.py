@@ -83,7 +83,7 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
 
 
 def _predicate(one: spark.Filter) -> Callable[[Any], bool] | None:
-    """A filter as a function of a value that is never null; None if it cannot be told."""
+    """A filter as a function of a value that is never null; None if it cannot be expressed."""
     if isinstance(one, spark.IsNotNull):
         return lambda value: True
     if isinstance(one, spark.IsNull):

@@ -15,8 +15,8 @@ from kcore.record.batch_header import ATTRIBUTES_OFFSET, CODEC_MASK, LEGACY_ATTR
 from kcore.spark.catalog import segment_base_offsets
 
 _NO_BOUND = 2**63 - 1
-#: Bytes of segment files that a task reads, unless told otherwise: the first up to 512 MiB in all, growing to the
-#: second, as many as of Spark's own file formats, from 1 GiB on.  A task costs 20 ms of CPU time by itself, but few
+#: Bytes of segment files that a task reads, by default: the first up to 512 MiB in all, growing to the second, as
+#: many as of Spark's own file formats, from 1 GiB on.  A task costs 20 ms of CPU time by itself, but few
 #: tasks leave cores idle.
 LEAST_TARGET_BYTES, TARGET_BYTES = 64 << 20, 128 << 20
 #: Where it is known how many tasks run at once, as many as the second asks for in full rounds, but not less than this.
@@ -30,7 +30,7 @@ class _Cost:
     """What a byte of a segment counts when tasks are cut."""
 
     read: float  # where its records are read
-    passed: float  # where they are looked at and left out: they lie behind the time that is asked for
+    passed: float  # where they are looked at and left out: they are after the time that is asked for
 
 
 #: A compressed byte takes several times as long as another, and counts as the bytes that usually come out of it, so
@@ -121,7 +121,7 @@ def _marks(piece: OffsetRange, by_cost: bool) -> _Marks:
             entries = segment.offset_index.to_numpy()
             size = segment.size
             cost = (_COMPRESSED if _is_compressed(segment) else _PLAIN) if by_cost else _BYTES
-            # Up to here no record is later than what is asked for; most of those behind are.
+            # Up to here no record is later than what is asked for; most of those after it are.
             in_time = segment.time_index.lookup(piece.time_to)[1] if piece.time_to < _NO_BOUND else _NO_BOUND
         finally:
             segment.close()
@@ -163,7 +163,7 @@ def _cut(piece: OffsetRange, marks: _Marks, target: int) -> list[OffsetRange]:
 
 
 def _cut_by_offsets(pieces: list[OffsetRange], count: int) -> list[OffsetRange]:
-    """Into `count` pieces or a few more, as even as offsets tell: where index entries are too far apart."""
+    """Into `count` pieces or a few more, as even as offsets allow: where index entries are too far apart."""
     longest = max(1, -(-sum(map(len, pieces)) // count))
     while True:
         cut = [part for piece in pieces for part in _no_longer_than(piece, longest)]

@@ -1,4 +1,4 @@
-"""How far a stream is behind."""
+"""The lag of a stream: how many records it has still to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def lag(progress: StreamingQueryProgress | None) -> dict[str, dict[str, int]]:
     """Offsets that were there and not yet read after the batch, {"topic": {"0": 23}}, of all sources of a query whose
     offsets have that form: kcore's and the connector's.
 
-    progress: query.lastProgress, or what a listener is told; None, which lastProgress is before the first batch,
+    progress: query.lastProgress, or what a listener gets; None, which lastProgress is before the first batch,
     gives {}.
     """
     found: dict[str, dict[str, int]] = {}

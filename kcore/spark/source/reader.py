@@ -110,7 +110,7 @@ def _segment_records(
         if found is None:
             if following is not None and segment.ends_inside_a_batch():
                 raise CorruptMessage(
-                    f"{segment.log_path}: nothing can be read behind offset {offset - 1}, and the log goes on to "
+                    f"{segment.log_path}: nothing can be read after offset {offset - 1}, and the log goes on to "
                     f"offset {following}",
                     source=segment.log_path,
                     offset=offset,

@@ -88,8 +88,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {tp: bounds.end for tp, bounds in self._bounds(self._chosen()).items()}
 
     def _chosen(self, known: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
-        """What there is now.  A topic that was read and is gone is a loss to be told of by whoever knows how far it was
-        read: known has what the checkpoint has, None where nobody knows."""
+        """What there is now.  A topic that was read and is gone is a loss that the caller reports, who has its
+        last offset: known has what the checkpoint has, None where it has nothing."""
         return choose_partitions(self.options, None if known is None else {tp.topic for tp in known})
 
     def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
@@ -190,7 +190,7 @@ def shares(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, i
     if total <= rows:
         return dict(ends)
     taken = {tp: count * rows // total for tp, count in waiting.items()}
-    # What rounding left goes to those that lost most by it, so that nobody waits for ever.
+    # What rounding left goes to those that lost most by it, so that none waits for ever.
     left = rows - sum(taken.values())
     for tp in sorted(waiting, key=lambda tp: waiting[tp] * rows % total, reverse=True)[:left]:
         taken[tp] += 1

@@ -411,7 +411,7 @@ def test_a_gap_on_one_side_is_a_difference_unless_cleaning_explains_it(tmp_path,
         assert (status, events[0]["equal"], events[0]["gaps"]) == (0, True, [gap | {"cleaned": True}])
     assert main(["diff", str(a), str(b)]) == 1
     text = capsys.readouterr().out
-    assert "B lacks offsets 40 to 59, 20 records: nothing says that cleaning took them" in text
+    assert "B lacks offsets 40 to 59, 20 records: nothing shows that cleaning removed them" in text
     # What the cleaner has not reached yet it did not take.
     checkpoint = tmp_path / "b" / "cleaner-offset-checkpoint"
     for cleaned, expected in ((60, 0), (40, 1)):

@@ -181,9 +181,9 @@ def test_a_plan_counts_what_is_lost_as_what_it_is_and_says_what_another_salvage_
     lines = capsys.readouterr().out.splitlines()
     readable = "35 records in 10 batches (12174 bytes) and 591 bytes that cannot be read"
     assert f"  goes: {LOG} from position 3541, offsets 9..48: {readable}" in lines
-    other = f"{49:020}.log from position 0, offsets 49..95, behind the cut"
+    other = f"{49:020}.log from position 0, offsets 49..95, after the cut"
     assert f"  goes: {other}: 47 records in 14 batches (16273 bytes)" in lines
-    more = "82 records in 24 batches behind the damage, 28.4 kB"
+    more = "82 records in 24 batches after the damage, 28.4 kB"
     assert f"  --salvage keep-after would keep more: {more}" in lines
     assert lines[-1].startswith(
         "11 files change; lost: 82 records in 24 batches (28447 bytes) and 591 bytes that cannot"
@@ -194,7 +194,7 @@ def test_a_plan_counts_what_is_lost_as_what_it_is_and_says_what_another_salvage_
     assert [loss["unreadableBytes"] for loss in by_type(events, "loss")] == [591, 0]
     _, events = run_json(capsys, "repair", data, "--salvage", "keep-after")
     assert events[-1]["otherSalvage"] is None
-    # Where nothing sound lies behind the damage both keep the same.
+    # Where nothing valid is after the damage both keep the same.
     shutil.copy(golden_data.partition_dir("g-none-0") / LOG, directory / LOG)
     last = directory / f"{49:020}.log"
     last.write_bytes(last.read_bytes()[:-1])

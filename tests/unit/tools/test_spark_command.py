@@ -125,7 +125,7 @@ def test_diff_tells_what_one_side_lacks_as_the_plain_command_does(kcore_spark, c
     replica(tmp_path / "a" / "t-0", plain(0, 100, 1))
     replica(tmp_path / "b" / "t-0", plain(0, 100, 1), skip=range(30, 60))
     for options, told in (
-        ((), "  B lacks offsets 30 to 59, 30 records: nothing says that cleaning took them"),
+        ((), "  B lacks offsets 30 to 59, 30 records: nothing shows that cleaning removed them"),
         (("--gaps-are-cleaning",), "  note: B lacks offsets 30 to 59, as after cleaning"),
     ):
         different = int(not options)

@@ -316,6 +316,6 @@ def test_nothing_is_written_into_one_partitions_own_directory(tmp_path):
     with kcore.open_log(tmp_path / "t-0", "a"):
         pass
     before = sorted(path.name for path in (tmp_path / "t-0").iterdir())
-    with pytest.raises(OptionError, match="t-0 is one partition's directory; give the data directory it lies in"):
+    with pytest.raises(OptionError, match="t-0 is one partition's directory; give the data directory above it"):
         make_writer({"path": str(tmp_path / "t-0"), "topic": "u"}, schema_of("value string"), False)
     assert sorted(path.name for path in (tmp_path / "t-0").iterdir()) == before

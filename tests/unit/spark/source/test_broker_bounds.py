@@ -50,7 +50,7 @@ def test_a_running_broker_says_how_far_its_files_can_be_read(broker, directory):
 
 
 def test_a_partition_that_the_broker_does_not_have_is_an_error(broker, directory):
-    with pytest.raises(BrokerUnavailable, match="does not tell the offsets of orders-0"):
+    with pytest.raises(BrokerUnavailable, match="does not return the offsets of orders-0"):
         broker_asker(options(broker, directory))([TopicPartition("orders", 0)])
 
 

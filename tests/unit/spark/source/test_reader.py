@@ -255,7 +255,7 @@ def test_deleted_records_are_lost_even_while_their_segment_is_there(rows, tmp_pa
     ],
 )
 def test_a_start_behind_the_end_is_refused(rows, options):
-    with pytest.raises(OptionError, match=r"orders-0: starting\w+ is offset \d+, behind ending\w+, offset \d+"):
+    with pytest.raises(OptionError, match=r"orders-0: starting\w+ is offset \d+, after ending\w+, offset \d+"):
         read_offsets(rows[0], **options)
     assert read_offsets(rows[0], startingOffsets='{"orders":{"0":1000}}') == []
 
