@@ -22,5 +22,5 @@ export ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=$PWD
 exec "$python" -m pytest -p no:cacheprovider --timeout=600 -k "not V22_12" --ignore-glob="*_model.py" --ignore-glob="*/test_log_cleaner*.py" \
     --ignore=tests/unit/log/test_producers_after_compaction.py --ignore=tests/unit/log/test_log_manager.py \
     --ignore=tests/unit/log/test_dataframes_page.py \
-    tests/unit/common tests/unit/record tests/unit/log tests/unit/network \
+    tests/unit/common tests/unit/record tests/unit/log tests/unit/bulk tests/unit/network \
     tests/unit/protocol tests/fuzz
