@@ -277,7 +277,7 @@ def test_a_topic_that_another_load_made_with_other_partitions_meanwhile_is_refus
         ("value string, headers array<string>", "t", "column headers is array<string>"),
         ("value string, header string", "t", "column 'header' cannot be written; did you mean headers?"),
         ("value string, price double", "t", "column 'price' cannot be written; records have key, value"),
-        ("value string", None, "which topic"),
+        ("value string", None, "no topic: give"),
     ],
 )
 def test_columns_that_cannot_be_written_are_named(tmp_path, schema, topic, words):
