@@ -1,0 +1,102 @@
+"""What a dead machine leaves of a broker's data directory.
+
+The files are real.  A crash closes them as they are; a lost power then cuts the .log files at a random point at or
+above the recovery point, and leaves the leader epochs as they were at the last flush or as they are.
+tests/reference/disk.py knows the exact rules call by call; here it is enough that a part of the tail is gone.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
+from kcore.log.log_file_names import LOG_SUFFIX, segment_file
+from kcore.log.log_manager import LogManager
+from kcore.log.unified_log import UnifiedLog
+
+_SIZE_AT = 8  # of a batch's length, which counts what is after it
+_HEADER = 12
+
+
+class Disk:
+    """One broker's data directory."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        #: log directory -> (recovery point, leader epochs on the platter), as of the last flush.
+        self._flushed: dict[str, tuple[int, bytes | None]] = {}
+
+    def note_flushes(self, manager: LogManager) -> None:
+        """Call it after each step: a recovery point that rose says that the leader epochs were synced."""
+        for log in manager.all_logs():
+            known = self._flushed.get(log.directory)
+            if known is None or known[0] != log.recovery_point:
+                self._flushed[log.directory] = (log.recovery_point, _read(_epoch_file(log)))
+
+    def crash(self, manager: LogManager, random: Random, *, loses_power: bool) -> str:
+        """The broker is gone without a word; what was cut, as text."""
+        cuts = []
+        for log in manager.all_logs():
+            log.mark_offline(OSError("the broker has crashed"))
+            points = {segment.base_offset: segment.size for segment in log.segments}
+            for segment in log.segments:
+                segment.close(trim=False)
+            if loses_power:
+                cuts.append(self._lose_tail(log, points, random))
+        for log_dir in manager._dirs.values():
+            log_dir.release()
+        return " ".join(cuts)
+
+    def _lose_tail(self, log: UnifiedLog, sizes: dict[int, int], random: Random) -> str:
+        """Bytes after the recovery point are there up to a random one."""
+        holds_recovery_point = max((base for base in sizes if base <= log.recovery_point), default=min(sizes))
+        unflushed = sorted(base for base in sizes if base >= holds_recovery_point)
+        first = segment_file(log.directory, unflushed[0], LOG_SUFFIX)
+        flushed_bytes = _position_of(first, log.recovery_point)
+        left = random.randint(0, sum(sizes[base] for base in unflushed) - flushed_bytes) + flushed_bytes
+        cut = f"{log.topic_partition}:{left}"
+        for base in unflushed:
+            size = min(left, sizes[base])
+            if base > unflushed[0] and size == 0:
+                _remove_segment(log.directory, base)
+            else:
+                os.truncate(segment_file(log.directory, base, LOG_SUFFIX), size)
+            left -= size
+        epochs = self._flushed.get(log.directory, (0, None))[1]
+        if epochs is not None and random.random() < 0.5:
+            with open(_epoch_file(log), "wb") as file:
+                file.write(epochs)
+        return cut
+
+
+def _remove_segment(directory: str, base_offset: int) -> None:
+    """Its name went with its records.
+
+    An empty segment after a shorter one would be a replica with a hole, if the cut is between two batches: recovery
+    cannot distinguish that gap from one of a compaction (docs/invariants.md, "known and accepted").
+    """
+    for name in os.listdir(directory):
+        if name.startswith(f"{base_offset:020d}."):
+            os.unlink(os.path.join(directory, name))
+
+
+def _epoch_file(log: UnifiedLog) -> str:
+    return os.path.join(log.directory, LEADER_EPOCH_CHECKPOINT)
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def _position_of(path: str, offset: int) -> int:
+    """Where the first batch begins that starts at offset or above; the file's end if none does."""
+    data = _read(path) or b""
+    at = 0
+    while at + _HEADER <= len(data) and int.from_bytes(data[at : at + _SIZE_AT], "big") < offset:
+        at += _HEADER + int.from_bytes(data[at + _SIZE_AT : at + _HEADER], "big")
+    return min(at, len(data))
