@@ -1,4 +1,7 @@
-"""Random histories of a small cluster.  KCORE_SIM_SEEDS=1000 runs that many seeds, KCORE_SIM_SEED=7 that one."""
+"""Random histories of a small cluster.
+
+KCORE_SIM_SEEDS=1000 runs that many seeds (200 with KCORE_LONG=1), KCORE_SIM_SEED=7 that one.
+"""
 
 import os
 import subprocess
@@ -11,9 +14,9 @@ from kcore.replica import isr as isr_rules
 from kcore.replica.offset_truncation import OffsetTruncationState
 from tests.sim.simulated import simulated
 
-LONG = int(os.environ.get("KCORE_SIM_SEEDS", "0"))
 ONE = os.environ.get("KCORE_SIM_SEED")
-SEEDS = [int(ONE)] if ONE else range(LONG or 12)
+COUNT = int(os.environ.get("KCORE_SIM_SEEDS", "200" if "KCORE_LONG" in os.environ else "12"))
+SEEDS = [int(ONE)] if ONE else range(COUNT)
 STEPS = 1500
 
 
