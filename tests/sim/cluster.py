@@ -190,7 +190,7 @@ class Cluster:
         low_watermark = partition.delete_records_on_leader(
             self.random.randint(log.log_start_offset, log.high_watermark)
         )
-        self.history.delete(tp, low_watermark)
+        node.log_manager.checkpoint_log_start_offsets()
         return f"{tp} at {node.broker_id}: below {low_watermark}"
 
     def _cut_a_link(self) -> str:
@@ -351,7 +351,7 @@ class Cluster:
     def _check_identical(self, tp: TopicPartition) -> None:
         logs = [node.replica_manager.get_partition_or_exception(tp).log for node in self.nodes.values()]
         # A leader may fail before its followers hear that records were deleted.
-        start = max(self.history.start[tp], *(log.log_start_offset for log in logs))
+        start = max(log.log_start_offset for log in logs)
         contents = [[(record.offset, record.value) for record in log.records(start)] for log in logs]
         for other in contents[1:]:
             assert other == contents[0], f"{tp}: the replicas differ"

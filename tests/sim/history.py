@@ -11,24 +11,17 @@ from kcore.log.unified_log import UnifiedLog
 class History:
     """Offset -> value of every record that was acknowledged, or seen below a high watermark, of each partition.
 
-    Leaders are members of the ISR here, so whatever was committed once stays, until a client deletes it.  Then nothing
-    is said of it any more: a leader that is killed before its log start is on disk has the records again, but no longer
-    their leader epochs, so they may differ between replicas, as in Kafka.
+    Leaders are members of the ISR here, so whatever was committed once stays, or is below the log start.
     """
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, dict[int, bytes]] = defaultdict(dict)
         self.acknowledged = 0
-        #: The first offset that no client has deleted.
-        self.start: dict[TopicPartition, int] = defaultdict(int)
 
     def acknowledge(self, tp: TopicPartition, offset: int, values: list[bytes]) -> None:
         self.acknowledged += 1
         for at, value in enumerate(values):
             self._commit(tp, offset + at, value, "acknowledged")
-
-    def delete(self, tp: TopicPartition, low_watermark: int) -> None:
-        self.start[tp] = max(self.start[tp], low_watermark)
 
     def check_below_high_watermark(self, log: UnifiedLog, who: str) -> None:
         """Replicas are equal below the high watermark, and a consumer never reads two values at one offset."""
@@ -42,12 +35,10 @@ class History:
         """A leader has every committed record that its log has not deleted."""
         values = {record.offset: record.value for record in log.records()}
         for offset, value in self.committed[log.topic_partition].items():
-            if offset >= max(log.log_start_offset, self.start[log.topic_partition]):
+            if offset >= log.log_start_offset:
                 has = values.get(offset)
                 assert has == value, f"{who}: {log} has {has!r} at {offset}, where {value!r} was committed"
 
     def _commit(self, tp: TopicPartition, offset: int, value: bytes, how: str) -> None:
         known = self.committed[tp].setdefault(offset, value)
-        assert offset < self.start[tp] or known == value, (
-            f"{tp} {offset}: {value!r} {how}, but {known!r} was committed there"
-        )
+        assert known == value, f"{tp} {offset}: {value!r} {how}, but {known!r} was committed there"

@@ -108,7 +108,10 @@ class NodeLogs:
         self._log(tp).update_high_watermark(offset)
 
     def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
-        self._log(tp).maybe_increment_log_start_offset(offset)
+        if self._log(tp).maybe_increment_log_start_offset(offset):
+            # At once, because the leader epochs below it are forgotten at once.  After a crash with the old log start,
+            # the records would be there without their epochs, and truncations would go by the wrong ones.
+            self._manager.checkpoint_log_start_offsets()
 
 
 class Node:
