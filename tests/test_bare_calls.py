@@ -43,6 +43,8 @@ ALLOWED = {
     "common.scheduler": {"threading.Thread"},
     # What commands and Spark jobs print while they work; no broker has one.
     "common.progress": {"threading.Timer", "time.monotonic"},
+    # Threads that take requests out of a queue.  A simulation calls the handlers, or what is below them.
+    "server.request_handler_pool": {"threading.Thread"},
     # Whoever reports the last failed directory may hold locks that the stop needs.  A simulation has no Broker.
     "server.broker": {"threading.Thread"},
     # Time.milliseconds() without a call into Python, and only where the clock that was passed in is the system's.
