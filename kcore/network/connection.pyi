@@ -1,8 +1,11 @@
-"""Framing, both ways, on one non-blocking socket."""
+"""Framing, both ways, on one connection; a Transport below it carries the bytes."""
 
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+from kcore.network.listener import ConnectionContext
+from kcore.network.transport import ConnectionClosed as ConnectionClosed
+from kcore.network.transport import Transport
 
 class FileChunk(Protocol):
     """What a response carries besides bytes: kcore.record.file_records.FileRecords."""
@@ -13,7 +16,6 @@ class FileChunk(Protocol):
 
 Chunk = bytes | bytearray | memoryview | FileChunk
 
-class ConnectionClosed(Exception): ...
 class InvalidReceive(Exception): ...
 
 class Request:
@@ -28,23 +30,27 @@ class Request:
     def connection(self) -> Connection: ...
     @property
     def is_done(self) -> bool: ...
-    def respond(self, chunks: Sequence[Chunk]) -> None: ...  # a whole frame, its size first
+    def respond(self, chunks: Sequence[Chunk], throttle_ms: float = ...) -> None:
+        """chunks: a whole frame, its size first.  throttle_ms: how long the connection is mute once it has left."""
+
     def respond_nothing(self) -> None: ...
     def close_connection(self, reason: object) -> None: ...
 
 class Connection:
     """One accepted socket; used by its processor's thread only."""
 
-    sock: socket.socket
-    peer_host: str
-    fd: int
+    context: ConnectionContext
+    peer_host: str  # context.client_address
+    throttle_ms: float | None
+    @property
+    def fd(self) -> int: ...
     buffered_bytes: int
     request: Request | None
     processor: Any
     last_active_ms: float
     interest: int
     in_flight_bytes: int
-    def __init__(self, sock: socket.socket, peer_host: str, max_request_bytes: int) -> None: ...
+    def __init__(self, transport: Transport, context: ConnectionContext, max_request_bytes: int) -> None: ...
     def receive(self, scratch: bytearray) -> int: ...  # complete requests that wait
     def peer_has_closed(self) -> bool: ...
     def next_frame(self) -> bytearray | None: ...

@@ -1,4 +1,4 @@
-"""Framing, both ways, on one non-blocking socket.
+"""Framing, both ways, on one connection; a Transport below it carries the bytes.
 
 A request on the wire is an int32 size and that many bytes; so is a response.  A small request costs
 one recv into a buffer that all connections of a processor share, and one copy; a request larger than
@@ -9,42 +9,17 @@ kernel copies straight into it.  A response is a list of chunks, bytes or slices
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE
-from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
-import os
+from kcore.network.transport cimport Transport, iovec
+
 from collections import deque
+
+from kcore.network.transport import ConnectionClosed
 
 cdef extern from "bytes.h" nogil:
     int32_t kc_load_i32(const uint8_t *p)
-
-cdef extern from *:
-    """
-    #include <sys/socket.h>
-    #include <sys/uio.h>
-    #ifndef MSG_MORE      /* macOS: the header goes out by itself, then the file's bytes */
-    #define MSG_MORE 0
-    #endif
-    #ifndef MSG_NOSIGNAL  /* macOS: CPython ignores SIGPIPE */
-    #define MSG_NOSIGNAL 0
-    #endif
-    """
-    struct iovec:
-        void *iov_base
-        size_t iov_len
-    struct msghdr:
-        iovec *msg_iov
-        size_t msg_iovlen
-    int MSG_MORE
-    int MSG_NOSIGNAL
-    int MSG_PEEK
-    Py_ssize_t recv(int fd, void *buffer, size_t length, int flags) nogil
-    Py_ssize_t sendmsg(int fd, const msghdr *message, int flags) nogil
-
-
-class ConnectionClosed(Exception):
-    """The peer is gone, or has closed its side."""
 
 
 class InvalidReceive(Exception):
@@ -53,8 +28,6 @@ class InvalidReceive(Exception):
 
 cdef enum:
     MAX_IOV = 16
-    # One recv or send of this size takes about as long as handing the GIL over and back.
-    RELEASE_GIL_BYTES = 65536
     # What one connection may move before the others get their turn.
     TURN_BYTES = 4 << 20
 
@@ -102,9 +75,14 @@ cdef class Request:
     def is_done(self):
         return self._done
 
-    def respond(self, list chunks not None):
-        """Send a response: size, header and body, as bytes-like objects and FileRecords."""
+    def respond(self, list chunks not None, throttle_ms=0):
+        """Send a response: size, header and body, as bytes-like objects and FileRecords.
+
+        throttle_ms: once it has left, the connection's next request is not read for this long (Kafka's quotas).
+        """
         self._finish()
+        if throttle_ms > 0:
+            self.connection.throttle_ms = throttle_ms
         self._processor.complete(self.connection, chunks)
 
     def respond_nothing(self):
@@ -119,12 +97,16 @@ cdef class Request:
 
 
 cdef class Connection:
-    """One accepted socket.  Used by one thread, its processor's; owner state lies in public fields."""
+    """One accepted connection.  Used by one thread, its processor's; public fields are the processor's.
 
-    cdef readonly object sock, peer_host
-    cdef readonly int fd
+    context: a ConnectionContext, for the handlers of its requests.
+    """
+
+    cdef readonly object context, peer_host
+    cdef Transport _transport
     cdef readonly int64_t buffered_bytes  # of requests that are here, whole or in part, and not yet taken
     cdef public object request, processor
+    cdef public object throttle_ms        # of the response that is being sent; None: not at all
     cdef public double last_active_ms
     cdef public int interest
     cdef public int64_t in_flight_bytes
@@ -138,15 +120,20 @@ cdef class Connection:
     cdef int64_t _out_offset
     cdef object __weakref__
 
-    def __cinit__(self, sock, peer_host, int64_t max_request_bytes):
-        self.sock = sock
-        self.fd = sock.fileno()
-        self.peer_host = peer_host
+    def __cinit__(self, Transport transport not None, context, int64_t max_request_bytes):
+        self._transport = transport
+        self.context = context
+        self.peer_host = context.client_address
         self._max_size = max_request_bytes
         self._frames = deque()
         self._prefix_len = 0
         self._partial = None
         self._out = None
+
+    @property
+    def fd(self):
+        """The socket's descriptor; -1 once the connection is closed."""
+        return self._transport.fd
 
     def receive(self, bytearray scratch not None):
         """Read what is there, at most TURN_BYTES; returns the number of complete requests that wait.
@@ -164,19 +151,9 @@ cdef class Connection:
             else:
                 target = <uint8_t *>PyByteArray_AS_STRING(scratch)
                 want = PyByteArray_GET_SIZE(scratch)
-            if want > RELEASE_GIL_BYTES:
-                with nogil:
-                    got = recv(self.fd, target, want, 0)
-            else:
-                got = recv(self.fd, target, want, 0)
-            if got == 0:
-                raise ConnectionClosed("end of stream")
+            got = self._transport.receive(target, want)
             if got < 0:
-                if errno == EAGAIN:
-                    break
-                if errno == EINTR:
-                    continue
-                raise ConnectionClosed(os.strerror(errno))
+                break
             if self._partial is not None:
                 self._filled += got
                 if self._filled == PyByteArray_GET_SIZE(self._partial):
@@ -238,8 +215,7 @@ cdef class Connection:
 
     def peer_has_closed(self):
         """Whether the peer has ended its side and everything it sent before was read.  Takes nothing away."""
-        cdef uint8_t byte
-        return recv(self.fd, &byte, 1, MSG_PEEK) == 0
+        return self._transport.peer_has_closed()
 
     @property
     def has_output(self):
@@ -268,7 +244,7 @@ cdef class Connection:
                 sent = self._send_bytes()
             else:
                 size = chunk.size_in_bytes
-                sent = chunk.send_to(self.fd, self._out_offset) if size > self._out_offset else 0
+                sent = self._transport.send_file(chunk, self._out_offset) if size > self._out_offset else 0
                 if sent == 0 and size > self._out_offset:
                     return False
                 self._advance(sent)
@@ -283,11 +259,9 @@ cdef class Connection:
         """Send the run of byte chunks at the front; bytes sent, -1 when the socket is full."""
         cdef Py_buffer views[MAX_IOV]
         cdef iovec iov[MAX_IOV]
-        cdef msghdr message
         cdef Py_ssize_t count = len(self._out), i = self._out_index, sent
-        cdef int used = 0, flags = MSG_NOSIGNAL, j
+        cdef int used = 0, j
         cdef int64_t total = 0
-        memset(&message, 0, sizeof(message))
         try:
             while i < count and used < MAX_IOV and not _is_file(self._out[i]):
                 PyObject_GetBuffer(self._out[i], &views[used], PyBUF_SIMPLE)
@@ -299,25 +273,12 @@ cdef class Connection:
                 total += iov[used].iov_len
                 used += 1
                 i += 1
-            if i < count:
-                flags |= MSG_MORE
-            message.msg_iov = iov
-            message.msg_iovlen = used
-            while True:
-                if total > RELEASE_GIL_BYTES:
-                    with nogil:
-                        sent = sendmsg(self.fd, &message, flags)
-                else:
-                    sent = sendmsg(self.fd, &message, flags)
-                if sent >= 0 or errno != EINTR:
-                    break
-            if sent < 0:
-                if errno == EAGAIN:
-                    return -1
-                raise ConnectionClosed(os.strerror(errno))
+            sent = self._transport.send(iov, used, total, i < count)
         finally:
             for j in range(used):
                 PyBuffer_Release(&views[j])
+        if sent < 0:
+            return -1
         self._advance(sent)
         return sent
 
@@ -340,6 +301,4 @@ cdef class Connection:
         self._out = None
         self._partial = None
         self._frames.clear()
-        if self.fd >= 0:
-            self.fd = -1
-            self.sock.close()
+        self._transport.close()

@@ -14,6 +14,8 @@ if it came in the same read).  That keeps responses in request order, as Kafka d
 from __future__ import annotations
 
 import errno
+import heapq
+import itertools
 import logging
 import os
 import socket
@@ -21,12 +23,15 @@ import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.network.connection import Connection, ConnectionClosed, InvalidReceive, Request
+from kcore.network.listener import ANONYMOUS, ConnectionContext, Listener, SecurityProtocol
 from kcore.network.poller import HANGUP, READ, WRITE, Poller, new_poller
+from kcore.network.transport import Transport
 
 if TYPE_CHECKING:
     from kcore.network.connection import Chunk
@@ -41,6 +46,9 @@ TURN_REQUESTS = 16
 ACCEPT_BACKOFF_MS = 100
 
 Handler = Callable[[Request], None]
+
+#: One listener on this machine, on any free port.
+LOCAL_LISTENER = Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", 0)
 
 
 class Processor(ShutdownableThread):
@@ -64,12 +72,15 @@ class Processor(ShutdownableThread):
         self._backlog: deque[Connection] = deque()
         #: Connections that may not begin a request before queued.max.request.bytes allows it.
         self._starved: set[Connection] = set()
+        #: (when it ends, order, connection) of connections that are throttled, as a heap.
+        self._muted: list[tuple[float, int, Connection]] = []
+        self._mute_order = itertools.count()
         self._current: Connection | None = None
         self._ident = -1
         self._idle_check_ms = 0.0
         self.queued_bytes = 0
-        self.accept: Callable[[], None] | None = None
-        self._listen_fd = -1
+        #: Descriptor of a listening socket -> what takes its connections.
+        self._accepts: dict[int, Callable[[], None]] = {}
         self._accept_again_ms = -1.0
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
@@ -132,9 +143,8 @@ class Processor(ShutdownableThread):
             if connection is not None:
                 connection.last_active_ms = now
                 self._on_ready(connection, ready)
-            elif fd == self._listen_fd:
-                assert self.accept is not None
-                self.accept()
+            elif fd in self._accepts:
+                self._accepts[fd]()
             else:
                 self._on_wake()
         # What this turn leaves behind, in the order in which it became possible.
@@ -148,6 +158,8 @@ class Processor(ShutdownableThread):
             for connection in self._starved:
                 self._set_interest(connection, READ)
             self._starved.clear()
+        if self._muted:
+            self._unmute(now)
         if now >= self._idle_check_ms:
             self._close_idle(now)
         if 0 <= self._accept_again_ms <= now:
@@ -159,6 +171,8 @@ class Processor(ShutdownableThread):
         deadline = self._idle_check_ms if self._connections else -1.0
         if self._accept_again_ms >= 0:
             deadline = self._accept_again_ms if deadline < 0 else min(deadline, self._accept_again_ms)
+        if self._muted:
+            deadline = min(deadline, self._muted[0][0])
         if deadline < 0:
             return -1
         return max(0.0, deadline - self._time.hi_res_clock_ms()) + 1
@@ -172,7 +186,7 @@ class Processor(ShutdownableThread):
         self._wake_pending = False
         while self._incoming:
             self._add(self._incoming.popleft())
-        if self._server.accept_paused and self._listen_fd >= 0:
+        if self._server.accept_paused and self._accepts:
             self.resume_accept()
 
     def _on_ready(self, connection: Connection, ready: int) -> None:
@@ -261,11 +275,28 @@ class Processor(ShutdownableThread):
 
     def _finish(self, connection: Connection) -> None:
         """The response is out, or there is none: ready for the next request."""
-        connection.request = None
         self.queued_bytes -= connection.in_flight_bytes
         connection.in_flight_bytes = 0
+        if connection.throttle_ms is not None:
+            self._mute(connection, connection.throttle_ms)
+            return
+        connection.request = None
         if connection.interest != READ:
             self._set_interest(connection, READ)
+
+    def _mute(self, connection: Connection, for_ms: float) -> None:
+        """Take no request from a connection for a while.  Until then the answered one counts as in flight."""
+        until = self._time.hi_res_clock_ms() + for_ms
+        connection.throttle_ms = None
+        heapq.heappush(self._muted, (until, next(self._mute_order), connection))
+        self._set_interest(connection, READ)  # a peer that hangs up is noticed
+
+    def _unmute(self, now: float) -> None:
+        while self._muted and self._muted[0][0] <= now:
+            connection = heapq.heappop(self._muted)[2]
+            if connection.fd >= 0:
+                self._finish(connection)
+                self._serve(connection)
 
     # -- connections ----------------------------------------------------------------------------------
 
@@ -310,20 +341,21 @@ class Processor(ShutdownableThread):
     # -- accepting, on the first processor only ---------------------------------------------------------
 
     def listen(self, fd: int, accept: Callable[[], None]) -> None:
-        self._listen_fd = fd
-        self.accept = accept
+        self._accepts[fd] = accept
         self._poller.register(fd, READ)
 
     def pause_accept(self, for_ms: float = -1.0) -> None:
         """Leave new connections in the kernel's backlog: for a time, or until one of ours closes."""
-        self._poller.modify(self._listen_fd, 0)
+        for fd in self._accepts:
+            self._poller.modify(fd, 0)
         if for_ms >= 0:
             self._accept_again_ms = self._time.hi_res_clock_ms() + for_ms
 
     def resume_accept(self) -> None:
         self._accept_again_ms = -1.0
         self._server.accept_paused = False
-        self._poller.modify(self._listen_fd, READ)
+        for fd in self._accepts:
+            self._poller.modify(fd, READ)
 
     def close(self) -> None:
         """Close every socket.  After the thread has ended, or in a forked child, which has no such thread."""
@@ -334,6 +366,7 @@ class Processor(ShutdownableThread):
         self._completions.clear()
         self._backlog.clear()
         self._starved.clear()
+        self._muted.clear()
         self._poller.close()
         self._wake_reader.close()
         self._wake_writer.close()
@@ -352,7 +385,7 @@ class _Abort:
 
 
 class SocketServer:
-    """Listens on one address and calls `handler` with each request, on the thread that read it.
+    """Listens on some addresses and calls `handler` with each request, on the thread that read it.
 
     The handler answers through the Request, at once or later.  Thread-safe.  Lifetime: start() once, then
     shutdown(): requests that were not answered by then are dropped, and every descriptor is closed.
@@ -362,8 +395,7 @@ class SocketServer:
         self,
         handler: Handler,
         *,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        listeners: Sequence[Listener] = (LOCAL_LISTENER,),
         name: str = "broker",
         time: Time = SYSTEM_TIME,
         num_network_threads: int = 1,
@@ -391,17 +423,24 @@ class SocketServer:
         self._next = 0
         self._started = False
         self._closed = False
-        self._listener = _listening_socket(host, port, socket_listen_backlog_size, socket_receive_buffer_bytes)
-        self.host = host
-        self.port: int = self._listener.getsockname()[1]
+        #: As given, with the ports that they have.
+        self.listeners: list[Listener] = []
         self.processors: list[Processor] = []
+        self._listening: list[socket.socket] = []
         try:
+            for listener in listeners:
+                sock = _listening_socket(
+                    listener.host, listener.port, socket_listen_backlog_size, socket_receive_buffer_bytes
+                )
+                self._listening.append(sock)
+                self.listeners.append(listener._replace(port=sock.getsockname()[1]))
             for index in range(num_network_threads):
                 self.processors.append(Processor(self, index))
         except BaseException:
             self._close_all()
             raise
-        self.processors[0].listen(self._listener.fileno(), self._accept)
+        for sock, listener in zip(self._listening, self.listeners, strict=True):
+            self.processors[0].listen(sock.fileno(), partial(self._accept, sock, listener))
         _servers.add(self)
 
     def start(self) -> None:
@@ -419,6 +458,11 @@ class SocketServer:
             for processor in self.processors:
                 processor.await_shutdown()
         self._close_all()
+
+    @property
+    def port(self) -> int:
+        """Of the first listener."""
+        return self.listeners[0].port
 
     @property
     def connection_count(self) -> int:
@@ -439,7 +483,7 @@ class SocketServer:
         if self.accept_paused:
             self.processors[0].wake_up()
 
-    def _accept(self) -> None:
+    def _accept(self, listening: socket.socket, listener: Listener) -> None:
         """Take what the kernel has accepted, a few at a time.  Runs on the first processor's thread."""
         first = self.processors[0]
         for _ in range(32):
@@ -448,7 +492,7 @@ class SocketServer:
                 first.pause_accept()
                 return
             try:
-                sock, address = self._listener.accept()
+                sock, address = listening.accept()
             except BlockingIOError:
                 return
             except OSError as error:
@@ -476,11 +520,13 @@ class SocketServer:
                 pass  # it is gone already; reading will say so
             processor = self.processors[self._next % len(self.processors)]
             self._next += 1
-            processor.hand_over(Connection(sock, host, self._request_max_bytes))
+            context = ConnectionContext(listener.name, listener.security_protocol, ANONYMOUS, host)
+            processor.hand_over(Connection(Transport(sock), context, self._request_max_bytes))
 
     def _close_all(self) -> None:
         self._closed = True
-        self._listener.close()
+        for sock in self._listening:
+            sock.close()
         for processor in self.processors:
             processor.close()
         _servers.discard(self)

@@ -38,7 +38,7 @@ from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.metadata.store import MetadataStore
-from kcore.network.socket_server import SocketServer
+from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import meta_properties, topic_names
@@ -48,7 +48,7 @@ from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProc
 from kcore.server.kafka_apis import KafkaApis
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.local_controller import LocalController
-from kcore.server.metadata_cache import DEFAULT_LISTENER, BrokerInfo, Endpoint, MetadataCache
+from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.request_handler_pool import RequestHandlerPool
 from kcore.server.topic_adoption import TopicAdoption
@@ -102,11 +102,10 @@ class Broker:
         if store is not None and not isinstance(store, MetadataStore):
             raise TypeError(f"store must be a MetadataStore, not {store!r}")
         self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time", "store"))
-        listener = self.config.listener
-        self._host, self._port = listener if listener is not None else (host, port)
-        if not 0 <= self._port <= 65535:
+        if not 0 <= port <= 65535:
             # getaddrinfo would take it modulo 65536.
-            raise InvalidConfig(f"port {self._port} is not one of 0 to 65535")
+            raise InvalidConfig(f"port {port} is not one of 0 to 65535")
+        self._listeners = self.config.listeners or [LOCAL_LISTENER._replace(host=host, port=port)]
         self._time = time
         self._given_store = store
         dirs = self.config.data_dirs
@@ -155,7 +154,7 @@ class Broker:
             self._check_running()
             old_parts = self._parts
             self._is_serving = False
-            self._parts, self._port = ExitStack(), self.port
+            self._parts, self._listeners = ExitStack(), self._bound_listeners
             old_parts.close()
             try:
                 self._start_or_end()
@@ -253,8 +252,7 @@ class Broker:
 
         server = SocketServer(
             self._handle,
-            host=self._host,
-            port=self._port,
+            listeners=self._listeners,
             name=str(self.broker_id),
             time=clients_time,
             num_network_threads=config["num.network.threads"],
@@ -274,7 +272,7 @@ class Broker:
             server.max_connections_per_ip = config["max.connections.per.ip"]
 
         parts.callback(config.on_change(("max.connections", "max.connections.per.ip"), limit_connections))
-        self.port = server.port
+        self._bound_listeners, self.port = server.listeners, server.port
         self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([self._advertised()]))
         self._write_identity(working)
 
@@ -364,7 +362,9 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """host:port, for clients on this machine.  Raises RuntimeError before start()."""
         self._check_started()
-        host = "127.0.0.1" if self._host in _WILDCARDS else self._host
+        host = self._listeners[0].host
+        if host in _WILDCARDS:
+            host = "127.0.0.1"
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
     def create_topic(self, name: str, partitions: int = 1, **config: Any) -> UUID:
@@ -585,12 +585,15 @@ class Broker:
                 logger.error("%s: the next start will not know whose directory it is: %s", path, error)
 
     def _advertised(self) -> BrokerInfo:
-        endpoint = self.config.advertised_listener
-        if endpoint is not None:
-            host, port = endpoint.host or socket.gethostname(), endpoint.port or self.port
-        else:
-            host, port = (socket.gethostname() if self._host in _WILDCARDS else self._host), self.port
-        return BrokerInfo(self.broker_id, {DEFAULT_LISTENER: Endpoint(host, port)}, self.config["broker.rack"])
+        ports = {listener.name: listener.port for listener in self._bound_listeners}
+        endpoints = {
+            listener.name: Endpoint(
+                socket.gethostname() if listener.host in _WILDCARDS else listener.host,
+                listener.port or ports[listener.name],
+            )
+            for listener in self.config.advertised_listeners or self._bound_listeners
+        }
+        return BrokerInfo(self.broker_id, endpoints, self.config["broker.rack"])
 
     def _group_config(self, partitions: int) -> GroupConfig:
         """partitions: of the offsets topic, 0 if there is none.  They decide where a group's offsets are."""

@@ -123,7 +123,7 @@ class KafkaApis:
         if header.api_key is ApiKey.API_VERSIONS:
             from kcore.protocol.messages.api_versions import unsupported_version_response
 
-            context.respond(unsupported_version_response(), 0)
+            context.respond(unsupported_version_response(), api_version=0)
         else:
             raise InvalidRequest(f"{header.api_key.name} version {header.api_version} is not served")
 

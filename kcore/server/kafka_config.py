@@ -22,6 +22,7 @@ from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least
 from kcore.errors import InvalidConfig
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
+from kcore.network.listener import SERVED_PROTOCOLS, Listener, SecurityProtocol
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +34,16 @@ _BROKER_KEYS = [
     ConfigKey("broker.id", _INT, -1, at_least(-1), "This broker's id; -1: what meta.properties says, else 1."),
     ConfigKey("node.id", _INT, -1, at_least(-1), "The same as broker.id, KRaft's name for it."),
     ConfigKey("broker.rack", _STRING, None, None, "Rack of this broker, as Metadata answers it."),
-    ConfigKey("listeners", _STRING, None, None, "Where to listen: PLAINTEXT://host:port."),
-    ConfigKey("advertised.listeners", _STRING, None, None, "Address given to clients, if not the one listened on."),
+    ConfigKey("listeners", _STRING, None, None, "Where to listen: NAME://host:port, separated by commas."),
+    ConfigKey(
+        "listener.security.protocol.map",
+        _STRING,
+        ",".join(f"{protocol.name}:{protocol.name}" for protocol in SecurityProtocol),
+        None,
+        "Security protocol of each listener name: NAME:PROTOCOL, separated by commas.",
+    ),
+    ConfigKey("advertised.listeners", _STRING, None, None, "Addresses given to clients, if not those listened on."),
+    ConfigKey("inter.broker.listener.name", _STRING, None, None, "The listener that other brokers connect to."),
     ConfigKey("controller.listener.names", _STRING, None, None, "Listeners of KRaft controllers: skipped here."),
     ConfigKey("log.dir", _STRING, None, None, "The data directory."),
     ConfigKey("log.dirs", _STRING, None, None, "The data directories, separated by commas."),
@@ -130,12 +139,9 @@ def _log_keys() -> list[ConfigKey]:
 KAFKA_CONFIG_DEF = ConfigDef(sorted(_BROKER_KEYS + _log_keys(), key=lambda key: key.name))
 
 #: Names whose meaning is protection: to ignore one would leave a broker open that its owner believes closed.
-_PROTECTIVE = re.compile(
-    r"(ssl|sasl|security|delegation\.token|password\.encoder)\.|authorizer\.|principal\.builder|inter\.broker\.listener"
-)
+_PROTECTIVE = re.compile(r"(ssl|sasl|security|delegation\.token|password\.encoder)\.|authorizer\.|principal\.builder")
 _HARMLESS_PROTECTIVE = {
     ("security.inter.broker.protocol", "PLAINTEXT"),
-    ("inter.broker.listener.name", "PLAINTEXT"),
 }
 
 #: What else Kafka 3.9 and 4.x know.
@@ -163,10 +169,10 @@ _IGNORED = """
     group.share.max.session.timeout.ms group.share.max.size group.share.min.heartbeat.interval.ms
     group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
     group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
-    initial.broker.registration.timeout.ms inter.broker.listener.name inter.broker.protocol.version
+    initial.broker.registration.timeout.ms inter.broker.protocol.version
     internal.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
     leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
-    listener.security.protocol.map log.dir.failure.timeout.ms max.connection.creation.rate
+    log.dir.failure.timeout.ms max.connection.creation.rate
     max.connections.per.ip.overrides max.incremental.fetch.session.cache.slots
     max.request.partition.size.limit metadata.log.dir
     metadata.log.max.record.bytes.between.snapshots
@@ -245,11 +251,6 @@ RECONFIGURABLE = frozenset(
         *(synonyms[0][0] for synonyms in BROKER_SYNONYMS.values() if synonyms),
     }
 )
-
-
-class Endpoint(NamedTuple):
-    host: str
-    port: int
 
 
 class _Settings(NamedTuple):
@@ -360,34 +361,68 @@ class KafkaConfig:
         return paths
 
     @property
-    def listener(self) -> Endpoint | None:
-        """The first listener that is not a controller's, None if `listeners` was not set."""
-        return self._endpoint("listeners")
+    def listeners(self) -> list[Listener]:
+        """Where to listen, without the controllers' listeners; empty if `listeners` was not set."""
+        return _listeners(self._settings.values, "listeners")
 
     @property
-    def advertised_listener(self) -> Endpoint | None:
-        return self._endpoint("advertised.listeners")
+    def advertised_listeners(self) -> list[Listener]:
+        """Where clients of each listener find this broker; empty if `advertised.listeners` was not set."""
+        return _listeners(self._settings.values, "advertised.listeners")
 
-    def _endpoint(self, setting: str) -> Endpoint | None:
-        text = self[setting]
-        if not text:
-            return None
-        controllers = {name.strip() for name in (self["controller.listener.names"] or "").split(",")}
-        for item in text.split(","):
-            match = re.fullmatch(r"\s*([\w.-]+)://\[?([^\]/]*?)\]?:(-?\d+)\s*", item)
-            if match is None:
-                raise InvalidConfig(
-                    f"Invalid value {text} for configuration {setting}: {item!r} is not NAME://host:port"
-                )
-            name, host, port = match[1], match[2], int(match[3])
-            if name in controllers:
-                continue
-            if name.upper() in ("SSL", "SASL_SSL", "SASL_PLAINTEXT"):
-                raise InvalidConfig(f"{setting}={text}: only PLAINTEXT listeners are served, not {name}")
-            if not 0 <= port <= 65535:
-                raise InvalidConfig(f"Invalid value {text} for configuration {setting}: no such port")
-            return Endpoint(host, port)
-        return None
+
+def _listeners(values: Mapping[str, Any], setting: str) -> list[Listener]:
+    """What a setting like PLAINTEXT://host:port,NAME://[::1]:port says.  Raises InvalidConfig."""
+    text = values[setting]
+    if not text:
+        return []
+    controllers = {name.strip().upper() for name in (values["controller.listener.names"] or "").split(",")}
+    protocols = _protocols(values["listener.security.protocol.map"])
+    listeners: list[Listener] = []
+    for item in text.split(","):
+        match = re.fullmatch(r"\s*([\w.-]+)://\[?([^\]/]*?)\]?:(-?\d+)\s*", item)
+        if match is None:
+            raise InvalidConfig(f"Invalid value {text} for configuration {setting}: {item!r} is not NAME://host:port")
+        name, host, port = match[1].upper(), match[2], int(match[3])
+        if name in controllers:
+            continue
+        protocol = protocols.get(name)
+        if protocol is None:
+            raise InvalidConfig(f"{setting}={text}: listener.security.protocol.map has no security protocol for {name}")
+        if protocol not in SERVED_PROTOCOLS:
+            raise InvalidConfig(f"{setting}={text}: only PLAINTEXT listeners are served, not {protocol.name}")
+        if not 0 <= port <= 65535:
+            raise InvalidConfig(f"Invalid value {text} for configuration {setting}: no such port")
+        if any(name == other.name for other in listeners):
+            raise InvalidConfig(f"{setting}={text}: each listener must have a different name")
+        listeners.append(Listener(name, protocol, host, port))
+    return listeners
+
+
+def _protocols(text: str) -> dict[str, SecurityProtocol]:
+    """listener.security.protocol.map.  Raises InvalidConfig."""
+    protocols = {}
+    for item in text.split(","):
+        name, _, protocol = item.strip().rpartition(":")
+        if not name or protocol.upper() not in SecurityProtocol.__members__:
+            raise InvalidConfig(f"listener.security.protocol.map={text}: {item!r} is not NAME:PROTOCOL")
+        protocols[name.upper()] = SecurityProtocol[protocol.upper()]
+    return protocols
+
+
+def _check_listeners(values: Mapping[str, Any]) -> None:
+    """Raises InvalidConfig for names that do not go together.  Source: KafkaConfig.validateValues, Kafka 3.9."""
+    _protocols(values["listener.security.protocol.map"])
+    names = [listener.name for listener in _listeners(values, "listeners")] or ["PLAINTEXT"]
+    advertised = [listener.name for listener in _listeners(values, "advertised.listeners")] or names
+    unknown = sorted(set(advertised) - set(names))
+    if unknown:
+        raise InvalidConfig(f"advertised.listeners has {unknown[0]}, which is none of listeners: {', '.join(names)}")
+    between = values["inter.broker.listener.name"]
+    if between is not None and between.upper() not in advertised:
+        raise InvalidConfig(
+            f"inter.broker.listener.name={between} is none of the advertised listeners: {', '.join(advertised)}"
+        )
 
 
 def _checked(originals: Mapping[str, Any]) -> _Settings:
@@ -402,6 +437,7 @@ def _checked(originals: Mapping[str, Any]) -> _Settings:
     broker_id, node_id = values["broker.id"], values["node.id"]
     if broker_id != node_id and -1 not in (broker_id, node_id):
         raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
+    _check_listeners(values)
     return settings
 
 

@@ -12,8 +12,6 @@ from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 
 #: The leader of a partition that nobody leads.
 NO_LEADER = -1
-#: The name of a broker's only listener.
-DEFAULT_LISTENER = "PLAINTEXT"
 
 
 class Endpoint(NamedTuple):

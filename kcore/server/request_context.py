@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from kcore.network.connection import Request
+from kcore.network.listener import KafkaPrincipal, SecurityProtocol
 from kcore.protocol.headers import RequestHeader, encode_response
 from kcore.protocol.schema import Message
 
@@ -14,7 +15,8 @@ _ANY_NUMBER = 2**63 - 1
 
 
 class RequestContext:
-    """The header of a request, its bytes, and the way to answer it: once, from any thread."""
+    """What a handler knows of a request: its header, who sent it over which listener; and the way to answer it: once,
+    from any thread.  What is the same for all requests of a connection is in the connection's context."""
 
     __slots__ = ("api_version", "header", "request")
 
@@ -31,18 +33,39 @@ class RequestContext:
         header = self.header
         return message_class.decode(self.request.buffer, header.api_version, header.body_position, max_elements)
 
-    def respond(self, response: Message, api_version: int | None = None) -> None:
-        """Encode the response and send it.  api_version: where it differs from the request's (KIP-511)."""
-        self.request.respond(encode_response(self.header, response, api_version))
+    def respond(self, response: Message, throttle_ms: int = 0, *, api_version: int | None = None) -> None:
+        """Encode the response and send it.
+
+        throttle_ms: a quota's; the response's throttle_time_ms says it, and once the response has left, nothing is
+        read from the connection for so long.  api_version: where it differs from the request's (KIP-511).
+        """
+        if throttle_ms > 0:
+            response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
+        self.request.respond(encode_response(self.header, response, api_version), throttle_ms)
 
     @property
     def client_id(self) -> str:
         return self.header.client_id or ""
 
     @property
-    def client_host(self) -> str:
-        return self.request.connection.peer_host
+    def client_address(self) -> str:
+        """The host that the request came from."""
+        return self.request.connection.context.client_address
+
+    @property
+    def listener_name(self) -> str:
+        """The name of the listener that the client connected to."""
+        return self.request.connection.context.listener_name
+
+    @property
+    def security_protocol(self) -> SecurityProtocol:
+        return self.request.connection.context.security_protocol
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """Who sent the request: User:ANONYMOUS as long as nobody has to authenticate."""
+        return self.request.connection.context.principal
 
     def __repr__(self) -> str:
         header = self.header
-        return f"{header.api_key.name} v{header.api_version} from {header.client_id!r} at {self.client_host}"
+        return f"{header.api_key.name} v{header.api_version} from {header.client_id!r} at {self.client_address}"

@@ -116,17 +116,22 @@ def _broker(args: argparse.Namespace) -> Broker:
             raise ValueError(f"-o {override}: expected KEY=VALUE")
         properties[key.strip()] = value.strip()
     config = KafkaConfig(properties)
-    host, port = config.listener or ("127.0.0.1", DEFAULT_PORT)
-    # What the command line says wins over the file.
-    properties.pop("listeners", None)
+    listeners = config.listeners
+    host, port = (listeners[0].host, listeners[0].port) if listeners else ("127.0.0.1", DEFAULT_PORT)
+    # What the command line says of the (first) listener wins over the file.
+    host = args.host if args.host is not None else host
+    port = args.port if args.port is not None else port
+    if listeners:
+        listeners[0] = listeners[0]._replace(host=host, port=port)
+        properties["listeners"] = ",".join(f"{item.name}://{_bracketed(item.host)}:{item.port}" for item in listeners)
     if args.data:
         properties.pop("log.dirs", None)
         properties.pop("log.dir", None)
     elif not config.data_dirs:
         raise ValueError("which data directory? Give --data DIR, or log.dirs in the configuration")
-    return Broker(
-        args.data,
-        args.port if args.port is not None else port,
-        args.host if args.host is not None else host,
-        **properties,
-    )
+    return Broker(args.data, port, host, **properties)
+
+
+def _bracketed(host: str) -> str:
+    """As it stands before a port: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host

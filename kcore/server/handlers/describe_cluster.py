@@ -10,7 +10,6 @@ from kcore.protocol.messages.describe_cluster import (
 )
 from kcore.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
 from kcore.server.handlers import Services
-from kcore.server.metadata_cache import DEFAULT_LISTENER
 from kcore.server.request_context import RequestContext
 
 _BROKERS, _CONTROLLERS = 1, 2
@@ -39,7 +38,7 @@ class Handler:
                     DescribeClusterBroker(
                         broker_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
                     )
-                    for broker, endpoint in snapshot.endpoints(DEFAULT_LISTENER)
+                    for broker, endpoint in snapshot.endpoints(context.listener_name)
                 ],
                 cluster_authorized_operations=(
                     CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED

@@ -13,7 +13,7 @@ from kcore.errors import (
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 from kcore.server import topic_names
 from kcore.server.handlers import Services
-from kcore.server.metadata_cache import DEFAULT_LISTENER, Endpoint
+from kcore.server.metadata_cache import Endpoint
 from kcore.server.request_context import RequestContext
 
 _GROUP, _TRANSACTION = 0, 1
@@ -39,7 +39,7 @@ class Handler:
 
     def handle(self, context: RequestContext, body: FindCoordinatorRequest) -> None:
         if context.api_version >= 4:
-            found = {key: self._find(body.key_type, key) for key in body.coordinator_keys}
+            found = {key: self._find(body.key_type, key, context.listener_name) for key in body.coordinator_keys}
             context.respond(
                 FindCoordinatorResponse(
                     coordinators=[
@@ -56,7 +56,7 @@ class Handler:
                 )
             )
             return
-        error_code, error_message, node_id, endpoint = self._find(body.key_type, body.key)
+        error_code, error_message, node_id, endpoint = self._find(body.key_type, body.key, context.listener_name)
         context.respond(
             FindCoordinatorResponse(
                 error_code=error_code,
@@ -67,7 +67,7 @@ class Handler:
             )
         )
 
-    def _find(self, key_type: int, key: str) -> _Found:
+    def _find(self, key_type: int, key: str, listener_name: str) -> _Found:
         if key_type == _TRANSACTION:
             # No transaction coordinator: docs/compatibility.md says why it is this error.
             return _Found(
@@ -81,7 +81,7 @@ class Handler:
             # Whatever auto.create.topics.enable says: without this topic there are no groups.
             topic = self._admin.auto_create_topic(topic_names.GROUP_METADATA_TOPIC)
         info = topic.partitions.get(self._group_coordinator.partition_for(key)) if topic is not None else None
-        endpoint = self._cache.snapshot.endpoint(info.leader, DEFAULT_LISTENER) if info is not None else None
+        endpoint = self._cache.snapshot.endpoint(info.leader, listener_name) if info is not None else None
         if info is None or endpoint is None:
             return _Found(CoordinatorNotAvailable.code, "The coordinator is not available.")
         return _Found(NONE, None, info.leader, endpoint)

@@ -51,7 +51,7 @@ class Handler:
             rebalance_timeout_ms=body.rebalance_timeout_ms if version >= 1 else body.session_timeout_ms,
             session_timeout_ms=body.session_timeout_ms,
             client_id=context.client_id,
-            client_host=f"/{context.client_host}",
+            client_host=f"/{context.client_address}",
             require_known_member_id=version >= 4 and body.group_instance_id is None,
             support_skipping_assignment=version >= 9,
             reason=body.reason,

@@ -25,7 +25,7 @@ from kcore.protocol.messages.metadata import (
 from kcore.server import topic_names
 from kcore.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kcore.server.handlers import Services
-from kcore.server.metadata_cache import DEFAULT_LISTENER, NO_LEADER, MetadataSnapshot, TopicInfo
+from kcore.server.metadata_cache import NO_LEADER, MetadataSnapshot, TopicInfo
 from kcore.server.request_context import RequestContext
 
 #: Partitions in an answer of half a millisecond.
@@ -84,7 +84,7 @@ class Handler:
                     MetadataResponseBroker(
                         node_id=broker.node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
                     )
-                    for broker, endpoint in snapshot.endpoints(DEFAULT_LISTENER)
+                    for broker, endpoint in snapshot.endpoints(context.listener_name)
                 ],
                 cluster_id=snapshot.cluster_id,
                 controller_id=snapshot.controller_id,

@@ -8,12 +8,14 @@ import socket
 import struct
 import threading
 import time
+from functools import partial
 
 import pytest
 
+from kcore.common.time import MockTime
 from kcore.network import socket_server as module
 from kcore.network.poller import HANGUP, READ, WRITE, SelectorPoller, new_poller
-from kcore.network.socket_server import SocketServer
+from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from tests.own_process import in_own_process
 
 
@@ -420,7 +422,7 @@ def test_a_forked_child_gives_up_the_sockets_and_the_parent_keeps_serving(serve)
     assert read_frame(sock) == b"before"
     child = os.fork()
     if child == 0:
-        os._exit(0 if server._listener.fileno() == -1 and server.connection_count == 0 else 1)
+        os._exit(0 if server._listening[0].fileno() == -1 and server.connection_count == 0 else 1)
     assert os.waitpid(child, 0)[1] == 0
     sock.sendall(frame(b"after"))
     assert read_frame(sock) == b"after"
@@ -429,17 +431,17 @@ def test_a_forked_child_gives_up_the_sockets_and_the_parent_keeps_serving(serve)
 def test_a_port_in_use_is_named(serve):
     port = serve().port
     with pytest.raises(OSError, match=f"127.0.0.1:{port}"):
-        SocketServer(echo, port=port)
+        SocketServer(echo, listeners=[LOCAL_LISTENER._replace(port=port)])
 
 
 def test_a_host_that_nobody_knows_is_named():
     with pytest.raises(OSError, match=r"cannot listen on 300\.1\.1\.1:0"):
-        SocketServer(echo, host="300.1.1.1")
+        SocketServer(echo, listeners=[LOCAL_LISTENER._replace(host="300.1.1.1")])
 
 
-def test_without_descriptors_accepting_rests_and_goes_on(serve, monkeypatch):
+def test_without_descriptors_accepting_rests_and_goes_on(serve):
     server = serve()
-    listener = server._listener
+    (listener,) = server._listening
     failures = [OSError(24, "Too many open files")] * 2
 
     class Broken:
@@ -448,13 +450,8 @@ def test_without_descriptors_accepting_rests_and_goes_on(serve, monkeypatch):
                 raise failures.pop()
             return listener.accept()
 
-        def close(self):
-            listener.close()
-
-        def fileno(self):
-            return listener.fileno()
-
-    monkeypatch.setattr(server, "_listener", Broken())
+    accept = partial(server._accept, Broken(), server.listeners[0])
+    server.processors[0]._accepts[listener.fileno()] = accept
     sock = connect(server)
     sock.sendall(frame(b"patience"))
     assert read_frame(sock) == b"patience"
@@ -505,3 +502,136 @@ def test_the_server_works_on_the_portable_poller_too(serve, monkeypatch):
     time.sleep(0.1)
     assert read_frame(sock) == body
     assert read_frame(sock) == body
+
+
+def throttled_echo(request):
+    """Mutes the connection for as many ms as the request's bytes say."""
+    body = bytes(request.buffer)
+    request.respond([struct.pack(">i", len(body)), body], throttle_ms=int(body))
+
+
+class TestThrottling:
+    """Kafka's quotas: the response leaves at once, the connection's next request waits."""
+
+    @pytest.fixture
+    def clock(self):
+        return MockTime()
+
+    @pytest.fixture
+    def server(self, serve, clock):
+        return serve(throttled_echo, time=clock, queued_max_request_bytes=1000)
+
+    def pass_time(self, server, clock, ms):
+        clock.sleep(ms)
+        server.processors[0].wake_up()
+
+    def test_the_response_leaves_at_once_and_the_next_request_when_the_time_is_over(self, server, clock):
+        sock, other = connect(server), connect(server)
+        sock.sendall(frame(b"500"))
+        assert read_frame(sock) == b"500"
+        sock.sendall(frame(b"0"))
+        self.pass_time(server, clock, 499)
+        other.sendall(frame(b"0"))
+        assert read_frame(other) == b"0"  # nobody else waits
+        sock.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+        sock.settimeout(10)
+        self.pass_time(server, clock, 1)
+        assert read_frame(sock) == b"0"
+        sock.sendall(frame(b"0"))  # and from then on at once
+        assert read_frame(sock) == b"0"
+
+    def test_requests_that_came_in_the_same_read_wait_too(self, server, clock):
+        sock = connect(server)
+        sock.sendall(frame(b"100") + frame(b"50") + frame(b"0"))
+        assert read_frame(sock) == b"100"
+        self.pass_time(server, clock, 100)
+        assert read_frame(sock) == b"50"
+        sock.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            sock.recv(1)
+        sock.settimeout(10)
+        self.pass_time(server, clock, 50)
+        assert read_frame(sock) == b"0"
+
+    def test_a_throttled_peer_that_hangs_up_is_closed_and_its_end_forgotten(self, server, clock):
+        sock = connect(server)
+        sock.sendall(frame(b"1000"))
+        assert read_frame(sock) == b"1000"
+        sock.close()
+        eventually(lambda: server.connection_count == 0, "the connection is still there")
+        self.pass_time(server, clock, 1000)
+        eventually(lambda: not server.processors[0]._muted, "it still waits for its end")
+
+    def test_an_answered_request_no_longer_counts_towards_the_bytes_in_memory(self, server, clock):
+        sock = connect(server)
+        sock.sendall(frame(b"1000"))
+        assert read_frame(sock) == b"1000"
+        eventually(lambda: server.processors[0].queued_bytes == 0, "its bytes still count")
+
+    def test_an_answer_from_another_thread_throttles_too(self, serve, clock):
+        parked = []
+        server = serve(parked.append, time=clock)
+        sock = connect(server)
+        sock.sendall(frame(b"300"))
+        eventually(lambda: parked, "the request did not come")
+        throttled_echo(parked.pop())
+        assert read_frame(sock) == b"300"
+        sock.sendall(frame(b"0"))
+        time.sleep(0.05)
+        assert not parked
+        self.pass_time(server, clock, 300)
+        eventually(lambda: parked, "the next request did not come")
+
+
+def test_a_throttled_connection_goes_on_by_the_systems_clock_without_being_woken(serve):
+    sock = connect(serve(throttled_echo))
+    started = time.monotonic()
+    sock.sendall(frame(b"80") + frame(b"0"))
+    assert [read_frame(sock), read_frame(sock)] == [b"80", b"0"]
+    assert time.monotonic() - started >= 0.08
+
+
+def test_every_connection_knows_the_listener_that_took_it(serve):
+    def handler(request):
+        context = request.connection.context
+        answer(request, f"{context.listener_name} {context.principal} {context.client_address}".encode())
+
+    listeners = [LOCAL_LISTENER, LOCAL_LISTENER._replace(name="SECOND")]
+    server = serve(handler, listeners=listeners, num_network_threads=2)
+    assert [listener.name for listener in server.listeners] == ["PLAINTEXT", "SECOND"]
+    ports = [listener.port for listener in server.listeners]
+    assert server.port == ports[0] and len(set(ports)) == 2 and 0 not in ports
+    for listener in server.listeners * 2:
+        with socket.create_connection(("127.0.0.1", listener.port), timeout=10) as sock:
+            sock.sendall(frame(b"who"))
+            assert read_frame(sock) == f"{listener.name} User:ANONYMOUS 127.0.0.1".encode()
+    server.shutdown()
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=10)
+
+
+def test_a_listener_that_cannot_be_had_leaves_none_open():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        before = set(os.listdir("/proc/self/fd"))
+        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
+            SocketServer(echo, listeners=[LOCAL_LISTENER, LOCAL_LISTENER._replace(name="SECOND", port=port)])
+        gc.collect()
+        assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_max_connections_holds_over_all_listeners(serve):
+    server = serve(listeners=[LOCAL_LISTENER, LOCAL_LISTENER._replace(name="SECOND")], max_connections=1)
+    first = connect(server)
+    first.sendall(frame(b"x"))
+    assert read_frame(first) == b"x"
+    with socket.create_connection(("127.0.0.1", server.listeners[1].port), timeout=0.1) as second:
+        second.sendall(frame(b"y"))
+        with pytest.raises(TimeoutError):
+            second.recv(1)
+        first.close()
+        second.settimeout(10)
+        assert read_frame(second) == b"y"

@@ -10,6 +10,7 @@ import kcore
 from kcore.errors import InvalidConfig
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS
+from kcore.network.listener import Listener, SecurityProtocol
 from kcore.server import kafka_config
 from kcore.server.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig, parse_properties, read_properties
 
@@ -122,8 +123,8 @@ def test_kafkas_own_server_properties_is_accepted(caplog):
     )
     assert config.configured_broker_id == 7
     assert config.data_dirs == ["/tmp/kraft-combined-logs"]
-    assert config.listener == ("", 9092)
-    assert config.advertised_listener == ("localhost", 9092)
+    assert config.listeners == [Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "", 9092)]
+    assert config.advertised_listeners == [Listener("PLAINTEXT", SecurityProtocol.PLAINTEXT, "localhost", 9092)]
     assert config["num.io.threads"] == 8
     assert "transaction.state.log.min.isr=1: this setting of Kafka's has no effect here" in caplog.text
 
@@ -145,7 +146,7 @@ def test_a_setting_that_protects_is_never_ignored(name):
 @pytest.mark.parametrize("listeners", ["SSL://:9093", "PLAINTEXT:9092", "PLAINTEXT://:70000", "PLAINTEXT://h:x"])
 def test_a_listener_that_cannot_be_served_is_refused(listeners):
     with pytest.raises(InvalidConfig, match="listeners"):
-        KafkaConfig({"listeners": listeners}).listener  # noqa: B018
+        KafkaConfig({"listeners": listeners})
 
 
 def test_broker_id_and_node_id_are_one_setting():

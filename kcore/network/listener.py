@@ -1,0 +1,50 @@
+"""Where a broker listens, and what is known of each connection from then on."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+
+class SecurityProtocol(Enum):
+    """Source: SecurityProtocol, Kafka."""
+
+    PLAINTEXT = 0
+    SSL = 1
+    SASL_PLAINTEXT = 2
+    SASL_SSL = 3
+
+
+#: What this package can carry.
+SERVED_PROTOCOLS = (SecurityProtocol.PLAINTEXT,)
+
+
+class Listener(NamedTuple):
+    """An address to listen on, under the name that settings and metadata use for it.  port 0: any free one."""
+
+    name: str
+    security_protocol: SecurityProtocol
+    host: str
+    port: int
+
+
+class KafkaPrincipal(NamedTuple):
+    """Who sends a request, as Kafka's ACLs name him."""
+
+    principal_type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.principal_type}:{self.name}"
+
+
+ANONYMOUS = KafkaPrincipal("User", "ANONYMOUS")
+
+
+class ConnectionContext(NamedTuple):
+    """What all requests of a connection have in common.  client_address: without the port."""
+
+    listener_name: str
+    security_protocol: SecurityProtocol
+    principal: KafkaPrincipal
+    client_address: str

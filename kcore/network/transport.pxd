@@ -1,0 +1,20 @@
+from libc.stdint cimport int64_t, uint8_t
+
+
+cdef extern from *:
+    """
+    #include <sys/uio.h>
+    """
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+
+cdef class Transport:
+    cdef readonly object sock
+    cdef readonly int fd
+
+    cdef Py_ssize_t receive(self, uint8_t *target, Py_ssize_t size) except -2
+    cdef Py_ssize_t send(self, iovec *parts, int count, int64_t total, bint more) except -2
+    cdef int64_t send_file(self, object chunk, int64_t offset) except -2
+    cdef bint peer_has_closed(self) except -1

@@ -1,0 +1,102 @@
+"""What carries a connection's bytes, below the framing: a plain non-blocking socket.
+
+Connection calls these methods as C functions and knows no socket.  A transport that encrypts is a subclass that
+overrides receive, send, send_file (file slices are read and encrypted instead of leaving from the page cache) and
+peer_has_closed; -1 then also means that its handshake needs the socket once more.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memset
+
+import os
+
+cdef extern from *:
+    """
+    #include <sys/socket.h>
+    #ifndef MSG_MORE      /* macOS: the header goes out by itself, then the file's bytes */
+    #define MSG_MORE 0
+    #endif
+    #ifndef MSG_NOSIGNAL  /* macOS: CPython ignores SIGPIPE */
+    #define MSG_NOSIGNAL 0
+    #endif
+    """
+    struct msghdr:
+        iovec *msg_iov
+        size_t msg_iovlen
+    int MSG_MORE
+    int MSG_NOSIGNAL
+    int MSG_PEEK
+    Py_ssize_t recv(int fd, void *buffer, size_t length, int flags) nogil
+    Py_ssize_t sendmsg(int fd, const msghdr *message, int flags) nogil
+
+
+class ConnectionClosed(Exception):
+    """The peer is gone, or has closed its side."""
+
+
+cdef enum:
+    # One recv or send of this size takes about as long as handing the GIL over and back.
+    RELEASE_GIL_BYTES = 65536
+
+
+cdef class Transport:
+    """The bytes of one connected socket.  Used by one thread.  Releases the GIL for large reads and writes only."""
+
+    def __cinit__(self, sock):
+        self.sock = sock
+        self.fd = sock.fileno()
+
+    cdef Py_ssize_t receive(self, uint8_t *target, Py_ssize_t size) except -2:
+        """Bytes read, at most `size`; -1 when there are none yet.  Raises ConnectionClosed, also at the end."""
+        cdef Py_ssize_t got
+        while True:
+            if size > RELEASE_GIL_BYTES:
+                with nogil:
+                    got = recv(self.fd, target, size, 0)
+            else:
+                got = recv(self.fd, target, size, 0)
+            if got > 0:
+                return got
+            if got == 0:
+                raise ConnectionClosed("end of stream")
+            if errno == EAGAIN:
+                return -1
+            if errno != EINTR:
+                raise ConnectionClosed(os.strerror(errno))
+
+    cdef Py_ssize_t send(self, iovec *parts, int count, int64_t total, bint more) except -2:
+        """Bytes sent of these parts, `total` in all; -1 when the socket is full.  more: a file slice follows at once.
+        Raises ConnectionClosed."""
+        cdef msghdr message
+        cdef Py_ssize_t sent
+        cdef int flags = MSG_NOSIGNAL | MSG_MORE if more else MSG_NOSIGNAL
+        memset(&message, 0, sizeof(message))
+        message.msg_iov = parts
+        message.msg_iovlen = count
+        while True:
+            if total > RELEASE_GIL_BYTES:
+                with nogil:
+                    sent = sendmsg(self.fd, &message, flags)
+            else:
+                sent = sendmsg(self.fd, &message, flags)
+            if sent >= 0:
+                return sent
+            if errno == EAGAIN:
+                return -1
+            if errno != EINTR:
+                raise ConnectionClosed(os.strerror(errno))
+
+    cdef int64_t send_file(self, object chunk, int64_t offset) except -2:
+        """Bytes sent of a file slice from this offset on; 0 when the socket is full.  Raises OSError."""
+        return chunk.send_to(self.fd, offset)
+
+    cdef bint peer_has_closed(self) except -1:
+        """Whether the peer has ended its side and everything it sent before was read.  Takes nothing away."""
+        cdef uint8_t byte
+        return recv(self.fd, &byte, 1, MSG_PEEK) == 0
+
+    def close(self):
+        if self.fd >= 0:
+            self.fd = -1
+            self.sock.close()
