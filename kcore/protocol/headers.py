@@ -114,6 +114,8 @@ def encode_response(
 
 def _skip_tagged_fields(buffer: bytes | bytearray | memoryview, position: int) -> int:
     """The position after a header's tagged fields, of which none is known."""
+    if position < len(buffer) and buffer[position] == 0:
+        return position + 1  # none, as nearly always
     count, position = _uvarint(buffer, position)
     for _ in range(count):
         _, position = _uvarint(buffer, position)

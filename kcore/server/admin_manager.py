@@ -66,6 +66,10 @@ class AdminManager:
         self._cache = metadata_cache
         self._controller = controller
         self._topic_configs = topic_configs
+        #: Topics that have flush.messages, and whether those without it have it from the broker: what may_block asks.
+        self.flushing_topics = topic_configs.flushing
+        self.flushes_by_default = False
+        self.read_flush_default()
         self._lock = threading.RLock()
 
     def topic_config(self, name: str) -> Mapping[str, str]:
@@ -74,8 +78,11 @@ class AdminManager:
 
     def flushes_on_append(self, name: str) -> bool:
         """Whether an append to the topic may wait for an fsync: flush.messages is set, for it or for all topics."""
-        by_default = self._config.log_config.flush_messages < MAX_LONG
-        return by_default or "flush.messages" in self._topic_configs.get(name)
+        return self.flushes_by_default or name in self.flushing_topics
+
+    def read_flush_default(self) -> None:
+        """To be called after a change of log.flush.interval.messages."""
+        self.flushes_by_default = self._config.log_config.flush_messages < MAX_LONG
 
     # -- create -----------------------------------------------------------------------------------------
 

@@ -232,6 +232,8 @@ class Broker:
         self.admin_manager = AdminManager(
             self.broker_id, config, self.metadata_cache, self.local_controller, topic_configs
         )
+        flush_default = ("log.flush.interval.messages",)
+        parts.callback(config.on_change(flush_default, self.admin_manager.read_flush_default))
         # What the logs are opened with comes from the store, so that comes first.
         topic_configs.load(self.store)
         adoption = TopicAdoption(self.broker_id, self.store, log_manager, topic_configs)

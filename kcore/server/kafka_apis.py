@@ -91,8 +91,11 @@ class KafkaApis:
             return
         if entry.may_block is not None and entry.may_block(context, body):
             self._pool.submit(request, partial(self._run, context, entry, body))
-        else:
-            self._run(context, entry, body)
+            return
+        try:
+            entry.handler.handle(context, body)
+        except Exception:
+            self._failed(context, entry, body)
 
     def _decode_and_run(self, context: RequestContext, entry: _Entry) -> None:
         try:
@@ -106,8 +109,7 @@ class KafkaApis:
         try:
             entry.handler.handle(context, body)
         except Exception:
-            logger.exception("%r failed", context)
-            self._answer_error(context, entry, body, UnknownServerError.code)
+            self._failed(context, entry, body)
 
     def _load(self, api_key: ApiKey) -> _Entry:
         if api_key not in SUPPORTED:
@@ -127,7 +129,10 @@ class KafkaApis:
         else:
             raise InvalidRequest(f"{header.api_key.name} version {header.api_version} is not served")
 
-    def _answer_error(self, context: RequestContext, entry: _Entry, body: Message, error_code: int) -> None:
+    def _failed(self, context: RequestContext, entry: _Entry, body: Message) -> None:
+        """Answer UNKNOWN_SERVER_ERROR for the exception that is being handled."""
+        error_code = UnknownServerError.code
+        logger.exception("%r failed", context)
         request = context.request
         if request.is_done:
             return

@@ -58,12 +58,14 @@ class Handler:
         self._replica_manager = services.replica_manager
 
     def may_block(self, context: RequestContext, body: ProduceRequest) -> bool:
-        flushes = self._admin.flushes_on_append
+        admin = self._admin
+        if not admin.flushing_topics and not admin.flushes_by_default:
+            return False
         cache = self._cache.snapshot
         by_id = context.api_version >= 13
         for topic in body.topic_data:
             name = cache.topic_name(topic.topic_id) if by_id else topic.name
-            if flushes(name or ""):
+            if admin.flushes_on_append(name or ""):
                 return True
         return False
 

@@ -171,6 +171,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
     with kcore.Broker(tmp_path, log_segment_bytes=100_000, offsets_topic_num_partitions=2, **settings) as broker:
         broker.create_topic("t")
         broker.create_topic("synced", flush_messages=1)
+        broker.restart()
         complaints = refuse_to_wait(broker, monkeypatch)
         asked = {ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP}
         with Client(broker) as client:
@@ -278,3 +279,17 @@ def test_a_broker_has_no_handler_threads_until_a_request_may_wait():
         client.ask(InitProducerIdRequest(transactional_id=None), 1)
         assert [t.name for t in threading.enumerate() if "request-handler" in t.name] == ["kcore-request-handler-1-0"]
     assert not [t.name for t in threading.enumerate() if "request-handler" in t.name]
+
+
+def test_a_default_of_flush_messages_that_changes_moves_produce_to_the_pool_and_back(where_it_ran):
+    with kcore.Broker() as broker, Client(broker) as client:
+        broker.create_topic("t")
+        for changes, place in (({}, "network"), ({"log.flush.interval.messages": 1}, "request-handler")):
+            where_it_ran.clear()
+            broker.config.reconfigure(changes)
+            client.ask(produce(), 9)
+            assert [place in name for name in where_it_ran[ApiKey.PRODUCE]] == [True]
+        broker.config.reconfigure({"log.flush.interval.messages": None})
+        where_it_ran.clear()
+        client.ask(produce(), 9)
+        assert ["network" in name for name in where_it_ran[ApiKey.PRODUCE]] == [True]
