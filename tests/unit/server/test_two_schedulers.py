@@ -12,7 +12,7 @@ from kcore.log.log_maintenance import LogMaintenance
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.admin_manager import AdminManager
+from kcore.server.local_controller import LocalController
 from kcore.testing import MockTime
 
 EXPIRY_MS = 600_000
@@ -66,7 +66,7 @@ def nothing(broker):
         (UnifiedLog, "delete_old_segments", with_old_segments),
         (log_manager, "remove_tree", with_a_deleted_topic),
         (ReplicaManager, "checkpoint_high_watermarks", with_old_segments),
-        (AdminManager, "retry_offline_partitions", nothing),
+        (LocalController, "retry_offline_partitions", nothing),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
