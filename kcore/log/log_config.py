@@ -90,14 +90,14 @@ LOG_CONFIG_DEF = ConfigDef(
             _LONG,
             MAX_LONG,
             at_least(0),
-            "How far a record's timestamp may lie in the future (CreateTime).",
+            "How far a record's timestamp may be in the future (CreateTime).",
         ),
         ConfigKey(
             "message.timestamp.before.max.ms",
             _LONG,
             MAX_LONG,
             at_least(0),
-            "How far a record's timestamp may lie in the past (CreateTime).",
+            "How far a record's timestamp may be in the past (CreateTime).",
         ),
         ConfigKey(
             "message.timestamp.difference.max.ms",

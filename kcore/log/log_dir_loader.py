@@ -118,7 +118,7 @@ class LogDirLoader:
                 self.deleted.append(path)
             elif parsed.mark == STRAY_DIR_SUFFIX:
                 logger.warning(
-                    "%s: nobody uses the stray directory %s; delete it when you are sure", log_dir.path, name
+                    "%s: stray directory %s belongs to no partition; delete it when you are sure", log_dir.path, name
                 )
             elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
                 to_load.append((parsed, path))

@@ -109,7 +109,7 @@ def check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:
         walked = segment.scan(lambda batches: None, check_crc=False, only_noteworthy=True)
         if walked.truncated_bytes and log.log_end_offset >= found_at:
             raise CorruptMessage(
-                f"{segment.log_path}: nothing can be read behind position {walked.valid_bytes} ({walked.reason}), "
+                f"{segment.log_path}: nothing can be read after position {walked.valid_bytes} ({walked.reason}), "
                 f"and the log goes on to offset {found_at}",
                 source=segment.log_path,
                 position=walked.valid_bytes,

@@ -198,7 +198,7 @@ class _LogLoader:
                 state.truncate_fully_and_start_at(log_start_offset)
             else:
                 logger.error(
-                    "%s: the log ends at %d, the checkpoint of log starts says %d: it is not believed",
+                    "%s: the log ends at %d, the checkpoint of log starts says %d: it is ignored",
                     self.directory,
                     log_end_offset,
                     log_start_offset,
@@ -278,7 +278,7 @@ class _LogLoader:
                 before = segment
                 continue
             logger.warning(
-                "%s: segment %d is empty, and segment %d goes on behind its offset: it is not part of the log%s",
+                "%s: segment %d is empty, and segment %d goes on after its offset: it is not part of the log%s",
                 self.directory,
                 segment.base_offset,
                 before.base_offset,
@@ -609,7 +609,7 @@ class _LogLoader:
                 last_offset,
                 older.leader_epoch,
                 following.base_offset,
-                "no sound batch" if newer is None else f"leader epoch {newer.leader_epoch}",
+                "no valid batch" if newer is None else f"leader epoch {newer.leader_epoch}",
                 len(behind) - 1,
                 aside,
             )
@@ -644,7 +644,7 @@ class _LogLoader:
         """Whether there were any.  The last one goes first, so that a crash in between leaves no gap."""
         behind = [later for later in self.segments if later.base_offset > segment.base_offset]
         for later in reversed(behind):
-            logger.warning("%s: removing segment %d behind the cut", self.directory, later.base_offset)
+            logger.warning("%s: removing segment %d after the cut", self.directory, later.base_offset)
             self._remove_segment(later)
         return bool(behind)
 
@@ -711,7 +711,7 @@ class _LogLoader:
                 entries, contradicted = corrected_epochs(entries, batch_epochs, *known_range)
                 if contradicted:
                     logger.warning(
-                        "%s: the leader epochs in %s are not those of the batches, which are believed",
+                        "%s: the leader epochs in %s are not those of the batches, which are used",
                         self.directory,
                         LEADER_EPOCH_CHECKPOINT,
                     )

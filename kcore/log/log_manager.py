@@ -342,12 +342,12 @@ class LogManager:
         if is_future and current is not None:
             occupied = os.path.dirname(current.directory)
             if wanted == occupied:
-                raise ValueError(f"{tp}: its current log lies in {wanted} already")
+                raise ValueError(f"{tp}: its current log is in {wanted} already")
             live = [log_dir for log_dir in live if log_dir.path != occupied]
         if not live:
             raise KafkaStorageError(f"{tp}: no log directory is left to make it in")
         if not is_new and not is_future and self.offline_log_dirs:
-            raise KafkaStorageError(f"{tp}: it may lie in a log directory that is offline")
+            raise KafkaStorageError(f"{tp}: it may be in a log directory that is offline")
         if len(live) == 1:
             return live  # nothing to count: with a thousand partitions that would be half a million looks
         counts = Counter(log.parent_dir for log in self._logs.all())
@@ -448,7 +448,7 @@ class LogManager:
         log_dir.checkpoint_recovery_points(self._logs.in_dir(log_dir.path))
         self.checkpoint_log_start_offsets()
         self._schedule_removal(current.directory, current.config.file_delete_delay_ms)
-        logger.info("%s: its log lies in %s now", topic_partition, log.directory)
+        logger.info("%s: its log is now in %s", topic_partition, log.directory)
         return log
 
     def _drop_checkpoints(self, log_dir: LogDir, tp: TopicPartition) -> None:

@@ -29,7 +29,7 @@ def overflow_position(
     """Where the first batch lies whose offsets a segment of this base offset cannot have; None if all fit.
     following: the base offset of the segment behind it.
 
-    Bytes that are no sound batch are not an overflow: they are recovery's.  So is a batch behind which the log goes on
+    Bytes that are no valid batch are not an overflow: they are recovery's.  So is a batch behind which the log goes on
     below it: no CRC covers its base offset.  Raises OSError.
     """
     try:

@@ -465,7 +465,7 @@ class GroupCoordinator:
                 logger.info("group %s: %s did not rejoin in time", group.group_id, member)
                 group.remove(member.member_id)
         if group.members and not group.maybe_elect_new_joined_leader():
-            logger.info("group %s: nobody rejoined, waiting on", group.group_id)
+            logger.info("group %s: no member has rejoined, still waiting", group.group_id)
             group.initial_delay_left_ms = None
             self._schedule_join(group, group.rebalance_timeout_ms)
             return

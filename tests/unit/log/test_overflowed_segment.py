@@ -152,7 +152,7 @@ def test_a_flipped_base_offset_above_the_next_segment_is_no_overflow(tmp_path, c
     kept = [behind, behind + 1] if clean else []
     assert offsets(logs.open(clean=clean)) == [0, 1, *kept] and marked(logs) == []
     assert f"cut {len(flipped[1])} bytes off segment 0 from offset 2 on" in caplog.text
-    assert (f"removing segment {behind} behind the cut" in caplog.text) is not clean
+    assert (f"removing segment {behind} after the cut" in caplog.text) is not clean
 
 
 def test_damage_in_a_part_of_a_split_is_cut_off_there_and_told(tmp_path, caplog):
