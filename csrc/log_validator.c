@@ -268,6 +268,6 @@ int64_t kc_renumber_records(const uint8_t *payload, int64_t size, int32_t count,
         p += headers_size;
     }
     if (position != size)
-        return kc_fail(err, KC_INVALID_RECORD, "bytes after the last record", position, 0, size - position);
+        return kc_fail(err, KC_INVALID_RECORD, "bytes behind the last record", position, 0, size - position);
     return p - out;
 }

@@ -143,7 +143,7 @@ static inline kc_status kc_record_next(kc_record_cursor *cursor, kc_record *reco
     cursor->position += record->size;
     cursor->index++;
     if (cursor->index == cursor->count && cursor->position != cursor->size)
-        return kc_fail(err, KC_CORRUPT, "bytes after the last record", cursor->position, 0,
+        return kc_fail(err, KC_CORRUPT, "bytes behind the last record", cursor->position, 0,
                        cursor->size - cursor->position);
     return KC_OK;
 }

@@ -318,7 +318,7 @@ cdef int _write(int fd, data, int64_t position, bint append, bint sync, str path
     bytes_of = PyMemoryView_FromObject(data)
     cdef Py_buffer *view = PyMemoryView_GET_BUFFER(bytes_of)
     if not PyBuffer_IsContiguous(view, b"C"):
-        raise BufferError(f"{path}: the data must be one contiguous buffer")
+        raise BufferError(f"{path}: what is written must lie in one contiguous buffer")
     cdef int64_t size = view.len
     cdef const uint8_t *buf = <const uint8_t *>view.buf
     with nogil:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.text import counted
+from kcore.common.topic_names import INTERNAL_TOPICS
 from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
 from kcore.inspect.segment_scan import GAP_DTYPE, ScannedSegment, is_control
 from kcore.inspect.topic_settings import METADATA_FILE, cleanup_policy
@@ -29,7 +30,6 @@ _SHOWN_GAPS = 100
 _MAX_SEQUENCE = (1 << 31) - 1
 _MAX_OFFSET = (1 << 63) - 1
 #: Compacted whatever the defaults are.
-_COMPACTED_TOPICS = ("__consumer_offsets", "__transaction_state")
 
 
 # -- what a segment shows by itself -----------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def compaction_of(
     if sparse_end >= 0:
         return Compaction("some of its batches have fewer records than offsets", _MAX_OFFSET)
     topic = partition.topic_partition.topic if partition.topic_partition else ""
-    if topic in _COMPACTED_TOPICS:
+    if topic in INTERNAL_TOPICS:
         return Compaction(f"{topic} always is", _MAX_OFFSET)
     if "compact" in (cleanup_policy(os.path.dirname(os.path.abspath(partition.directory)), topic) or ()):
         # Here the cleaner's checkpoint would be beside the metadata.

@@ -15,6 +15,7 @@ from typing import Protocol
 
 from kcore.common.executors import ExecutorFactory
 from kcore.common.file import exists, is_directory, list_directory
+from kcore.common.topic_names import CLUSTER_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log import clean_shutdown
@@ -32,7 +33,6 @@ from kcore.log.unified_log import UnifiedLog
 logger = logging.getLogger(__name__)
 
 #: KRaft's own log: its directory is beside those of the topics, but no broker serves it as a topic.
-CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 #: They say that one path is not what it should be, not that the disk under it is broken.
 _ERRORS_OF_ONE_FILE = frozenset(

@@ -477,7 +477,7 @@ cdef class LogSegment(SegmentFile):
             reader.position = self.scan(None, check_crc=False).valid_bytes
         if reader.previous < end - 1 and reader.position < self._size:
             raise CorruptMessage(
-                f"{self.log_path}: the file ends inside the batch at position {reader.position}, after offset "
+                f"{self.log_path}: the file ends inside the batch at position {reader.position}, behind offset "
                 f"{reader.previous}",
                 source=self.log_path,
                 position=reader.position,

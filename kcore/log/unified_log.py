@@ -54,6 +54,12 @@ from kcore.log.producer_state_manager import (
     ProducerStateManager,
     rebuild_producer_state,
 )
+from kcore.log.special_timestamps import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
 from kcore.log.transaction_index import TransactionIndex
 from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import MemoryRecords
@@ -64,10 +70,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL_TIMESTAMP = -4
 
 Mode = Literal["r", "a"]
 

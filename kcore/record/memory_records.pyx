@@ -103,7 +103,7 @@ cdef class MemoryRecords:
         owner = PyMemoryView_FromObject(buffer)
         cdef Py_buffer *view = PyMemoryView_GET_BUFFER(owner)
         if not PyBuffer_IsContiguous(view, b"C"):
-            raise BufferError(f"{source}: records must be one contiguous buffer")
+            raise BufferError(f"{source}: records must lie in one contiguous buffer")
         self.readonly = view.readonly
         self.source = source
         self.batches = BatchTable.__new__(BatchTable)

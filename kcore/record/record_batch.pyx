@@ -470,7 +470,7 @@ cdef class RecordBatch:
 
     def __len__(self):
         if self.row.count < 0:
-            raise TypeError("a wrapper message has no record count")
+            raise TypeError("a wrapper message does not say how many records it has")
         return self.row.count
 
     def __repr__(self):

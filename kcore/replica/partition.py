@@ -27,6 +27,7 @@ from kcore.log.log_offset_metadata import (
     LogOffsetMetadata,
     TimestampAndOffset,
 )
+from kcore.log.special_timestamps import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kcore.replica import isr as isr_rules
 from kcore.replica.partition_state import (
     NO_EPOCH,
@@ -47,9 +48,6 @@ logger = logging.getLogger(__name__)
 
 #: replica.lag.time.max.ms unless a broker says otherwise.
 DEFAULT_REPLICA_LAG_TIME_MAX_MS = 30_000
-LATEST_TIMESTAMP = -1
-EARLIEST_TIMESTAMP = -2
-EARLIEST_LOCAL_TIMESTAMP = -4
 
 
 class LogReadInfo(NamedTuple):

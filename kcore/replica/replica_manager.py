@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import Time
+from kcore.common.topic_names import INTERNAL_TOPICS
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
     from kcore.log.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
-
-GROUP_METADATA_TOPIC = "__consumer_offsets"
-TRANSACTION_STATE_TOPIC = "__transaction_state"
-INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
 
 Buffer = bytes | bytearray | memoryview
 
@@ -509,9 +506,6 @@ def _api_error(error: Exception, operation: str, topic_partition: TopicPartition
 
 
 __all__ = [
-    "GROUP_METADATA_TOPIC",
-    "INTERNAL_TOPICS",
-    "TRANSACTION_STATE_TOPIC",
     "DeleteRecordsResult",
     "FetchParams",
     "FetchPartitionData",

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
+from kcore.common import topic_names
 from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import (
     InvalidConfig,
@@ -26,7 +27,6 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.log.log_config import MAX_LONG, LogConfig
-from kcore.server import topic_names
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.local_controller import LocalController
 from kcore.server.metadata_cache import MetadataCache, TopicInfo

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Literal
 from uuid import UUID
 
+from kcore.common import topic_names
 from kcore.common.file import is_directory, is_file, list_directory, make_directory
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
@@ -41,7 +42,7 @@ from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server import meta_properties, topic_names
+from kcore.server import meta_properties
 from kcore.server.admin_manager import AdminManager
 from kcore.server.handlers import Services
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata

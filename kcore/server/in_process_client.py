@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kcore.common import topic_names
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InvalidTopicException, KafkaError, OffsetOutOfRange, UnknownTopicOrPartition
@@ -17,7 +18,6 @@ from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.delayed_produce import ProducePartitionStatus
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server import topic_names
 from kcore.server.admin_manager import AdminManager
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache, TopicInfo

@@ -13,12 +13,12 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
+from kcore.common import topic_names
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore
-from kcore.server import topic_names
 from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kcore.common.file import exists, is_directory, list_directory
+from kcore.common.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, SHARE_GROUP_STATE_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile
 from kcore.log import checkpoints
@@ -49,7 +50,7 @@ class Bounds:
 _ATTEMPTS = 10
 
 #: What Kafka's list of topics leaves out, and so a pattern: its internal topics, and the controllers' log.
-_NOT_LISTED = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+_NOT_LISTED = INTERNAL_TOPICS | {SHARE_GROUP_STATE_TOPIC, CLUSTER_METADATA_TOPIC}
 
 #: How long a load may take to put its segments in their places.
 _LOAD_SECONDS = 10.0

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_metadata import (
@@ -47,7 +48,7 @@ from kcore.errors import (
     UnknownMemberId,
 )
 from kcore.purgatory.timer import Timer
-from kcore.replica.replica_manager import GROUP_METADATA_TOPIC, ReplicaManager
+from kcore.replica.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 

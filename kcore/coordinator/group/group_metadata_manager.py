@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import Time
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, GroupState, OffsetAndMetadata
@@ -53,7 +54,7 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import RecordBatch
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.delayed_produce import ProducePartitionStatus
-from kcore.replica.replica_manager import GROUP_METADATA_TOPIC, ReplicaManager
+from kcore.replica.replica_manager import ReplicaManager
 
 logger = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kcore.common import topic_names
 from kcore.errors import NONE, ApiError, InvalidRequest, UnknownTopicOrPartition, code_of
 from kcore.log.log_config import LogConfig
 from kcore.protocol.messages.describe_configs import (
@@ -12,7 +13,6 @@ from kcore.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kcore.server import topic_names
 from kcore.server.config_entries import DEFAULT_CONFIG, ConfigEntry, broker_entries, topic_entries
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kcore.common import topic_names
 from kcore.errors import (
     NONE,
     CoordinatorNotAvailable,
@@ -11,7 +12,6 @@ from kcore.errors import (
     TransactionalIdAuthorizationFailed,
 )
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kcore.server import topic_names
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import Endpoint
 from kcore.server.request_context import RequestContext

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.coordinator.group.group_coordinator import LeavingMember
 from kcore.errors import NONE
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
-from kcore.server.topic_names import GROUP_METADATA_TOPIC
 
 
 class Handler:

@@ -7,6 +7,14 @@ from collections import Counter
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import NONE, InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion, code_of
 from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.log.special_timestamps import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+)
 from kcore.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -18,18 +26,23 @@ from kcore.replica.fetch_params import CONSUMER_REPLICA_ID
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 #: The version from which each special timestamp is understood.
 _FIRST_VERSION = {
-    LATEST: 0,
-    EARLIEST: 0,
+    LATEST_TIMESTAMP: 0,
+    EARLIEST_TIMESTAMP: 0,
     MAX_TIMESTAMP: 7,
-    EARLIEST_LOCAL: 8,
-    LATEST_TIERED: 9,
-    EARLIEST_PENDING_UPLOAD: 11,
+    EARLIEST_LOCAL_TIMESTAMP: 8,
+    LATEST_TIERED_TIMESTAMP: 9,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 #: Answered from memory.
-_WITHOUT_READING = (LATEST, EARLIEST, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+_WITHOUT_READING = (
+    LATEST_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    EARLIEST_LOCAL_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+)
 _READ_COMMITTED = 1
 
 
@@ -83,7 +96,7 @@ class Handler:
             timestamp = asked.timestamp
             if timestamp < 0 and _FIRST_VERSION.get(timestamp, version + 1) > version:
                 return _error(number, UnsupportedVersion.code)
-            if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+            if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
                 found = None  # nothing is in tiered storage, nothing waits for it
             else:
                 found = self._replica_manager.fetch_offset_for_timestamp(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kcore.common import topic_names
 from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import (
     NONE,
@@ -22,7 +23,6 @@ from kcore.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kcore.server import topic_names
 from kcore.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import NO_LEADER, MetadataSnapshot, TopicInfo

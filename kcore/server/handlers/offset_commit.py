@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.errors import UnknownTopicId, UnknownTopicOrPartition
@@ -13,7 +14,6 @@ from kcore.protocol.messages.offset_commit import (
 )
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
-from kcore.server.topic_names import GROUP_METADATA_TOPIC
 
 
 class Handler:

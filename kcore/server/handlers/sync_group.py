@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.coordinator.group.member_metadata import SyncGroupResult
 from kcore.errors import InconsistentGroupProtocol
 from kcore.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
-from kcore.server.topic_names import GROUP_METADATA_TOPIC
 
 
 class Handler:

@@ -444,7 +444,7 @@ def test_diff_says_of_a_replica_without_epochs_alone_that_it_knows_none(tmp_path
     b = written(tmp_path / "b" / "t-0", [built(0, epoch=-1), built(4, epoch=-1)])
     assert main(["diff", str(a), str(b)]) == 1
     text = capsys.readouterr().out
-    assert "leader epochs of A: none" in text and "if A followed B: A knows no epochs" in text
+    assert "leader epochs of A: none" in text and "if A followed B: A has no epochs" in text
 
 
 def test_what_differs_above_a_cut_does_not_stay(tmp_path, capsys):

@@ -4,7 +4,7 @@ import pytest
 
 from kcore import errors
 from kcore.log.log_offset_metadata import FetchIsolation
-from kcore.log.unified_log import LATEST_TIMESTAMP, MAX_TIMESTAMP
+from kcore.log.special_timestamps import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from kcore.record.record_batch_builder import RecordBatchBuilder
 
 from .conftest import TP, batch, update

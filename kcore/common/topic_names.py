@@ -1,4 +1,7 @@
-"""What a topic may be called.  Source: org.apache.kafka.common.internals.Topic, Kafka 3.9."""
+"""Names of internal topics, and what a topic may be called.
+
+Source: org.apache.kafka.common.internals.Topic, Kafka 3.9.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,16 @@ import re
 from collections.abc import Iterable
 
 from kcore.errors import InvalidTopicException
-from kcore.replica.replica_manager import GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC
 
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+#: Topics that only coordinators write to.
+INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC})
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 MAX_NAME_LENGTH = 249
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-
-__all__ = [
-    "CLUSTER_METADATA_TOPIC",
-    "GROUP_METADATA_TOPIC",
-    "INTERNAL_TOPICS",
-    "TRANSACTION_STATE_TOPIC",
-    "colliding_topics",
-    "is_internal",
-    "validate",
-]
 
 
 def validate(name: str) -> None:
