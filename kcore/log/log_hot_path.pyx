@@ -356,15 +356,28 @@ cdef class LogHotPath:
                 raise ValueError(
                     f"{self._source}: high watermark {candidate.message_offset} beyond log end {self.log_end_offset}"
                 )
-            if current.message_offset < candidate.message_offset or (
-                current.message_offset == candidate.message_offset
-                and 0 <= current.segment_base_offset < candidate.segment_base_offset
-            ):
-                self.update_high_watermark_metadata(candidate)
-                return python_metadata(current)
-            return None
+            return python_metadata(current) if self.raise_high_watermark(candidate) else None
         finally:
             self.lock.leave()
+
+    def maybe_increment_high_watermark_to_log_end(self):
+        """Raise the high watermark to the log end offset: nobody else has to have the records.  Whether it rose."""
+        self.lock.enter()
+        try:
+            return self.raise_high_watermark(self._log_end_offset_metadata)
+        finally:
+            self.lock.leave()
+
+    cdef bint raise_high_watermark(self, log_offset_metadata candidate) except -1:
+        """Whether it rose: to a higher offset, or to the same one in a later segment.  Needs the lock."""
+        cdef log_offset_metadata current = self._high_watermark_metadata
+        if current.message_offset < candidate.message_offset or (
+            current.message_offset == candidate.message_offset
+            and 0 <= current.segment_base_offset < candidate.segment_base_offset
+        ):
+            self.update_high_watermark_metadata(candidate)
+            return True
+        return False
 
     def _update_high_watermark_metadata(self, metadata):
         """Set the high watermark, whatever it was.  Under the lock."""

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kcore.common.locks import ReadWriteLock
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
+    ApiError,
     FencedLeaderEpoch,
+    IneligibleReplica,
     KafkaStorageError,
     NoRecordBatch,
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
     OffsetOutOfRange,
+    OperationNotAttempted,
     PolicyViolation,
     UnknownLeaderEpoch,
 )
@@ -37,7 +41,9 @@ from kcore.replica.partition_state import (
     LeaderAndIsrUpdate,
     LeaderState,
     PartitionState,
+    PendingIsr,
 )
+from kcore.replica.partition_state_store import PartitionStateStore, RefusingStateStore, StoredIsr
 from kcore.replica.replica import Replica
 
 if TYPE_CHECKING:
@@ -83,7 +89,9 @@ class Partition:
     Thread-safe.  _state is one frozen value, replaced in one assignment; a method reads it once and answers by what it
     read.  leader_isr_update_lock is read-held during an append and write-held while the state changes, so that no
     append with an old epoch can still be running once a change has returned; reads take no lock.  Order of locks:
-    leader_isr_update_lock, then the log's.  Nothing here calls back: ReplicaManager completes the waiting requests.
+    leader_isr_update_lock, then the log's.  state_store and on_high_watermark_advanced are called without these locks;
+    the latter when a stored ISR has moved the high watermark, on the store's thread: an append and an update say so
+    by what they return.
     """
 
     def __init__(
@@ -94,6 +102,8 @@ class Partition:
         time: Time,
         *,
         replica_lag_time_max_ms: int = DEFAULT_REPLICA_LAG_TIME_MAX_MS,
+        state_store: PartitionStateStore | None = None,
+        on_high_watermark_advanced: Callable[[TopicPartition], None] = lambda topic_partition: None,
     ) -> None:
         self.topic_partition = topic_partition
         self.log = log
@@ -101,6 +111,8 @@ class Partition:
         self.leader_isr_update_lock = ReadWriteLock()
         self._time = time
         self._replica_lag_time_max_ms = replica_lag_time_max_ms
+        self._state_store = state_store or RefusingStateStore()
+        self._on_high_watermark_advanced = on_high_watermark_advanced
         self._state: PartitionState = FollowerState()
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -205,6 +217,89 @@ class Partition:
             self._state = FollowerState(NO_LEADER, old.leader_epoch, old.controller_epoch, old.partition_epoch)
             self.log.is_served = False
 
+    # -- changes of the ISR ------------------------------------------------------------------------------------------
+
+    def maybe_shrink_isr(self) -> None:
+        """Ask the store to take who is out of sync out of the ISR (PART-16, PART-17); nothing while a change pends."""
+        if not self._out_of_sync(self._state):
+            return
+        with self.leader_isr_update_lock.write():
+            state = self._state
+            leaving = self._out_of_sync(state)
+            if not leaving or not isinstance(state, LeaderState):
+                return
+            pending = self._begin_isr_change(state, state.isr.committed - leaving)
+        self._store_isr(pending)
+
+    def maybe_expand_isr(self, broker_id: int) -> None:
+        """Ask the store to let a follower into the ISR if it may join (PART-13)."""
+        if not self._may_join(self._state, broker_id):
+            return
+        with self.leader_isr_update_lock.write():
+            state = self._state
+            if not self._may_join(state, broker_id) or not isinstance(state, LeaderState):
+                return
+            pending = self._begin_isr_change(state, state.isr.committed | {broker_id})
+        self._store_isr(pending)
+
+    def _out_of_sync(self, state: PartitionState) -> frozenset[int]:
+        if not isinstance(state, LeaderState):
+            return frozenset()
+        return isr_rules.out_of_sync_replicas(
+            self.local_broker_id,
+            self.log.log_end_offset,
+            state.isr,
+            state.replicas,
+            self._time.milliseconds(),
+            self._replica_lag_time_max_ms,
+        )
+
+    def _may_join(self, state: PartitionState, broker_id: int) -> bool:
+        if not isinstance(state, LeaderState) or broker_id not in state.replicas:
+            return False
+        return isr_rules.may_join_isr(
+            state.replicas[broker_id], state.isr, self.log.high_watermark, state.epoch_start_offset
+        )
+
+    def _begin_isr_change(self, state: LeaderState, proposed: frozenset[int]) -> LeaderState:
+        logger.info(
+            "%s: ISR %s to become %s, high watermark %d, log end %d",
+            self.topic_partition,
+            sorted(state.isr.committed),
+            sorted(proposed),
+            self.log.high_watermark,
+            self.log.log_end_offset,
+        )
+        pending = replace(state, isr=PendingIsr(state.isr.committed, proposed))
+        self._state = pending
+        return pending
+
+    def _store_isr(self, pending: LeaderState) -> None:
+        # Without the lock: the store may answer on this thread, and whoever waits for the answer appends meanwhile.
+        isr = pending.isr
+        assert isinstance(isr, PendingIsr)
+        self._state_store.change_isr(
+            self.topic_partition, isr.proposed, pending.partition_epoch, lambda result: self._isr_stored(isr, result)
+        )
+
+    def _isr_stored(self, pending: PendingIsr, result: StoredIsr | ApiError) -> None:
+        advanced = False
+        with self.leader_isr_update_lock.write():
+            state = self._state
+            if not isinstance(state, LeaderState) or state.isr is not pending:
+                return  # a controller's update came first, and says what is stored
+            if isinstance(result, StoredIsr):
+                state = replace(state, isr=CommittedIsr(result.isr), partition_epoch=result.partition_epoch)
+                self._state = state
+                advanced = self._maybe_increment_leader_hw(self.log, state)
+            elif isinstance(result, (OperationNotAttempted, IneligibleReplica)):
+                self._state = replace(state, isr=CommittedIsr(pending.committed))
+            # Else either set may be stored: the high watermark waits for both until the next update.
+        if isinstance(result, ApiError):
+            logger.warning("%s: ISR %s was not stored: %s", self.topic_partition, sorted(pending.proposed), result)
+        if advanced:
+            self._on_high_watermark_advanced(self.topic_partition)
+
     # -- append, read ------------------------------------------------------------------------------------------------
 
     def append_records_to_leader(
@@ -237,11 +332,15 @@ class Partition:
 
     def _maybe_increment_leader_hw(self, log: UnifiedLog, state: LeaderState) -> bool:
         """PART-15; never down.  Whether it rose."""
-        candidate = log.log_end_offset_metadata
-        if state.replicas:
-            candidate = isr_rules.high_watermark_candidate(
-                candidate, state.isr, state.replicas, self._time.milliseconds(), self._replica_lag_time_max_ms
-            )
+        if not state.replicas:
+            return log.maybe_increment_high_watermark_to_log_end()
+        candidate = isr_rules.high_watermark_candidate(
+            log.log_end_offset_metadata,
+            state.isr,
+            state.replicas,
+            self._time.milliseconds(),
+            self._replica_lag_time_max_ms,
+        )
         return log.maybe_increment_high_watermark(candidate) is not None
 
     def check_enough_replicas_reach_offset(self, required_offset: int) -> bool:
@@ -267,13 +366,8 @@ class Partition:
         NotLeaderOrFollower if this broker does not lead.
         """
         state = self._state
-        if current_leader_epoch >= 0 and current_leader_epoch != state.leader_epoch:
-            error = FencedLeaderEpoch if current_leader_epoch < state.leader_epoch else UnknownLeaderEpoch
-            raise error(
-                f"{self.topic_partition}: request has epoch {current_leader_epoch}, ours is {state.leader_epoch}"
-            )
-        if not isinstance(state, LeaderState):
-            raise self._not_leader()
+        if not isinstance(state, LeaderState) or 0 <= current_leader_epoch != state.leader_epoch:
+            raise self._refusal(state, current_leader_epoch)
         return state
 
     def read_records(
@@ -288,7 +382,9 @@ class Partition:
 
         Raises what check_leader raises, and OffsetOutOfRange (RD-30).
         """
-        self.check_leader(current_leader_epoch)
+        state = self._state
+        if not isinstance(state, LeaderState) or 0 <= current_leader_epoch != state.leader_epoch:
+            raise self._refusal(state, current_leader_epoch)
         log = self.log
         # Before the read: an append that comes meanwhile must not make a follower look further behind (RD-23).
         high_watermark = log.high_watermark
@@ -380,6 +476,15 @@ class Partition:
             return log.log_start_offset
         finally:
             lock.release_read()
+
+    def _refusal(self, state: PartitionState, current_leader_epoch: int) -> ApiError:
+        """What check_leader raises: the epoch is compared first (RD-24)."""
+        if 0 <= current_leader_epoch != state.leader_epoch:
+            error = FencedLeaderEpoch if current_leader_epoch < state.leader_epoch else UnknownLeaderEpoch
+            return error(
+                f"{self.topic_partition}: request has epoch {current_leader_epoch}, ours is {state.leader_epoch}"
+            )
+        return self._not_leader()
 
     def _not_leader(self) -> NotLeaderOrFollower:
         return NotLeaderOrFollower(f"{self.topic_partition}: broker {self.local_broker_id} is not the leader")

@@ -43,9 +43,7 @@ class ReplicaState:
         caught_up_time_ms = self.last_caught_up_time_ms
         if fetch_offset >= leader_log_end_offset:
             caught_up_time_ms = max(caught_up_time_ms, fetch_time_ms)
-        elif self.last_fetch_leader_log_end_offset != UNKNOWN_OFFSET and (
-            fetch_offset >= self.last_fetch_leader_log_end_offset
-        ):
+        elif fetch_offset >= self.last_fetch_leader_log_end_offset:
             # Our log has grown since its last fetch, but it has what we had then.
             caught_up_time_ms = max(caught_up_time_ms, self.last_fetch_time_ms)
         return ReplicaState(

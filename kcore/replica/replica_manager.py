@@ -25,7 +25,7 @@ from kcore.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata, TimestampAndOffset
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, TimestampAndOffset
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.record.memory_records import EMPTY
@@ -34,9 +34,11 @@ from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, Produ
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
 from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica
+from kcore.replica.partition_state_store import PartitionStateStore
 
 if TYPE_CHECKING:
     from kcore.log.log_config import LogConfig
+    from kcore.log.log_hot_path import FetchDataInfo
     from kcore.log.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -75,6 +77,7 @@ class ReplicaManager:
         is_known_topic_partition: Callable[[TopicPartition], bool] = lambda topic_partition: False,
         high_watermark_checkpoint_interval_ms: int = 5000,
         replica_lag_time_max_ms: int = DEFAULT_REPLICA_LAG_TIME_MAX_MS,
+        partition_state_store: PartitionStateStore | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.log_manager = log_manager
@@ -89,6 +92,7 @@ class ReplicaManager:
         self._replica_lag_time_max_ms = replica_lag_time_max_ms
         self._checkpoint_task: ScheduledTask | None = None
         self._checkpointed: dict[TopicPartition, int] = {}
+        self._partition_state_store = partition_state_store
         self._controller_epoch = NO_EPOCH
         self._partitions: dict[TopicPartition, Partition | OfflinePartition] = {}
 
@@ -188,6 +192,8 @@ class ReplicaManager:
                 self.broker_id,
                 self.time,
                 replica_lag_time_max_ms=self._replica_lag_time_max_ms,
+                state_store=self._partition_state_store,
+                on_high_watermark_advanced=self._complete_waiting,
             )
             self._change_state(partition, update, controller_epoch)
         except KafkaError as error:
@@ -355,10 +361,11 @@ class ReplicaManager:
         Now: no time to wait, nothing asked, min_bytes read, or any error (RD-12).  A fetch that waited reads afresh
         when it completes.  fetch_infos is kept until then and must not change.
         """
-        results, start_offsets, readable_bytes, failed = self._read(params, fetch_infos)
+        results, fetched, readable_bytes, failed = self._read(params, fetch_infos)
         if params.max_wait_ms <= 0 or failed or readable_bytes >= params.min_bytes or not fetch_infos:
             response_callback(results)
             return
+        start_offsets = [data.fetch_offset_metadata for data in fetched]
         operation = DelayedFetch(params, fetch_infos, start_offsets, self, response_callback)
         keys = [topic_partition for topic_partition, _ in fetch_infos]
         self.delayed_fetch_purgatory.try_complete_else_watch(operation, keys)
@@ -371,10 +378,10 @@ class ReplicaManager:
 
     def _read(
         self, params: FetchParams, fetch_infos: FetchInfos
-    ) -> tuple[list[tuple[TopicPartition, FetchPartitionResult]], list[LogOffsetMetadata], int, bool]:
-        """(results, where each successful read starts, bytes read, whether any failed)."""
+    ) -> tuple[list[tuple[TopicPartition, FetchPartitionResult]], list[FetchDataInfo], int, bool]:
+        """(results, the successful reads, bytes read, whether any failed)."""
         results: list[tuple[TopicPartition, FetchPartitionResult]] = []
-        start_offsets: list[LogOffsetMetadata] = []
+        reads: list[FetchDataInfo] = []
         total = 0
         failed = False
         remaining = params.max_bytes
@@ -410,7 +417,7 @@ class ReplicaManager:
                     min_one_message = False
                     total += size
                     remaining = remaining - size if size < remaining else 0
-            start_offsets.append(fetched.fetch_offset_metadata)
+            reads.append(fetched)
             results.append(
                 (
                     topic_partition,
@@ -424,7 +431,7 @@ class ReplicaManager:
                     ),
                 )
             )
-        return results, start_offsets, total, failed
+        return results, reads, total, failed
 
     # -- lookups and DeleteRecords -----------------------------------------------------------------------------------
 

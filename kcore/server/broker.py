@@ -50,6 +50,7 @@ from kcore.server.kafka_apis import KafkaApis
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.local_controller import LocalController
 from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache
+from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.request_handler_pool import RequestHandlerPool
 from kcore.server.topic_adoption import TopicAdoption
@@ -226,6 +227,7 @@ class Broker:
             timer,
             is_known_topic_partition=self.metadata_cache.contains,
             high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+            partition_state_store=MetadataPartitionStateStore(self.broker_id, self.store, disk_scheduler),
         )
         self.local_controller = LocalController(
             self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs

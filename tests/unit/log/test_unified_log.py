@@ -199,6 +199,15 @@ def test_HW_03_the_high_watermark_only_rises_or_moves_to_a_newer_segment(tmp_pat
     assert log.high_watermark_metadata == (2, 2, 0)
 
 
+def test_HW_03_a_leader_alone_raises_it_to_the_log_end(tmp_path):
+    log = Logs(tmp_path / "orders-0").open(sole_replica=False)
+    assert log.maybe_increment_high_watermark_to_log_end() is False
+    log.append_as_leader(batch(2))
+    assert log.maybe_increment_high_watermark_to_log_end() is True
+    assert log.high_watermark_metadata == log.log_end_offset_metadata
+    assert log.maybe_increment_high_watermark_to_log_end() is False
+
+
 def test_HW_03_the_same_offset_on_a_newer_segment_moves_the_high_watermark_there(tmp_path):
     """A follower that fetched just before a roll told the place behind the last batch of the older segment."""
     log = Logs(tmp_path / "orders-0").open(sole_replica=False)

@@ -47,7 +47,7 @@ class Answer:
 class Node:
     """A replica manager over real logs in a directory, on MockTime."""
 
-    def __init__(self, directory, topic_configs=None, known=()):
+    def __init__(self, directory, topic_configs=None, known=(), **arguments):
         self.time = MockTime()
         self.scheduler = MockScheduler(self.time)
         self.timer = Timer(self.time)
@@ -67,6 +67,7 @@ class Node:
             self.scheduler,
             self.timer,
             is_known_topic_partition=set(known).__contains__,
+            **arguments,
         )
 
     def advance(self, ms):

@@ -29,6 +29,7 @@ class Log(SimpleNamespace):
             config=SimpleNamespace(min_insync_replicas=2),
             maybe_assign_epoch_start_offset=lambda epoch, start: None,
             maybe_increment_high_watermark=lambda new: None,
+            maybe_increment_high_watermark_to_log_end=lambda: False,
         )
 
 

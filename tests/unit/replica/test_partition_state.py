@@ -45,8 +45,8 @@ class Values:
         pass
 
     @staticmethod
-    def maybe_increment_high_watermark(new):
-        pass
+    def maybe_increment_high_watermark_to_log_end():
+        return False
 
     @staticmethod
     def fetch_offset_by_timestamp(timestamp):

@@ -1,0 +1,49 @@
+"""Where a leader makes a change of its ISR durable: an interface, since replica/ knows no metadata store and no socket.
+
+Source: AlterPartitionManager, Kafka 3.9; KIP-497.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError, OperationNotAttempted
+
+
+class StoredIsr(NamedTuple):
+    """The ISR that is stored now, and the partition epoch (the stored state's version) that it has."""
+
+    isr: frozenset[int]
+    partition_epoch: int
+
+
+#: Called once, on any thread, with none of the partition's locks held.
+OnIsrChanged = Callable[[StoredIsr | ApiError], None]
+
+
+class PartitionStateStore(Protocol):
+    def change_isr(
+        self,
+        topic_partition: TopicPartition,
+        isr: frozenset[int],
+        expected_version: int,
+        on_done: OnIsrChanged,
+    ) -> None:
+        """Store isr, if the stored state still has expected_version; on_done gets what is stored then.
+
+        That is another ISR than the one asked for if the state had changed meanwhile and this broker still leads.
+        OperationNotAttempted and IneligibleReplica mean that nothing was stored.  With any other error the outcome is
+        not known, or this broker no longer leads: the partition then waits for the controller's next update.
+        Returns at once: the work is done on another thread, which tries again what may pass.  Raises nothing.
+        """
+
+
+class RefusingStateStore:
+    """For a broker without a metadata store: the ISR stays what updates say."""
+
+    def change_isr(
+        self, topic_partition: TopicPartition, isr: frozenset[int], expected_version: int, on_done: OnIsrChanged
+    ) -> None:
+        on_done(OperationNotAttempted(f"{topic_partition}: this broker has no store for ISR {sorted(isr)}"))
