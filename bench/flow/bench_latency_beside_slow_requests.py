@@ -1,0 +1,226 @@
+"""How long a small produce takes while another connection keeps the broker busy with slow requests.
+
+The broker is a process of its own (`kcore serve`).  One client sends one produce of a 100-byte record after the
+other and notes how long each takes; a second one meanwhile sends one slow request after the other:
+
+    fetch           a Fetch of 100,000 partitions
+    create_topics   a CreateTopics of 10,000 partitions and its deletion (of 100 where it runs once as a test)
+    list_offsets    a ListOffsets by time of 500 times, after the pages of the log have been dropped from the cache
+
+    python -m bench.flow.bench_latency_beside_slow_requests [SECONDS [CASE...]]     p50 and p99 alone and beside each
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.conftest import record_role
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.headers import encode_request_header
+from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kcore.protocol.schema import Message
+from kcore.record.record_batch_builder import RecordBatchBuilder
+
+FETCH_PARTITIONS = 100_000
+CREATE_PARTITIONS = 10_000
+SEGMENTS, SEGMENT_BYTES = 100, 1 << 20
+FIRST_TIMESTAMP = 1_700_000_000_000
+SLOW = ("fetch", "create_topics", "list_offsets")
+
+
+class Client:
+    """One connection, one request at a time."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port))
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, frame: bytes) -> None:
+        """Send a request and wait for the end of its response."""
+        self.sock.sendall(frame)
+        data = self.sock.recv(65536)
+        assert data, "the broker closed the connection"
+        left = 4 + int(struct.unpack_from(">i", data)[0]) - len(data)
+        while left > 0:
+            received = len(self.sock.recv(min(left, 1 << 20)))
+            assert received, "the broker closed the connection"
+            left -= received
+
+
+def frame(request: Message, version: int) -> bytes:
+    body = encode_request_header(ApiKey(request.api_key), version, 1, "bench") + request.encode(version)
+    return struct.pack(">i", len(body)) + body
+
+
+def produce(topic: str, value: bytes, timestamp: int = FIRST_TIMESTAMP) -> bytes:
+    builder = RecordBatchBuilder()
+    builder.append(value, timestamp=timestamp)
+    data = PartitionProduceData(index=0, records=bytes(builder.build()))
+    topics = [TopicProduceData(name=topic, partition_data=[data])]
+    return frame(ProduceRequest(acks=1, timeout_ms=10_000, topic_data=topics), 9)
+
+
+def create_topic(name: str, partitions: int) -> bytes:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    return frame(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 4)
+
+
+@contextlib.contextmanager
+def serving(directory: Path) -> Iterator[int]:
+    """A broker; its port."""
+    command = [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(directory), "--port", "0"]
+    settings = ["-o", f"log.segment.bytes={SEGMENT_BYTES}", "-o", "log.index.size.max.bytes=65536"]
+    process = subprocess.Popen(
+        [*command, *settings, "-o", "log.retention.ms=-1", "-o", "log.segment.delete.delay.ms=0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        yield int(process.stdout.readline().rsplit(":", 1)[1])
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def slow_request(kind: str, directory: Path, client: Client, partitions: int) -> Callable[[], None]:
+    """What sends one such request and waits for its answer."""
+    if kind == "fetch":
+        asked = [FetchPartition(partition=i, partition_max_bytes=1) for i in range(FETCH_PARTITIONS)]
+        fetch = frame(FetchRequest(max_wait_ms=0, topics=[FetchTopic(topic="small", partitions=asked)]), 11)
+        return lambda: client.ask(fetch)
+    if kind == "create_topics":
+        deletion = frame(DeleteTopicsRequest(topic_names=["created"], timeout_ms=60_000), 3)
+
+        def create_and_delete() -> None:
+            client.ask(create_topic("created", partitions))
+            client.ask(deletion)
+
+        return create_and_delete
+    client.ask(create_topic("large", 1))
+    for i in range(SEGMENTS):
+        client.ask(produce("large", b"x" * (SEGMENT_BYTES * 3 // 4), FIRST_TIMESTAMP + i * 1000))
+    times = [FIRST_TIMESTAMP + i * 1000 * SEGMENTS // 500 for i in range(500)]
+    lookups = [
+        frame(
+            ListOffsetsRequest(
+                replica_id=-1,
+                topics=[
+                    ListOffsetsTopic(name="large", partitions=[ListOffsetsPartition(partition_index=0, timestamp=t)])
+                ],
+            ),
+            5,
+        )
+        for t in times
+    ]
+
+    def look_up() -> None:
+        for path in (directory / "large-0").iterdir():
+            with contextlib.suppress(OSError), open(path, "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        for lookup in lookups:
+            client.ask(lookup)
+
+    return look_up
+
+
+def latencies(client: Client, count: int) -> list[float]:
+    """Microseconds of that many small produces, one after the other."""
+    small, times = produce("small", b"x" * 100), []
+    for _ in range(count):
+        started = time.perf_counter()
+        client.ask(small)
+        times.append((time.perf_counter() - started) * 1e6)
+    return times
+
+
+@contextlib.contextmanager
+def busy(slow: Callable[[], None] | None) -> Iterator[list[float]]:
+    """slow() again and again on a thread; how many seconds each call took."""
+    durations: list[float] = []
+    stop = threading.Event()
+
+    def repeat() -> None:
+        while slow is not None and not stop.is_set():
+            started = time.perf_counter()
+            slow()
+            durations.append(time.perf_counter() - started)
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield durations
+    finally:
+        stop.set()
+        thread.join()
+
+
+def percentile(times: list[float], share: float) -> float:
+    return sorted(times)[min(len(times) - 1, int(len(times) * share))]
+
+
+@pytest.mark.parametrize("beside", ["nothing", *SLOW])
+@pytest.mark.benchmark(group="small produce beside slow requests")
+def bench_small_produce_beside(benchmark, bench_dir, beside):
+    per_round = 200
+    record_role(benchmark, "limit" if beside == "nothing" else "ours", per_round=per_round, label=f"beside {beside}")
+    directory = bench_dir / f"latency-{beside}"
+    partitions = CREATE_PARTITIONS if benchmark.enabled else 100
+    with serving(directory) as port:
+        client, other = Client(port), Client(port)
+        client.ask(create_topic("small", 1))
+        slow = None if beside == "nothing" else slow_request(beside, directory, other, partitions)
+        times: list[float] = []
+        with busy(slow):
+            benchmark.pedantic(lambda: times.extend(latencies(client, per_round)), rounds=20, warmup_rounds=1)
+        benchmark.extra_info.update(p50_us=percentile(times, 0.5), p99_us=percentile(times, 0.99))
+    shutil.rmtree(directory)
+
+
+def main() -> int:
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 6.0
+    alone: dict[float, float] = {}
+    for kind in (None, *(sys.argv[2:] or SLOW)):
+        with tempfile.TemporaryDirectory() as name, serving(Path(name)) as port:
+            client, other = Client(port), Client(port)
+            client.ask(create_topic("small", 1))
+            slow = None if kind is None else slow_request(kind, Path(name), other, CREATE_PARTITIONS)
+            latencies(client, 500)
+            times: list[float] = []
+            with busy(slow) as durations:
+                end = time.perf_counter() + seconds
+                while time.perf_counter() < end:
+                    times += latencies(client, 50)
+        for share in (0.5, 0.99):
+            alone.setdefault(share, percentile(times, share))
+        cells = [
+            f"p{share * 100:.0f} {percentile(times, share):7.0f} us, {percentile(times, share) / alone[share]:6.1f}x"
+            for share in (0.5, 0.99)
+        ]
+        took = f"{statistics.median(durations):.3f} s each, {len(durations)} of them" if durations else "-"
+        print(f"beside {kind or 'nothing':14} {cells[0]}   {cells[1]}   longest {max(times) / 1000:7.1f} ms   {took}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
