@@ -29,7 +29,21 @@ def test_the_page_has_the_flows():
     assert len(NAMED) > 60
 
 
+MODULE = """
+cdef class C
+
+class A(B):
+    def f(self):
+        pass
+
+cdef class C:
+    cdef int g(self) except -1:
+        pass
+
+def h():
+"""
+
+
 def test_what_is_not_defined_is_noticed():
-    text = "cdef class C\n\nclass A(B):\n    def f(self):\n        pass\n\ncdef class C:\n    cdef int g(self) except -1:\n        pass\n\ndef h():\n"
-    assert all(is_defined(text, name) for name in ("A", "A.f", "C.g", "h"))
-    assert not any(is_defined(text, name) for name in ("f", "A.g", "C.f", "A.h", "D.f", "i"))
+    assert all(is_defined(MODULE, name) for name in ("A", "A.f", "C.g", "h"))
+    assert not any(is_defined(MODULE, name) for name in ("f", "A.g", "C.f", "A.h", "D.f", "i"))
