@@ -1,15 +1,15 @@
-"""Staged logs become part of the logs of a data directory that nobody has open: all of them or, after a crash, none.
+"""Adds staged logs to the logs of a data directory that no process has open: all of them or, after a crash, none.
 
-The records are on the disk before the load is decided, in a staging directory inside the data directory whose name says
-to every broker that it may be deleted.  Then, under the directory's `.lock`:
+The records are first written to a staging directory inside the data directory and synced.  Every broker may delete the
+staging directory: its name has the mark of a deleted partition.  Then, under the directory's `.lock`:
 
-1. the staged segments get their offsets (LogSegment.renumber) and move into the partitions' directories as `.cleaned`
-   files, which every loader removes; partitions that are new are made whole, in the staging directory;
-2. the journal (`kcore-load-journal`) is written: from here on the load will be finished, even after a crash;
-3. kcore.log.load_journal does what the journal says, now or when kcore opens the directory next.
+1. the staged segments get their offsets (LogSegment.renumber) and are moved into the partitions' directories as
+   `.cleaned` files, which every loader removes; new partitions are completed in the staging directory;
+2. the journal (`kcore-load-journal`) is written: this decides the load, which is then finished even after a crash;
+3. kcore.log.load_journal applies the journal, now or when kcore opens the directory next.
 
-A Kafka broker that starts on the directory after a crash in step 3 has the load in some partitions and not in others.
-kcore reports that when it opens the directory next, and leaves the journal, which names the partitions.
+If a Kafka broker starts on the directory after a crash in step 3, some partitions have the load and others do not.
+kcore reports this when it opens the directory next.  It keeps the journal, which has the names of the partitions.
 """
 
 from __future__ import annotations
@@ -73,22 +73,22 @@ logger = logging.getLogger(__name__)
 
 _STAGING_TOPIC = "kcore-load"
 
-#: What was staged and has not changed for so long belongs to no load any more.
+#: A staging directory without a change for this time is abandoned: its load does not run any more.
 _ABANDONED_AFTER_MS = 24 * 3600 * 1000
-#: Segments below this are joined: Kafka 4.1 takes no smaller segment.bytes, and so little is copied soon.
+#: Smaller segments are joined: this is the smallest segment.bytes of Kafka 4.1, and to copy so little is cheap.
 _SMALL_SEGMENT_BYTES = 1 << 20
 
 
 class LoadedRange(NamedTuple):
-    """Offsets that a load gave: start <= offset < end."""
+    """Offsets of the loaded records of a partition: start <= offset < end."""
 
     start: int
     end: int
 
 
 def staging_directory(data_dir: str, name: str) -> str:
-    """Where a load with this name (letters and digits) stages its segments: a broker that finds it, Kafka's too, takes
-    it for a deleted partition and removes it."""
+    """The staging directory of the load with this name (letters and digits).  Brokers, Kafka's too, treat it as a
+    deleted partition and remove it."""
     return os.path.join(data_dir, f"{_STAGING_TOPIC}-0.{name}{DELETE_DIR_SUFFIX}")
 
 
@@ -102,18 +102,17 @@ def commit_load(
     stream: tuple[str, int] | None = None,
     config: LogConfig | None = None,
 ) -> dict[TopicPartition, LoadedRange]:
-    """The staged logs' records follow those that are there; returns the offsets they got.
+    """Appends the records of the staged logs to the logs of the directory; returns their offsets.
 
-    logs: in the order in which those of one partition follow each other.  partitions: topics, and over how many
-    partitions their records are spread; a topic that is not there is made with so many.  replaced: topics whose records
-    so far go; their offsets go on, so that no offset ever means two records.  stream: the id of a stream and the number
-    of its batch; a batch that is not above the last one that was committed changes nothing and returns {}.  config:
-    what the segments were staged with; those below 1 MiB are joined to the one before where it has room.
-    The staging directory is removed, and those of other loads in which nothing has changed for a day.  Nobody may have
-    the directory open; logs that were not closed cleanly are recovered first.  Raises DirectoryInUse, InvalidPartitions
-    for a topic that has another number of partitions (since the records were staged another load may have made it),
-    CorruptFile, OSError and what load_log raises.  When it raises, nothing was loaded, unless is_decided() says
-    otherwise.
+    logs: those of one partition are appended in this order.  partitions: topic -> number of partitions over which its
+    records were spread; a new topic is created with this number.  replaced: topics whose existing records are
+    deleted; the new records get the offsets after them, so that no offset is used twice.  stream: the id of a stream
+    and the number of its batch; if this batch or a later one was committed before, changes nothing and returns {}.
+    config: that of the staged segments; segments below 1 MiB are joined to the one before if it has room.
+    Removes the staging directory, and those of other loads that had no change for a day.  No process may have the
+    directory open; logs that were not closed cleanly are recovered first.  Raises DirectoryInUse, InvalidPartitions
+    for a topic with another number of partitions (another load may have created it after the records were staged),
+    CorruptFile, OSError and what load_log raises.  After an error nothing was loaded, unless is_decided() returns True.
     """
     lock = DirectoryLock(data_dir)
     try:
@@ -123,34 +122,34 @@ def commit_load(
             logger.info("%s: batch %d of stream %s was loaded before", data_dir, stream[1], stream[0])
             remove_tree(staging)
             return {}
-        there = partition_counts(data_dir)
+        counts = partition_counts(data_dir)
         for topic, count in partitions.items():
-            there.check(topic, count)
+            counts.check(topic, count)
         return _Commit(data_dir, staging, logs, partitions, frozenset(replaced), stream, config or LogConfig()).run()
     finally:
         lock.release()
 
 
 def is_decided(data_dir: str, staging: str) -> bool:
-    """Whether a load was decided and not finished.  Raises CorruptFile, OSError."""
+    """True if a load was decided (its journal is written) and is not finished.  Raises CorruptFile, OSError."""
     journal = read_journal(data_dir)
     return journal is not None and journal.staging == os.path.basename(staging)
 
 
 def discard_load(data_dir: str, staging: str) -> None:
-    """Remove what was staged, unless it was decided that it stays.  Raises CorruptFile, OSError."""
+    """Removes the staging directory, unless the load was decided.  Raises CorruptFile, OSError."""
     if not is_decided(data_dir, staging):
         remove_tree(staging)
 
 
 @dataclass
 class _Prepared:
-    """What a load does to one partition."""
+    """The change of one partition by a load."""
 
     name: str
     ends: tuple[int, int]
     aside: str | None = None
-    segments: list[Sequence[int]] | None = None  # None: the partition is made whole
+    segments: list[Sequence[int]] | None = None  # None: the directory is new
 
 
 class _Commit:
@@ -188,33 +187,33 @@ class _Commit:
         remove_clean_shutdown(self.data_dir)
         try:
             prepared = side_by_side(self._prepare, sorted(self.logs))
-            touched = [one for one in prepared if one is not None]
+            changed = [one for one in prepared if one is not None]
             journal = LoadJournal(
                 os.path.basename(self.staging),
                 clean,
                 self.broker_epoch,
                 self.stream,
-                aside=[(one.name, one.aside) for one in touched if one.aside is not None],
-                made=[one.name for one in touched if one.segments is None],
-                segments={one.name: one.segments for one in touched if one.segments is not None},
-                ends={one.name: one.ends for one in touched},
+                aside=[(one.name, one.aside) for one in changed if one.aside is not None],
+                made=[one.name for one in changed if one.segments is None],
+                segments={one.name: one.segments for one in changed if one.segments is not None},
+                ends={one.name: one.ends for one in changed},
             )
             load_journal.write_journal(self.data_dir, journal)
         except BaseException:
-            self._take_back()
+            self._undo()
             raise
         try:
             load_journal.apply_journal(self.data_dir, journal)
         except BaseException as error:
             error.add_note(
-                f"The load is decided all the same: whoever opens {self.data_dir} with kcore next finishes it.  "
-                "To repeat it would write the records twice."
+                f"The load is decided all the same: the next process that opens {self.data_dir} with kcore finishes "
+                "it.  To repeat it would write the records twice."
             )
             raise
-        return {partition_of(one.name): LoadedRange(*one.ends) for one in touched}
+        return {partition_of(one.name): LoadedRange(*one.ends) for one in changed}
 
     def _is_alone(self) -> bool:
-        """Whether every log in the directory is opened, and so recovered, by this load."""
+        """True if this load opens, and so recovers, every log in the directory."""
         for name in list_directory(self.data_dir):
             parsed = parse_partition_directory(name)
             if parsed is None or parsed.mark == DELETE_DIR_SUFFIX:
@@ -226,7 +225,7 @@ class _Commit:
         return True
 
     def _prepare(self, tp: TopicPartition) -> _Prepared | None:
-        """None for a partition to which nothing happens."""
+        """None for a partition that does not change."""
         staged = self.logs[tp]
         directory = os.path.join(self.data_dir, partition_directory(tp))
         if not is_directory(directory):
@@ -245,7 +244,7 @@ class _Commit:
         )
         try:
             end = log.log_end_offset
-            epoch = _epoch_to_go_on_with(log, end)
+            epoch = _epoch_of_next_batch(log, end)
         finally:
             log.close()
         self.open.discard(tp)
@@ -258,7 +257,7 @@ class _Commit:
     def _make(
         self, tp: TopicPartition, staged: list[StagedLog], start: int, epoch: int, topic_id: UUID | None
     ) -> _Prepared:
-        """A partition's directory, complete, in the staging directory."""
+        """Completes a partition's directory inside the staging directory."""
         source = os.path.join(self.staging, "made", partition_directory(tp))
         make_directory(source)
         end = start
@@ -277,7 +276,7 @@ class _Commit:
         return _Prepared(partition_directory(tp), (start, end))
 
     def _move_in(self, directory: str, staged: list[StagedLog], start: int, epoch: int) -> _Prepared:
-        """The segments as .cleaned files beside those of the log."""
+        """Moves the segments into the partition's directory, as .cleaned files."""
         segments: list[Sequence[int]] = []
         end = start
         for path, base_offset, size, next_offset in _renumbered(staged, start, epoch, self.config):
@@ -290,8 +289,8 @@ class _Commit:
         sync_path(directory)
         return _Prepared(os.path.basename(directory), (start, end), segments=segments)
 
-    def _take_back(self) -> None:
-        """Nothing was decided: the directory is as it was."""
+    def _undo(self) -> None:
+        """Undoes the changes of a load that was not decided."""
         for path in self.moved_in:
             unlink_if_there(path)
         if self.was_clean and not self.open:
@@ -300,10 +299,10 @@ class _Commit:
 
 @dataclass
 class _Piece:
-    """A staged segment, perhaps with the records of small ones that follow it."""
+    """A staged segment, to which small ones after it may be joined."""
 
     directory: str
-    base_offset: int  # as it is staged; in the log it begins at start + base_offset
+    base_offset: int  # in the staged log; in the final log it is start + base_offset
     next_offset: int
     size: int
     start: int
@@ -313,7 +312,7 @@ class _Piece:
 def _renumbered(
     staged: list[StagedLog], start: int, epoch: int, config: LogConfig
 ) -> Iterator[tuple[str, int, int, int]]:
-    """(path without suffix, base offset, size, next offset) of each segment, once its offsets are those of the log."""
+    """Renumbers each segment; gives its (path without suffix, base offset, size, next offset) in the final log."""
     for piece in _joined(staged, start, config):
         if (piece.start, epoch) != (0, 0):
             segment = LogSegment(piece.directory, piece.base_offset)
@@ -327,7 +326,7 @@ def _renumbered(
 
 
 def _joined(staged: list[StagedLog], start: int, config: LogConfig) -> list[_Piece]:
-    """The segments in their order.  Small ones, as many tasks with few records leave them, go into the one before."""
+    """The segments in order.  Small ones (many tasks with few records make them) are joined to the one before."""
     pieces: list[_Piece] = []
     target: LogSegment | None = None
     try:
@@ -354,8 +353,8 @@ def _joined(staged: list[StagedLog], start: int, config: LogConfig) -> list[_Pie
 
 
 def _finish_joined(piece: _Piece, target: LogSegment) -> None:
-    """On the disk and closed.  The bytes since the last index entry of a segment that was opened again are not known,
-    and closing it has ended its time index, so after a join both indexes are made as those of one stream of appends."""
+    """Syncs and closes the segment.  After a join both indexes are rebuilt as for one sequence of appends: a reopened
+    segment does not know the bytes since its last index entry, and its first close has ended its time index."""
     if piece.is_joined:
         result = target.recover(only_noteworthy=True, cut=False)
         if result.truncated_bytes:
@@ -365,7 +364,7 @@ def _finish_joined(piece: _Piece, target: LogSegment) -> None:
 
 
 def _join(piece: _Piece, target: LogSegment, log: StagedLog, segment: StagedSegment, config: LogConfig) -> bool:
-    """Append the segment's records to the piece, if the rules that roll segments allow it; whether they did."""
+    """Appends the segment's records to the piece and returns True; False if the piece must be rolled before them."""
     source = LogSegment(log.directory, segment.base_offset)
     try:
         max_timestamp = source.max_timestamp_so_far
@@ -404,8 +403,8 @@ def _sync_segment(piece: _Piece) -> None:
         sync_path(segment_file(piece.directory, piece.base_offset, suffix))
 
 
-def _epoch_to_go_on_with(log: UnifiedLog, end: int) -> int:
-    """That of the last leader.  A log that has none gets epoch 0 from here on."""
+def _epoch_of_next_batch(log: UnifiedLog, end: int) -> int:
+    """The latest leader epoch of the log.  A log without epochs gets epoch 0 at its end."""
     latest = log.leader_epoch_cache.latest_entry
     if latest is None:
         log.maybe_assign_epoch_start_offset(0, end)
@@ -414,19 +413,19 @@ def _epoch_to_go_on_with(log: UnifiedLog, end: int) -> int:
 
 def _check_staged(path: str, size: int) -> None:
     try:
-        found = File(path).size
+        actual_size = File(path).size
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"{path}: a staged segment is not there: whoever wrote it sees another file system under this path, or a "
-            "broker was started on the directory and removed it"
+            f"{path}: a staged segment is missing: the task that wrote it has another file system under this path, or "
+            "a broker was started on the directory and removed it"
         ) from None
-    if found != size:
-        raise CorruptFile(f"{path}: {found} bytes, {size} were staged")
+    if actual_size != size:
+        raise CorruptFile(f"{path}: {actual_size} bytes, {size} were staged")
 
 
 def _remove_abandoned(data_dir: str, own: str) -> None:
-    """What killed drivers, and tasks that went on when their job had failed, have left: in a directory that no broker
-    opens nobody else would remove it."""
+    """Removes the staging directories of killed drivers, and of tasks that continued after their job had failed.  If no
+    broker opens the data directory, nothing else removes them."""
     now_ms = SYSTEM_TIME.milliseconds()
     for name in list_directory(data_dir):
         path = os.path.join(data_dir, name)
@@ -434,17 +433,17 @@ def _remove_abandoned(data_dir: str, own: str) -> None:
             continue
         try:
             idle_ms = now_ms - _last_change_ms(path)
-        except FileNotFoundError:  # its load ends just now
+        except FileNotFoundError:  # its load has just ended
             continue
         except OSError as error:
-            logger.warning("%s: cannot find out whether a load still needs this: %s", path, error)
+            logger.warning("%s: cannot determine if a load still needs it: %s", path, error)
             continue
         if idle_ms > _ABANDONED_AFTER_MS:
-            logger.info("%s: removing what a load that never ended has left", path)
+            logger.info("%s: removing the staging directory of a load that never ended", path)
             remove_leftover(path)
 
 
 def _last_change_ms(path: str) -> int:
-    """Of a directory and all that is in it: a task that writes one large file changes that alone."""
+    """The latest change of a directory and everything in it: writing a file does not change the directory's time."""
     inside = [os.path.join(path, name) for name in list_directory(path)] if is_directory(path) else []
     return max([modified_ms(path), *map(_last_change_ms, inside)])

@@ -1,12 +1,12 @@
-"""Bulk load: Arrow batches become finished segments, without a broker and without an object for any record.
+"""Bulk load: writes Arrow batches as finished segments, without a broker and without a Python object per record.
 
     load = BulkLoad("data", topic="orders", partitions=6)
     for batch in batches:  # columns key, value, headers, timestamp, partition, topic: those that there are
         load.append(batch)
     load.commit()
 
-SegmentWriter writes what one process has, beside the logs; kcore.bulk.bulk_commit makes the segments of one or many of
-them part of the logs at once.  Needs pyarrow.
+SegmentWriter writes the records of one process to a staging directory.  kcore.bulk.bulk_commit adds the segments of one
+or many writers to the logs at once.  Needs pyarrow.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
     from kcore.record.record_batch import CompressionType
 
-#: Of a batch before compression.  Larger ones compress little better, and a reader of one record reads the whole batch.
+#: Bytes of a batch before compression.  Larger ones compress little better, and to read one record takes a whole batch.
 DEFAULT_BATCH_BYTES = 256 * 1024
-#: Records wait until each partition can be expected to get this much, or batches would be small where partitions are
-#: many; and no more than _MOST_WAITING_BYTES of them wait.
+#: Records are buffered until each partition has about this much (otherwise many partitions would get small batches),
+#: but no more than _MOST_WAITING_BYTES in total.
 _BYTES_PER_PARTITION = 64 * 1024
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
-#: What a codec can add to bytes that do not compress, as a share.
+#: A codec adds at most 1/64 to bytes that do not compress.
 _CODEC_OVERHEAD = 64
 _THREADS = 8
 
 
 def check_not_in_use(data_dir: str) -> None:
-    """Raises DirectoryInUse for a directory that a broker has; OSError."""
+    """Raises DirectoryInUse if a process has the directory open; OSError."""
     if is_held(data_dir):
         raise DirectoryInUse(
             f"{data_dir}: a process holds its {LOCK_FILE}: stop the broker, or write through it "
@@ -59,7 +59,7 @@ def check_not_in_use(data_dir: str) -> None:
 
 
 def check_topic(topic: str) -> str:
-    """Raises InvalidTopicException for what is no topic's name."""
+    """Returns the topic.  Raises InvalidTopicException if it is no valid topic name."""
     legal = topic.isascii() and all(c.isalnum() or c in "._-" for c in topic)
     if not legal or topic in ("", ".", "..") or len(topic) > 249:
         raise InvalidTopicException(
@@ -74,7 +74,8 @@ _TOO_EARLY = "a record's timestamp is 1970-01-01T00:00:00Z or later"
 class SegmentWriter:
     """Writes the records of Arrow batches as segments, those of each partition in a directory of its own.
 
-    topic: of all records; None: the column says it.  turn: the partition that the first record without a key goes to.
+    topic: the topic of all records; None: the column topic has it.  turn: the partition of the first record without a
+    key.
     Not thread-safe.  Ends with finish() or discard().
     """
 
@@ -116,7 +117,7 @@ class SegmentWriter:
 
     def append(self, batch: pa.RecordBatch) -> None:
         """Records of the columns key, value (bytes or strings), headers (lists of structs of key and value), timestamp
-        (null: now), partition (null: the key decides) and topic: those that there are; others are passed over.
+        (null: now), partition (null: by the key) and topic.  Missing columns are allowed, other columns are ignored.
 
         Raises ValueError, InvalidTimestamp, InvalidTopicException, MessageTooLarge for records that no log can have;
         InvalidPartitions, OSError.
@@ -174,7 +175,7 @@ class SegmentWriter:
         log.append(batches_of(columns, base_offset=log.next_offset, **self._options))
 
     def _with_timestamps(self, table: pa.Table) -> pa.Table:
-        """Milliseconds; where there is none, now.  -1, as which a record without a timestamp is read, stays."""
+        """Timestamps in ms, the current time for null.  -1 stays: it is read from records without a timestamp."""
         pa = self._pa
         now_ms = self._time.milliseconds()
         if "timestamp" not in table.column_names:
@@ -218,24 +219,25 @@ class SegmentWriter:
         return column.fill_null(-1).to_numpy()
 
     def finish(self) -> list[StagedLog]:
-        """What was written, on the disk.  Raises as append() does."""
+        """Syncs the segments and returns their logs.  Raises as append() does."""
         self._write_waiting()
         with ThreadPoolExecutor(_THREADS, "kcore-load") as threads:  # they wait for the disk
             return list(threads.map(StagedLogWriter.finish, self._logs.values()))
 
     def discard(self) -> None:
-        """Close and remove everything.  Raises OSError."""
+        """Closes the logs and removes everything.  Raises OSError."""
         for log in self._logs.values():
             log.close()
         remove_tree(self.directory)
 
 
 class BulkLoad:
-    """A whole load in one process: append(), then commit(), or close() without it, which removes what was staged.
+    """A whole load in one process: append(), then commit(); close() without commit() removes the staged files.
 
-    topic: of all records; None: the column topic says it.  partitions: of topics that are new; of one that is there, it
-    is its number, or None.  replace: the records that the topic has so far go (needs topic).  config: segment.bytes,
-    segment.ms, index.interval.bytes and max.message.bytes count.  compression, level, batch_bytes as for batches_of().
+    topic: the topic of all records; None: the column topic has it.  partitions: number for new topics; for an existing
+    topic its number, or None.  replace: delete the existing records of the topic (needs topic).  config: only
+    segment.bytes, segment.ms, index.interval.bytes and max.message.bytes are used.  compression, level, batch_bytes as
+    for batches_of().
     Raises DirectoryInUse, InvalidPartitions, OSError.
     """
 
@@ -284,13 +286,13 @@ class BulkLoad:
         self._writer.append(batch)
 
     def commit(self) -> dict[TopicPartition, LoadedRange]:
-        """Make the records visible; the offsets that they got.  Raises as append() and commit_load() do."""
+        """Makes the records visible; returns their offsets.  Raises as append() and commit_load() do."""
         if self._writer is None:
             raise ValueError("the load has ended")
         staged = self._writer.finish()
         topics = {log.topic_partition.topic for log in staged} | ({self._topic} if self._topic is not None else set())
         partitions = {topic: self._counts.of(topic) for topic in topics}
-        found = commit_load(
+        ranges = commit_load(
             self.data_dir,
             self._staging,
             staged,
@@ -299,10 +301,10 @@ class BulkLoad:
             config=self._config,
         )
         self._writer = None
-        return found
+        return ranges
 
     def close(self) -> None:
-        """Give up what was not committed.  Raises OSError."""
+        """Removes the staged files, unless they were committed.  Raises OSError."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.discard()

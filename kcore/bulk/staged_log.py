@@ -1,7 +1,7 @@
-"""Finished segments that belong to no log yet: what a bulk load writes before anybody knows where the log ends.
+"""Finished segments that belong to no log yet: a bulk load writes them before the end of the log is determined.
 
 A staged log has the segments of one partition in a directory of its own.  Its offsets count from 0 and its leader epoch
-is 0; bulk_commit gives it others and makes it part of a log.
+is 0; bulk_commit renumbers it and adds it to a log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StagedLog(NamedTuple):
 
 
 class StagedLogWriter:
-    """Writes one.  Not thread-safe; ends with finish() or close(), which leaves the files to whoever staged them."""
+    """Writes a staged log.  Not thread-safe.  Ends with finish() or close(); close() does not remove the files."""
 
     def __init__(
         self, topic_partition: TopicPartition, directory: str, config: LogConfig, *, time: Time = SYSTEM_TIME
@@ -85,7 +85,7 @@ class StagedLogWriter:
             start = int(rows["position"][first])
             stop = int(ends.searchsorted(start + self._config.segment_bytes - segment.size, side="right"))
             if stop == first and segment.size == 0:
-                stop = first + 1  # a batch that is larger than a segment has one of its own
+                stop = first + 1  # a batch larger than segment_bytes gets a segment of its own
             if stop == first or (
                 segment.size
                 and segment.should_roll(
@@ -120,7 +120,7 @@ class StagedLogWriter:
         segment.close()
 
     def finish(self) -> StagedLog:
-        """Everything is on the disk when it returns, names included.  Raises OSError."""
+        """Ends the last segment; all files and their names are synced.  Raises OSError."""
         self._end_segment(self.next_offset)
         sync_path(self.directory)
         return StagedLog(self.topic_partition, self.directory, tuple(self._finished))

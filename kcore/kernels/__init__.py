@@ -1,7 +1,7 @@
 """Numba kernels over arrays, for notebooks and other bulk work: `pip install 'kcore[kernels]'`.
 
-A kernel touches the bytes that it is given.  np.fromfile() reads them from a file.  np.memmap() spares the copy, but is
-only for a file that nobody changes: a page of a mapping that its owner cuts off is a SIGBUS, which ends the process.
+A kernel reads all the bytes of its input.  np.fromfile() reads them from a file.  np.memmap() avoids the copy, but only
+use it for a file that no process changes: after the file is truncated, a read of the mapping ends the process (SIGBUS).
 
 Each is compiled at its first call (a second or so) and cached.  Nothing of the broker imports this package.
 """

@@ -1,7 +1,7 @@
 """All batch headers of a segment as one structured array.
 
-The format is that of csrc/record_batch.h, and so are the checks: a length is compared with the bytes that are left
-before anything behind it is read.  CRCs are not computed here; `kcore.record.memory_records` does both in one pass.
+The format and the checks are those of csrc/record_batch.h: a length is compared with the number of remaining bytes
+before the bytes after it are read.  CRCs are not computed here; `kcore.record.memory_records` does both in one pass.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _FIRST_ROWS = 4096
 
-#: Why a walk stopped; the words are those of csrc/record_batch.c.
+#: Reasons why a walk stopped, in the words of csrc/record_batch.c.
 _OK, _TRUNCATED = 0, 1
 _TEXT = {
     _TRUNCATED: "batch",
@@ -62,8 +62,8 @@ _TEXT = {
 
 class BatchScan(NamedTuple):
     """batches: rows of kcore.record.layout.BATCH_DTYPE, in file order.  valid_bytes: where the last of them ends.
-    stopped: "end" of the data; "partial": they end inside a batch, as after a crash or where somebody is writing;
-    "damage": no batch can begin so.  problem: what was expected there and what found; None at the end."""
+    stopped: "end" of the data; "partial": they end inside a batch, as after a crash or during an append; "damage": the
+    bytes there are no valid batch header.  problem: the expected and the actual value there; None at the end."""
 
     batches: np.ndarray
     valid_bytes: int
@@ -72,27 +72,27 @@ class BatchScan(NamedTuple):
 
 
 def scan_batches(data: Any, position: int = 0) -> BatchScan:
-    """The headers of all batches from `position` on, up to the end or the first that cannot be right.
+    """The headers of all batches from `position` to the end or to the first invalid header.
 
     data: the bytes of a .log, of any magic: np.fromfile(path, np.uint8), bytes, or np.memmap(path, np.uint8, "r") of a
-    file that nobody changes (see kcore.kernels).  Positions are counted from its start.  Raises ValueError for a
+    file that nobody changes (see kcore.kernels).  Positions count from the start of data.  Raises ValueError for a
     position outside.
     """
     view = np.frombuffer(data, np.uint8)
     if not 0 <= position <= len(view):
         raise ValueError(f"position {position} is not within the {len(view)} bytes")
     rows = np.empty(_FIRST_ROWS, BATCH_DTYPE)
-    count, at, why, expected, found = _walk(view, position, rows, 0)
+    count, at, why, expected, actual = _walk(view, position, rows, 0)
     while count == len(rows) and at < len(view):
-        # Memory that is asked for and not touched costs nothing: half as much again as the sizes so far suggest.
+        # 1.5 times the number of rows that the batch sizes so far suggest: untouched memory costs nothing.
         grown = np.empty(count + int(1.5 * (len(view) - at) * count / (at - position)) + _FIRST_ROWS, BATCH_DTYPE)
         grown[:count] = rows
         rows = grown
-        count, at, why, expected, found = _walk(view, at, rows, count)
+        count, at, why, expected, actual = _walk(view, at, rows, count)
     stopped: Literal["end", "partial", "damage"] = "damage"
     if why in (_OK, _TRUNCATED):
         stopped = "end" if why == _OK else "partial"
-    problem = f"{_TEXT[why]} at position {at}: expected {expected}, found {found}" if why else None
+    problem = f"{_TEXT[why]} at position {at}: expected {expected}, found {actual}" if why else None
     return BatchScan(rows[:count], at, stopped, problem)
 
 
@@ -117,8 +117,8 @@ def _big_endian(bits: int) -> Any:
 _load_i16, _load_i32, _load_i64 = _big_endian(16), _big_endian(32), _big_endian(64)
 
 
-def _ask_for(typing: Any, data: Any, position: Any) -> Any:
-    """Ask for the cache line at data[position]; any position is harmless."""
+def _prefetch_line(typing: Any, data: Any, position: Any) -> Any:
+    """Prefetch the cache line at data[position]; any position is allowed."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
@@ -135,16 +135,16 @@ def _ask_for(typing: Any, data: Any, position: Any) -> Any:
     return types.none(data, types.int64), codegen
 
 
-_prefetch: Any = intrinsic(_ask_for)
+_prefetch: Any = intrinsic(_prefetch_line)
 
 
 @kernel
 def _walk(data, at, rows, count):  # type: ignore[no-untyped-def]
-    """Fill rows[count:] from position `at` on.  Returns (rows filled in all, where the walk stopped, why: a key of
-    _TEXT or 0, expected, found).
+    """Fill rows[count:] from position `at` on.  Returns (total of filled rows, position where the walk stopped, reason:
+    a key of _TEXT or 0, expected, actual value).
 
-    data: uint8[n]; rows: BATCH_DTYPE[m].  Mirrors kc_batch_walk in csrc/record_batch.c without its CRC, prefetching
-    included: the next header's place is known only from this one, but sizes repeat.
+    data: uint8[n]; rows: BATCH_DTYPE[m].  Mirrors kc_batch_walk in csrc/record_batch.c without the CRC.  It prefetches
+    guessed positions too: only this header has the position of the next one, but batch sizes repeat.
     """
     end = len(data)
     while count < len(rows) and at < end:
@@ -201,7 +201,7 @@ def _walk(data, at, rows, count):  # type: ignore[no-untyped-def]
             row.attributes = _load_i16(data, at + ATTRIBUTES_OFFSET)
             row.producer_epoch = _load_i16(data, at + PRODUCER_EPOCH_OFFSET)
         else:
-            # A message: of its attributes, the bits that its magic defines; a wrapper's records are not counted.
+            # Magic 0 or 1.  Only the attribute bits that this magic defines; a wrapper's records are not counted.
             attributes = np.int64(data[at + LEGACY_ATTRIBUTES_OFFSET])
             timestamp = _load_i64(data, at + LEGACY_TIMESTAMP_OFFSET) if magic == 1 else np.int64(-1)
             if base_offset < 0 or base_offset == _INT64_MAX:

@@ -1,7 +1,7 @@
 """Many lookups at once in the offset or time index of a segment.
 
 The files are those of docs/formats: big-endian slots, ascending.  An index is decoded once (two copies, of 262,144
-entries in a millisecond) and then asked as often as you like.
+entries in a millisecond); then any number of lookups can follow.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from kcore.errors import CorruptIndex
 from kcore.kernels.jit import kernel
 from kcore.record.layout import OFFSET_INDEX_SLOT, TIME_INDEX_SLOT
 
-#: How many searches go on at a time: each waits for memory most of the time.
+#: Number of interleaved searches: each waits for memory most of the time.
 _AT_ONCE = 16
-#: What can be added to an int32 without an overflow.
+#: The largest base offset to which any int32 can be added without an overflow.
 _LARGEST_BASE = 2**63 - 2**31
 
 
@@ -29,7 +29,7 @@ class OffsetEntries(NamedTuple):
 
     def lookup(self, offsets: Any) -> tuple[np.ndarray, np.ndarray]:
         """(offsets, positions), int64[m] each: of the last entry at or below each of m offsets; (base_offset, 0) where
-        there is none, so that one can always scan forward from the answer.  As OffsetIndex.lookup."""
+        there is none, so that the caller can always scan forward from the answer.  As OffsetIndex.lookup."""
         slots = floor_slots(self.relative_offset, _as_int64(offsets), self.base_offset)
         return _taken(self.relative_offset, slots, self.base_offset, self.base_offset), _taken(self.position, slots)
 
@@ -50,8 +50,9 @@ class TimeEntries(NamedTuple):
 
 
 def offset_entries(data: Any, base_offset: int) -> OffsetEntries:
-    """A .index, decoded.  data: its bytes, as np.fromfile(path, np.uint8) reads them; the room behind the entries of an
-    index in use is left out.  Raises CorruptIndex where the bytes are no whole slots or the offsets do not ascend."""
+    """Decodes a .index.  data: its bytes, as np.fromfile(path, np.uint8) reads them.  Zeros after the last entry, as in
+    an index in use, are ignored.  Raises CorruptIndex if the size is not a multiple of a slot, or if offsets do not
+    ascend."""
     slots = _slots(data, OFFSET_INDEX_SLOT)
     offsets = slots["offset"].astype(np.int32)
     _check_ascending(offsets, "relative offset", strictly=True)
@@ -59,7 +60,7 @@ def offset_entries(data: Any, base_offset: int) -> OffsetEntries:
 
 
 def time_entries(data: Any, base_offset: int) -> TimeEntries:
-    """A .timeindex, decoded; as offset_entries()."""
+    """Decodes a .timeindex, as offset_entries() does a .index."""
     slots = _slots(data, TIME_INDEX_SLOT)
     timestamps, offsets = slots["timestamp"].astype(np.int64), slots["offset"].astype(np.int32)
     _check_ascending(timestamps, "timestamp", strictly=True)
@@ -70,19 +71,19 @@ def time_entries(data: Any, base_offset: int) -> TimeEntries:
 def floor_slots(keys: np.ndarray, targets: np.ndarray, base: int = 0) -> np.ndarray:
     """floor_slots[i] = last slot with base + keys[slot] <= targets[i], or -1.  Returns int64[m].
 
-    keys: int32[n] or int64[n], ascending; targets: int64[m], in any order.  Targets that ascend are searched by
-    galloping from one to the next.  What is not ascending gives some slot that exists, nothing worse.
+    keys: int32[n] or int64[n], ascending; targets: int64[m], in any order.  Ascending targets are searched by
+    galloping from one to the next.  For keys that do not ascend the result is some existing slot or -1.
     """
-    found = np.empty(len(targets), np.int64)
+    result = np.empty(len(targets), np.int64)
     if not 0 <= base <= _LARGEST_BASE:
         raise ValueError(f"no segment begins at offset {base}")
     if len(keys) == 0:
-        found.fill(-1)
+        result.fill(-1)
     elif _ascends(targets):
-        _floor_ascending(keys, targets, base, found)
+        _floor_ascending(keys, targets, base, result)
     else:
-        _floor_anywhere(keys, targets, base, found)
-    return found
+        _floor_anywhere(keys, targets, base, result)
+    return result
 
 
 def _as_int64(targets: Any) -> np.ndarray:
@@ -107,21 +108,21 @@ def _check_ascending(keys: np.ndarray, what: str, *, strictly: bool) -> None:
 
 
 def _taken(values: np.ndarray, slots: np.ndarray, base: int = 0, otherwise: int = 0) -> np.ndarray:
-    found = np.empty(len(slots), np.int64)
-    _take(values, slots, base, otherwise, found)
-    return found
+    result = np.empty(len(slots), np.int64)
+    _take(values, slots, base, otherwise, result)
+    return result
 
 
 @kernel
-def _take(values, slots, base, otherwise, found):  # type: ignore[no-untyped-def]
-    """found[i] = base + values[slots[i]], or `otherwise` where slots[i] is -1."""
+def _take(values, slots, base, otherwise, result):  # type: ignore[no-untyped-def]
+    """result[i] = base + values[slots[i]], or `otherwise` where slots[i] is -1."""
     for i in range(len(slots)):
-        found[i] = otherwise if slots[i] < 0 else base + values[np.uint64(slots[i])]
+        result[i] = otherwise if slots[i] < 0 else base + values[np.uint64(slots[i])]
 
 
 @kernel
 def _ascends(targets):  # type: ignore[no-untyped-def]
-    """Whether targets (int64[m]) never fall."""
+    """True if no target (int64[m]) is below the one before it."""
     for i in range(1, len(targets)):  # noqa: SIM110 (Numba compiles no all())
         if targets[i] < targets[i - 1]:
             return False
@@ -129,19 +130,19 @@ def _ascends(targets):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _floor_anywhere(keys, targets, base, found):  # type: ignore[no-untyped-def]
+def _floor_anywhere(keys, targets, base, result):  # type: ignore[no-untyped-def]
     """floor_slots() for keys that are not empty, _AT_ONCE searches side by side.  Mirrors kc_offset_index_floor in
     csrc/offset_index.c.
 
-    The number of keys <= target is found a bit at a time, from the top.  It is added as (comparison << bit): written
-    as a condition, even with & and >>, LLVM makes a branch of it that is foretold wrong half of the time (10 instead
+    The number of keys <= target is computed one bit at a time, from the highest bit.  The code adds (comparison <<
+    bit): from a condition, even with & and >>, LLVM makes a branch that is mispredicted half of the time (10 instead
     of 63 M lookups/s).
     """
     n, m = len(keys), len(targets)
     top = 0
     while (np.int64(2) << top) <= n:
         top += 1
-    # Either fewer than 2**top keys are <= target, or more than this: so the steps below never leave the keys.
+    # Either fewer than 2**top keys are <= target, or at least at_first: so the steps below never leave the keys.
     first, at_first = (np.int64(1) << top) - 1, n - (np.int64(1) << top) + 1
     count = np.empty(_AT_ONCE, np.int64)
     wanted = np.empty(_AT_ONCE, np.int64)
@@ -155,12 +156,12 @@ def _floor_anywhere(keys, targets, base, found):  # type: ignore[no-untyped-def]
                 key = base + keys[np.uint64(count[k] + step)]
                 count[k] += np.int64(key <= wanted[k]) << bit
         for k in range(min(_AT_ONCE, m - start)):
-            found[start + k] = count[k] - 1
+            result[start + k] = count[k] - 1
 
 
 @kernel
-def _floor_ascending(keys, targets, base, found):  # type: ignore[no-untyped-def]
-    """floor_slots() for targets that ascend: from each answer on in steps of 1, 2, 4 ..., then back in halves."""
+def _floor_ascending(keys, targets, base, result):  # type: ignore[no-untyped-def]
+    """floor_slots() for ascending targets: from the last answer in steps of 1, 2, 4 ..., then by binary search."""
     n = len(keys)
     at = np.int64(-1)
     for i in range(len(targets)):
@@ -172,4 +173,4 @@ def _floor_ascending(keys, targets, base, found):  # type: ignore[no-untyped-def
             step >>= 1
             if at + step < n and base + keys[np.uint64(at + step)] <= target:
                 at += step
-        found[i] = at
+        result[i] = at

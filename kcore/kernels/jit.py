@@ -9,12 +9,12 @@ import numba
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compiled at its first call, without the GIL while it runs, and kept on disk for the next process.
+    """Compiles the function at its first call, to run without the GIL, and caches the code on disk.
 
-    Numba keeps code beside the source, or in the user's own cache directory where that cannot be written; never in
-    a directory that everybody can write to, for what is kept there is unpickled.  Where there is neither (a Spark
-    executor without a home, say) it raises, and each process compiles for itself.  Kept code is made anew when the
-    kernel's file changes, and only that one: so a kernel's helpers live in its own file.
+    Numba caches the code beside the source, or, if it cannot write there, in the user's own cache directory; never in
+    a directory that everybody can write to, because cached code is unpickled.  Without either directory (for example
+    in a Spark executor without a home) Numba raises, and each process compiles for itself.  The cache is invalidated
+    only when the kernel's own file changes: so a kernel's helpers must be in the same file.
     """
     try:
         return numba.njit(nogil=True, cache=True)(function)

@@ -1,7 +1,7 @@
-"""The records of uncompressed batches as columns: offsets, timestamps, and where keys and values lie in the file.
+"""The records of uncompressed batches as columns: offsets, timestamps, positions of keys and values in the file.
 
-The format is that of csrc/record.h, and so are the checks: no number is believed before it is held against the end of
-its record, and no record before it is held against what the header says of the batch.
+The format and the checks are those of csrc/record.h: each length is compared with the end of its record before it is
+used, and each record with the fields of the batch header.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kcore.kernels.jit import kernel
 from kcore.record.batch_header import CODEC_MASK, CONTROL, HEADER_SIZE, LOG_APPEND_TIME
 from kcore.record.layout import BATCH_DTYPE
 
-#: The smallest record: what bounds the room that a header's record count can ask for.
+#: Size of the smallest record.  It limits the memory that is allocated for the record count of a header.
 _RECORD_SIZE_MIN = 7
-#: More than all that stands before the key of a usual record.
+#: More than the bytes before the key of a usual record.
 _BEFORE_KEY = 16
 
-#: Why a batch cannot be read; the words are those of csrc/record.c.
+#: Reasons why a batch cannot be read, in the words of csrc/record.c.
 _TEXT = (
     "",
     "batch",
@@ -54,17 +54,17 @@ class RecordColumns(NamedTuple):
 
 
 def is_plain(batches: np.ndarray) -> np.ndarray:
-    """Which rows of scan_batches() record_columns() can read and a reader wants: bool[n].  Not those that are
-    compressed, of magic 0 or 1, or transaction markers; kcore.record.record_columns reads them all."""
+    """bool[n]: the rows of scan_batches() that record_columns() can read and that have user records.  False for batches
+    that are compressed, of magic 0 or 1, or transaction markers; kcore.record.record_columns reads them all."""
     return (batches["magic"] == 2) & (batches["attributes"] & (CODEC_MASK | CONTROL) == 0)
 
 
 def record_columns(data: Any, batches: np.ndarray) -> RecordColumns:
-    """The records of some batches, in their order; of transaction markers too, if their rows are among them.
+    """The records of some batches, in their order; also of transaction markers, if `batches` has their rows.
 
-    data: the bytes of a .log; batches: rows that scan_batches() made of them, BATCH_DTYPE[m].  CRCs are not looked at.
-    Raises ValueError for a batch that is compressed or not of magic 2; CorruptMessage with the position of the record
-    that does not hold what its batch's header says.
+    data: the bytes of a .log; batches: their rows from scan_batches(), BATCH_DTYPE[m].  CRCs are not checked.
+    Raises ValueError for a batch that is compressed or not of magic 2; CorruptMessage with the position of a record
+    that is invalid or contradicts the header of its batch.
     """
     view, batches = np.frombuffer(data, np.uint8), np.ascontiguousarray(batches, BATCH_DTYPE)
     unreadable = (batches["magic"] != 2) | (batches["attributes"] & CODEC_MASK != 0)
@@ -83,16 +83,17 @@ def record_columns(data: Any, batches: np.ndarray) -> RecordColumns:
         np.empty(room, np.int32),
         np.empty(room, np.int32),
     )
-    why, position, expected, found = _columns(view, batches, *columns)
+    why, position, expected, actual = _columns(view, batches, *columns)
     if why:
-        message = f"{_TEXT[why]} at position {position}: expected {expected}, found {found}"
+        message = f"{_TEXT[why]} at position {position}: expected {expected}, found {actual}"
         raise CorruptMessage(message, position=position)
     return columns
 
 
 @kernel
 def _short(data, p):  # type: ignore[no-untyped-def]
-    """A number of one or two bytes, which the caller knows to be there, zigzag still; a longer one is >= 1 << 14."""
+    """A varint of one or two bytes, not yet zigzag-decoded; a longer one gives a number >= 1 << 14.  The caller has
+    checked that two bytes can be read."""
     low = np.int64(data[np.uint64(p)])
     if low < 0x80:
         return p + 1, low
@@ -101,7 +102,7 @@ def _short(data, p):  # type: ignore[no-untyped-def]
 
 @kernel
 def _number(data, p, end, bits):  # type: ignore[no-untyped-def]
-    """The zigzag varint at data[p] that ends before `end` and fits into `bits` bits: (position behind it, value);
+    """The zigzag varint at data[p] that ends before `end` and fits into `bits` bits: (position after it, value);
     (-1, 0) if there is none.  Mirrors kc_read_varint and kc_read_varlong in csrc/varint.h."""
     if end - p >= 2:
         low = np.uint64(data[np.uint64(p)])
@@ -118,7 +119,7 @@ def _number(data, p, end, bits):  # type: ignore[no-untyped-def]
             return np.int64(-1), np.int64(0)
         byte = np.uint64(data[np.uint64(p)])
         p += 1
-        # Bits of the last byte that would be shifted out mean a number that does not fit.
+        # If bits of the last byte would be shifted out, the number does not fit.
         if shift + 7 > bits and (byte & np.uint64(0x7F)) >> np.uint64(bits - shift):
             return np.int64(-1), np.int64(0)
         number |= (byte & np.uint64(0x7F)) << np.uint64(shift)
@@ -130,7 +131,7 @@ def _number(data, p, end, bits):  # type: ignore[no-untyped-def]
 
 @kernel
 def _string(data, p, end, null_allowed):  # type: ignore[no-untyped-def]
-    """A length and that many bytes: (position behind them, where they begin, size); (-1, 0, 0) if they do not end
+    """A length and that many bytes: (position after them, position of the first, size); (-1, 0, 0) if they do not end
     before `end`."""
     p, size = _number(data, p, end, 32)
     if p < 0 or size > end - p or size < -1 or (size == -1 and not null_allowed):
@@ -142,8 +143,8 @@ def _string(data, p, end, null_allowed):  # type: ignore[no-untyped-def]
 def _columns(  # type: ignore[no-untyped-def]
     data, batches, offset, timestamp, key_position, key_size, value_position, value_size, header_count
 ):
-    """Fill the columns, which have room for as many records as the batches can hold.  Returns (0, 0, 0, 0), or why
-    not: an index of _TEXT, the record's position, expected, found.
+    """Fill the columns, which have room for as many records as the batches can hold.  Returns (0, 0, 0, 0), or for an
+    invalid batch: an index of _TEXT, the record's position, expected, actual value.
 
     data: uint8[n]; batches: BATCH_DTYPE[m]; the columns as in RecordColumns.  Mirrors kc_record_next in csrc/record.h.
     """
@@ -164,8 +165,8 @@ def _columns(  # type: ignore[no-untyped-def]
             start = p
             if p == end:
                 return _COUNT, p, count, np.int64(i)
-            # The usual record: numbers below 1 << 13, a value, no headers, not at the very end.  One check of the
-            # bounds for several numbers is what makes it fast.
+            # The usual record: numbers below 1 << 13, a value, no headers, not at the very end.  It is fast
+            # because one check of the bounds is enough for several numbers.
             usual = bool(end - p >= _BEFORE_KEY)
             if usual:
                 p, length = _short(data, p)
@@ -229,7 +230,7 @@ def _columns(  # type: ignore[no-untyped-def]
                 return _OFFSET, start, previous + 1, delta
             if delta > last_delta:
                 return _OFFSET, start, last_delta, delta
-            # What overflows has the sign that neither part has.
+            # After an overflow the sum has the other sign than both parts.
             when = base_timestamp + timestamp_delta
             if (when ^ base_timestamp) & (when ^ timestamp_delta) < 0:
                 return _TIMESTAMP, start, base_timestamp, timestamp_delta
@@ -248,7 +249,7 @@ def _columns(  # type: ignore[no-untyped-def]
 
 
 def binary_views(data: Any, position: np.ndarray, size: np.ndarray) -> Any:
-    """Byte strings as a pyarrow binary_view array that points into `data`: none of them is copied, and `data` is kept
+    """Byte strings as a pyarrow binary_view array that points into `data`: no byte string is copied, and `data` is kept
     alive.  position: int64[n]; size: int32[n], -1 for null.
 
     Raises ValueError for an extent that is not inside, and for data beyond 2 GiB, which a view cannot reach;

@@ -1,8 +1,8 @@
-"""Which partitions data directories have, and from where to where each can be read.
+"""The partitions of data directories, and the offsets that can be read from each.
 
-A partition's records end at its high watermark: what is after it may still be taken back.  The directory knows it
-from replication-offset-checkpoint, which a running broker writes every few seconds; asking the broker is more exact.  A
-partition that the file does not name ends where its log does, unless somebody has the directory open.
+A partition can be read up to its high watermark: records after it may still be truncated.  The high watermark is in the
+file replication-offset-checkpoint, which a running broker writes every few seconds; the broker itself has the current
+value.  A partition that the file does not name ends with its log, unless a process has the directory open.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class Bounds:
     aborted: tuple[tuple[int, int, int], ...] = ()
 
 
-#: How often a directory is looked at in which a segment is being replaced.
+#: How often a directory is listed while a segment in it is being replaced.
 _ATTEMPTS = 10
 
-#: What Kafka's list of topics leaves out, and so a pattern: its internal topics, and the controllers' log.
+#: Topics that Kafka's list of topics leaves out (so a pattern does too): internal ones and the controllers' log.
 _NOT_LISTED = INTERNAL_TOPICS | {SHARE_GROUP_STATE_TOPIC, CLUSTER_METADATA_TOPIC}
 
-#: How long a load may take to put its segments in their places.
+#: How long a load may take to move its segments into the partitions.
 _LOAD_SECONDS = 10.0
 
 #: Asks a running broker for the bounds of partitions.
@@ -63,9 +63,9 @@ def find_partitions(paths: Iterable[str]) -> dict[TopicPartition, str]:
     """The directory of each partition in these data directories; a path may be a partition's directory too.
 
     Raises FileNotFoundError, NotADirectoryError, CorruptFile where a load was interrupted, and OptionError for a
-    partition that is there twice.
+    partition that is in two directories.
     """
-    found: dict[TopicPartition, str] = {}
+    partitions: dict[TopicPartition, str] = {}
     for path in paths:
         path = os.path.abspath(path)
         own = parse_partition_directory(os.path.basename(path))
@@ -82,57 +82,59 @@ def find_partitions(paths: Iterable[str]) -> dict[TopicPartition, str]:
                 if name is not None and not name.mark and is_directory(os.path.join(path, directory))
             }
         for tp, directory in here.items():
-            if found.setdefault(tp, directory) != directory:
-                raise OptionError(f"path: {tp} is both in {found[tp]} and in {directory}")
-    return found
+            if partitions.setdefault(tp, directory) != directory:
+                raise OptionError(f"path: {tp} is both in {partitions[tp]} and in {directory}")
+    return partitions
 
 
 def is_partition_directory(path: str) -> bool:
-    """By its name and what is in it.  Raises OSError."""
+    """True if its name is that of a partition and it has a .log file.  Raises OSError."""
     named = parse_partition_directory(os.path.basename(path))
     return named is not None and not named.mark and any(name.endswith(LOG_SUFFIX) for name in list_directory(path))
 
 
 def choose_partitions(options: ReadOptions, gone: Collection[str] | None = ()) -> dict[TopicPartition, str]:
-    """Those that the options ask for: all but internal topics unless some are named.  gone: topics that may be; None:
-    any.
+    """The partitions that the options select: all but those of internal topics if no topic is named.  gone: topics that
+    may be missing; None: all.
 
-    Raises FileNotFoundError, NotADirectoryError, OptionError for what is asked for and not there.
+    Raises FileNotFoundError, NotADirectoryError, OptionError for a named topic or partition that does not exist.
     """
-    found = find_partitions(options.paths)
+    partitions = find_partitions(options.paths)
     places = ", ".join(options.paths)
     if options.topics is not None:
-        there = {tp.topic for tp in found}
+        existing = {tp.topic for tp in partitions}
         for topic in options.topics:
-            if topic not in there and gone is not None and topic not in gone:
+            if topic not in existing and gone is not None and topic not in gone:
                 raise OptionError(f"subscribe: no partition of topic {topic!r} in {places}")
-        return {tp: directory for tp, directory in found.items() if tp.topic in options.topics}
+        return {tp: directory for tp, directory in partitions.items() if tp.topic in options.topics}
     if options.topic_pattern is not None:
         pattern = options.topic_pattern
         return {
             tp: directory
-            for tp, directory in found.items()
+            for tp, directory in partitions.items()
             if tp.topic not in _NOT_LISTED and pattern.fullmatch(tp.topic)
         }
     if options.assigned is not None:
-        missing = [tp for tp in sorted(options.assigned - found.keys()) if gone is not None and tp.topic not in gone]
+        missing = [
+            tp for tp in sorted(options.assigned - partitions.keys()) if gone is not None and tp.topic not in gone
+        ]
         if missing:
             raise OptionError(f"assign: no {', '.join(map(str, missing))} in {places}")
-        return {tp: found[tp] for tp in sorted(options.assigned & found.keys())}
-    if not found and gone is not None and not gone:
+        return {tp: partitions[tp] for tp in sorted(options.assigned & partitions.keys())}
+    if not partitions and gone is not None and not gone:
         raise OptionError(f"path: there is no partition's directory in {places}")
-    return {tp: directory for tp, directory in found.items() if not tp.topic.startswith("__")}
+    return {tp: directory for tp, directory in partitions.items() if not tp.topic.startswith("__")}
 
 
 def wait_for_load(data_dir: str) -> None:
-    """Until no load is putting its segments into this directory: meanwhile neither all of the old nor all of the new is
-    there.  Raises CorruptFile for a load that was interrupted, or takes too long; OSError."""
+    """Waits while a load is moving segments into this directory: meanwhile some old and some new files are missing.
+    Raises CorruptFile for a load that was interrupted, or takes too long; OSError."""
     journal = os.path.join(data_dir, JOURNAL_FILE)
     until = time.monotonic() + _LOAD_SECONDS
     while exists(journal):
         if not is_held(data_dir):
             if not exists(journal):
-                return  # it ended between the two looks
+                return  # it ended between the two checks
             raise CorruptFile(
                 f"{journal}: a load was interrupted here ({JOURNAL_FILE}). Any kcore broker, kcore.open_log(path, 'a') "
                 "or the next write finishes it"
@@ -158,7 +160,7 @@ def segment_base_offsets(directory: str) -> list[int]:
         swaps = [file for file in logs if file.mark == SWAP_SUFFIX]
         if not swaps:
             return sorted(file.base_offset for file in logs if not file.mark)
-        # A broker that puts a cleaned segment in its place is done in a moment, a load perhaps later.
+        # A broker needs a moment to rename a cleaned segment; a load may need longer.
         wait_for_load(os.path.dirname(directory))
         time.sleep(0.02 * attempt)
     raise CorruptFile(
@@ -170,23 +172,26 @@ def segment_base_offsets(directory: str) -> list[int]:
 def log_bounds(
     partitions: Mapping[TopicPartition, str], isolation: Isolation, ask_broker: Ask | None = None
 ) -> dict[TopicPartition, Bounds]:
-    """What can be read of each, as the broker says or else as far as the files show.
+    """The bounds of each partition, from the broker or, without ask_broker, from the files.
 
     Raises OSError, CorruptFile, CorruptMessage, and what ask_broker raises.
     """
     if ask_broker is not None:
-        told = ask_broker(partitions)
+        bounds = ask_broker(partitions)
     else:
         parents = {os.path.dirname(directory) for directory in partitions.values()}
-        known = {parent: _Checkpoints(parent) for parent in parents}
-        told = {tp: known[os.path.dirname(directory)].bounds(tp, directory) for tp, directory in partitions.items()}
+        checkpoint_files = {parent: _Checkpoints(parent) for parent in parents}
+        bounds = {
+            tp: checkpoint_files[os.path.dirname(directory)].bounds(tp, directory)
+            for tp, directory in partitions.items()
+        }
     if isolation == "read_uncommitted":
-        return told
-    return {tp: _committed(directory, told[tp]) for tp, directory in partitions.items()}
+        return bounds
+    return {tp: _committed(directory, bounds[tp]) for tp, directory in partitions.items()}
 
 
 def _committed(directory: str, bounds: Bounds) -> Bounds:
-    """Up to the first transaction that is still open."""
+    """The bounds up to the first open transaction, with the aborted transactions."""
     if bounds.end <= bounds.start:
         return bounds
     with open_log(directory) as log:
@@ -196,7 +201,7 @@ def _committed(directory: str, bounds: Bounds) -> Bounds:
 
 
 class _Checkpoints:
-    """What a data directory says about its partitions."""
+    """The offset checkpoints of a data directory."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -220,8 +225,8 @@ class _Checkpoints:
         if high_watermark is not None:
             end = min(end, high_watermark)
         elif start < end and self._high_watermarks and self._is_open:
-            # A broker that runs and has not said yet what is safe.  Where none runs the file only names what was
-            # written here since a directory was copied: a load and open_log() name their own partitions.
+            # A running broker has not yet written the high watermark of this partition.  Without a running broker the
+            # file may be incomplete: in a copied directory it has only partitions that a load or open_log() wrote.
             logger.warning(
                 "%s: offsets %d to %d are not read: %s is open in a broker, whose %s does not name the partition yet; "
                 "option kcore.bootstrap.servers asks the broker",

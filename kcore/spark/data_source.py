@@ -27,7 +27,7 @@ except ImportError as error:
 
 from kcore.errors import DirectoryInUse, InvalidPartitions
 from kcore.spark.columns import arrow_schema, spark_schema
-from kcore.spark.options import OptionError, columns_told, read_options
+from kcore.spark.options import OptionError, default_columns, read_options
 from kcore.spark.source.batch_plan import BatchPlan
 from kcore.spark.source.reader import read_ranges
 from kcore.spark.source.stream_reader import StreamReader
@@ -67,7 +67,7 @@ class KcoreDataSource(DataSource):
 
     @_told_briefly
     def schema(self) -> StructType:
-        return spark_schema(columns_told(self.options))
+        return spark_schema(default_columns(self.options))
 
     @_told_briefly
     def reader(self, schema: StructType) -> DataSourceReader:

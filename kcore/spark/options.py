@@ -1,7 +1,7 @@
 """Options of the source and the sink: the names of Spark's Kafka connector, and some of our own.
 
-Spark hands options over in lower case.  A name that is not known is an error that names the nearest known one: an
-option that is misspelt and therefore passed over would change results in silence.
+Spark passes option names in lower case.  An unknown name is an error, and the message has the most similar valid name:
+a misspelt option that is ignored would change results silently.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kcore.common.topic_partition import TopicPartition
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 
-#: In offsets as JSON.
+#: Offsets in JSON that stand for the end and the start of a log.
 LATEST = -1
 EARLIEST = -2
 
-#: The columns without which no schema is told, in the connector's order.
+#: The columns of the schema that the user gets without giving one, in the connector's order.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
-#: What both kinds of reading take.
+#: Options of batches and of streams.
 _READ = (
     "path",
     "subscribe",
@@ -47,10 +47,10 @@ _READ = (
 BATCH_OPTIONS = (*_READ, "endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 STREAM_OPTIONS = (*_READ, "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 
-#: Settings of the client that talks to a broker, behind it the names of confluent-kafka: kcore.client.ssl.ca.location.
+#: Settings of the client of a broker.  After the prefix comes confluent-kafka's name: kcore.client.ssl.ca.location.
 CLIENT_PREFIX = "kcore.client."
 
-#: The connector's options that have no meaning without a consumer, and what there is instead.
+#: The connector's options that have no meaning without a consumer, and what to use instead.
 _REPLACED = {
     "paths": "give load() one path: several directories are separated by commas, or are a JSON list",
     "kafka.bootstrap.servers": "name the data directories with option path, and a running broker, if it is to be asked "
@@ -61,22 +61,22 @@ _REPLACED = {
     "fetchOffset.numRetries": "files are read, nothing is tried again",
     "fetchOffset.retryIntervalMs": "files are read, nothing is tried again",
 }
-#: What others call an option of ours, where the names are not alike.
+#: Other systems' names for our options, where the names are too different to be matched.
 _OTHER_WORDS = {"codec": "compression", "level": "compressionlevel"}
-#: Behind "kafka.": settings of a client.
+#: After "kafka.": settings of a client.
 _CLIENT_SETTINGS = ("security.", "sasl.", "ssl.", "client.", "socket.", "request.", "metadata.")
 
 
 class OptionError(ValueError):
-    """An option that is unknown or has a value that it cannot have."""
+    """An unknown option, or an option with an invalid value."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where to start or to end, for each partition one way of saying so.
+    """Where reading starts or ends.
 
-    offset: for all partitions (EARLIEST or LATEST); offsets: for each; timestamp, timestamps: the first record at or
-    behind it, in ms.  Exactly one is not None.
+    offset: EARLIEST or LATEST, for all partitions; offsets: one for each partition; timestamp (for all) and timestamps
+    (for each partition), in ms: the first record with this timestamp or a later one.  Exactly one is not None.
     """
 
     option: str
@@ -110,16 +110,16 @@ class ReadOptions:
     client_settings: Mapping[str, str]
 
 
-def check_names(options: Iterable[str], known: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> None:
-    """Raises OptionError for a name that is none of the known ones, in any case of letters.
+def check_names(options: Iterable[str], valid: Iterable[str], elsewhere: Mapping[str, str] | None = None) -> None:
+    """Raises OptionError for a name that is not valid.  Upper and lower case are the same.
 
-    elsewhere: names that are known in another place, and which.
+    elsewhere: names that are valid in another place -> a text for the error that says where.
     """
-    names = {name.lower(): name for name in known}
+    names = {name.lower(): name for name in valid}
     others = {name.lower(): (name, where) for name, where in (elsewhere or {}).items()}
     replaced = {name.lower(): (name, instead) for name, instead in _REPLACED.items()}
-    for given in options:
-        name = given.lower()
+    for option in options:
+        name = option.lower()
         if name in names or name.startswith(CLIENT_PREFIX):
             continue
         if name in replaced:
@@ -134,47 +134,47 @@ def check_names(options: Iterable[str], known: Iterable[str], elsewhere: Mapping
                 instead = f"did you mean {names[near[0]]}?"
             else:
                 instead = "files are read, without a consumer; of its settings only kafka.isolation.level has a meaning"
-            raise OptionError(f"option {given} is not kcore's: {instead}")
+            raise OptionError(f"option {option} is not kcore's: {instead}")
         if near:
-            raise OptionError(f"unknown option {_capitals(given, names[near[0]])}; did you mean {names[near[0]]}?")
-        raise OptionError(f"unknown option {given}; known are {', '.join(names.values())}")
+            raise OptionError(f"unknown option {_capitals(option, names[near[0]])}; did you mean {names[near[0]]}?")
+        raise OptionError(f"unknown option {option}; valid options are {', '.join(names.values())}")
 
 
-def _capitals(given: str, meant: str) -> str:
-    """A misspelt name as it was probably written.  Spark has put it into lower case; its capitals are where the name
-    that was meant has them."""
-    if given != given.lower():
-        return given
-    for at, there, size in difflib.SequenceMatcher(None, given, meant.lower()).get_matching_blocks():
-        given = given[:at] + meant[there : there + size] + given[at + size :]
-    return given
+def _capitals(misspelt: str, correct: str) -> str:
+    """A misspelt name as the user probably wrote it.  Spark made it lower case; the capitals are taken from the correct
+    name."""
+    if misspelt != misspelt.lower():
+        return misspelt
+    for a, b, size in difflib.SequenceMatcher(None, misspelt, correct.lower()).get_matching_blocks():
+        misspelt = misspelt[:a] + correct[b : b + size] + misspelt[a + size :]
+    return misspelt
 
 
 def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
-    """What the options of a source say.  Raises OptionError."""
-    known = STREAM_OPTIONS if streaming else BATCH_OPTIONS
+    """Parses and checks the options of a source.  Raises OptionError."""
+    valid = STREAM_OPTIONS if streaming else BATCH_OPTIONS
     elsewhere = dict.fromkeys(
         BATCH_OPTIONS if streaming else STREAM_OPTIONS,
         "a stream has no end" if streaming else "it is for streams, this is a batch",
     )
-    check_names(options, known, elsewhere)
-    given = {name.lower(): value for name, value in options.items()}
-    topics, pattern, assigned = _topics(given)
-    include_headers = flag_option(given, "includeHeaders", False)
-    isolation = given.get("kafka.isolation.level", "read_uncommitted")
+    check_names(options, valid, elsewhere)
+    values = {name.lower(): value for name, value in options.items()}
+    topics, pattern, assigned = _topics(values)
+    include_headers = flag_option(values, "includeHeaders", False)
+    isolation = values.get("kafka.isolation.level", "read_uncommitted")
     if isolation not in ("read_uncommitted", "read_committed"):
         raise OptionError(f"kafka.isolation.level {isolation!r} is neither read_uncommitted nor read_committed")
-    strategy = given.get("startingoffsetsbytimestampstrategy", "error").lower()
+    strategy = values.get("startingoffsetsbytimestampstrategy", "error").lower()
     if strategy not in ("error", "latest"):
         raise OptionError(f"startingOffsetsByTimestampStrategy {strategy!r} is neither error nor latest")
-    bootstrap = given.get("kcore.bootstrap.servers", "").strip() or None
-    paths = _paths(given.get("path"))
+    bootstrap = values.get("kcore.bootstrap.servers", "").strip() or None
+    paths = _paths(values.get("path"))
     if not paths:
         raise OptionError(
             "option path is missing: one or several data directories, separated by commas"
-            + (" (records are read from files; a broker is asked for its high watermarks only)" if bootstrap else "")
+            + (" (records are read from files; only high watermarks come from the broker)" if bootstrap else "")
         )
-    minimum, maximum = count_option(given, "minOffsetsPerTrigger"), count_option(given, "maxOffsetsPerTrigger")
+    minimum, maximum = count_option(values, "minOffsetsPerTrigger"), count_option(values, "maxOffsetsPerTrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
         raise OptionError(f"minOffsetsPerTrigger {minimum} is above maxOffsetsPerTrigger {maximum}")
     return ReadOptions(
@@ -182,19 +182,19 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         topics=topics,
         topic_pattern=pattern,
         assigned=assigned,
-        starting=_position(given, "starting", "latest" if streaming else "earliest", streaming),
-        ending=_position(given, "ending", "latest", streaming),
+        starting=_position(values, "starting", "latest" if streaming else "earliest", streaming),
+        ending=_position(values, "ending", "latest", streaming),
         latest_when_no_timestamp=strategy == "latest",
-        min_partitions=count_option(given, "minPartitions"),
-        max_records_per_partition=count_option(given, "maxRecordsPerPartition"),
-        max_bytes_per_partition=size_option(given, "maxBytesPerPartition"),
+        min_partitions=count_option(values, "minPartitions"),
+        max_records_per_partition=count_option(values, "maxRecordsPerPartition"),
+        max_bytes_per_partition=size_option(values, "maxBytesPerPartition"),
         max_offsets_per_trigger=maximum,
         min_offsets_per_trigger=minimum,
-        max_trigger_delay_ms=_duration_ms(given, "maxTriggerDelay", "15m"),
+        max_trigger_delay_ms=_duration_ms(values, "maxTriggerDelay", "15m"),
         include_headers=include_headers,
-        fail_on_data_loss=flag_option(given, "failOnDataLoss", True),
-        columns=_columns(given.get("columns"), include_headers),
-        pushdown=flag_option(given, "pushdown", False) if "pushdown" in given else None,
+        fail_on_data_loss=flag_option(values, "failOnDataLoss", True),
+        columns=_columns(values.get("columns"), include_headers),
+        pushdown=flag_option(values, "pushdown", False) if "pushdown" in values else None,
         isolation=isolation,  # type: ignore[arg-type]
         bootstrap_servers=bootstrap,
         client_settings=client_settings(options),
@@ -202,25 +202,25 @@ def read_options(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
 
 
 def client_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """What is named kcore.client.*, without that."""
-    found = {name.lower(): value for name, value in options.items()}
-    return {n.removeprefix(CLIENT_PREFIX): value for n, value in found.items() if n.startswith(CLIENT_PREFIX)}
+    """The options that are named kcore.client.*, without this prefix."""
+    values = {name.lower(): value for name, value in options.items()}
+    return {n.removeprefix(CLIENT_PREFIX): value for n, value in values.items() if n.startswith(CLIENT_PREFIX)}
 
 
-def columns_told(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns of a schema that the user did not give.  Raises OptionError."""
-    given = {name.lower(): value for name, value in options.items()}
-    return _columns(given.get("columns"), flag_option(given, "includeHeaders", False))
+def default_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns of the schema when the user gives none.  Raises OptionError."""
+    values = {name.lower(): value for name, value in options.items()}
+    return _columns(values.get("columns"), flag_option(values, "includeHeaders", False))
 
 
 def _paths(text: str | None) -> tuple[str, ...]:
     """Several paths are separated by commas, or are a JSON list."""
     text = (text or "").strip()
     if text.startswith("["):
-        found = _json("path", text)
-        if not all(isinstance(path, str) for path in found):
+        paths = _json("path", text)
+        if not all(isinstance(path, str) for path in paths):
             raise OptionError(f"path {text!r} is not a list of strings")
-        return tuple(found)
+        return tuple(paths)
     return tuple(path.strip() for path in text.split(",") if path.strip())
 
 
@@ -243,13 +243,13 @@ def _columns(text: str | None, include_headers: bool) -> tuple[str, ...]:
 _Topics = tuple[tuple[str, ...] | None, re.Pattern[str] | None, frozenset[TopicPartition] | None]
 
 
-def _topics(given: Mapping[str, str]) -> _Topics:
-    names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
+def _topics(values: Mapping[str, str]) -> _Topics:
+    names = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in values]
     if len(names) > 1:
         raise OptionError(f"options {' and '.join(names)} exclude each other")
     if not names:
         return None, None, None
-    text = given[names[0].lower()]
+    text = values[names[0].lower()]
     if names[0] == "subscribe":
         topics = tuple(topic.strip() for topic in text.split(",") if topic.strip())
         if not topics:
@@ -260,9 +260,8 @@ def _topics(given: Mapping[str, str]) -> _Topics:
             return None, re.compile(text), None
         except re.error as error:
             raise OptionError(f"subscribePattern {text!r} is no regular expression: {error}") from None
-    found = _json("assign", text)
     assigned: set[TopicPartition] = set()
-    for topic, partitions in _items("assign", found):
+    for topic, partitions in _items("assign", _json("assign", text)):
         if not isinstance(partitions, list):
             raise OptionError(f'assign: expected {{"topic": [0, 1]}}, topic {topic!r} has {partitions!r}')
         assigned.update(TopicPartition(topic, _partition("assign", number)) for number in partitions)
@@ -271,10 +270,10 @@ def _topics(given: Mapping[str, str]) -> _Topics:
     return None, None, frozenset(assigned)
 
 
-def _position(given: Mapping[str, str], side: str, default: str, streaming: bool) -> Position:
-    """The connector's order: a timestamp for all, then timestamps, then offsets."""
+def _position(values: Mapping[str, str], side: str, default: str, streaming: bool) -> Position:
+    """The option that counts is the connector's choice: a timestamp for all, else timestamps, else offsets."""
     for option in (f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"):
-        text = given.get(option.lower())
+        text = values.get(option.lower())
         if text is None:
             continue
         text = text.strip()
@@ -330,10 +329,10 @@ def _by_partition(option: str, text: str) -> dict[TopicPartition, int]:
 
 def _json(option: str, text: str) -> Any:
     def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        members = dict(pairs)
+        if len(members) < len(pairs):
             raise OptionError(f"{option}: a name stands twice in {text!r}")
-        return found
+        return members
 
     try:
         return json.loads(text, object_pairs_hook=no_twins)
@@ -343,10 +342,10 @@ def _json(option: str, text: str) -> Any:
         raise OptionError(f"{option}: {text[:100]!r}... is nested too deeply") from None
 
 
-def _items(option: str, found: object) -> Iterable[tuple[str, object]]:
-    if not isinstance(found, dict):
-        raise OptionError(f"{option}: expected a JSON object with topics, found {found!r}")
-    return found.items()
+def _items(option: str, topics: object) -> Iterable[tuple[str, object]]:
+    if not isinstance(topics, dict):
+        raise OptionError(f"{option}: expected a JSON object with topics, found {topics!r}")
+    return topics.items()
 
 
 def _partition(option: str, value: object) -> int:
@@ -359,9 +358,9 @@ def _partition(option: str, value: object) -> int:
     raise OptionError(f"{option}: {value!r} is no partition's number")
 
 
-def flag_option(given: Mapping[str, str], option: str, default: bool) -> bool:
-    """Raises OptionError for what is neither true nor false."""
-    text = given.get(option.lower())
+def flag_option(values: Mapping[str, str], option: str, default: bool) -> bool:
+    """Raises OptionError for a value that is neither true nor false."""
+    text = values.get(option.lower())
     if text is None:
         return default
     if text.strip().lower() not in ("true", "false"):
@@ -370,7 +369,7 @@ def flag_option(given: Mapping[str, str], option: str, default: bool) -> bool:
 
 
 def number_option(option: str, text: str, least: int) -> int:
-    """A whole number from least on.  Raises OptionError."""
+    """A whole number, at least `least`.  Raises OptionError."""
     text = text.strip()
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19 and least <= int(text) < 2**63):
@@ -378,9 +377,9 @@ def number_option(option: str, text: str, least: int) -> int:
     return int(text)
 
 
-def count_option(given: Mapping[str, str], option: str) -> int | None:
-    """A number from 1 on; None without the option.  Raises OptionError."""
-    text = given.get(option.lower())
+def count_option(values: Mapping[str, str], option: str) -> int | None:
+    """A number, at least 1; None without the option.  Raises OptionError."""
+    text = values.get(option.lower())
     return None if text is None else number_option(option, text, 1)
 
 
@@ -397,9 +396,9 @@ def _with_unit(option: str, text: str, units: Mapping[str, int]) -> int:
     return int(match[1]) * units[match[2].lower()]
 
 
-def size_option(given: Mapping[str, str], option: str) -> int | None:
+def size_option(values: Mapping[str, str], option: str) -> int | None:
     """Bytes, with a unit or without; None without the option.  Raises OptionError."""
-    text = given.get(option.lower())
+    text = values.get(option.lower())
     if text is None:
         return None
     size = _with_unit(option, text, _UNITS)
@@ -408,5 +407,5 @@ def size_option(given: Mapping[str, str], option: str) -> int | None:
     return size
 
 
-def _duration_ms(given: Mapping[str, str], option: str, default: str) -> int:
-    return _with_unit(option, given.get(option.lower(), default), _TIMES_MS)
+def _duration_ms(values: Mapping[str, str], option: str, default: str) -> int:
+    return _with_unit(option, values.get(option.lower(), default), _TIMES_MS)

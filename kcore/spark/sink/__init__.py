@@ -1,1 +1,1 @@
-"""Writing: rows become segments of a directory (bulk load), or records that a broker gets."""
+"""Writing: rows as segments of a data directory (bulk load), or as records to a broker."""

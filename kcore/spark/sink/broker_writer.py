@@ -1,8 +1,8 @@
 """Writes through a broker: each task is an idempotent producer, by confluent-kafka.
 
-A task that fails is run again by Spark, from its beginning, and so is a batch of a stream: records arrive at least
-once, as with Spark's own connector.  Within one attempt the producer's retries repeat nothing.  With a transactional id
-an attempt is one transaction, so that who reads committed records sees nothing of one that failed.
+Spark runs a failed task, or a failed batch of a stream, again from its beginning: records arrive at least once, as with
+Spark's own connector.  Within one attempt the producer's retries make no duplicates.  With a transactional id each
+attempt is one transaction, so that readers with read_committed see no records of a failed attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kcore.spark.sink.write_options import BrokerOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: What the writer gives unless the options say otherwise.  Keys go where the Java client sends them.
+#: Default settings of the producer.  The partitioner is that of the Java client.
 _DEFAULTS = {
     "enable.idempotence": "true",
     "acks": "all",
@@ -32,12 +32,12 @@ _DEFAULTS = {
     "client.id": "kcore-spark",
     "log_level": "2",  # a failure is reported by the task's error, not by a line for each attempt to connect
 }
-#: Records between two looks at what the broker has answered.
+#: Records between two polls for delivery reports.
 _POLL_EVERY = 1000
 _POLL_SECONDS = 0.1
 #: Kafka's max.block.ms: how long a step of a transaction may take.
 _TRANSACTION_SECONDS = 60.0
-#: How long a task may write, as long as brokers allow by default (transaction.max.timeout.ms).
+#: How long a task may write: the default limit of brokers (transaction.max.timeout.ms).
 _TRANSACTION_TIMEOUT_MS = "900000"
 
 
@@ -46,7 +46,7 @@ class DeliveryFailed(KafkaError):
 
 
 class _Broker:
-    """What batches and streams have in common.  Goes to the tasks, pickled."""
+    """The common part of batches and streams.  It is pickled and sent to the tasks."""
 
     def __init__(self, options: BrokerOptions, overwrite: bool) -> None:
         if overwrite:
@@ -55,7 +55,7 @@ class _Broker:
             )
         self.options = options
         self.transactional_id = options.settings.get("transactional.id")
-        # Settings that it does not know, and a broker that has no transactions, are refused before any task runs.
+        # Unknown settings, and a broker without transactions, are refused before any task runs.
         producer = self._producer([], "driver")
         if self.transactional_id is not None:
             try:
@@ -80,7 +80,7 @@ class _Broker:
             "on_delivery": delivered,
         }
         if self.transactional_id is not None:
-            # A task's next attempt has its id, and so fences the one before.
+            # The next attempt of a task has the same id, and so fences the attempt before.
             settings["transactional.id"] = f"{self.transactional_id}-{task}"
             settings.setdefault("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS)
         try:
@@ -89,7 +89,7 @@ class _Broker:
             raise OptionError(f"a producer cannot be made: {error.args[0].str()}") from None
 
     def produce(self, batches: Iterator[pa.RecordBatch]) -> int:
-        """How many records arrived.  Raises DeliveryFailed with the broker's words."""
+        """Number of records that arrived.  Raises DeliveryFailed with the broker's error message."""
         failures: list[str] = []
         context = TaskContext.get()
         producer = self._producer(failures, context.partitionId() if context else 0)
@@ -104,17 +104,17 @@ class _Broker:
                         try:
                             producer.produce(**record)
                             break
-                        except BufferError:  # it has as much as it may keep: wait for answers
+                        except BufferError:  # the producer's queue is full: wait for answers
                             producer.poll(_POLL_SECONDS)
                             _check(failures)
                     sent += 1
                     if sent % _POLL_EVERY == 0:
                         producer.poll(0)
                         _check(failures)
-            left = producer.flush()
+            unacknowledged = producer.flush()
             _check(failures)
-            if left:
-                raise DeliveryFailed(f"{left} records were not answered by {self.options.bootstrap_servers}")
+            if unacknowledged:
+                raise DeliveryFailed(f"{unacknowledged} records were not answered by {self.options.bootstrap_servers}")
             if self.transactional_id is not None:
                 producer.commit_transaction(_TRANSACTION_SECONDS)
         except BaseException as error:
@@ -129,8 +129,8 @@ class _Broker:
 
 
 def _kafka_exception() -> type[Exception]:
-    found: type[Exception] = confluent_kafka("writing to a broker").KafkaException
-    return found
+    exception: type[Exception] = confluent_kafka("writing to a broker").KafkaException
+    return exception
 
 
 def _check(failures: list[str]) -> None:
@@ -155,11 +155,11 @@ def _records(batch: pa.RecordBatch, options: BrokerOptions) -> Iterator[dict[str
     else:
         columns["topic"] = [options.topic] * batch.num_rows
     if "partition" in names:
-        given = batch.column("partition").to_pylist()
-        lowest = min((p for p in given if p is not None), default=0)
+        partitions = batch.column("partition").to_pylist()
+        lowest = min((p for p in partitions if p is not None), default=0)
         if lowest < 0:
             raise ValueError(f"partition {lowest} is negative; null leaves it to the key")
-        columns["partition"] = [-1 if p is None else p for p in given]
+        columns["partition"] = [-1 if p is None else p for p in partitions]
     if "timestamp" in names:
         us = batch.column("timestamp").cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
         earliest = min((t for t in us if t is not None), default=1000)

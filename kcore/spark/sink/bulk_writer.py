@@ -1,8 +1,8 @@
-"""Writes into a data directory: each task makes finished segments, the driver makes them part of the logs at once.
+"""Writes into a data directory: each task makes finished segments, the driver adds them all to the logs at once.
 
-Tasks write below one staging directory, each attempt below a name of its own.  What an attempt staged counts only if
-its message comes to commit(): attempts that failed, were killed or lost a race leave files that go with the staging
-directory.  So the directory must be on a file system that the driver and the executors share.
+Tasks write into one staging directory, each attempt into a subdirectory of its own.  Segments of an attempt count only
+if commit() gets its message.  The files of attempts that failed, were killed or lost a race are removed with the
+staging directory.  The data directory must be on a file system that the driver and the executors share.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from kcore.spark.sink.write_options import FileOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Under these names Spark gives a task of a stream the query and the batch that it works for.
+#: Local properties in which Spark gives a streaming task the ids of its query and its batch.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task staged."""
+    """The staged logs of one task."""
 
     task: int
     staging: str
     logs: list[StagedLog]
-    #: Topics, and by how many partitions the task partitioned their records.
+    #: Topic -> number of partitions over which the task spread its records.
     partitions: dict[str, int]
     query_id: str | None = None
 
 
 class _Files:
-    """What batches and streams have in common.  Goes to the tasks, pickled."""
+    """The common part of batches and streams.  It is pickled and sent to the tasks."""
 
     def __init__(self, options: FileOptions, overwrite: bool) -> None:
         if overwrite and options.topic is None:
-            raise OptionError("overwriting needs option topic: it says whose records are replaced")
+            raise OptionError("overwriting needs option topic, the topic whose records are replaced")
         self.options = options
         self.data_dir = os.path.abspath(options.path)
         try:
@@ -96,7 +96,7 @@ class _Files:
 
     def commit(self, staging: str, messages: Sequence[Staged], stream: tuple[str, int] | None) -> None:
         logs = [log for message in sorted(messages, key=lambda message: message.task) for log in message.logs]
-        # The tasks' numbers go before: whoever commits a batch of a stream may have counted later than they.
+        # The tasks' partition counts take precedence: the writer that commits a stream's batch may have counted later.
         partitions = {} if self.options.topic is None else {self.options.topic: self.partitions.of(self.options.topic)}
         for message in messages:
             partitions.update(message.partitions)
@@ -129,8 +129,8 @@ class BulkWriter(DataSourceArrowWriter):
 
 
 class BulkStreamWriter(DataSourceStreamArrowWriter):
-    """A load for each batch, and each batch once: commit() notes its number under the query's id in the data directory,
-    together with the records.  Spark makes one of these to plan a batch and another one to commit it."""
+    """One load for each batch, and each batch only once: commit() writes the batch's number under the query's id to the
+    data directory, together with the records.  Spark makes one writer to plan a batch and another one to commit it."""
 
     def __init__(self, options: FileOptions, overwrite: bool) -> None:
         self._files = _Files(options, overwrite)
@@ -140,7 +140,7 @@ class BulkStreamWriter(DataSourceStreamArrowWriter):
         task, query_id = context.partitionId(), context.getLocalProperty(_QUERY_ID)
         if not query_id:
             raise RuntimeError(f"Spark does not give this task of a stream the id of its query ({_QUERY_ID})")
-        # The same name when the batch is tried again, so that what the first try has left goes with this one.
+        # A batch that is tried again has the same name, so that the files of the first try are removed with it.
         name = hashlib.sha256(f"{query_id} {context.getLocalProperty(_BATCH_ID)}".encode()).hexdigest()[:32]
         staging = staging_directory(self._files.data_dir, name)
         return self._files.stage(iterator, staging, task, query_id)
@@ -165,5 +165,5 @@ def _task() -> TaskContext:
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """Those of tasks that came to their end."""
+    """The messages of completed tasks."""
     return [message for message in messages if isinstance(message, Staged)]

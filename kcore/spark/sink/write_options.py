@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from kcore.record.record_batch import CompressionType
 
-#: What Spark itself leaves among the options of a stream.
+#: Spark's own options, which it passes on with those of a stream.
 _SPARKS = ("checkpointLocation", "queryName")
 _BOTH = ("topic", "includeHeaders", *_SPARKS)
 FILE_OPTIONS = (
@@ -46,15 +46,15 @@ BROKER_OPTIONS = ("kcore.bootstrap.servers", *_BOTH)
 
 _ONE_PLACE = "name the data directory with option path, or a broker with kcore.bootstrap.servers"
 _FOR_READING = dict.fromkeys((*BATCH_OPTIONS, *STREAM_OPTIONS), "it is an option for reading")
-#: What the files are written with instead of a producer's setting.
+#: A producer's setting -> our option for files.
 _FOR_FILES = {
     "kafka.compression.type": "compression",
     "kafka.batch.size": "batchBytes",
     "kafka.max.request.size": "maxMessageBytes",
 }
 
-#: Columns that the source gives and that only a log can give: what was read can be written as it is.
-_PASSED_OVER = ("offset", "timestampType")
+#: Columns of the source that the log sets itself.  They are ignored, so that a frame that was read can be written.
+_IGNORED = ("offset", "timestampType")
 _TYPES = {
     "key": ("binary", "string"),
     "value": ("binary", "string"),
@@ -67,7 +67,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class FileOptions:
-    """Of a write into a data directory."""
+    """Options of a write into a data directory."""
 
     path: str
     topic: str | None
@@ -82,7 +82,7 @@ class FileOptions:
 
 @dataclass(frozen=True)
 class BrokerOptions:
-    """Of a write through a broker; settings: the producer's, without those that the writer gives."""
+    """Options of a write through a broker.  settings: those of the producer, without the writer's own."""
 
     bootstrap_servers: str
     topic: str | None
@@ -91,48 +91,50 @@ class BrokerOptions:
 
 
 def write_options(options: Mapping[str, str]) -> FileOptions | BrokerOptions:
-    """What the options of a sink say.  Raises OptionError."""
-    given = {name.lower(): value for name, value in options.items()}
-    if "kafka.bootstrap.servers" in given:
+    """Parses and checks the options of a sink.  Raises OptionError."""
+    values = {name.lower(): value for name, value in options.items()}
+    if "kafka.bootstrap.servers" in values:
         raise OptionError(f"option kafka.bootstrap.servers is not kcore's: {_ONE_PLACE}")
-    topic = given.get("topic")
+    topic = values.get("topic")
     if topic is not None:
         check_topic(topic)
-    if "path" in given and "kcore.bootstrap.servers" in given:
+    if "path" in values and "kcore.bootstrap.servers" in values:
         raise OptionError(f"options path and kcore.bootstrap.servers exclude each other: {_ONE_PLACE}")
-    if "path" in given:
-        return _file_options(options, given, topic)
-    if "kcore.bootstrap.servers" in given:
-        return _broker_options(options, given, topic)
+    if "path" in values:
+        return _file_options(options, values, topic)
+    if "kcore.bootstrap.servers" in values:
+        return _broker_options(options, values, topic)
     check_names(options, (*FILE_OPTIONS, *BROKER_OPTIONS), _FOR_READING)
     raise OptionError(f"where to write is missing: {_ONE_PLACE}")
 
 
-def _file_options(options: Mapping[str, str], given: Mapping[str, str], topic: str | None) -> FileOptions:
-    for name in given:
+def _file_options(options: Mapping[str, str], values: Mapping[str, str], topic: str | None) -> FileOptions:
+    for name in values:
         if name.startswith("kafka."):
             instead = f"use {_FOR_FILES[name]}" if name in _FOR_FILES else "files are written, without a producer"
             raise OptionError(f"option {name} is not for this: {instead}")
     check_names(options, FILE_OPTIONS, _FOR_READING)
-    path = given["path"].strip()
+    path = values["path"].strip()
     if not path or "," in path:
         raise OptionError(f"path {path!r}: expected one data directory")
-    codec = given.get("compression", "none").lower()
+    codec = values.get("compression", "none").lower()
     codec = "none" if codec == "uncompressed" else codec
     if codec not in CODECS:
         raise OptionError(f"compression {codec!r} is none of {', '.join(CODECS)}")
     level = (
-        number_option("compressionLevel", given["compressionlevel"], -(2**31)) if "compressionlevel" in given else None
+        number_option("compressionLevel", values["compressionlevel"], -(2**31))
+        if "compressionlevel" in values
+        else None
     )
     try:
         check_level(CODECS.index(codec), level)
     except ValueError as error:
         raise OptionError(f"compressionLevel {level}: {error}") from None
     default = LogConfig()
-    segment_bytes = size_option(given, "segmentBytes") or default.segment_bytes
-    batch_bytes = size_option(given, "batchBytes") or DEFAULT_BATCH_BYTES
-    max_message_bytes = size_option(given, "maxMessageBytes") or default.max_message_bytes
-    num_partitions = count_option(given, "numPartitions")
+    segment_bytes = size_option(values, "segmentBytes") or default.segment_bytes
+    batch_bytes = size_option(values, "batchBytes") or DEFAULT_BATCH_BYTES
+    max_message_bytes = size_option(values, "maxMessageBytes") or default.max_message_bytes
+    num_partitions = count_option(values, "numPartitions")
     for option, value, largest in (
         ("segmentBytes", segment_bytes, 2**31 - 1),
         ("batchBytes", batch_bytes, 2**31 - 1),
@@ -149,34 +151,34 @@ def _file_options(options: Mapping[str, str], given: Mapping[str, str], topic: s
         level=level,
         batch_bytes=batch_bytes,
         config=LogConfig(segment_bytes=segment_bytes, max_message_bytes=max_message_bytes),
-        include_headers=flag_option(given, "includeHeaders", True),
-        checkpoint_location=given.get("checkpointlocation"),
+        include_headers=flag_option(values, "includeHeaders", True),
+        checkpoint_location=values.get("checkpointlocation"),
     )
 
 
-def _broker_options(options: Mapping[str, str], given: Mapping[str, str], topic: str | None) -> BrokerOptions:
-    settings = {name.removeprefix("kafka."): value for name, value in given.items() if name.startswith("kafka.")}
+def _broker_options(options: Mapping[str, str], values: Mapping[str, str], topic: str | None) -> BrokerOptions:
+    settings = {name.removeprefix("kafka."): value for name, value in values.items() if name.startswith("kafka.")}
     others = {name: value for name, value in options.items() if not name.lower().startswith("kafka.")}
     for_files = dict.fromkeys(FILE_OPTIONS, "it is for files (option path)")
     check_names(others, BROKER_OPTIONS, _FOR_READING | for_files)
     for name in ("key.serializer", "value.serializer"):
         if name in settings:
             raise OptionError(f"option kafka.{name} is not supported: bytes are written as they are")
-    if "max.request.size" in settings:  # what librdkafka calls it
+    if "max.request.size" in settings:  # librdkafka's name
         settings["message.max.bytes"] = settings.pop("max.request.size")
     return BrokerOptions(
-        bootstrap_servers=given["kcore.bootstrap.servers"],
+        bootstrap_servers=values["kcore.bootstrap.servers"],
         topic=topic,
         settings=settings | client_settings(options),
-        include_headers=flag_option(given, "includeHeaders", True),
+        include_headers=flag_option(values, "includeHeaders", True),
     )
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """Raises OptionError for columns that cannot be written, or are missing."""
+    """Raises OptionError for a column that cannot be written or is missing."""
     names = [field.name for field in schema.fields]
     for field in schema.fields:
-        if field.name in _PASSED_OVER:
+        if field.name in _IGNORED:
             continue
         expected = _TYPES.get(field.name)
         if expected is None:
@@ -185,9 +187,9 @@ def check_columns(schema: StructType, topic: str | None) -> None:
                 f"column {field.name!r} cannot be written; "
                 + (f"did you mean {near[0]}?" if near else f"records have {', '.join(_TYPES)}")
             )
-        found = field.dataType.simpleString()
-        if found not in expected:
-            raise OptionError(f"column {field.name} is {found}, it has to be {' or '.join(expected)}")
+        sql_type = field.dataType.simpleString()
+        if sql_type not in expected:
+            raise OptionError(f"column {field.name} is {sql_type}, it has to be {' or '.join(expected)}")
     if len(set(names)) < len(names):
         raise OptionError(f"a column stands twice among {', '.join(names)}")
     if "value" not in names:

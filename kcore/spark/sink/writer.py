@@ -1,4 +1,4 @@
-"""Which writer a sink gets: files when option path names a data directory, else a producer for a broker."""
+"""Chooses the writer of a sink: files if option path names a data directory, else a producer for a broker."""
 
 from __future__ import annotations
 

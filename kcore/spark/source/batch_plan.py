@@ -1,4 +1,4 @@
-"""From options and filters to the tasks of a batch."""
+"""Plans the tasks of a batch from its options and filters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BatchPlan:
         self.restriction = Restriction()
 
     def push(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Take in filters; gives back those that Spark has to apply."""
+        """Applies the filters that it can; returns those that Spark has to apply."""
         return self.restriction.add(filters)
 
     def tasks(self) -> list[tuple[OffsetRange, ...]]:
@@ -50,7 +50,7 @@ class BatchPlan:
         partitions = {tp: directory for tp, directory in chosen.items() if self.restriction.admits(tp)}
         check_all_there(options, chosen.keys(), self.restriction.admits)
         bounds = log_bounds(partitions, options.isolation, broker_asker(options))
-        found = []
+        ranges = []
         for tp, directory in partitions.items():
             start = resolve(options.starting, tp, directory, bounds[tp], options.latest_when_no_timestamp)
             end = resolve(options.ending, tp, directory, bounds[tp], True)
@@ -61,12 +61,12 @@ class BatchPlan:
             whole = OffsetRange(tp, directory, start, end, aborted=bounds[tp].aborted)
             piece = self._restricted(self._there(whole, bounds[tp]), bounds[tp])
             if piece is not None:
-                found.append(piece)
-        return found
+                ranges.append(piece)
+        return ranges
 
     def _there(self, piece: OffsetRange, bounds: Bounds) -> OffsetRange:
-        """Without what is before the log's start, where a segment may still hold records that were deleted, or behind
-        the end of what can be read, which may still be taken back."""
+        """Cuts the range to the bounds of the log.  Before the log start a segment may still hold deleted records.
+        After the end (high watermark or last stable offset) records may still be truncated."""
         fail = self.options.fail_on_data_loss
         first, end = min(bounds.start, piece.end), max(bounds.end, piece.start)
         if piece.start < first:
@@ -83,26 +83,28 @@ class BatchPlan:
         return piece
 
     def _restricted(self, piece: OffsetRange, bounds: Bounds) -> OffsetRange | None:
-        """What the filters leave of it."""
-        told = self.restriction
-        start, end = max(piece.start, told.offset_from), min(piece.end, told.offset_to)
-        if start >= end or told.time_from > told.time_to:
+        """The part of the range that the filters leave; None if nothing is left."""
+        restriction = self.restriction
+        start, end = max(piece.start, restriction.offset_from), min(piece.end, restriction.offset_to)
+        if start >= end or restriction.time_from > restriction.time_to:
             return None
-        if told.time_from > -1:
-            first = offset_at(piece.directory, told.time_from, Bounds(max(start, bounds.start), min(end, bounds.end)))
+        if restriction.time_from > -1:
+            first = offset_at(
+                piece.directory, restriction.time_from, Bounds(max(start, bounds.start), min(end, bounds.end))
+            )
             if first is None:
                 return None
             start = first
-        return replace(piece, start=start, end=end, time_from=told.time_from, time_to=told.time_to)
+        return replace(piece, start=start, end=end, time_from=restriction.time_from, time_to=restriction.time_to)
 
 
 def check_partitions(position: Position, chosen: Mapping[TopicPartition, str]) -> None:
-    """Raises OptionError unless a position that is given by partition is given for each of them."""
-    told = position.offsets if position.offsets is not None else position.timestamps
-    if told is None or told.keys() == chosen.keys():
+    """Raises OptionError if a position by partition does not name exactly the chosen partitions."""
+    by_partition = position.offsets if position.offsets is not None else position.timestamps
+    if by_partition is None or by_partition.keys() == chosen.keys():
         return
-    missing = sorted(chosen.keys() - told.keys())
-    extra = sorted(told.keys() - chosen.keys())
+    missing = sorted(chosen.keys() - by_partition.keys())
+    extra = sorted(by_partition.keys() - chosen.keys())
     raise OptionError(
         f"{position.option} must name all partitions that are read, and no other: "
         + "; ".join(
@@ -112,28 +114,29 @@ def check_partitions(position: Position, chosen: Mapping[TopicPartition, str]) -
 
 
 def resolve(position: Position, tp: TopicPartition, directory: str, bounds: Bounds, or_latest: bool) -> int:
-    """The offset of a position; or_latest: where no record is as late as a timestamp, the end of what can be read.
+    """The offset of a position.
 
-    Raises OptionError where there is none and there has to be.
+    or_latest: if no record has the timestamp or a later one, returns the end of the readable log; without it, raises
+    OptionError.
     """
     offset = position.offset if position.offsets is None else position.offsets[tp]
     if offset is not None:
         return {EARLIEST: bounds.start, LATEST: bounds.end}.get(offset, offset)
     timestamp = position.timestamp if position.timestamps is None else position.timestamps[tp]
     assert timestamp is not None
-    found = offset_at(directory, timestamp, bounds)
-    if found is None:
+    offset = offset_at(directory, timestamp, bounds)
+    if offset is None:
         if not or_latest:
             raise OptionError(
                 f"{position.option}: no record of {tp} has a timestamp of {timestamp} or later; with "
                 "startingOffsetsByTimestampStrategy=latest reading starts at the end"
             )
         return bounds.end
-    return found
+    return offset
 
 
 def offset_at(directory: str, timestamp: int, bounds: Bounds) -> int | None:
-    """Of the first record with this timestamp (ms) or a later one; None if there is none that can be read."""
+    """Offset of the first readable record with this timestamp (ms) or a later one; None if there is none."""
     base_offsets = segment_base_offsets(directory)
     for base, following in pairwise([*base_offsets, 2**63 - 1]):
         if following <= bounds.start:
@@ -142,11 +145,12 @@ def offset_at(directory: str, timestamp: int, bounds: Bounds) -> int | None:
             return None
         segment = LogSegment(directory, base, writable=False)
         try:
-            # Also where the time index ends below the timestamp: it may be short of its last entries.  A sound one
-            # leads to the last batches of the segment, so that little is looked at in vain.
-            found = segment.find_offset_by_timestamp(timestamp, max(base, bounds.start))
+            # Search the segment even if its time index ends before the timestamp: the last entries may be missing.  If
+            # none is missing, the index leads to the last batches of the segment, so the search reads few of them.
+            record = segment.find_offset_by_timestamp(timestamp, max(base, bounds.start))
         finally:
             segment.close()
-        if found is not None:
-            return found[1] if found[1] < bounds.end else None
+        if record is not None:
+            offset: int = record[1]
+            return offset if offset < bounds.end else None
     return None

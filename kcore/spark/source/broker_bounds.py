@@ -1,6 +1,6 @@
-"""What only a running broker knows: high watermarks and log starts of this moment, and how many partitions there are.
+"""Requests to a running broker: current high watermarks and log start offsets, and the partitions of topics.
 
-Records still come from the files: the broker answers three small requests and reads nothing.
+Records still come from the files: the broker answers three small requests and reads no records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TIMEOUT_S = 30
 
 
 class BrokerUnavailable(KafkaError):
-    """The broker that was to be asked did not answer, or not with what was asked for."""
+    """The broker did not answer a request, or answered with an error."""
 
 
 def _client(options: ReadOptions) -> Any:
@@ -37,11 +37,11 @@ def check_all_there(
     partitions: Collection[TopicPartition],
     admits: Callable[[TopicPartition], bool] = lambda tp: True,
 ) -> None:
-    """Of topics that are read as a whole, but for what filters do not admit, the directories must have all partitions:
-    only the broker knows how many there are.  Nothing is asked without option kcore.bootstrap.servers, or where
-    partitions are assigned.
+    """Checks that the directories have all partitions of the topics that are read, except those that filters exclude.
+    The list of partitions comes from the broker.  Does nothing without option kcore.bootstrap.servers, or with option
+    assign.
 
-    Raises DataLoss unless failOnDataLoss is false, BrokerUnavailable, ImportError.
+    Raises DataLoss for a missing partition unless failOnDataLoss is false, BrokerUnavailable, ImportError.
     """
     if options.bootstrap_servers is None or options.assigned is not None:
         return
@@ -49,13 +49,13 @@ def check_all_there(
     from confluent_kafka import KafkaException
 
     try:
-        known = client.list_topics(timeout=_TIMEOUT_S).topics
+        topics = client.list_topics(timeout=_TIMEOUT_S).topics
     except KafkaException as error:
         raise BrokerUnavailable(f"{options.bootstrap_servers} does not list its topics: {error}") from error
     elsewhere = sorted(
         TopicPartition(topic, partition)
-        for topic in {tp.topic for tp in partitions} & known.keys()
-        for partition in known[topic].partitions
+        for topic in {tp.topic for tp in partitions} & topics.keys()
+        for partition in topics[topic].partitions
         if TopicPartition(topic, partition) not in partitions and admits(TopicPartition(topic, partition))
     )
     if elsewhere:
@@ -67,8 +67,8 @@ def check_all_there(
 
 
 def broker_asker(options: ReadOptions) -> Ask | None:
-    """Asks the broker of option kcore.bootstrap.servers; None without that.  Raises ImportError without
-    confluent-kafka."""
+    """A function that requests bounds from the broker of option kcore.bootstrap.servers; None without the option.
+    Raises ImportError without confluent-kafka."""
     if options.bootstrap_servers is None:
         return None
     client = _client(options)
@@ -81,23 +81,23 @@ def broker_asker(options: ReadOptions) -> Ask | None:
     isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
     def offsets(partitions: list[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-        asked = {Named(tp.topic, tp.partition): spec for tp in partitions}
-        answers = client.list_offsets(asked, isolation_level=isolation, request_timeout=_TIMEOUT_S)
-        found = {}
+        specs = {Named(tp.topic, tp.partition): spec for tp in partitions}
+        answers = client.list_offsets(specs, isolation_level=isolation, request_timeout=_TIMEOUT_S)
+        offsets_by_partition = {}
         for named, answer in answers.items():
             tp = TopicPartition(named.topic, named.partition)
             try:
-                found[tp] = answer.result(timeout=_TIMEOUT_S + 5).offset
+                offsets_by_partition[tp] = answer.result(timeout=_TIMEOUT_S + 5).offset
             except (KafkaException, TimeoutError) as error:
                 raise BrokerUnavailable(f"{servers} does not return the offsets of {tp}: {error}") from error
-        return found
+        return offsets_by_partition
 
     def ask(partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
-        asked = list(partitions)
-        if not asked:
+        requested = list(partitions)
+        if not requested:
             return {}
-        ends = offsets(asked, OffsetSpec.latest())
-        starts = offsets(asked, OffsetSpec.earliest())
-        return {tp: Bounds(min(starts[tp], ends[tp]), ends[tp]) for tp in asked}
+        ends = offsets(requested, OffsetSpec.latest())
+        starts = offsets(requested, OffsetSpec.earliest())
+        return {tp: Bounds(min(starts[tp], ends[tp]), ends[tp]) for tp in requested}
 
     return ask

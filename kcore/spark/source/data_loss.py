@@ -1,4 +1,4 @@
-"""Records that were asked for and are not there: an error or a warning, as option failOnDataLoss says."""
+"""Requested records that do not exist: an error or a warning, depending on option failOnDataLoss."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ logger = logging.getLogger(__name__)
 
 
 class DataLoss(OffsetOutOfRange):
-    """Records that were asked for are not there any more."""
+    """Requested records do not exist any more."""
 
 
 def report_loss(message: str, fail: bool) -> None:
-    """Raises DataLoss, or warns and lets the query go on."""
+    """Raises DataLoss, or logs a warning and lets the query go on."""
     if fail:
         raise DataLoss(f"{message}. With failOnDataLoss=false the query goes on without them")
     logger.warning("%s", message)

@@ -1,4 +1,4 @@
-"""What filters on topic, partition, offset and timestamp leave to be read."""
+"""Filters on topic, partition, offset and timestamp, and the range of records that they leave."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Restriction:
         return all(test(tp.topic) for test in self.topics) and all(test(tp.partition) for test in self.partitions)
 
     def add(self, filters: Iterable[spark.Filter]) -> list[spark.Filter]:
-        """Take in what can be; gives back those that Spark has to apply."""
+        """Applies the filters that it can; returns those that Spark has to apply."""
         return [one for one in filters if not self._take(one)]
 
     def _take(self, one: spark.Filter) -> bool:
-        """Whether the filter has nothing more to do."""
+        """True if the restriction covers the filter completely, so that Spark need not apply it."""
         name = _column(one)
         if name in ("topic", "partition"):
             test = _predicate(one)
@@ -69,16 +69,16 @@ def _column(one: spark.Filter) -> str | None:
 
 
 _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
-    spark.EqualTo: lambda value, told: value == told,
-    spark.EqualNullSafe: lambda value, told: value == told,
-    spark.GreaterThan: lambda value, told: value > told,
-    spark.GreaterThanOrEqual: lambda value, told: value >= told,
-    spark.LessThan: lambda value, told: value < told,
-    spark.LessThanOrEqual: lambda value, told: value <= told,
-    spark.In: lambda value, told: value in told,
-    spark.StringStartsWith: lambda value, told: value.startswith(told),
-    spark.StringEndsWith: lambda value, told: value.endswith(told),
-    spark.StringContains: lambda value, told: told in value,
+    spark.EqualTo: lambda value, operand: value == operand,
+    spark.EqualNullSafe: lambda value, operand: value == operand,
+    spark.GreaterThan: lambda value, operand: value > operand,
+    spark.GreaterThanOrEqual: lambda value, operand: value >= operand,
+    spark.LessThan: lambda value, operand: value < operand,
+    spark.LessThanOrEqual: lambda value, operand: value <= operand,
+    spark.In: lambda value, operand: value in operand,
+    spark.StringStartsWith: lambda value, operand: value.startswith(operand),
+    spark.StringEndsWith: lambda value, operand: value.endswith(operand),
+    spark.StringContains: lambda value, operand: operand in value,
 }
 
 
@@ -92,21 +92,21 @@ def _predicate(one: spark.Filter) -> Callable[[Any], bool] | None:
         inner = _predicate(one.child)
         return None if inner is None else lambda value: not inner(value)
     compare = _COMPARISONS.get(type(one))
-    told = getattr(one, "value", None)
-    # A null in a comparison makes it neither true nor false: Spark knows better.
-    if compare is None or told is None or (isinstance(told, (list, tuple)) and None in told):
+    operand = getattr(one, "value", None)
+    # A comparison with null is neither true nor false: Spark applies such a filter.
+    if compare is None or operand is None or (isinstance(operand, (list, tuple)) and None in operand):
         return None
-    return lambda value: compare(value, told)
+    return lambda value: compare(value, operand)
 
 
 def _interval(one: spark.Filter, number: Callable[[Any], int | None]) -> tuple[int, int] | None:
-    """[least, greatest] outside which nothing passes, of values that are the numbers that `number` gives."""
-    told: Any = getattr(one, "value", None)
+    """[least, greatest]: values outside it do not pass the filter.  number() turns a value into an integer, or None."""
+    operand: Any = getattr(one, "value", None)
     if isinstance(one, spark.In):
-        values = [number(value) for value in told or () if value is not None]
-        known = [value for value in values if value is not None]
-        return (min(known), max(known)) if known and len(known) == len(values) else None
-    value = number(told)
+        numbers = [number(value) for value in operand or () if value is not None]
+        integers = [value for value in numbers if value is not None]
+        return (min(integers), max(integers)) if integers and len(integers) == len(numbers) else None
+    value = number(operand)
     if value is None:
         return None
     if isinstance(one, (spark.EqualTo, spark.EqualNullSafe)):

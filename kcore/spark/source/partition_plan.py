@@ -15,28 +15,28 @@ from kcore.record.batch_header import ATTRIBUTES_OFFSET, CODEC_MASK, LEGACY_ATTR
 from kcore.spark.catalog import segment_base_offsets
 
 _NO_BOUND = 2**63 - 1
-#: Bytes of segment files that a task reads, by default: the first up to 512 MiB in all, growing to the second, as
-#: many as of Spark's own file formats, from 1 GiB on.  A task costs 20 ms of CPU time by itself, but few
-#: tasks leave cores idle.
+#: Bytes of segment files that a task reads, by default: the first value up to 512 MiB in total, the second (that of
+#: Spark's own file formats) from 1 GiB on, and values between them in between.  Each task costs 20 ms of CPU time, but
+#: too few tasks leave cores idle.
 LEAST_TARGET_BYTES, TARGET_BYTES = 64 << 20, 128 << 20
-#: Where it is known how many tasks run at once, as many as the second asks for in full rounds, but not less than this.
+#: With `parallelism` the number of tasks is a multiple of it, and a task reads about TARGET_BYTES, at least this.
 SMALLEST_TARGET_BYTES = 16 << 20
-#: What opening a log costs, in bytes that could be read meanwhile.
+#: Cost of opening a log: the bytes that could be read in the same time.
 _OPEN_COST = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """What a byte of a segment counts when tasks are cut."""
+    """The weight of a byte of a segment when tasks are cut."""
 
-    read: float  # where its records are read
-    passed: float  # where they are looked at and left out: they are after the time that is asked for
+    read: float  # in the part whose records are read
+    passed: float  # in the part whose records are decoded and then dropped: they are later than time_to
 
 
-#: A compressed byte takes several times as long as another, and counts as the bytes that usually come out of it, so
-#: that a few hundred MB of them keep all cores busy too; to unpack it is a good part of that.
+#: A compressed byte counts as the number of bytes that it usually decompresses to, so that a few hundred MB of
+#: compressed data keep all cores busy too.  Decompression is a large part of the cost.
 _PLAIN, _COMPRESSED = _Cost(1, 0.125), _Cost(4, 1.5)
-#: What whoever says how large a task is to be means.
+#: With option maxBytesPerPartition every byte counts one.
 _BYTES = _Cost(1, 1)
 
 
@@ -44,8 +44,8 @@ _BYTES = _Cost(1, 1)
 class OffsetRange:
     """Records of one partition with start <= offset < end and time_from <= timestamp <= time_to (ms).
 
-    size: bytes of the segment files that hold them, about, as plan() counts them.  aborted: (producer id, first offset,
-    last offset) of transactions to leave out.
+    size: about the bytes of the segment files that hold them, weighted as plan() does.  aborted: (producer id, first
+    offset, last offset) of aborted transactions.
     """
 
     topic_partition: TopicPartition
@@ -69,9 +69,13 @@ def plan(
     max_records: int | None = None,
     min_tasks: int | None = None,
 ) -> list[tuple[OffsetRange, ...]]:
-    """What each task reads.  parallelism: how many tasks run at once, if that is known; max_bytes: of segment files;
-    max_records bounds the offsets of a task; min_tasks is reached unless there are fewer records.  Raises OSError,
-    FileNotFoundError for a directory that is gone."""
+    """The ranges that each task reads.
+
+    parallelism: how many tasks run at once, None if Spark does not say it; max_bytes: bytes of segment files for each
+    task; max_records: largest number of offsets of a task; min_tasks: smallest number of tasks, unless there are fewer
+    records.
+    Raises OSError, FileNotFoundError for a directory that does not exist.
+    """
     marked = [(piece, _marks(piece, by_cost=not max_bytes)) for piece in ranges if len(piece)]
     total = sum(marks.size for _, marks in marked)
     if max_bytes:
@@ -98,7 +102,7 @@ def plan(
 
 @dataclass(frozen=True)
 class _Marks:
-    """Offsets at which a range can be cut, ascending, and the bytes that count before each."""
+    """Offsets at which a range can be cut, ascending, and the weighted bytes before each."""
 
     offsets: np.ndarray
     positions: np.ndarray
@@ -106,7 +110,7 @@ class _Marks:
 
 
 def _marks(piece: OffsetRange, by_cost: bool) -> _Marks:
-    """by_cost: bytes count as _Cost says; else each counts one."""
+    """by_cost: bytes are weighted by _Cost; without it each counts one."""
     base_offsets = segment_base_offsets(piece.directory)
     offsets, positions = [], []
     before = 0
@@ -116,16 +120,16 @@ def _marks(piece: OffsetRange, by_cost: bool) -> _Marks:
         try:
             segment = LogSegment(piece.directory, base, writable=False)
         except FileNotFoundError:
-            continue  # deleted meanwhile: whoever reads it will see what that means
+            continue  # deleted meanwhile: the task that reads the range reports the loss
         try:
             entries = segment.offset_index.to_numpy()
             size = segment.size
             cost = (_COMPRESSED if _is_compressed(segment) else _PLAIN) if by_cost else _BYTES
-            # Up to here no record is later than what is asked for; most of those after it are.
+            # No record before this offset is later than time_to; most of those after it are.
             in_time = segment.time_index.lookup(piece.time_to)[1] if piece.time_to < _NO_BOUND else _NO_BOUND
         finally:
             segment.close()
-        # An entry names a batch by its last offset: the next batch begins behind it, or behind the segment's base.
+        # An index entry has the last offset of a batch: the next batch begins after it, the first one at the base.
         at = np.concatenate(([base], entries["offset"] + 1))
         position = np.concatenate(([0], entries["position"].astype(np.int64)))
         counts = np.maximum(np.diff(position, append=size), 0) * np.where(at > in_time, cost.passed, cost.read)
@@ -141,7 +145,7 @@ def _marks(piece: OffsetRange, by_cost: bool) -> _Marks:
 
 
 def _is_compressed(segment: LogSegment) -> bool:
-    """Whether its first batch is."""
+    """True if the first batch is compressed."""
     last = ATTRIBUTES_OFFSET + 1
     header = segment.slice(0, last + 1).read()
     if len(header) <= last:
@@ -152,7 +156,7 @@ def _is_compressed(segment: LogSegment) -> bool:
 def _cut(piece: OffsetRange, marks: _Marks, target: int) -> list[OffsetRange]:
     count = max(1, round(marks.size / target))
     if count > len(marks.offsets):
-        cuts = marks.offsets.tolist()  # more cannot be had, however small the target
+        cuts = marks.offsets.tolist()  # there are no more index entries to cut at
     else:
         step = marks.size / count
         wanted = np.searchsorted(marks.positions, [step * i for i in range(1, count)])
@@ -163,7 +167,7 @@ def _cut(piece: OffsetRange, marks: _Marks, target: int) -> list[OffsetRange]:
 
 
 def _cut_by_offsets(pieces: list[OffsetRange], count: int) -> list[OffsetRange]:
-    """Into `count` pieces or a few more, as even as offsets allow: where index entries are too far apart."""
+    """Cuts into `count` pieces or a few more, of about the same number of offsets; for index entries too far apart."""
     longest = max(1, -(-sum(map(len, pieces)) // count))
     while True:
         cut = [part for piece in pieces for part in _no_longer_than(piece, longest)]
@@ -181,7 +185,7 @@ def _no_longer_than(piece: OffsetRange, records: int) -> Iterator[OffsetRange]:
 
 
 def _packed(pieces: list[OffsetRange], target: int, max_records: int | None) -> list[tuple[OffsetRange, ...]]:
-    """Neighbours together, as even as they go: no task of much more than `target` bytes, no small one at the end."""
+    """Joins neighbours to tasks of about the same size: none much above `target` bytes, no small one at the end."""
     costs = [piece.size + _OPEN_COST for piece in pieces]
     share = sum(costs) / max(1, math.ceil(sum(costs) / (target + _OPEN_COST) - 0.1))
     tasks: list[list[OffsetRange]] = []

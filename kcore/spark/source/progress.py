@@ -1,4 +1,4 @@
-"""The lag of a stream: how many records it has still to read."""
+"""The lag of a stream: how many records it still has to read."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ if TYPE_CHECKING:
 
 
 def lag(progress: StreamingQueryProgress | None) -> dict[str, dict[str, int]]:
-    """Offsets that were there and not yet read after the batch, {"topic": {"0": 23}}, of all sources of a query whose
-    offsets have that form: kcore's and the connector's.
+    """How many offsets of each partition were not yet read after the batch, {"topic": {"0": 23}}.  It includes all
+    sources of the query whose offsets have this form: kcore's and the connector's.
 
-    progress: query.lastProgress, or what a listener gets; None, which lastProgress is before the first batch,
-    gives {}.
+    progress: query.lastProgress, or the progress that a listener receives.  Returns {} for None, the value of
+    lastProgress before the first batch.
     """
-    found: dict[str, dict[str, int]] = {}
+    lag_by_partition: dict[str, dict[str, int]] = {}
     for source in progress.sources if progress is not None else ():
         latest, end = _offsets(source.latestOffset), _offsets(source.endOffset)
         for topic, partitions in latest.items():
             for partition, offset in partitions.items():
-                behind = max(0, offset - end.get(topic, {}).get(partition, 0))
-                found.setdefault(topic, {})[partition] = behind
-    return found
+                lag_of_partition = max(0, offset - end.get(topic, {}).get(partition, 0))
+                lag_by_partition.setdefault(topic, {})[partition] = lag_of_partition
+    return lag_by_partition
 
 
 def _offsets(text: str | None) -> dict[str, dict[str, int]]:
     try:
-        told = json.loads(text or "{}")
+        offsets = json.loads(text or "{}")
     except ValueError:
         return {}
-    if not isinstance(told, dict) or not all(isinstance(partitions, dict) for partitions in told.values()):
+    if not isinstance(offsets, dict) or not all(isinstance(partitions, dict) for partitions in offsets.values()):
         return {}
-    return told
+    return offsets

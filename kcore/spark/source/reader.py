@@ -1,7 +1,7 @@
-"""Reads offset ranges from segment files: what a task does.
+"""Reads offset ranges from segment files: the work of a task.
 
-A task opens segments by itself, and only those it needs.  The files may be replaced or deleted while it reads, by the
-broker's cleaner or its retention: what was opened stays readable, and what comes next is looked up in the directory.
+A task opens only the segments that it needs.  The broker's cleaner or its retention may replace or delete files while
+the task reads: an open segment stays readable, and the next one is looked up in the directory.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kcore.spark.columns import columns_read, record_batch
 from kcore.spark.source.data_loss import report_loss
 from kcore.spark.source.partition_plan import OffsetRange
 
-#: Bytes of batches that become one Arrow batch: with what is made of them they stay in a core's own cache.
+#: Bytes of batches that become one Arrow batch: they and the columns made of them fit into the cache of a core.
 BATCH_BYTES = 2 * 1024 * 1024
 _NO_BOUND = 2**63 - 1
-#: How often a segment is looked for that the directory lists and that is not there.
+#: How often a task tries to open a segment that the directory lists and that does not exist.
 _ATTEMPTS = 10
 
 
@@ -65,23 +65,23 @@ def _records(
         except FileNotFoundError:
             base_offsets = []
         if not base_offsets or base_offsets[0] > offset:
-            # Compaction leaves the first segment's name: the log starts later now.
-            found_at = min(base_offsets[0], piece.end) if base_offsets else piece.end
+            # Compaction keeps the base offset of the first segment, so the log start has moved.
+            next_offset = min(base_offsets[0], piece.end) if base_offsets else piece.end
             lost(
                 piece,
                 offset,
-                found_at,
+                next_offset,
                 f"it now starts at {base_offsets[0]}" if base_offsets else "it is gone",
                 fail_on_data_loss,
             )
-            offset = found_at
+            offset = next_offset
             continue
         at = bisect_right(base_offsets, offset) - 1
         following = base_offsets[at + 1] if at + 1 < len(base_offsets) else None
         try:
             segment = LogSegment(piece.directory, base_offsets[at], writable=False)
         except FileNotFoundError:
-            # Deleted or replaced since the directory was listed; a link that leads nowhere stays.
+            # Deleted or replaced since the directory was listed.  A broken symbolic link stays broken: hence the limit.
             missing += 1
             if missing == _ATTEMPTS:
                 raise
@@ -89,9 +89,9 @@ def _records(
             continue
         missing = 0
         try:
-            for found in _segment_records(segment, reader, offset, piece.end, following, batch_bytes):
+            for records in _segment_records(segment, reader, offset, piece.end, following, batch_bytes):
                 offset = reader.previous + 1
-                yield found
+                yield records
         finally:
             segment.close()
         if following is not None:
@@ -106,8 +106,8 @@ def _segment_records(
 ) -> Iterator[RecordColumns]:
     bound = _NO_BOUND if following is None else following
     while offset < min(end, bound):
-        found = segment.read_columns(reader, offset, bound, batch_bytes)
-        if found is None:
+        records = segment.read_columns(reader, offset, bound, batch_bytes)
+        if records is None:
             if following is not None and segment.ends_inside_a_batch():
                 raise CorruptMessage(
                     f"{segment.log_path}: nothing can be read after offset {offset - 1}, and the log goes on to "
@@ -117,7 +117,7 @@ def _segment_records(
                 )
             return
         offset = reader.previous + 1
-        yield found
+        yield records
 
 
 def lost(piece: OffsetRange, start: int, end: int, why: str, fail: bool) -> None:

@@ -1,6 +1,6 @@
 """The streaming source: offsets of each partition from trigger to trigger.
 
-Offsets in checkpoints and progress are the connector's JSON, {"topic": {"0": 23}}: the offset that comes next.
+Offsets in checkpoints and progress are the connector's JSON, {"topic": {"0": 23}}: the offset that is read next.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ Offsets = dict[TopicPartition, int]
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for tp in sorted(offsets):
-        found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
-    return found
+        by_topic.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
+    return by_topic
 
 
-def offsets_from_json(found: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Raises OptionError for what no offsets of this source are."""
+def offsets_from_json(by_topic: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Raises OptionError for a value that does not have the form of this source's offsets."""
     try:
         return {
             TopicPartition(topic, int(partition)): int(offset)
-            for topic, partitions in found.items()
+            for topic, partitions in by_topic.items()
             for partition, offset in partitions.items()
         }
     except (AttributeError, TypeError, ValueError):
-        raise OptionError(f"the checkpoint holds {found!r}: these are no offsets of format kcore") from None
+        raise OptionError(f"the checkpoint holds {by_topic!r}: these are no offsets of format kcore") from None
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -58,11 +58,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.parallelism = parallelism
         self._ask: Ask | None = None
         self._last_trigger: float | None = None
-        #: What Trigger.AvailableNow reads up to.
+        #: Ends of the partitions for Trigger.AvailableNow.
         self._target: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        # To the tasks goes what they need; a client of a broker could not go.
+        # Only what the tasks need; the client of a broker cannot be pickled.
         return {"options": self.options, "schema": self.schema}
 
     def initialOffset(self) -> dict[str, dict[str, int]]:
@@ -87,17 +87,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = {tp: bounds.end for tp, bounds in self._bounds(self._chosen()).items()}
 
-    def _chosen(self, known: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
-        """What there is now.  A topic that was read and is gone is a loss that the caller reports, who has its
-        last offset: known has what the checkpoint has, None where it has nothing."""
-        return choose_partitions(self.options, None if known is None else {tp.topic for tp in known})
+    def _chosen(self, checkpointed: Iterable[TopicPartition] | None = None) -> dict[TopicPartition, str]:
+        """The partitions that exist now.  checkpointed: those of the checkpoint, None if there is no checkpoint.  If
+        one of their topics is gone, this is no error here: the caller has the last offset and reports the loss."""
+        return choose_partitions(self.options, None if checkpointed is None else {tp.topic for tp in checkpointed})
 
     def latestOffset(self, start: dict[str, dict[str, int]], limit: ReadLimit) -> dict[str, dict[str, int]]:
-        """Where the next batch ends.  Raises DataLoss for a partition that is gone or shorter than what was read of it,
-        unless failOnDataLoss is false."""
+        """Where the next batch ends.  Raises DataLoss for a partition that is gone or ends before the offset that was
+        read, unless failOnDataLoss is false."""
         starts = offsets_from_json(start)
         bounds = self._bounds(self._chosen(starts))
-        ends = {tp: found.end for tp, found in bounds.items()}
+        ends = {tp: log.end for tp, log in bounds.items()}
         if self._target is not None:
             ends = {tp: min(ends.get(tp, end), end) for tp, end in self._target.items()}
         for tp, offset in starts.items():
@@ -114,9 +114,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets_to_json(chosen)
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]]:
-        """What could be read now: progress shows it as latestOffset, next to the endOffset of the batch."""
+        """The current ends of the partitions.  Spark's progress shows them as latestOffset, beside endOffset."""
         bounds = self._bounds(self._chosen())
-        return offsets_to_json({tp: found.end for tp, found in bounds.items()})
+        return offsets_to_json({tp: log.end for tp, log in bounds.items()})
 
     def partitions(self, start: dict[str, dict[str, int]], end: dict[str, dict[str, int]]) -> Sequence[InputPartition]:
         options = self.options
@@ -129,7 +129,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = self._bounds(grown)
         ranges = []
         for tp, directory in grown.items():
-            # What is new since the last batch is read from its beginning.
+            # A partition that is new since the last batch is read from its beginning.
             start_at = starts.get(tp, bounds[tp].start)
             if start_at < bounds[tp].start:
                 first = bounds[tp].start
@@ -168,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._last_trigger is None:
             self._last_trigger = now
         waited_ms = (now - self._last_trigger) * 1000
-        # With Trigger.AvailableNow nothing more will come, so waiting for it would not end.
+        # With Trigger.AvailableNow no more records count, so unread for them would not end.
         if (
             minimum is not None
             and self._target is None
@@ -184,14 +184,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def shares(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], rows: int) -> Offsets:
-    """Ends of a batch of at most this many offsets: each partition gets its share by how much of it waits."""
-    waiting = {tp: max(0, ends[tp] - starts[tp]) for tp in sorted(ends)}
-    total = sum(waiting.values())
+    """Ends of a batch of at most `rows` offsets.  The share of a partition is proportional to its unread offsets."""
+    unread = {tp: max(0, ends[tp] - starts[tp]) for tp in sorted(ends)}
+    total = sum(unread.values())
     if total <= rows:
         return dict(ends)
-    taken = {tp: count * rows // total for tp, count in waiting.items()}
-    # What rounding left goes to those that lost most by it, so that none waits for ever.
-    left = rows - sum(taken.values())
-    for tp in sorted(waiting, key=lambda tp: waiting[tp] * rows % total, reverse=True)[:left]:
+    taken = {tp: count * rows // total for tp, count in unread.items()}
+    # The offsets lost by rounding go to the partitions that lost most, so that each is read eventually.
+    remainder = rows - sum(taken.values())
+    for tp in sorted(unread, key=lambda tp: unread[tp] * rows % total, reverse=True)[:remainder]:
         taken[tp] += 1
-    return {tp: starts[tp] + taken[tp] if waiting[tp] else ends[tp] for tp in ends}
+    return {tp: starts[tp] + taken[tp] if unread[tp] else ends[tp] for tp in ends}

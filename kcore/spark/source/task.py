@@ -1,4 +1,4 @@
-"""What Spark hands to a task: pickled, so it names files and offsets only."""
+"""The description of a task that Spark sends to a worker: it is pickled, so it has only file names and offsets."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _spared: list[bool] = []
 
 
 def spare_the_collector() -> None:
-    """In a worker of Spark, once: leave out of garbage collection what is there now, which is all the imports.
+    """In a Spark worker, once: exclude all objects that exist now (the imported modules) from garbage collection.
 
-    The worker collects after each task; going through the modules each time took a fifth of a scan's time in Python.
+    The worker collects after each task; to traverse the modules each time took a fifth of a scan's time in Python.
     """
     if not _spared and TaskContext.get() is not None:
         _spared.append(True)

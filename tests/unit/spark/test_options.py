@@ -9,7 +9,7 @@ from kcore.spark.options import (
     STREAM_OPTIONS,
     OptionError,
     check_names,
-    columns_told,
+    default_columns,
     read_options,
 )
 
@@ -69,7 +69,7 @@ def test_names_that_spark_has_put_into_lower_case_are_shown_as_they_are_written(
         ("kafka.max.poll.records", "without a consumer"),
         ("kafkaConsumer.pollTimeoutMs", "nothing is polled"),
         ("maxOffsetsPerTrigger", "it is for streams"),
-        ("zzzzzzzz", "known are path, subscribe"),
+        ("zzzzzzzz", "valid options are path, subscribe"),
     ],
 )
 def test_an_option_that_has_no_meaning_here_is_an_error_that_says_what_has(name, instead):
@@ -157,8 +157,8 @@ def test_of_a_stream_no_more_can_be_required_than_is_allowed():
 
 
 def test_columns_come_as_they_are_asked_for():
-    assert columns_told({"columns": "offset, key"}) == ("offset", "key")
-    assert columns_told({"includeheaders": "TRUE"}) == COLUMNS
+    assert default_columns({"columns": "offset, key"}) == ("offset", "key")
+    assert default_columns({"includeheaders": "TRUE"}) == COLUMNS
 
 
 def test_settings_of_the_client_keep_their_own_names():
