@@ -1,8 +1,8 @@
 """The leader epochs of a log after an unclean stop: the file's, corrected by the batches that recovery has read.
 
 The file is replaced without an fsync, so it may be older or newer than the batches.  A batch contradicts the file if
-the file gives its offset to another epoch.  Offsets without a batch contradict nothing: the cleaner leaves gaps, and
-leaders come and go without appending.  Nor does anything below the log start offset.
+the file assigns its offset to another epoch.  Offsets without a batch contradict nothing: the cleaner leaves gaps, and
+a leader may append nothing in its epoch.  Offsets below the log start offset contradict nothing either.
 Source: LogSegment.recover, LeaderEpochFileCache.assign, Kafka 4.x; the correction is kcore's own.
 """
 
@@ -20,7 +20,7 @@ from kcore.record.record_batch import RecordBatch
 class BatchEpochs(LeaderEpochFileCache):
     """The epochs of the batches that recovery reads, in memory.
 
-    Segments below from_offset are not asked: the epochs in them were synced with them.
+    Segments below from_offset are not read: the epochs of their batches were synced together with them.
     old_messages_end: the offset after the last batch of magic 0 or 1, which has no epoch; 0 if there was none.
     """
 
@@ -36,11 +36,11 @@ class BatchEpochs(LeaderEpochFileCache):
 
 
 class EpochRun(NamedTuple):
-    """Consecutive batches of one epoch.  No batch of another epoch lies in [start_offset, end_offset)."""
+    """Consecutive batches of one epoch.  No batch of another epoch is in [start_offset, end_offset)."""
 
     epoch: int
-    start_offset: int  # of the first batch, the log start offset if that is higher
-    first_offset: int  # the first offset from start_offset on that a batch holds
+    start_offset: int  # of the first batch, or the log start offset if that is higher
+    first_offset: int  # the first offset >= start_offset that a batch holds
     end_offset: int  # where the next run starts, or the log ends
 
 
@@ -49,20 +49,20 @@ FirstOffset = Callable[[int, int], int | None]
 
 
 def corrected_epochs(
-    from_file: Sequence[EpochEntry],
+    epochs_from_file: Sequence[EpochEntry],
     batch_epochs: BatchEpochs,
     log_start_offset: int,
     log_end_offset: int,
     first_offset: FirstOffset,
 ) -> tuple[list[EpochEntry], bool]:
     """The epochs after an unclean stop, and whether a batch contradicts the file."""
-    # Old messages have no epoch, and end what was known before them (EPOCH-03).
-    known = [entry for entry in from_file if entry.start_offset >= batch_epochs.old_messages_end]
+    # Old messages have no epoch, and the epochs before them are dropped (EPOCH-03).
+    entries_from_file = [entry for entry in epochs_from_file if entry.start_offset >= batch_epochs.old_messages_end]
     runs = epoch_runs(batch_epochs.entries, log_start_offset, log_end_offset, first_offset)
-    entries = with_later_epochs(known, runs)
-    if len(known) == len(from_file) and not is_contradicted(entries, runs, first_offset):
+    entries = with_later_epochs(entries_from_file, runs)
+    if len(entries_from_file) == len(epochs_from_file) and not is_contradicted(entries, runs, first_offset):
         return with_earlier_epochs(entries, runs), False
-    return epochs_of_batches(known, runs, batch_epochs.from_offset, log_end_offset, first_offset), True
+    return epochs_of_batches(entries_from_file, runs, batch_epochs.from_offset, log_end_offset, first_offset), True
 
 
 def epoch_runs(
@@ -79,9 +79,9 @@ def epoch_runs(
     return runs
 
 
-def with_later_epochs(from_file: Sequence[EpochEntry], runs: Sequence[EpochRun]) -> list[EpochEntry]:
-    """The file's epochs, and those of the batches that are later than all before them: this is all that Kafka does."""
-    cache = LeaderEpochFileCache("", None, list(from_file))
+def with_later_epochs(epochs_from_file: Sequence[EpochEntry], runs: Sequence[EpochRun]) -> list[EpochEntry]:
+    """The file's epochs, then each epoch of a batch that is later than all before it.  Kafka does no more than this."""
+    cache = LeaderEpochFileCache("", None, list(epochs_from_file))
     for run in runs:
         if run.epoch > cache.latest_epoch:
             cache.assign(run.epoch, run.start_offset)
@@ -89,7 +89,7 @@ def with_later_epochs(from_file: Sequence[EpochEntry], runs: Sequence[EpochRun])
 
 
 def is_contradicted(entries: Sequence[EpochEntry], runs: Sequence[EpochRun], first_offset: FirstOffset) -> bool:
-    """Whether a batch lies at an offset that these entries give to another epoch."""
+    """Whether a batch holds an offset that these entries assign to another epoch."""
     for epoch, _, first, end in runs:
         if epoch_at(entries, first) not in (epoch, -1):
             return True
@@ -103,35 +103,36 @@ def is_contradicted(entries: Sequence[EpochEntry], runs: Sequence[EpochRun], fir
 
 
 def with_earlier_epochs(entries: Sequence[EpochEntry], runs: Sequence[EpochRun]) -> list[EpochEntry]:
-    """Entries that no batch contradicts, and before them the epochs of the batches that lie before the first.
+    """Entries that no batch contradicts, preceded by the epochs of the batches before the first entry.
 
-    The epochs are cut at once when the log start offset rises, its checkpoint is written later: after a kill in
-    between there are records again whose epochs are not in the file.
+    When the log start offset rises, the epochs are cut at once, but the checkpoint of the log start offset is written
+    later.  After a kill between the two, the log again holds records whose epochs are not in the file.
     """
     before = [EpochEntry(run.epoch, run.start_offset) for run in runs if epoch_at(entries, run.first_offset) < 0]
     return [*before, *(entry for entry in entries if not before or entry.epoch > before[-1].epoch)]
 
 
 def epochs_of_batches(
-    from_file: Sequence[EpochEntry],
+    epochs_from_file: Sequence[EpochEntry],
     runs: Sequence[EpochRun],
     from_offset: int,
     log_end_offset: int,
     first_offset: FirstOffset,
 ) -> list[EpochEntry]:
-    """For a file that a batch contradicts: the batches' epochs.
+    """The epochs after an unclean stop if a batch contradicts the file: those of the batches, and from the file only
 
-    Of the file remain the entries below from_offset, an epoch's start where no batch lies between it and the epoch's
-    first batch, and an epoch later than all of the batches that starts at the log end or above.
+    - the entries below from_offset,
+    - the start of an epoch, if no batch is between it and the epoch's first batch,
+    - an epoch that is later than all batches and starts at the log end or above.
     """
-    starts = dict(from_file)
-    cache = LeaderEpochFileCache("", None, [entry for entry in from_file if entry.start_offset < from_offset])
+    starts = dict(epochs_from_file)
+    cache = LeaderEpochFileCache("", None, [entry for entry in epochs_from_file if entry.start_offset < from_offset])
     for run in runs:
         start = starts.get(run.epoch, run.start_offset)
         if start > run.start_offset or first_offset(start, run.start_offset) is not None:
             start = run.start_offset
         cache.assign(run.epoch, start)
-    for epoch, start in from_file:
+    for epoch, start in epochs_from_file:
         if start >= log_end_offset and epoch > cache.latest_epoch:
             cache.assign(epoch, start)
     return list(cache.entries)

@@ -1,6 +1,6 @@
 """LeaderEpochFileCache: at which offset each leader epoch started (EPOCH-01..05).
 
-Kept in leader-epoch-checkpoint.  Epochs and start offsets both ascend; an entry that contradicts a new one goes.
+Kept in leader-epoch-checkpoint.  Epochs and start offsets both ascend; an entry that contradicts a new one is removed.
 Source: LeaderEpochFileCache, Kafka 2.4-4.x.
 """
 
@@ -28,13 +28,13 @@ def epoch_at(entries: Sequence[EpochEntry], offset: int) -> int:
 
 
 class LeaderEpochFileCache(LatestEpoch):
-    """Thread-safe: changes under a lock of its own (taken after the log's), reads see one moment's entries.
+    """Thread-safe: changes take the cache's own lock (after the log's); a read sees one consistent tuple of entries.
 
-    checkpoint None keeps everything in memory (a log opened for reading).  The file is replaced where a change makes
-    it differ from the entries, and is synced by flush(), which the log calls before its recovery point passes the
-    entries: an entry above the recovery point is found again by the recovery scan, so a change costs no fsync.
+    checkpoint None keeps everything in memory (a log opened for reading).  A change that makes the entries differ from
+    the file replaces the file without an fsync.  flush() syncs it; the log calls it before its recovery point passes
+    the entries.  The recovery scan reads every entry above the recovery point again from the batches.
 
-    entries: those of the file.  is_synced: they are surely on the disk, as after a clean stop.
+    entries: those of the file.  is_synced: they are certainly on the disk, as after a clean stop.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class LeaderEpochFileCache(LatestEpoch):
         return entries[-1] if entries else None
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Epoch `epoch` starts at start_offset; entries that contradict it go first (EPOCH-04).
+        """Add an entry: `epoch` starts at start_offset.  Entries that contradict it are removed (EPOCH-04).
 
-        Returns whether anything changed: the latest epoch again, at a later offset, is nothing new.  Raises
+        Returns whether anything changed: the latest epoch with the same or a later offset changes nothing.  Raises
         ValueError for negative values, OSError with the cache unchanged.
         """
         if epoch < 0 or start_offset < 0:
@@ -80,7 +80,7 @@ class LeaderEpochFileCache(LatestEpoch):
             return True
 
     def note(self, batch: RecordBatch) -> None:
-        """A batch of the log, in the order of offsets (EPOCH-02, EPOCH-03).  Raises OSError."""
+        """Add the epoch of a batch.  Called with batches in offset order (EPOCH-02, EPOCH-03).  Raises OSError."""
         if batch.magic < 2:
             self.clear_and_flush()
         elif batch.leader_epoch > self.latest_epoch:
@@ -90,11 +90,11 @@ class LeaderEpochFileCache(LatestEpoch):
         kept = tuple(e for e in self._entries if e.epoch < entry.epoch and e.start_offset < entry.start_offset)
         removed = self._entries[len(kept) :]
         if removed and (len(removed) > 1 or removed[0].epoch != entry.epoch):
-            logger.warning("%s: epoch entry %s contradicts %s, which go", self._name, entry, removed)
+            logger.warning("%s: epoch entry %s contradicts %s, which are removed", self._name, entry, removed)
         return (*kept, entry)
 
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """The largest epoch <= requested_epoch and where it ends (EPOCH-05); (-1, -1) when that is not known."""
+        """The largest epoch <= requested_epoch and where it ends (EPOCH-05); (-1, -1) if there is no such entry."""
         entries = self._entries
         if requested_epoch == UNDEFINED_EPOCH or not entries:
             return UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
@@ -107,7 +107,7 @@ class LeaderEpochFileCache(LatestEpoch):
         return epoch, entries[higher].start_offset
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch a record at this offset was written in; -1 when that is not known."""
+        """The epoch in which a record at this offset was written; -1 if no entry covers the offset."""
         return epoch_at(self._entries, offset)
 
     def truncate_from_end(self, end_offset: int) -> None:
@@ -116,7 +116,7 @@ class LeaderEpochFileCache(LatestEpoch):
             self._replace(tuple(e for e in self._entries if e.start_offset < end_offset))
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Drop the epochs that ended at or below start_offset; the one it falls into now starts there.
+        """Drop the epochs that ended at or below start_offset; the epoch that holds start_offset now starts there.
 
         Raises OSError.
         """
@@ -126,7 +126,7 @@ class LeaderEpochFileCache(LatestEpoch):
                 self._replace((EpochEntry(self._entries[at - 1].epoch, start_offset), *self._entries[at:]))
 
     def replace(self, entries: Iterable[EpochEntry], *, write: bool = True) -> None:
-        """These in the place of all.  write=False leaves the file for the next change or flush().  Raises OSError."""
+        """Replace all entries.  write=False: the next change or flush() writes the file.  Raises OSError."""
         with self._lock:
             if write:
                 self._replace(tuple(entries))
@@ -134,12 +134,12 @@ class LeaderEpochFileCache(LatestEpoch):
                 self._set(tuple(entries))
 
     def clear_and_flush(self) -> None:
-        """Raises OSError."""
+        """Remove all entries.  Raises OSError."""
         with self._lock:
             self._replace(())
 
     def flush(self) -> None:
-        """Make the file durable, if it is not.  Raises OSError."""
+        """Write and fsync the file, if it is not up to date on the disk.  Raises OSError."""
         with self._lock:
             if self._checkpoint is not None and (self._unsynced or self._in_file != self._entries):
                 self._checkpoint.write(self._entries)

@@ -1,6 +1,6 @@
-"""LocalLog: the files of one log, segment by segment, and how they come and go.
+"""LocalLog: the segment files of one log; adds, replaces and removes them.
 
-Knows no high watermark, no producers and no leader epochs: UnifiedLog decides, LocalLog does.
+It has no high watermark, no producers and no leader epochs: UnifiedLog decides what to change.
 Source: LocalLog, Kafka 3.x-4.x.
 """
 
@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 class LocalLog:
     """A directory's segments and their transaction indexes.
 
-    Not thread-safe: whoever changes something holds `lock`, the log's.  position_of, aborted_txns and flush need none.
-    Everything here raises OSError when the disk does.
+    Not thread-safe: a change needs `lock`, the log's lock.  position_of(), aborted_txns() and flush_*() need none.
+    Every function may raise OSError.
     """
 
     def __init__(
@@ -63,10 +63,10 @@ class LocalLog:
         self.segments = segments
         self._name = name
         self._txn_indexes = txn_indexes
-        # The directory entries of all segments below are on the disk.
+        # The directory entries of all segments below this offset are on the disk.
         self._names_flushed_up_to = names_flushed_up_to
         self._lock = lock
-        # What transaction indexes were loaded with speaks of the log up to here.
+        # The entries that transaction indexes were loaded with describe the log up to this offset.
         self._loaded_end_offset = loaded_end_offset
         self._proving = threading.Lock()
         self._time = time
@@ -81,42 +81,42 @@ class LocalLog:
         return segment
 
     def end_at(self, offset: int) -> LogOffsetMetadata:
-        """The log end, when its offset is this."""
+        """The metadata of the log end offset, whose offset is this."""
         segment = self.active_segment
         return LogOffsetMetadata(offset, segment.base_offset, segment.size)
 
     def position_of(self, offset: int, end: LogOffsetMetadata) -> LogOffsetMetadata:
-        """Where the batch lies that holds offset, or the first one after it; end if there is none."""
+        """The position of the batch that holds offset, or of the first batch after it; end if there is none."""
         if offset >= end.message_offset:
             return end
         for segment in self.segments.from_floor(offset):
-            found = segment.translate_offset(offset)
-            if found is not None:
-                return LogOffsetMetadata(offset, segment.base_offset, found.position)
+            place = segment.translate_offset(offset)
+            if place is not None:
+                return LogOffsetMetadata(offset, segment.base_offset, place.position)
         return LogOffsetMetadata(offset, end.segment_base_offset, end.relative_position_in_segment)
 
     def aborted_txns(
-        self, segment: LogSegment, start_offset: int, found: FileRecords, log_end_offset: int
+        self, segment: LogSegment, start_offset: int, records: FileRecords, log_end_offset: int
     ) -> list[AbortedTxn]:
-        """The aborted transactions that may reach into what was read.
+        """The aborted transactions that may have records in this slice.
 
-        Compares a transaction index that came from a file with the log when it is first needed.  Raises OSError,
+        A transaction index that was read from a file is compared with the log at its first use.  Raises OSError,
         CorruptMessage.
         """
-        known = self._txn_indexes
-        if not known:
+        indexes = self._txn_indexes
+        if not indexes:
             return []
-        candidates = [s for s in self.segments.from_floor(segment.base_offset) if s.base_offset in known]
+        candidates = [s for s in self.segments.from_floor(segment.base_offset) if s.base_offset in indexes]
         if not candidates:
             return []
-        upper_bound_offset = segment.fetch_upper_bound_offset(found.position, found.size_in_bytes)
+        upper_bound_offset = segment.fetch_upper_bound_offset(records.position, records.size_in_bytes)
         if upper_bound_offset is None:
             higher = self.segments.higher(segment.base_offset)
             upper_bound_offset = higher.base_offset if higher is not None else log_end_offset
         return self._collect_aborted_txns(candidates, start_offset, upper_bound_offset)
 
     def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTxn]:
-        """The aborted transactions that reach into [start_offset, end_offset), as aborted_txns() finds them."""
+        """As aborted_txns(): the aborted transactions that may have records in [start_offset, end_offset)."""
         return self._collect_aborted_txns(self.segments.from_floor(start_offset), start_offset, end_offset)
 
     def _collect_aborted_txns(
@@ -135,7 +135,7 @@ class LocalLog:
         return result
 
     def _prove(self, index: TransactionIndex, segment: LogSegment) -> None:
-        """Have the entries that a file said replaced by those that the log says."""
+        """Replace the entries that were read from the file by those of the log's batches."""
         with self._proving:
             if index.unproven is None:
                 return
@@ -143,35 +143,40 @@ class LocalLog:
             end_offset = self._loaded_end_offset
             where = (segment, self.segments, self.directory, self._name, end_offset, now_ms)
             try:
-                found, known_below = aborted_txns_in(*where)
-                agrees = {txn[:3] for txn in found} == {txn[:3] for txn in index.entries[: index.unproven]}
+                aborted, complete_below = aborted_txns_in(*where)
+                agrees = {txn[:3] for txn in aborted} == {txn[:3] for txn in index.entries[: index.unproven]}
             except CorruptMessage:
                 agrees = False
             if not agrees:
-                # Batches that contradict the index must be sound themselves.
-                found, known_below = aborted_txns_in(*where, check_crc=True)
-                found = corrected_across_gaps(found, index.entries[: index.unproven], self._gaps_below(segment))
+                # Only batches with a right CRC may contradict the index.
+                aborted, complete_below = aborted_txns_in(*where, check_crc=True)
+                aborted = corrected_across_gaps(aborted, index.entries[: index.unproven], self._gaps_below(segment))
             with self._lock:
                 if self._txn_indexes.get(segment.base_offset) is not index:
-                    # The segment was taken out of the log meanwhile.  Its index must not come back as a file, another
-                    # segment's by then; and what the batches say is not to be had any more.
+                    # The segment was removed from the log meanwhile.  Its index must not be written again: the file
+                    # name may belong to another segment by now.
                     return
-                # A truncation may have come in between.
-                said = index.entries[: index.unproven]
-                proven = [txn for txn in found if txn.last_offset < min(self._loaded_end_offset, known_below)]
-                # Behind damage the log says nothing, and the file is all that is known.
-                proven += [txn for txn in said if txn.last_offset >= known_below]
-                if not {txn[:3] for txn in proven} <= {txn[:3] for txn in said}:
-                    logger.warning("%s: the log has %s, and not what it says: %s", index.path, proven, said)
-                index.replace((*proven, *index.entries[len(said) :]))
+                # A truncation may have lowered _loaded_end_offset meanwhile.
+                entries_from_file = index.entries[: index.unproven]
+                proven = [txn for txn in aborted if txn.last_offset < min(self._loaded_end_offset, complete_below)]
+                # After damage the batches cannot be read, so the entries of the file are kept.
+                proven += [txn for txn in entries_from_file if txn.last_offset >= complete_below]
+                if not {txn[:3] for txn in proven} <= {txn[:3] for txn in entries_from_file}:
+                    logger.warning(
+                        "%s: the log has %s, and not the entries of this file: %s",
+                        index.path,
+                        proven,
+                        entries_from_file,
+                    )
+                index.replace((*proven, *index.entries[len(entries_from_file) :]))
 
     def _gaps_below(self, segment: LogSegment) -> list[int]:
-        """Where offsets are missing before a segment: the first of them, for each segment that ends too early."""
+        """The gaps in the offsets before a segment: for each segment that ends too early, the first missing offset."""
         gaps = []
         before = None
         for one in self.segments:
             if before is not None:
-                with contextlib.suppress(CorruptMessage):  # nobody can tell where a damaged one ends
+                with contextlib.suppress(CorruptMessage):  # the end of a damaged segment is unknown
                     next_offset = before.read_next_offset()
                     if next_offset < one.base_offset:
                         gaps.append(next_offset)
@@ -181,7 +186,7 @@ class LocalLog:
         return gaps
 
     def note_aborted_txn(self, txn: AbortedTxn) -> None:
-        """Into the transaction index of the active segment, which is made when the first entry comes."""
+        """Append to the transaction index of the active segment; the first entry creates the index."""
         base_offset = self.active_segment.base_offset
         index = self._txn_indexes.get(base_offset)
         if index is None:
@@ -189,11 +194,11 @@ class LocalLog:
             index = self._txn_indexes[base_offset] = TransactionIndex(path, base_offset)
         index.append(txn)
 
-    # -- segments come --------------------------------------------------------------------------------------------
+    # -- new segments ---------------------------------------------------------------------------------------------
 
     def new_segment(self, base_offset: int, *, file_suffix: str = "") -> LogSegment:
         if not file_suffix:
-            # A new name in the directory, which flush_names() has to sync; after a truncation below others that it has.
+            # flush_names() has to sync the new name.  After a truncation it may be below names that were synced.
             self._names_flushed_up_to = min(self._names_flushed_up_to, base_offset)
         return LogSegment(
             self.directory,
@@ -204,11 +209,10 @@ class LocalLog:
         )
 
     def renew_active(self) -> LogSegment:
-        """Roll an empty active segment to its own base offset: its index has no room, or its time is over.
+        """Roll an empty active segment to its own base offset: its index size is 0, or segment.ms has passed.
 
-        From here on it follows the topic's present settings, as a new segment does.
-
-        Its files stay.  Nothing else on the disk need say where the log ends, so at no moment may they be missing.
+        From now on it has the topic's current settings, as a new segment does.  Its files stay: the log end offset may
+        be recorded nowhere else on the disk.
         """
         active = self.active_segment
         index = self._txn_indexes.pop(active.base_offset, None)
@@ -219,7 +223,7 @@ class LocalLog:
         return active
 
     def make_room_at(self, base_offset: int) -> None:
-        """Finish the active segment, so that one at base_offset, above it, can take over."""
+        """Finish the active segment, and remove leftover files where the next one, at base_offset, is created."""
         self.active_segment.on_become_inactive()
         for suffix in SEGMENT_SUFFIXES:
             self._remove_leftover(segment_file(self.directory, base_offset, suffix))
@@ -229,8 +233,10 @@ class LocalLog:
             logger.warning("%s: removed %s, a leftover in the way of a new segment", self._name, path)
 
     def remove_half_made(self, base_offset: int) -> bool:
-        """Remove what there is of a segment that could not be made.  Whether nothing is left: the segment before it may
-        go on then, where otherwise the next start would find an empty one in the middle of its offsets."""
+        """Remove the files of a segment that could not be created.  Returns whether all of them are gone.
+
+        If not, the segment before it must not grow: the next start would find an empty segment between its offsets.
+        """
         try:
             for suffix in SEGMENT_SUFFIXES:
                 unlink_if_there(segment_file(self.directory, base_offset, suffix))
@@ -240,7 +246,7 @@ class LocalLog:
         return True
 
     def new_cleaned_segment(self, base_offset: int) -> LogSegment:
-        """An empty segment for replace_segments(); what an interrupted cleaning left at its place goes."""
+        """An empty segment for replace_segments(); files of an interrupted cleaning with its name are removed."""
         for suffix in SEGMENT_SUFFIXES:
             self._remove_leftover(segment_file(self.directory, base_offset, suffix + CLEANED_SUFFIX))
         try:
@@ -250,13 +256,13 @@ class LocalLog:
             raise
 
     def discard_cleaned_segment(self, cleaned: LogSegment) -> None:
-        """Close a segment of new_cleaned_segment() that the log does not take over, and remove its files.  What fails
-        is logged: the next start removes what is left."""
+        """Close a segment of new_cleaned_segment() that is not used, and remove its files.  An error is logged; the
+        next start removes the remaining files."""
         close_segments([cleaned], self._name, trim=False)
         self._remove_quietly(cleaned.base_offset)
 
     def _remove_quietly(self, base_offset: int) -> None:
-        # A swap that failed may have got as far as the name .swap; those that it was made from are all there then.
+        # A failed swap may have renamed it to .swap already; the segments it was made from still exist then.
         for suffix in SEGMENT_SUFFIXES:
             for mark in (SWAP_SUFFIX, CLEANED_SUFFIX):
                 path = segment_file(self.directory, base_offset, suffix + mark)
@@ -266,23 +272,23 @@ class LocalLog:
                     logger.warning("%s: could not remove %s: %s", self._name, path, error)
 
     def txn_index_of(self, cleaned: LogSegment) -> TransactionIndex:
-        """An empty one beside a segment of new_cleaned_segment()."""
+        """An empty transaction index for a segment of new_cleaned_segment()."""
         path = segment_file(self.directory, cleaned.base_offset, TXN_INDEX_SUFFIX + CLEANED_SUFFIX)
         return TransactionIndex(path, cleaned.base_offset)
 
     def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
-        """Put new segments, complete and on the disk as .cleaned, in the place of those they were made from.
+        """Replace the old segments by the new ones made from them, which are complete and on the disk as .cleaned.
 
-        1. each new one .cleaned -> .swap, the last one first; a crash before the end of that changes nothing: the next
-        start removes .cleaned files, and .swap files at or above one of them;
-        2. from here on a crash is finished by the next start: .swap stands for what it covers;
-        3. old ones -> .deleted, removed after file.delete.delay.ms; 4. .swap -> final names.
+        1. Each new segment .cleaned -> .swap, the last one first.  After a crash in this step the next start removes
+        the .cleaned files, and the .swap files at or above one of them: the log is unchanged.
+        2. After a crash from here on the next start completes the swap: a .swap segment replaces what it covers.
+        3. Old segments -> .deleted, removed after file.delete.delay.ms.  4. .swap -> final names.
         Readers see the old segments or the new ones.  Source: LocalLog.replaceSegments.
         """
         new = sorted(new, key=lambda segment: segment.base_offset)
         for segment in reversed(new):
             segment.change_file_suffixes(CLEANED_SUFFIX, SWAP_SUFFIX)
-        # The old names may only go once the new ones are on the disk.
+        # The old names may be removed only after the new ones are on the disk.
         sync_path(self.directory)
         for segment in new:
             self._adopt_txn_index(segment)
@@ -298,7 +304,7 @@ class LocalLog:
         self._delete_later(old)
 
     def _adopt_txn_index(self, segment: LogSegment) -> None:
-        """That of a .swap segment, under the name it is about to get."""
+        """Take over the transaction index of a .swap segment, under its final name."""
         base_offset = segment.base_offset
         path = segment_file(self.directory, base_offset, TXN_INDEX_SUFFIX)
         written = TransactionIndex(path + SWAP_SUFFIX, base_offset, writable=False)
@@ -310,7 +316,7 @@ class LocalLog:
         else:
             self._txn_indexes.pop(base_offset, None)
 
-    # -- and go ---------------------------------------------------------------------------------------------------
+    # -- removed segments -----------------------------------------------------------------------------------------
 
     def truncate_active_to(self, offset: int) -> None:
         active = self.active_segment
@@ -323,7 +329,7 @@ class LocalLog:
     def remove_segments(self, segments: list[LogSegment], new_active_at: int | None = None) -> None:
         """Take segments out of the log at once, and their files off the disk after file.delete.delay.ms.
 
-        new_active_at: an empty segment takes their place in the same moment.
+        new_active_at: base offset of an empty segment that replaces them in the same step.
         """
         for segment in segments:
             segment.change_file_suffixes("", DELETED_SUFFIX)
@@ -354,7 +360,7 @@ class LocalLog:
         try:
             self._sync_files(segment)
         except (LogClosed, FileNotFoundError):
-            # A truncation, retention or a swap renames files meanwhile: all of them have, once the lock is free.
+            # A truncation, retention or a swap was renaming the files; it is done when the lock is free.
             with self._lock:
                 if self.segments.get(segment.base_offset) is segment:
                     self._sync_files(segment)
@@ -374,35 +380,36 @@ class LocalLog:
                 sync_path(os.path.dirname(self.directory))
 
     def close(self, *, trim: bool) -> None:
-        """Close every file.  What fails is logged, the others are closed all the same."""
+        """Close every file.  An error is logged, and the other files are closed as well."""
         close_segments(self.segments, self._name, trim=trim)
 
     def rename(self, name: str) -> None:
-        """Give the directory another name beside the old one."""
+        """Rename the directory within its parent."""
         new = os.path.join(os.path.dirname(self.directory), name)
         rename(self.directory, new)
         sync_path(os.path.dirname(self.directory))
         self.directory = new
 
     def delete(self) -> None:
-        """Remove the directory with everything in it; fine if it is gone."""
+        """Remove the directory with everything in it; no error if it does not exist."""
         remove_tree(self.directory)
 
 
 def corrected_across_gaps(
     txns: Iterable[AbortedTxn], from_file: Iterable[AbortedTxn], gaps: Iterable[int]
 ) -> list[AbortedTxn]:
-    """The aborted transactions that the batches say, corrected by a transaction index where batches are lost.
+    """The aborted transactions of the batches, corrected by the index file where batches were lost.
 
-    A marker that was lost leaves its transaction open in what is left, and the producer's next marker seems to end that
-    one.  The file was written when the batches were there: of what seems to reach across a gap it has the true start,
-    or no entry, if that marker ended a transaction without records.  gaps: the first offset of each gap.
+    If a marker was lost, its transaction stays open in the remaining batches, and the producer's next marker seems to
+    end it.  The index file was written when all batches existed: for a transaction that seems to reach across a gap it
+    has the true start, or no entry if that marker ended a transaction without records.
+    gaps: the first offset of each gap.
     """
-    known = {(txn.producer_id, txn.last_offset): txn for txn in from_file}
+    entries_from_file = {(txn.producer_id, txn.last_offset): txn for txn in from_file}
     gaps = list(gaps)
     corrected = []
     for txn in txns:
-        in_file = known.get((txn.producer_id, txn.last_offset))
+        in_file = entries_from_file.get((txn.producer_id, txn.last_offset))
         start = in_file.first_offset if in_file is not None else txn.last_offset + 1
         if not any(txn.first_offset < gap <= start for gap in gaps):
             corrected.append(txn)
@@ -412,7 +419,7 @@ def corrected_across_gaps(
 
 
 def close_segments(segments: Iterable[LogSegment], name: str, *, trim: bool) -> None:
-    """Close them all; what fails is logged."""
+    """Close all segments; an error is logged."""
     for segment in segments:
         try:
             segment.close(trim=trim)

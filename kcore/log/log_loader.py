@@ -1,11 +1,12 @@
 """Open a partition's directory after a clean or an unclean stop (LOG-30, SEG-11, TRUNC-11).
 
-First the leftovers of what a crash interrupted: .deleted files go, .cleaned files (the cleaner had not finished them)
-go, .swap segments (finished) replace the segments they were made from.  Then the segments: what was flushed (all of it
-after a clean stop, else the segments below the recovery point) is believed if its indexes are plausible; a segment with
-an index that is not is scanned with CRC, its indexes are rebuilt, and it is cut at its first bad batch.  After an
-unclean stop each segment from the recovery point on is scanned too, and there the first bad batch ends the log.  Last
-the leader epochs and the producers' state, from their files or from the batches.
+Step 1, files that a crash left: .deleted files are removed, .cleaned files (the cleaner had not finished them) are
+removed, .swap segments (finished) replace the segments they were made from.
+Step 2, the segments.  A flushed segment (any segment after a clean stop, else one below the recovery point) is not
+scanned if its indexes pass the sanity check; otherwise it is scanned with CRC, its indexes are rebuilt, and it is cut
+at its first bad batch.  After an unclean stop each segment from the recovery point on is scanned too, and the first
+bad batch in them ends the log.
+Step 3, the leader epochs and the producers' state, from their files or from the batches.
 Source: LogLoader, Kafka 3.x-4.x.
 """
 
@@ -99,14 +100,14 @@ def load_log(
 ) -> UnifiedLog:
     """The log of an existing directory, which may be empty.
 
-    The offsets are those of the data directory's checkpoints; what does not fit the files is corrected.  mode "r"
-    changes nothing on disk: what needs repair is repaired in memory.  A flushed segment below the active one whose
-    index is missing or wrong ends before its first bad batch, as in mode "a".  Other segments are not scanned, even if
-    they were not flushed: bytes at the log's end that are no batch are left out, another bad batch raises
-    CorruptMessage when it is read.
-    log_dir: the data directory, to which the loader reports how many segments need a scan, and the log what
-    UnifiedLog says.  segment_threads: those of them that are free share the scans; the calling thread may be of the
-    same pool.
+    The offsets come from the data directory's checkpoints; an offset that does not fit the files is corrected.
+    mode "r" changes nothing on disk: repairs are made in memory.  A flushed segment below the active one whose index
+    is missing or wrong ends before its first bad batch, as in mode "a".  Other segments are not scanned, even if they
+    were not flushed: bytes at the log's end that are no batch are left out; any other bad batch raises CorruptMessage
+    when it is read.
+    log_dir: the data directory.  The loader reports to it how many segments need a scan; UnifiedLog describes what
+    the log does with it.  segment_threads: its free threads share the scans; the calling thread may belong to the same
+    pool.
     Releases the GIL while it scans, so several logs can load in parallel.
     Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
     """
@@ -173,7 +174,7 @@ class _LogLoader:
         unflushed = [] if had_clean_shutdown else self.segments.from_floor(recovery_point)
         suspects = self._suspect_segments(indexed, unflushed)
         if not self.writable:
-            # Whatever else is wrong with a segment that is open for reading only, it repairs in memory by itself.
+            # A segment that is open for reading only repairs everything else in memory by itself.
             self._end_before_damage(suspects, indexed)
             suspects = []
         epochs_in_file = self._read_epochs(had_clean_shutdown)
@@ -190,8 +191,8 @@ class _LogLoader:
         ):
             return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         if log_end_offset < log_start_offset:
-            # After a clean stop all of the log is here.  A recovery point at or beyond the start says that the log was
-            # that long: Kafka leaves this where a truncation removed the batch that its start was in.
+            # After a clean stop the log is complete.  A recovery point at or beyond the log start offset means that the
+            # log was that long: Kafka leaves this state after a truncation that removed the batch with its start.
             if recovery_point >= log_start_offset if had_clean_shutdown else self.writable:
                 self._leave_out_all_segments(log_start_offset, log_end_offset)
                 log_end_offset = log_start_offset
@@ -225,12 +226,12 @@ class _LogLoader:
             if not had_clean_shutdown:
                 state.remove_damaged_snapshots()
         if log_end_offset <= log_start_offset:
-            # Snapshots that are there, as a truncation that was interrupted leaves them, are of records that are gone.
+            # An interrupted truncation may have left snapshots.  Their records no longer exist.
             state.truncate_fully_and_start_at(log_end_offset)
         now_ms = self.time.milliseconds()
         rebuild_producer_state(state, self.segments, log_start_offset, log_end_offset, now_ms)
         for segment in self.segments:
-            # Ten thousand logs are mostly idle: with three mappings each they would meet vm.max_map_count.
+            # Of ten thousand logs most are idle: with three mappings each they would exceed vm.max_map_count.
             segment.unmap_if_untouched()
         return LoadedParts(
             self.segments,
@@ -250,9 +251,12 @@ class _LogLoader:
         return self.load(*args)
 
     def _split_overflowed_segments(self, indexed: set[int], had_clean_shutdown: bool) -> bool:
-        """Whether there were any.  Only where the next base offset leaves room for them does one have to look; at
-        the end of the log the caller will see, unless recovery would have cut it before."""
-        found = False
+        """Split segments whose offsets exceed the relative range.  True if there were any.
+
+        A segment is checked only if the distance to the next base offset allows such offsets.  The caller checks the
+        last segment, unless recovery would cut it first.
+        """
+        any_split = False
         bases = self.segments.base_offsets()
         for segment, following in zip(self.segments, [*bases, None][1:], strict=True):
             if following is None:
@@ -260,13 +264,15 @@ class _LogLoader:
             else:
                 suspect = following - segment.base_offset > MAX_RELATIVE_OFFSET + 1
             if suspect and segment.size and split(self.directory, segment, following):
-                found = True
-        return found
+                any_split = True
+        return any_split
 
     def _leave_out_half_made_segments(self) -> None:
-        """A roll that failed may have left an empty .log, and the segment before it went on: the log has nothing there
-        but what that one holds.  One that goes on into the next segment's offsets, too, is another case, for recovery:
-        _goes_on_with()."""
+        """Remove the empty .log files of failed rolls, where later appends went to the segment before them.
+
+        A segment whose batches also reach into the offsets of the next segment with records is left to recovery:
+        _resolve_overlap().
+        """
         segments = list(self.segments)
         before = None
         for n, segment in enumerate(segments):
@@ -274,11 +280,11 @@ class _LogLoader:
                 before = segment
                 continue
             following = next((later.base_offset for later in segments[n + 1 :] if later.size), 2**63 - 1)
-            if not _batch_begins_in(before, segment.base_offset, following) or _ends_behind(before, following):
+            if not _batch_begins_in(before, segment.base_offset, following) or _has_batch_from(before, following):
                 before = segment
                 continue
             logger.warning(
-                "%s: segment %d is empty, and segment %d goes on after its offset: it is not part of the log%s",
+                "%s: segment %d is empty, and segment %d has batches after its offset: it is not part of the log%s",
                 self.directory,
                 segment.base_offset,
                 before.base_offset,
@@ -302,13 +308,12 @@ class _LogLoader:
         )
 
     def _open_segments(self, files: list[SegmentFileName]) -> set[int]:
-        """Open every .log; the base offsets that have both index files."""
+        """Open every .log.  Returns the base offsets that have both index files."""
         logs = [file.base_offset for file in files if file.kind == LOG_SUFFIX]
-        known = set(logs)
         kinds: dict[int, set[str]] = {base_offset: set() for base_offset in logs}
         for file in files:
             if file.kind in INDEX_SUFFIXES:
-                if file.base_offset in known:
+                if file.base_offset in kinds:
                     kinds[file.base_offset].add(file.kind)
                 elif self.writable:
                     path = path_of(self.directory, file)
@@ -318,14 +323,14 @@ class _LogLoader:
             (),
             [self._open_segment(base, file_suffix=SWAP_SUFFIX if base in self.swapped else "") for base in logs],
         )
-        return {base for base, there in kinds.items() if {".index", ".timeindex"} <= there}
+        return {base for base, present in kinds.items() if {".index", ".timeindex"} <= present}
 
     def _active(self) -> LogSegment:
         assert self.segments.active is not None
         return self.segments.active
 
     def _find_end(self, had_clean_shutdown: bool) -> int:
-        """The log end offset.  Where recovery would cut garbage off, a log opened for reading ends before it."""
+        """The log end offset.  A log opened for reading ends before the garbage that recovery would cut off."""
         active = self._active()
         try:
             return active.read_next_offset()
@@ -344,9 +349,12 @@ class _LogLoader:
         return result.last_offset + 1
 
     def _leave_out_all_segments(self, log_start_offset: int, log_end_offset: int) -> None:
-        """What ends below the log's start was deleted by somebody, or else the start is wrong: nobody can tell, so the
-        segments move to a -stray directory, and the log starts anew where nothing of it was ever given out.  In mode
-        "r" they stay where they are, below the log's start."""
+        """Empty the log: all its segments end below the log start offset.
+
+        Either the records were deleted, or the start offset is wrong, and the files do not say which.  So the segments
+        move to a -stray directory, and the log starts anew at log_start_offset, where no offset was used before.  In
+        mode "r" the segments stay where they are, below the log start offset.
+        """
         if not self.writable:
             logger.error(
                 "%s: the log ends at %d, below its start offset %d: it has no records",
@@ -366,7 +374,10 @@ class _LogLoader:
         )
 
     def _move_aside(self, segments: list[LogSegment]) -> str:
-        """Take segments out of the log, the last one first, and their files to a -stray directory: its path."""
+        """Take segments out of the log, the last one first, and move their files to a -stray directory.
+
+        Returns the path of that directory.
+        """
         aside = os.path.join(os.path.dirname(self.directory), marked_directory(self.tp, STRAY_DIR_SUFFIX, self.random))
         make_directory(aside)
         files = [file for file in list_segment_files(self.directory, writable=True) if file.kind != SNAPSHOT_SUFFIX]
@@ -397,7 +408,7 @@ class _LogLoader:
         empty = [s.base_offset for s in self.segments if s.size == 0 and s is not self.segments.active]
         if not empty or self.config.compact:
             return
-        # A directory that came without its topic's settings may have been compacted all the same.
+        # The directory may have been copied here without its topic's settings, and may have been compacted before.
         cleaner_offsets = LogDir(os.path.dirname(self.directory)).cleaner_offsets
         was_cleaned = empty[-1] < cleaner_offsets.read_or_warn().get(self.tp, 0)
         logger.log(
@@ -405,15 +416,17 @@ class _LogLoader:
             "%s: segment %d is empty, and others follow it: %s%s",
             self.directory,
             empty[0],
-            f"by {CLEANER_OFFSET_CHECKPOINT} the cleaner was there and may have emptied it"
+            f"by {CLEANER_OFFSET_CHECKPOINT} the cleaner has cleaned it and may have emptied it"
             if was_cleaned
             else "unless it was compacted, its records are lost",
             f" (and {len(empty) - 1} more segments like it)" if empty[1:] else "",
         )
 
     def _suspect_segments(self, indexed: set[int], unflushed: list[LogSegment]) -> list[LogSegment]:
-        """Those that are not surely on disk, and those whose indexes are missing or break their own rules (IDX-12).
-        In mode "r" only the latter, and not the active one."""
+        """Segments that may not be on disk, and segments whose indexes are missing or fail the sanity check (IDX-12).
+
+        In mode "r" only the latter, and not the active one.
+        """
         suspects = []
         not_flushed = set(map(id, unflushed))
         for segment in self.segments:
@@ -429,7 +442,8 @@ class _LogLoader:
                     segment.sanity_check()
                 else:
                     self._check_last_entry(segment)
-                # Believing the marker here would put the next append behind bytes that nobody can read past.
+                # The clean-shutdown marker does not exclude this.  Without the check the next append would be written
+                # after bytes that no reader can pass.
                 if is_active and segment.ends_inside_a_batch():
                     raise CorruptIndex(f"{segment.log_path}: the file ends inside a batch")
             except (CorruptIndex, FileNotFoundError) as error:
@@ -440,7 +454,7 @@ class _LogLoader:
         return suspects
 
     def _end_before_damage(self, suspects: list[LogSegment], indexed: set[int]) -> None:
-        """Mode "r": a segment that recovery would cut ends there in memory.  Its transaction index is doubtful too."""
+        """Mode "r": in memory a segment ends where recovery would cut it.  Its transaction index is rebuilt, too."""
         for segment in suspects:
             indexed.discard(segment.base_offset)
             result = segment.end_before_damage()
@@ -459,12 +473,15 @@ class _LogLoader:
         position = int.from_bytes(file.read(max(0, size - 8), 8)[4:], "big")
         if size % 8 or (size and position >= segment.size):
             raise CorruptIndex(
-                f"{path}: {size} bytes, the last entry is of position {position}, {segment.log_path} has "
+                f"{path}: {size} bytes, the last entry has position {position}, {segment.log_path} has "
                 f"{segment.size} bytes"
             )
 
     def _report_cut(self, segment: LogSegment, result: RecoveryResult, action: str, *, is_gap: bool) -> None:
-        """action: what was done with how many bytes of which segment.  is_gap: segments follow that are kept."""
+        """Log a cut.  action: a format string for the number of bytes and the base offset of the segment.
+
+        is_gap: the segments after this one are kept.
+        """
         message = "%s: " + action + " from offset %d on, position %d: %s"
         values = [
             self.directory,
@@ -492,43 +509,43 @@ class _LogLoader:
         if not suspects:
             return
         self._note_progress(len(suspects))
-        left = len(suspects)
+        remaining = len(suspects)
         first_unflushed = unflushed[0].base_offset if unflushed else 2**63
         ahead: dict[int, Future[RecoveryResult]] = {}
         try:
-            if self.segment_threads is not None and left > 1:
+            if self.segment_threads is not None and remaining > 1:
                 for segment in suspects:
                     if segment.base_offset >= first_unflushed:
                         ahead[segment.base_offset] = submit(self.segment_threads, segment.recover, cut=False)
             for segment in suspects:
                 self._note_progress(-1)
-                left -= 1
+                remaining -= 1
                 scan = ahead.get(segment.base_offset)
                 is_flushed = segment.base_offset < first_unflushed
                 result = self._recover_segment(segment, state, epochs, log_start_offset, scan, is_flushed=is_flushed)
                 if result.truncated_bytes and is_flushed and segment is not self._active():
-                    # The segments after it were flushed too: damage in this one says nothing about them.
+                    # The segments after it were flushed too: the damage in this one does not concern them.
                     segment.recover(only_noteworthy=True)
                     self._report_cut(segment, result, "cut %d bytes off segment %d", is_gap=True)
                     continue
                 if result.truncated_bytes:
-                    _end(ahead.values())  # nobody may remove a segment that is being scanned
-                    self._cut_behind(segment, result)
+                    _end(ahead.values())  # a segment must not be removed while it is scanned
+                    self._end_log_at_damage(segment, result)
                     state.truncate_and_reload(log_start_offset, state.map_end_offset, self.time.milliseconds())
                     break
-                behind = [later for later in self.segments if later.base_offset > segment.base_offset]
-                unflushed_behind = behind and behind[0].base_offset >= first_unflushed
-                if unflushed_behind and result.last_offset >= behind[0].base_offset:
-                    _end(ahead.values())  # nobody may cut or close a segment that is being scanned
-                    goes_on = self._goes_on_with(segment, result.last_offset, behind)
-                    end_offset = behind[0].base_offset if goes_on else state.map_end_offset
+                later_segments = self._segments_after(segment)
+                next_is_unflushed = later_segments and later_segments[0].base_offset >= first_unflushed
+                if next_is_unflushed and result.last_offset >= later_segments[0].base_offset:
+                    _end(ahead.values())  # a segment must not be cut or closed while it is scanned
+                    later_kept = self._resolve_overlap(segment, result.last_offset, later_segments)
+                    end_offset = later_segments[0].base_offset if later_kept else state.map_end_offset
                     state.truncate_and_reload(log_start_offset, end_offset, self.time.milliseconds())
-                    if not goes_on:
+                    if not later_kept:
                         break
                     epochs.truncate_from_end(end_offset)
         finally:
-            _end(ahead.values())  # nobody may close a segment that is being scanned
-            self._note_progress(-left)
+            _end(ahead.values())  # a segment must not be closed while it is scanned
+            self._note_progress(-remaining)
 
     def _note_progress(self, segments: int) -> None:
         if self.log_dir is not None:
@@ -544,23 +561,24 @@ class _LogLoader:
         *,
         is_flushed: bool,
     ) -> RecoveryResult:
-        """Check a segment and rebuild its indexes; one from which something has to be cut off is left as it is.
+        """Check a segment and rebuild its indexes.  A segment that has to be cut is not changed.
 
-        ahead: another thread, unless it has not begun, checks the segment and builds its indexes; the batches are
-        replayed afterwards.  is_flushed: only its bad index makes the next start look at this segment again, so the
-        transaction index is written first.
+        ahead: the scan that another thread may already have begun; it checks the segment and builds its indexes, and
+        the batches are replayed afterwards.  is_flushed: the next start checks this segment again only while its index
+        is bad, so the transaction index is written before the index is repaired.
         """
         now_ms = self.time.milliseconds()
         if segment.base_offset <= log_start_offset:
-            # What lies below it is deleted, as the loader of Kafka has it: only the segment itself tells of producers.
+            # Records below the log start offset are deleted, so the producers' state comes from this segment alone, as
+            # in Kafka's loader.
             state.truncate_fully_and_start_at(segment.base_offset)
         # The transaction index needs the transactions that were open when the segment began.
         rebuild_producer_state(state, self.segments, log_start_offset, segment.base_offset, now_ms)
         if segment.base_offset > log_start_offset:
             state.take_snapshot()
         aborted: list[AbortedTxn] = []
-        known = epochs if segment.base_offset >= epochs.from_offset else None
-        replay = ProducerReplay(state, segment, 2**63 - 1, epochs=known, aborted_txns=aborted)
+        segment_epochs = epochs if segment.base_offset >= epochs.from_offset else None
+        replay = ProducerReplay(state, segment, 2**63 - 1, epochs=segment_epochs, aborted_txns=aborted)
         result = None if ahead is None or ahead.cancel() else ahead.result()
         if is_flushed:
             result = segment.scan(replay, only_noteworthy=True)
@@ -570,7 +588,8 @@ class _LogLoader:
             segment.scan(replay, check_crc=False, only_noteworthy=True)
         state.map_end_offset = max(result.last_offset + 1, segment.base_offset)
         if segment is not self._active() and state.map_end_offset > log_start_offset:
-            # What batches below the log's start say, as a marker its coordinator's epoch, later ones may not.
+            # Batches below the log start offset may hold state that no later batch repeats, such as the coordinator
+            # epoch of a marker.
             state.take_snapshot()
         index = self._txn_index(segment.base_offset)
         if aborted:
@@ -582,16 +601,18 @@ class _LogLoader:
             segment.recover(only_noteworthy=True, threads=self.segment_threads)
         return result
 
-    def _goes_on_with(self, segment: LogSegment, last_offset: int, behind: list[LogSegment]) -> bool:
-        """Have each offset once, where a lost power undid half of a truncation and a segment reaches into the next.
+    def _resolve_overlap(self, segment: LogSegment, last_offset: int, later_segments: list[LogSegment]) -> bool:
+        """Remove the overlap of a segment with the next one, after a power loss undid half of a truncation.
 
-        The later leader epoch is right.  With the same one the segment behind is: a truncation syncs the names that go
-        before anything is appended, so it is not one that came back, while a cut inside a file may have been lost.
+        The batches of the later leader epoch stay.  If the epochs are equal the next segment stays: a truncation syncs
+        the removed names before anything is appended, so that segment was not removed by it, while the cut inside
+        `segment` may not have reached the disk.
+        Returns True if the next segment stays and `segment` was cut, False if the later segments were moved aside.
         """
-        following = behind[0]
-        found = segment.translate_offset(following.base_offset)
-        assert found is not None
-        older = batch_at(segment, found.position)
+        following = later_segments[0]
+        overlap = segment.translate_offset(following.base_offset)
+        assert overlap is not None
+        older = batch_at(segment, overlap.position)
         assert older is not None
         try:
             newer = batch_at(following, 0)
@@ -600,17 +621,17 @@ class _LogLoader:
         except CorruptMessage:
             newer = None
         if newer is None or newer.leader_epoch < older.leader_epoch:
-            aside = self._move_aside(behind)
+            aside = self._move_aside(later_segments)
             logger.error(
                 "%s: segment %d has records up to offset %d of leader epoch %d, but segment %d begins with %s: it is "
-                "not part of the log, nor are the %d segments behind it.  They are in %s",
+                "not part of the log, nor are the %d segments after it.  They are in %s",
                 self.directory,
                 segment.base_offset,
                 last_offset,
                 older.leader_epoch,
                 following.base_offset,
                 "no valid batch" if newer is None else f"leader epoch {newer.leader_epoch}",
-                len(behind) - 1,
+                len(later_segments) - 1,
                 aside,
             )
             return False
@@ -631,22 +652,25 @@ class _LogLoader:
         )
         return True
 
-    def _cut_behind(self, segment: LogSegment, result: RecoveryResult) -> None:
-        """The log ends where recovery found the first bad batch."""
-        # Later segments first, and durably: as long as the damage is there the next start finds the same end, while a
-        # sound segment before a gap looks like a cleaned one.
-        if self._remove_segments_behind(segment):
+    def _end_log_at_damage(self, segment: LogSegment, result: RecoveryResult) -> None:
+        """End the log where recovery found the first bad batch."""
+        # The later segments are removed first, and durably: as long as the damage is in the file, the next start ends
+        # the log at the same place.  A repaired segment followed by a gap would look like a compacted log.
+        if self._remove_segments_after(segment):
             sync_path(self.directory)
         segment.recover(only_noteworthy=True)
         self._report_cut(segment, result, "cut %d bytes off segment %d", is_gap=False)
 
-    def _remove_segments_behind(self, segment: LogSegment) -> bool:
-        """Whether there were any.  The last one goes first, so that a crash in between leaves no gap."""
-        behind = [later for later in self.segments if later.base_offset > segment.base_offset]
-        for later in reversed(behind):
+    def _segments_after(self, segment: LogSegment) -> list[LogSegment]:
+        return [later for later in self.segments if later.base_offset > segment.base_offset]
+
+    def _remove_segments_after(self, segment: LogSegment) -> bool:
+        """Remove the later segments, the last one first, so that a crash leaves no gap.  True if there were any."""
+        later_segments = self._segments_after(segment)
+        for later in reversed(later_segments):
             logger.warning("%s: removing segment %d after the cut", self.directory, later.base_offset)
             self._remove_segment(later)
-        return bool(behind)
+        return bool(later_segments)
 
     def _txn_index(self, base_offset: int) -> TransactionIndex:
         suffix = TXN_INDEX_SUFFIX + (SWAP_SUFFIX if base_offset in self.swapped else "")
@@ -657,7 +681,7 @@ class _LogLoader:
         present = {file.base_offset for file in files if file.kind == TXN_INDEX_SUFFIX}
         for segment in self.segments:
             base_offset = segment.base_offset
-            # Where the other indexes are missing, the absence of this one does not mean that nothing was aborted.
+            # If the other indexes are missing, a missing transaction index does not mean that nothing was aborted.
             suspect = not self.writable and base_offset not in indexed
             if base_offset in self.txn_indexes or not (suspect or base_offset in present):
                 continue
@@ -671,16 +695,16 @@ class _LogLoader:
             except CorruptFile as error:
                 now_ms = self.time.milliseconds()
                 index.reset()
-                found, _ = aborted_txns_in(segment, self.segments, self.directory, str(self.tp), 2**63 - 1, now_ms)
-                index.replace(found)
-                if found or base_offset in present:
+                aborted, _ = aborted_txns_in(segment, self.segments, self.directory, str(self.tp), 2**63 - 1, now_ms)
+                index.replace(aborted)
+                if aborted or base_offset in present:
                     logger.warning("%s: rebuilt a transaction index from the batches: %s", self.directory, error)
             self.txn_indexes[base_offset] = index
 
     # -- the small files ------------------------------------------------------------------------------------------
 
     def _read_epochs(self, had_clean_shutdown: bool) -> list[EpochEntry] | None:
-        """None where the file is damaged or may not have reached the disk: the batches know."""
+        """The epochs in the file; None, for the batches' epochs, if it is damaged or may not be on the disk."""
         try:
             entries = self.epoch_checkpoint.read()
             if any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries):
@@ -692,54 +716,56 @@ class _LogLoader:
 
     def _load_epochs(
         self,
-        in_file: list[EpochEntry] | None,
+        epochs_from_file: list[EpochEntry] | None,
         batch_epochs: BatchEpochs,
         had_clean_shutdown: bool,
         log_start_offset: int,
         log_end_offset: int,
     ) -> LeaderEpochFileCache:
-        """The epochs of the log: those of the file, corrected by what recovery has read."""
+        """The epochs of the log: those of the file, corrected by the batches that recovery has read."""
         name = str(self.tp)
-        if in_file is None:
+        if epochs_from_file is None:
             entries = self._epochs_of_all_batches(check_crc=not (had_clean_shutdown or self.writable))
         else:
-            entries = list(LeaderEpochFileCache(name, None, in_file).entries)  # offsets ascend from here on
-            known_range = (log_start_offset, log_end_offset, self._first_offset)
+            entries = list(LeaderEpochFileCache(name, None, epochs_from_file).entries)  # offsets ascend from here on
+            log_range = (log_start_offset, log_end_offset, self._first_offset)
             if had_clean_shutdown:
-                entries = with_later_epochs(entries, epoch_runs(batch_epochs.entries, *known_range))
+                entries = with_later_epochs(entries, epoch_runs(batch_epochs.entries, *log_range))
             else:
-                entries, contradicted = corrected_epochs(entries, batch_epochs, *known_range)
+                entries, contradicted = corrected_epochs(entries, batch_epochs, *log_range)
                 if contradicted:
                     logger.warning(
                         "%s: the leader epochs in %s are not those of the batches, which are used",
                         self.directory,
                         LEADER_EPOCH_CHECKPOINT,
                     )
-        left = LeaderEpochFileCache(name, None, entries)
-        # An epoch that starts at the end has no record, nor has one of an emptied log, which the first of these calls
-        # moves to the end.  Among replicas it may contradict the leader's, so it goes; alone it is the epoch to go on
-        # with.
-        left.truncate_from_start(log_start_offset)
-        left.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
+        kept = LeaderEpochFileCache(name, None, entries)
+        # An epoch that starts at the log end has no record.  In an empty log truncate_from_start() moves the last epoch
+        # there.  If there are other replicas, such an entry may contradict the leader's, so it is dropped; a sole
+        # replica keeps it as its current epoch.
+        kept.truncate_from_start(log_start_offset)
+        kept.truncate_from_end(log_end_offset + 1 if self.sole_replica or not self.writable else log_end_offset)
         epochs = LeaderEpochFileCache(
             name,
             self.epoch_checkpoint if self.writable else None,
-            in_file or [],
+            epochs_from_file or [],
             # A clean stop does not sync the epochs of an empty log.
-            is_synced=had_clean_shutdown and in_file is not None and log_start_offset < log_end_offset,
+            is_synced=had_clean_shutdown and epochs_from_file is not None and log_start_offset < log_end_offset,
         )
-        # Entries at the end stay in the file: the next leader mostly has the same epoch, and nothing has to be written.
-        count = len(left.entries)
-        only_cut = had_clean_shutdown and in_file is not None and left.entries == tuple(in_file[:count])
-        epochs.replace(left.entries, write=not only_cut)
+        # Entries at the log end stay in the file: usually the next leader has the same epoch, and no write is needed.
+        count = len(kept.entries)
+        only_cut = (
+            had_clean_shutdown and epochs_from_file is not None and kept.entries == tuple(epochs_from_file[:count])
+        )
+        epochs.replace(kept.entries, write=not only_cut)
         return epochs
 
     def _first_offset(self, start: int, end: int) -> int | None:
-        """The first offset in [start, end) that a batch holds; None where a damaged segment does not tell."""
+        """The first offset in [start, end) that a batch holds; None if there is none, or if a segment is damaged."""
         try:
             for segment in self.segments.from_floor(start):
-                found = segment.translate_offset(start)
-                batch = batch_at(segment, found.position) if found is not None else None
+                place = segment.translate_offset(start)
+                batch = batch_at(segment, place.position) if place is not None else None
                 if batch is not None:
                     return max(batch.base_offset, start) if batch.base_offset < end else None
         except CorruptMessage:
@@ -747,7 +773,7 @@ class _LogLoader:
         return None
 
     def _epochs_of_all_batches(self, *, check_crc: bool) -> list[EpochEntry]:
-        """After recovery: what is torn must not be asked."""
+        """The epochs of every batch.  To be called after recovery, which removes torn batches."""
         epochs = BatchEpochs(str(self.tp), 0)
 
         def note(batches: Iterable[RecordBatch]) -> None:
@@ -771,10 +797,10 @@ class _LogLoader:
 
 
 def _batch_begins_in(segment: LogSegment, start: int, end: int) -> bool:
-    """Whether the first batch that holds an offset from start on is sound and begins in [start, end)."""
+    """Whether the first batch that holds an offset >= start is valid and begins in [start, end)."""
     try:
-        found = segment.translate_offset(start)
-        batch = None if found is None else batch_at(segment, found.position)
+        place = segment.translate_offset(start)
+        batch = None if place is None else batch_at(segment, place.position)
         if batch is None or not start <= batch.base_offset < end:
             return False
         batch.ensure_valid()
@@ -783,8 +809,8 @@ def _batch_begins_in(segment: LogSegment, start: int, end: int) -> bool:
     return True
 
 
-def _ends_behind(segment: LogSegment, offset: int) -> bool:
-    """Whether a batch, or what may be one, holds this offset or a later one."""
+def _has_batch_from(segment: LogSegment, offset: int) -> bool:
+    """Whether a batch holds this offset or a later one.  True as well if the segment is damaged."""
     try:
         return segment.translate_offset(offset) is not None
     except CorruptMessage:
@@ -792,5 +818,5 @@ def _ends_behind(segment: LogSegment, offset: int) -> bool:
 
 
 def _end(scans: Iterable[Future[RecoveryResult]]) -> None:
-    """Return when no thread scans any more; scans that none has begun are called off."""
+    """Cancel the scans that no thread has begun, and wait until the others have ended."""
     wait([scan for scan in scans if not scan.cancel()])

@@ -1,8 +1,8 @@
 """LogSegment: one .log file with its two indexes.
 
-The .log holds record batches one behind the other, nothing else; its name is the base offset in 20 digits, and
-every offset in it lies in [base offset, base offset + 2**31).  Appends are one pwrite of the whole record set; reads
-go through a mapping of the file, or through copies of parts of one that another process owns, and give slices of it.
+The .log holds record batches one after the other, nothing else; its name is the base offset in 20 digits, and
+every offset in it is in [base offset, base offset + 2**31).  An append is one pwrite of the whole record set.  A read
+returns a slice of the file, which is mapped; parts of a file that another process may change are copied instead.
 Source: LogSegment.java and FileRecords.java, Kafka 4.x.
 """
 
@@ -46,11 +46,11 @@ cdef extern from "Python.h":
 
 
 cdef enum:
-    # A search within this distance of the end finds pages that were just written: it keeps the GIL.  One further
-    # back may wait for a disk.
+    # A search within this distance of the end reads pages that were just written, and keeps the GIL.  A search
+    # before that may wait for the disk.
     WARM_BYTES = 32 * 1024 * 1024
 
-# A tuple with named fields as os.stat_result is one: a third of a namedtuple's cost to make, once per read.
+# A tuple with named fields, like os.stat_result.  It is made once per read, at a third of the cost of a namedtuple.
 cdef PyStructSequence_Field[4] _FIELDS
 cdef PyStructSequence_Desc _DESC
 
@@ -80,7 +80,7 @@ OffsetPosition = _tuple_type(
 )
 SegmentRead = _tuple_type(
     b"kcore.log.log_segment.SegmentRead",
-    b"What a read found: position of the first batch, the slice, whether that batch is cut off.",
+    b"A slice of the log: position of the first batch, the slice, whether that batch is cut off.",
     b"position", b"records", b"first_entry_incomplete",
 )
 cdef object _OffsetPosition = OffsetPosition
@@ -95,13 +95,13 @@ cdef class LogSegment(SegmentFile):
     """One .log file and its .index and .timeindex.
 
     Not thread-safe for writers: the log's lock serialises append, truncate_to, recover, close, delete and suffix
-    changes.  Reads (translate_offset, read, find_*, scan) need no lock: they see the size of one moment, and a
-    truncation waits for those that walk the file.  Appends of 64 KiB or more release the GIL during the write;
+    changes.  Reads (translate_offset, read, find_*, scan) need no lock: they use the size at their start, and a
+    truncation waits for the reads that walk the file.  Appends of 64 KiB or more release the GIL during the write;
     searches release it unless the place is within the last 32 MiB.
 
     writable=False opens every file read-only and never creates one: a missing or bad index is rebuilt in memory at
-    first use.  The files may be another process's then, which may cut them: nothing is mapped.  A writable segment whose
-    .log has data but no index raises FileNotFoundError in sanity_check() and works without, slowly, until recover().
+    first use.  Another process may then own the files and cut them, so nothing is mapped.  For a writable segment whose
+    .log has data but no index, sanity_check() raises FileNotFoundError; it works without, slowly, until recover().
     per_append_index=True is the rule of Kafka 2.4-3.8: one index entry per append instead of per batch.  Raises OSError.
     """
 
@@ -133,7 +133,7 @@ cdef class LogSegment(SegmentFile):
             if not self._index_missing:
                 self._indexes()
                 if self._size == 0:
-                    # Whatever the files say, there is nothing to point at.
+                    # The .log is empty, so no index entry can be right.
                     self._offset_index.truncate()
                     self._time_index.truncate()
 
@@ -141,7 +141,7 @@ cdef class LogSegment(SegmentFile):
         return f"{self._stem}.{extension}{self._suffix}"
 
     cdef int _indexes(self) except -1:
-        """Have both indexes."""
+        """Open both indexes, if they are not."""
         if self._offset_index is None:
             with self._lock:  # Two threads must not rebuild them at once; the scan releases the GIL.
                 if self._offset_index is None:
@@ -149,7 +149,7 @@ cdef class LogSegment(SegmentFile):
         return 0
 
     cdef OffsetIndex _offsets(self):
-        """The offset index, for a reader: with a reference of its own, because another thread may close us."""
+        """The offset index, for a reader: its own reference, because another thread may close the segment."""
         cdef OffsetIndex index = self._offset_index
         if index is None:
             self._indexes()
@@ -208,7 +208,7 @@ cdef class LogSegment(SegmentFile):
             offset, position = offset_index.entry(len(offset_index) - 1)
             if not 0 <= position < self._size:
                 raise CorruptIndex(
-                    f"{offset_index.path}: offset {offset} is said to be at position {position}, "
+                    f"{offset_index.path}: the last entry has offset {offset} at position {position}, "
                     f"{self.log_path} has {self._size} bytes"
                 )
 
@@ -222,14 +222,14 @@ cdef class LogSegment(SegmentFile):
 
     cdef int _load_max_timestamp(self) except -1:
         cdef TimeIndex time_index
-        cdef kc_batch_place found
+        cdef kc_batch_place place
         cdef int64_t timestamp, last_offset, position
         if self._max_timestamp_known:
             return 0
         time_index = self._times()
         time_index.get_last(&timestamp, &last_offset)
-        if not self.writable and time_index.count and self._search(last_offset, 0, &found) == 0:
-            # The .log ends before the batch that the entry names: torn, and nobody repairs it here.
+        if not self.writable and time_index.count and self._search(last_offset, 0, &place) == 0:
+            # The .log ends before the batch of this entry.  A read-only segment is not repaired.
             timestamp, last_offset = -1, self.base_offset
             self._walk_to_end(-1, &timestamp, &last_offset, &position)
         self._indexer.max_timestamp = timestamp
@@ -239,7 +239,7 @@ cdef class LogSegment(SegmentFile):
 
     @property
     def max_timestamp_so_far(self):
-        """The greatest timestamp in ms, -1 if there is none; after opening, what the time index ends with."""
+        """The greatest timestamp in ms, -1 if there is none; after opening, that of the last time index entry."""
         self._load_max_timestamp()
         return self._indexer.max_timestamp
 
@@ -361,8 +361,8 @@ cdef class LogSegment(SegmentFile):
             self._load_first_timestamp()
         return self._first_timestamp_known and self._first_timestamp >= 0
 
-    cdef int _search(self, int64_t offset, int64_t starting_position, kc_batch_place *found) except -1:
-        """The first batch whose last offset is >= offset: 1 and *found, or 0."""
+    cdef int _search(self, int64_t offset, int64_t starting_position, kc_batch_place *place) except -1:
+        """The first batch whose last offset is >= offset: returns 1 and sets *place, or returns 0."""
         cdef kc_error err
         cdef int status = KC_SEGMENT_MORE
         cdef int slot
@@ -379,7 +379,7 @@ cdef class LogSegment(SegmentFile):
                 return 0
             if self.writable and log.end - position <= WARM_BYTES:
                 position = max(kc_segment_entry_start(&log, position, indexed), starting_position)
-                status = kc_segment_search_for(&log, &position, offset, found, &err)
+                status = kc_segment_search_for(&log, &position, offset, place, &err)
                 break
             slot = self._enter(&log)
             with nogil:
@@ -387,7 +387,7 @@ cdef class LogSegment(SegmentFile):
                     position = kc_segment_entry_start(&log, position, indexed)
                     if position < starting_position:
                         position = starting_position
-                status = kc_segment_search_for(&log, &position, offset, found, &err)
+                status = kc_segment_search_for(&log, &position, offset, place, &err)
             self._readers[slot] -= 1
             by_index = False
         if status < 0:
@@ -398,14 +398,14 @@ cdef class LogSegment(SegmentFile):
         """OffsetPosition of the first batch whose last offset is at or above offset (its last offset, position,
         size in bytes); None when there is none.
 
-        The index names a batch at or before it, the headers from there on are walked; from the start, if the batch
-        there cannot be what the entry says.  Raises CorruptMessage (file and position) for a header that cannot be
-        right.  Source: SEG-10.
+        Walks the batch headers from the position of the index entry at or before it; from the start of the file if the
+        batch there does not fit the entry.  Raises CorruptMessage (file and position) for an invalid header.
+        Source: SEG-10.
         """
-        cdef kc_batch_place found
-        if self._search(offset, starting_position, &found) == 0:
+        cdef kc_batch_place place
+        if self._search(offset, starting_position, &place) == 0:
             return None
-        return _tuple_of(_OffsetPosition, found.last_offset, found.position, found.size)
+        return _tuple_of(_OffsetPosition, place.last_offset, place.position, place.size)
 
     def read(
         self,
@@ -418,7 +418,7 @@ cdef class LogSegment(SegmentFile):
 
         None when the segment ends before start_offset.  The slice may be empty, may start with records below
         start_offset, and may end inside a batch.  min_one_message lets it be as large as the first batch at least.
-        first_entry_incomplete tells that it is smaller than that.  ValueError for max_size < 0.  Source: SEG-07..09.
+        first_entry_incomplete: the slice is smaller than the first batch.  ValueError for max_size < 0.  Source: SEG-07..09.
         """
         cdef int64_t position
         cdef bint incomplete
@@ -430,31 +430,31 @@ cdef class LogSegment(SegmentFile):
     cdef FileRecords find_slice(self, int64_t start_offset, int64_t max_size, int64_t max_position,
                                 bint min_one_message, int64_t *position, bint *incomplete):
         """read() for native callers: None, or the slice, its position, and whether its first batch is cut off."""
-        cdef kc_batch_place found
+        cdef kc_batch_place place
         cdef int64_t size
         if max_size < 0:
             raise ValueError(f"{self.log_path}: max_size {max_size} is negative")
-        if self._search(start_offset, 0, &found) == 0:
+        if self._search(start_offset, 0, &place) == 0:
             return None
-        if min_one_message and max_size < found.size:
-            max_size = found.size
-        size = min(max_size, max(0, min(max_position, self._size) - found.position))
-        position[0] = found.position
-        incomplete[0] = max_size < found.size
-        return make_file_records(self._open_file(), found.position, size)
+        if min_one_message and max_size < place.size:
+            max_size = place.size
+        size = min(max_size, max(0, min(max_position, self._size) - place.position))
+        position[0] = place.position
+        incomplete[0] = max_size < place.size
+        return make_file_records(self._open_file(), place.position, size)
 
     def fetch_upper_bound_offset(self, int64_t position, int64_t size):
-        """An offset above those of all batches that begin in [position, position + size), None if the index knows
-        of none (IDX-14).
+        """An offset above those of all batches that begin in [position, position + size), None if the index has
+        none (IDX-14).
 
-        The index names the batch; an entry that lies gives an offset too high or None, never one too low.
+        The index entry gives the batch; with a wrong entry the offset is too high or None, never too low.
         """
         bound = self._offsets().fetch_upper_bound_offset(position, size)
         if bound is None:
             return None
         cdef uint8_t[64] window  # a header
         cdef kc_log_bytes log
-        # A reference that keeps the mapping; this thread keeps the GIL, so nobody cuts the file.
+        # This reference keeps the mapping alive; this thread keeps the GIL, so the file cannot be cut.
         cdef Mapping mapping = self._look(&log, bound[1], window, sizeof(window))
         cdef int64_t start = kc_segment_entry_start(&log, bound[1], INT64_MAX)
         if start == 0:
@@ -463,55 +463,55 @@ cdef class LogSegment(SegmentFile):
 
     def columns(self, start_offset=None, end_offset=None, columns=None):
         """RecordColumns of the records with an offset in [start_offset, end_offset), by default all of them: NumPy
-        arrays and what else docs/dataframes.md tells.
+        arrays and the other attributes in docs/dataframes.md.
 
-        columns: names of those to read, None for all.  No control records; transactions are not looked at.  Every CRC
-        is checked.  The result does not depend on the file any more.  GIL released.  Raises CorruptMessage, also when
-        the file ends inside a batch before end_offset; ValueError for an unknown column, OSError.
+        columns: names of the columns to read, None for all.  No control records; aborted transactions are included.
+        Every CRC is checked.  The result is a copy, independent of the file.  GIL released.  Raises CorruptMessage,
+        also when the file ends inside a batch before end_offset; ValueError for an unknown column, OSError.
         """
         cdef int64_t first = self.base_offset if start_offset is None else start_offset
         cdef int64_t end = INT64_MAX if end_offset is None else end_offset
         cdef ColumnsReader reader = ColumnsReader(columns, start_offset=first, end_offset=end, source=self.log_path)
-        found = self.read_columns(reader, first, INT64_MAX, INT64_MAX)
-        if found is None:
+        result = self.read_columns(reader, first, INT64_MAX, INT64_MAX)
+        if result is None:
             reader.position = self.scan(None, check_crc=False).valid_bytes
         if reader.previous < end - 1 and reader.position < self._size:
             raise CorruptMessage(
-                f"{self.log_path}: the file ends inside the batch at position {reader.position}, behind offset "
+                f"{self.log_path}: the file ends inside the batch at position {reader.position}, after offset "
                 f"{reader.previous}",
                 source=self.log_path,
                 position=reader.position,
             )
-        return reader.nothing() if found is None else found
+        return reader.nothing() if result is None else result
 
     def read_columns(self, ColumnsReader reader not None, int64_t start_offset, int64_t bound, int64_t max_bytes):
-        """What reader wants of the batches from start_offset on, some max_bytes of them, as RecordColumns; None when the
+        """The reader's columns of about max_bytes of batches from start_offset on, as RecordColumns; None when the
         segment ends before start_offset.
 
-        reader.previous then is the last offset that was passed, reader.position where the batch behind it begins.  The
-        offsets of all batches must lie below bound.  Raises CorruptMessage, OSError.
+        Sets reader.previous to the last offset that was read and reader.position to the start of the next batch.  The
+        offsets of all batches must be below bound.  Raises CorruptMessage, OSError.
         """
-        cdef kc_batch_place found
+        cdef kc_batch_place place
         cdef kc_batch_place last
         cdef int64_t size = 0
         cdef int slot
         cdef kc_log_bytes log
         cdef Mapping mapping
-        if self._search(start_offset, 0, &found) == 0:
+        if self._search(start_offset, 0, &place) == 0:
             return None
         if not self.writable:
-            size = max(max_bytes, <int64_t>found.size)
-            if reader.selection.end < INT64_MAX and self._search(reader.selection.end - 1, found.position, &last):
-                size = min(size, last.position + last.size - found.position)
-            size = max(min(size, self._size - found.position), 0)
-        mapping = self._look(&log, found.position, NULL if self.writable else reader.window.of(size), size)
-        # The bytes stay where they are until the counter is taken back, GIL or not.
+            size = max(max_bytes, <int64_t>place.size)
+            if reader.selection.end < INT64_MAX and self._search(reader.selection.end - 1, place.position, &last):
+                size = min(size, last.position + last.size - place.position)
+            size = max(min(size, self._size - place.position), 0)
+        mapping = self._look(&log, place.position, NULL if self.writable else reader.window.of(size), size)
+        # While this thread is counted as a reader the bytes stay mapped, with or without the GIL.
         slot = self._enter(&log)
         try:
-            if found.position >= log.first + log.size:
+            if place.position >= log.first + log.size:
                 return None
             return reader.of_log(
-                log.bytes + (found.position - log.first), found.position, log.first + log.size - found.position,
+                log.bytes + (place.position - log.first), place.position, log.first + log.size - place.position,
                 bound, max_bytes, self.log_path,
             )
         finally:
@@ -521,11 +521,11 @@ cdef class LogSegment(SegmentFile):
         """(timestamp, offset, leader epoch) of the first record with a timestamp at or above this one and an offset
         of at least starting_offset; None if there is none.
 
-        Time index, offset index, batch headers, then the records of one batch, decompressed if need be.  Raises
+        Searches the time index, the offset index, batch headers, then the (decompressed) records of one batch.  Raises
         CorruptMessage.  Source: LogSegment.findOffsetByTimestamp.
         """
         cdef int64_t first = self.base_offset if starting_offset is None else starting_offset
-        cdef kc_batch_place found
+        cdef kc_batch_place place
         cdef kc_error err
         cdef int status
         cdef int slot
@@ -543,7 +543,7 @@ cdef class LogSegment(SegmentFile):
             with nogil:
                 if by_index:
                     position = kc_segment_entry_start(&log, position, indexed)
-                status = kc_segment_search_for_timestamp(&log, &position, timestamp, first, &found, &err)
+                status = kc_segment_search_for_timestamp(&log, &position, timestamp, first, &place, &err)
             self._readers[slot] -= 1
             by_index = False
             if status == KC_SEGMENT_MORE:
@@ -552,13 +552,13 @@ cdef class LogSegment(SegmentFile):
                 raise_status(&err, self.log_path)
             if status == 0:
                 return None
-            record = self._first_record(found.position, found.size, timestamp, first)
+            record = self._first_record(place.position, place.size, timestamp, first)
             if record is not None:
                 return record
-            position = found.position + found.size
+            position = place.position + place.size
 
     def _first_record(self, int64_t position, int64_t size, int64_t timestamp, int64_t first):
-        # In a foreign file other bytes may lie there by now.
+        # Another process may have changed a file that is open for reading only.
         for batch in self.slice(position, size).memory_records(check_crc=not self.writable).batches:
             for record in batch.records():
                 if record.timestamp >= timestamp and record.offset >= first:
@@ -568,16 +568,16 @@ cdef class LogSegment(SegmentFile):
     def find_offset_of_max_timestamp(self):
         """(timestamp, offset, leader epoch) of the first record that has the greatest timestamp; None if no record
         has one.  Source: KIP-734."""
-        cdef kc_batch_place found
+        cdef kc_batch_place place
         self._load_max_timestamp()
         if self._indexer.max_timestamp < 0:
             return None
-        if self._search(self._indexer.offset_of_max_timestamp, 0, &found) == 0:
+        if self._search(self._indexer.offset_of_max_timestamp, 0, &place) == 0:
             return None
-        return self._first_record(found.position, found.size, self._indexer.max_timestamp, self.base_offset)
+        return self._first_record(place.position, place.size, self._indexer.max_timestamp, self.base_offset)
 
     def read_next_offset(self):
-        """The offset behind the last batch; base_offset when there is none.  Walks the headers behind the last index
+        """The offset after the last batch; base_offset when there is none.  Walks the headers after the last index
         entry; a partial batch at the end is not counted.  Raises CorruptMessage.  Source: SEG-14."""
         cdef int64_t max_timestamp = -1
         cdef int64_t last_offset = -1
@@ -585,8 +585,8 @@ cdef class LogSegment(SegmentFile):
         return self._walk_to_end(INT64_MAX, &max_timestamp, &last_offset, &position) + 1
 
     def ends_inside_a_batch(self):
-        """Whether there are bytes behind the last whole batch: what is appended there nobody would find.  Walks as
-        read_next_offset() does and raises what that raises."""
+        """Whether there are bytes after the last whole batch: no reader could find what is appended after them.
+        Walks and raises as read_next_offset() does."""
         cdef int64_t max_timestamp = -1
         cdef int64_t last_offset = -1
         cdef int64_t position
@@ -596,7 +596,7 @@ cdef class LogSegment(SegmentFile):
     cdef int64_t _walk_to_end(self, int64_t from_offset, int64_t *max_timestamp, int64_t *last_offset,
                               int64_t *position) except? -2:
         """Walk from the index entry of from_offset on.  Last offset of the last batch, base_offset - 1 without one;
-        raises max_timestamp and its last_offset; *position is behind the last whole batch."""
+        increases *max_timestamp and its *last_offset; sets *position to the end of the last whole batch."""
         cdef int64_t indexed
         cdef int64_t end_offset = self.base_offset - 1
         cdef int64_t end
@@ -650,14 +650,13 @@ cdef class LogSegment(SegmentFile):
         that is not valid and the indexes to their entries.
 
         on_batches and only_noteworthy as for scan().  Returns a RecoveryResult: how many bytes were cut off and why.
-        cut=False leaves a segment as it is of which something would be cut off, file and indexes.  threads: an
-        Executor of which one thread, if it has nothing else to do, checks the CRCs of a large file's second part
-        meanwhile.  GIL released.  Raises ReadOnlyLog, OSError.  Source: SEG-11.
+        cut=False: if something would be cut off, neither the file nor the indexes are changed.  threads: an Executor
+        of which one thread, if it is idle, checks the CRCs of a large file's second part meanwhile.  GIL released.  Raises ReadOnlyLog, OSError.  Source: SEG-11.
         """
         cdef _ScanAhead ahead = None
         cdef OffsetIndex offset_index
         cdef TimeIndex time_index
-        # References of its own, as it scans without the GIL: who closes the segment meanwhile must not, but may.
+        # Its own references, as it scans without the GIL: a caller might wrongly close the segment meanwhile.
         cdef OffsetIndex old_offset_index = None
         cdef TimeIndex old_time_index = None
         cdef kc_segment_scan scan
@@ -667,7 +666,7 @@ cdef class LogSegment(SegmentFile):
         if not self._index_missing or self._offset_index is not None:
             old_offset_index, old_time_index = self._offsets(), self._times()
         offset_index, time_index = self._empty_indexes_in_memory()
-        # No more entries than the files may hold; the time index gives its last slot to the final entry.
+        # No more entries than the files may hold; the last slot of the time index is for the final entry.
         if old_offset_index is not None:
             offset_index.limit = min(offset_index.limit, old_offset_index.limit)
             time_index.limit = min(time_index.limit, old_time_index.limit)
@@ -675,7 +674,7 @@ cdef class LogSegment(SegmentFile):
             offset_index.limit = min(offset_index.limit, self._max_index_size // KC_OFFSET_INDEX_ENTRY_SIZE)
             time_index.limit = min(time_index.limit, self._max_index_size // KC_TIME_INDEX_ENTRY_SIZE)
         if threads is not None and old_offset_index is not None:
-            # Somewhat before the middle: this thread has to walk the headers of the other's part.
+            # Split somewhat before the middle: this thread also walks the headers of the other part.
             ahead = self._scan_ahead(threads, old_offset_index.position_at_or_behind(size * 6 // 13))
         try:
             self._rebuild(
@@ -694,7 +693,7 @@ cdef class LogSegment(SegmentFile):
             old_offset_index.replace(offset_index.slots, offset_index.count)
             old_time_index.replace(time_index.slots, time_index.count)
         else:
-            # A missing index is why this segment is recovered: the name comes back when all else is done, and whole.
+            # A missing index makes the next start recover this segment, so the files are written last, and atomically.
             write_atomically(time_index.path, _bytes_of(time_index), sync=False)
             write_atomically(offset_index.path, _bytes_of(offset_index))
             self._indexes()
@@ -706,22 +705,23 @@ cdef class LogSegment(SegmentFile):
     def truncate_to(self, int64_t offset, *, now_ms=None):
         """Remove every batch that ends at or above offset, so also one that spans it; returns the bytes removed.
 
-        Index entries go before the data, both indexes get their full size back, and the byte counter of the index
+        Index entries are removed before the data, both indexes get their full size back, and the byte counter of the index
         interval restarts.  An emptied segment counts its age from now_ms.  Raises CorruptMessage, ReadOnlyLog,
         OSError.  Source: TRUNC-08.
         """
-        cdef kc_batch_place found
+        cdef kc_batch_place place
         cdef int64_t before = self._size
         cdef int64_t timestamp, last_offset, position
         self._check_writable()
         self._indexes()
-        cdef bint beyond = self._search(offset, 0, &found)
+        cdef bint beyond = self._search(offset, 0, &place)
         self._offset_index.truncate_to(offset)
         self._time_index.truncate_to(offset)
         self._indexer.bytes_since_last_entry = 0
         if beyond:
-            self._cut(found.position)
-        # The maximum may have gone with the tail.  The last time entry knows it up to its offset; walk from there.
+            self._cut(place.position)
+        # The batch with the greatest timestamp may be removed.  The last time index entry has the maximum up to its
+        # offset; walk the batches from there.
         self._time_index.get_last(&timestamp, &last_offset)
         self._walk_to_end(last_offset, &timestamp, &last_offset, &position)
         self._indexer.max_timestamp = timestamp
@@ -776,17 +776,17 @@ cdef class LogSegment(SegmentFile):
             time_index = TimeIndex(self._index_path("timeindex"), self.base_offset, **options)
             self._check_indexes(offset_index, time_index)
             if self._index_missing:
-                # Made since by an append or a search: there, but without entries for what was there before.
+                # An append or a search has created it since: it has no entries for the older batches.
                 raise FileNotFoundError(2, "the index was missing when the segment was opened", offset_index.path)
 
     @property
     def is_untouched(self):
         """Whether nothing was appended, cut off or recovered since it was opened, so that its files are as they were.
-        False also when somebody asked for the greatest timestamp."""
+        Also False after a read of the greatest timestamp."""
         return not self._max_timestamp_known and not self._cut_pending
 
     def unmap_if_untouched(self):
-        """Let go of what was mapped to look at it; the next use maps it again."""
+        """Remove the mappings of an untouched segment; the next use maps the files again."""
         if self._max_timestamp_known or not self.writable or self._file is None:
             return
         self._file.unmap()
@@ -795,9 +795,9 @@ cdef class LogSegment(SegmentFile):
             self._time_index.unmap()
 
     cdef int _add_final_time(self) except -1:
-        # Unknown means that nothing was appended: the final entry is there since the segment was closed or rolled.
-        cdef bint known = self._max_timestamp_known and self._indexer.max_timestamp >= 0
-        if known and self._time_index.count < self._time_index.limit:
+        # If it is not known, nothing was appended: the final entry was written when the segment was closed or rolled.
+        cdef bint has_timestamp = self._max_timestamp_known and self._indexer.max_timestamp >= 0
+        if has_timestamp and self._time_index.count < self._time_index.limit:
             self._time_index.reserve(1)
             self._lend_slots(self._offset_index, self._time_index)
             kc_indexer_add_final_time(&self._indexer, self._time_index.limit)
@@ -805,16 +805,16 @@ cdef class LogSegment(SegmentFile):
         return 0
 
     def on_become_inactive(self):
-        """The time index gets its final entry, both indexes are cut to their entries (SEG-12).  OSError."""
+        """Add the final entry to the time index and cut both index files to their entries (SEG-12).  OSError."""
         self._check_writable()
         self._add_final_time()
         self._offset_index.trim_to_valid_size()
         self._time_index.trim_to_valid_size()
 
     def flush(self):
-        """fsync the log, then both indexes; GIL released (SEG-13).  OSError: what was flushed is unknown then."""
+        """fsync the log, then both indexes; GIL released (SEG-13).  After an OSError it is unknown what was flushed."""
         self._check_writable()
-        # A flush runs beside the log's lock: references of its own, in case the segment is closed meanwhile.
+        # A flush runs without the log's lock: its own references, in case the segment is closed meanwhile.
         cdef File file = self._file
         cdef OffsetIndex offset_index = self._offset_index
         cdef TimeIndex time_index = self._time_index
@@ -846,7 +846,7 @@ cdef class LogSegment(SegmentFile):
                 pass
 
     def delete(self):
-        """Close and remove the segment's files, .txnindex included; missing ones are fine.  Slices that were read
+        """Close and remove the segment's files, .txnindex included; missing ones are no error.  Slices that were read
         stay readable.  OSError."""
         self._check_writable()
         self.close(trim=False)
@@ -855,7 +855,7 @@ cdef class LogSegment(SegmentFile):
 
     def close(self, *, bint trim=True):
         """Final time entry, trimmed indexes (unless trim=False: as a crash leaves them), memory released; later
-        calls raise LogClosed.  Slices that were read stay readable.  OSError, closed all the same."""
+        calls raise LogClosed.  Slices that were read stay readable.  OSError, but everything is closed."""
         if self._file is None:
             return
         try:

@@ -289,7 +289,7 @@ class ProducerStateManager(ProducerStates):
         #: The state describes the log up to here, exclusive.
         self.map_end_offset = 0
 
-    # -- what an append asks ------------------------------------------------------------------------------------
+    # -- for an append ------------------------------------------------------------------------------------------
 
     def prepare(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
         current = self.producers.get(producer_id) or ProducerStateEntry(producer_id)
@@ -300,7 +300,7 @@ class ProducerStateManager(ProducerStates):
         return entry.find_duplicate(batch) if entry is not None else None
 
     def update(self, info: ProducerAppendInfo) -> None:
-        """The append is in the log: its state is now the producer's."""
+        """Take over the producer's new state, after its batches were appended to the log."""
         self.producers[info.entry.producer_id] = info.entry
         for txn in info.started_txns:
             self._start_txn(txn)
@@ -310,14 +310,14 @@ class ProducerStateManager(ProducerStates):
         in_order = not ongoing or next(reversed(ongoing)) < first_offset
         ongoing[first_offset] = txn
         if not in_order:
-            # Of one append's producers each comes with all its transactions, so they may interleave.
+            # An append adds the transactions producer by producer, so their offsets may interleave.
             self._ongoing = dict(sorted(ongoing.items()))
 
     def last_stable_offset(self, completed: CompletedTxn) -> int:
-        """The LSO as it will be when this transaction has ended: what its transaction index entry says.
+        """The LSO after the end of this transaction, for its transaction index entry.
 
-        Of this moment, though _ongoing may know of transactions that start later in the same append: a reader takes
-        it that what the index names next starts at or above it.
+        It is the LSO at the marker's place in the log.  Transactions that start later in the same append may already be
+        in _ongoing, but a reader relies on the transaction of the next index entry starting at or above it.
         """
         for first_offset, txn in self._ongoing.items():
             if txn.producer_id != completed.producer_id:
@@ -325,7 +325,7 @@ class ProducerStateManager(ProducerStates):
         return completed.last_offset + 1
 
     def complete_txn(self, completed: CompletedTxn) -> None:
-        """The transaction has ended; it still holds back the LSO until its marker is below the high watermark."""
+        """End the transaction; it still limits the LSO until its marker is below the high watermark."""
         txn = self._ongoing.pop(completed.first_offset, None)
         if txn is None:
             raise InvalidTxnState(f"{self._name}: {completed} ends a transaction that did not start")
@@ -342,7 +342,7 @@ class ProducerStateManager(ProducerStates):
 
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
-        """Where the oldest transaction starts that is open or not replicated; None if all is stable."""
+        """The start of the oldest transaction that is open or not fully replicated; None if there is none."""
         candidates = []
         if self._ongoing:
             candidates.append(next(iter(self._ongoing.values())).first_offset)
@@ -353,7 +353,7 @@ class ProducerStateManager(ProducerStates):
     # -- expiry ---------------------------------------------------------------------------------------------------
 
     def remove_expired_producers(self, now_ms: int) -> None:
-        """Forget producers that wrote nothing for producer.id.expiration.ms and have no transaction open."""
+        """Remove producers that wrote nothing for producer.id.expiration.ms and have no transaction open."""
         expired = [pid for pid, entry in self.producers.items() if self._is_expired(entry, now_ms)]
         for pid in expired:
             del self.producers[pid]
@@ -366,7 +366,7 @@ class ProducerStateManager(ProducerStates):
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def take_snapshot(self) -> int | None:
-        """Save the state at map_end_offset unless that was done; the offset, or None.  Raises OSError.
+        """Save the state at map_end_offset, unless it was saved.  Returns the offset or None.  Raises OSError.
 
         Not synced here: flush_snapshots() does that before the log's recovery point passes it.
         """
@@ -391,9 +391,10 @@ class ProducerStateManager(ProducerStates):
                 self._unsynced.discard(offset)
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """Go back to the newest snapshot in (log_start_offset, log_end_offset], or to nothing; those outside go.
+        """Load the newest snapshot in (log_start_offset, log_end_offset], or the empty state if there is none.
 
-        Afterwards map_end_offset says up to where the state is right; the caller replays the log from there.
+        Snapshots outside this range are deleted.  Afterwards the state describes the log up to map_end_offset; the
+        caller replays the batches from there.
         """
         for offset in list(self.snapshot_offsets):
             if offset > log_end_offset or offset <= log_start_offset:
@@ -430,7 +431,7 @@ class ProducerStateManager(ProducerStates):
         self.last_snapshot_offset = self.map_end_offset = log_start_offset
 
     def _read_snapshot(self, offset: int) -> list[ProducerStateEntry] | None:
-        """None for one that is not there or cannot be understood; it is forgotten and goes.  Raises OSError."""
+        """The entries of a snapshot; None if it is missing or damaged.  A damaged one is deleted.  Raises OSError."""
         path = self._path(offset)
         try:
             return decode_snapshot(read_file(path), path)
@@ -442,12 +443,12 @@ class ProducerStateManager(ProducerStates):
         return None
 
     def remove_damaged_snapshots(self) -> None:
-        """Those that a later truncation would stumble over.  Raises OSError."""
+        """Delete the snapshots that cannot be read, before a truncation needs one.  Raises OSError."""
         for offset in list(self.snapshot_offsets):
             self._read_snapshot(offset)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Transactions that ended below the log's start no longer matter; the rest stays."""
+        """Forget the transactions that ended below the log start offset."""
         self._unreplicated = {
             first: txn
             for first, txn in self._unreplicated.items()
@@ -463,13 +464,13 @@ class ProducerStateManager(ProducerStates):
                 self.delete_snapshot(offset)
 
     def delete_snapshot(self, offset: int) -> None:
-        """Raises OSError."""
+        """Remove the file and its offset.  Raises OSError."""
         if self._writable:
             unlink_if_there(self._path(offset))
         self._forget_snapshot(offset)
 
     def _forget_snapshot(self, offset: int) -> None:
-        self.snapshot_offsets = [known for known in self.snapshot_offsets if known != offset]
+        self.snapshot_offsets = [other for other in self.snapshot_offsets if other != offset]
         self._unsynced.discard(offset)
 
     def _path(self, offset: int) -> str:
@@ -487,7 +488,7 @@ def rebuild_producer_state(
 ) -> None:
     """Bring the state to log_end_offset: from the newest usable snapshot, then from the batches after it.
 
-    Reads only the headers of batches without a producer.  Raises CorruptFile's relatives for damaged batches, OSError.
+    Of batches without a producer it reads only the headers.  Raises CorruptMessage for damaged batches, OSError.
     Source: UnifiedLog.rebuildProducerState.
     """
     state.truncate_and_reload(log_start_offset, log_end_offset, now_ms)
@@ -495,19 +496,19 @@ def rebuild_producer_state(
     if start < log_end_offset:
         for segment in segments.from_floor(start):
             if segment.base_offset >= log_end_offset:
-                break  # what lies there may be torn, nobody has checked it yet
-            found = segment.translate_offset(max(start, segment.base_offset))
-            if found is not None:
+                break  # not checked yet, so it may end in a torn batch
+            place = segment.translate_offset(max(start, segment.base_offset))
+            if place is not None:
                 replay = ProducerReplay(state, segment, log_end_offset)
-                segment.scan(replay, start_position=found.position, check_crc=False, only_noteworthy=True)
+                segment.scan(replay, start_position=place.position, check_crc=False, only_noteworthy=True)
     state.map_end_offset = log_end_offset
 
 
 class ProducerReplay:
-    """Feeds the batches of a segment below end_offset to the state, as a follower's append would.
+    """Adds the batches of a segment below end_offset to the state, as a follower's append would.
 
-    epochs, if given, hears of the leader epochs in the batches; aborted_txns, a list, gets the entries of the
-    segment's transaction index.
+    epochs: if not None, the leader epochs of the batches are added to it.  aborted_txns: if not None, the entries of
+    the segment's transaction index are appended to it.
     """
 
     def __init__(
@@ -554,16 +555,17 @@ class ProducerReplay:
 def replay_batch(
     state: ProducerStateManager, batch: RecordBatch, segment: LogSegment
 ) -> tuple[CompletedTxn, int] | None:
-    """Take over a batch that is in the log; the transaction it ends and the LSO of its index entry, if it does."""
+    """Add a batch of the log to the state.  Returns the transaction that it ends, and the LSO of its index entry."""
     position = LogOffsetMetadata(batch.base_offset, segment.base_offset, batch.position)
     if batch.is_control:
-        # A scan hands over headers; a marker says the rest in its record.
+        # A scan passes headers only; the type of a marker is in its record.
         batch = segment.slice(batch.position, batch.size).memory_records(check_crc=False).batches[0]
     info = state.prepare(batch.producer_id, AppendOrigin.REPLICATION)
     try:
         completed = info.append(batch, position)
     except InvalidRecord as error:
-        # Its CRC is right, so it was written like this.  What it may have ended stays open: nobody can tell how.
+        # Its CRC is right, so it was written like this.  The transaction stays open: whether the marker commits or
+        # aborts it cannot be read.
         logger.error("%s: offset %d: a marker that cannot be read: %s", segment.log_path, batch.base_offset, error)
         return None
     state.update(info)
@@ -584,18 +586,18 @@ def aborted_txns_in(
     *,
     check_crc: bool = False,
 ) -> tuple[list[AbortedTxn], int]:
-    """The transaction index of one segment, as the batches below end_offset give it; changes nothing on disk.
+    """The transaction index entries of one segment, from its batches below end_offset; changes nothing on disk.
 
-    And the offset below which that is all: the damage in the segment, or else 2**63 - 1.  Reads the headers of batches
-    without a producer in the segment, all of it with check_crc, and before it up to the next snapshot.
-    Raises OSError, CorruptMessage.
+    Also returns the offset below which these entries are complete: where the segment is damaged, otherwise 2**63 - 1.
+    Reads the segment and the log before it back to a snapshot; of batches without a producer only the headers, unless
+    check_crc.  Raises OSError, CorruptMessage.
     """
     first = segments.first
     assert first is not None
     snapshots = snapshot_offsets_in(list_directory(directory))
     state = ProducerStateManager(name, directory, writable=False, snapshots=snapshots)
     rebuild_producer_state(state, segments, first.base_offset, segment.base_offset, now_ms)
-    found: list[AbortedTxn] = []
-    replay = ProducerReplay(state, segment, end_offset, aborted_txns=found)
+    aborted: list[AbortedTxn] = []
+    replay = ProducerReplay(state, segment, end_offset, aborted_txns=aborted)
     result = segment.scan(replay, check_crc=check_crc, only_noteworthy=True)
-    return found, result.last_offset + 1 if result.truncated_bytes else 2**63 - 1
+    return aborted, result.last_offset + 1 if result.truncated_bytes else 2**63 - 1

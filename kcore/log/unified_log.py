@@ -73,13 +73,13 @@ logger = logging.getLogger(__name__)
 
 Mode = Literal["r", "a"]
 
-#: How often a log says that such an error has not passed: clients try again many times a second.
-_PASSING_ERROR_LOG_INTERVAL_MS = 60_000
+#: How often a log reports that its disk is still full: clients retry many times a second.
+_DISK_FULL_LOG_INTERVAL_MS = 60_000
 
 
 @dataclass(slots=True)
 class LoadedParts:
-    """What LogLoader found in a directory."""
+    """The state of a log as the loader read it from its directory."""
 
     segments: LogSegments
     log_start_offset: int
@@ -94,14 +94,14 @@ class LoadedParts:
 class UnifiedLog(LogHotPath):
     """One partition's log.
 
-    Thread-safe: whatever changes the log holds `lock` (re-entrant; nothing below it takes another log's lock), reads
-    take no lock and see the log end of the moment they start.  Built by log_loader.load_log or open_log; lifetime
-    ends with close() or delete().  A failed system call takes the log offline: from then on every call raises
-    KafkaStorageError, and what is in memory describes the last complete operation (LOG-29).  A full disk alone does
-    not: the append or roll fails, the next one may succeed; half a truncation, flush, deletion or swap does.
+    Thread-safe.  A change holds `lock` (re-entrant; code below it takes no other log's lock).  A read takes no lock and
+    sees the log end offset at its start.  Built by log_loader.load_log or open_log; ends with close() or delete().
+    A failed system call takes the log offline: from then on every call raises KafkaStorageError, and the state in
+    memory describes the last complete operation (LOG-29).  A full disk does so only if a truncation, flush, deletion or
+    swap may be half done; a failed append or roll may be tried again.
 
-    sole_replica: nobody above moves the high watermark, so it follows the log end offset.
-    log_dir: the data directory, to which the log reports a disk that fails and offsets that a truncation lowers.
+    sole_replica: the log has no other replica, so the high watermark follows the log end offset.
+    log_dir: the data directory.  The log reports to it a failing disk, and offsets that a truncation lowers.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class UnifiedLog(LogHotPath):
         self.topic_partition = topic_partition
         self.mode = mode
         self.topic_id = parts.topic_id
-        # Whether the directory's name and partition.metadata may not be on the disk: an empty log was never flushed.
+        # True if the directory's name and partition.metadata may not be on the disk: an empty log was never flushed.
         self._directory_may_be_new = parts.recovery_point == 0 or parts.log_start_offset == parts.log_end_offset
         self.segments = parts.segments
         self.leader_epoch_cache = parts.leader_epoch_cache
@@ -150,7 +150,7 @@ class UnifiedLog(LogHotPath):
         self._sole_replica = sole_replica
         self._log_dir = log_dir
         self._offline = None
-        self._next_passing_error_log_ms = 0
+        self._next_disk_full_log_ms = 0
         self._is_writable = mode == "a"
         self._on_close: Callable[[UnifiedLog], None] | None = None
         self._roll_jitter_ms = self._next_roll_jitter_ms()
@@ -195,11 +195,11 @@ class UnifiedLog(LogHotPath):
 
     @property
     def last_epoch(self) -> int:
-        """The latest leader epoch; -1 when none is known."""
+        """The latest leader epoch; -1 if there is none."""
         return self.leader_epoch_cache.latest_epoch
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the largest epoch <= epoch; (-1, -1) when that is not known (EPOCH-05)."""
+        """(epoch, end offset) of the largest epoch <= epoch; (-1, -1) if there is no such entry (EPOCH-05)."""
         return self.leader_epoch_cache.end_offset_for(epoch, self.log_end_offset)
 
     def maybe_assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
@@ -218,10 +218,10 @@ class UnifiedLog(LogHotPath):
             return max(self.producer_state_manager.producers, default=-1)
 
     def assign_topic_id(self, topic_id: UUID) -> None:
-        """Write partition.metadata if the log has no topic id yet.  Raises ValueError for another id than its own.
+        """Write partition.metadata if the log has no topic id yet.  Raises ValueError if it has a different one.
 
-        In a new log the file is synced with the first data, as its directory is: a thousand partitions are made
-        without a sync for each.
+        In a new log the file and the directory are synced with the first data, so that creating a thousand partitions
+        does not cost a sync for each.
         """
         with self.lock:
             if self.topic_id is not None:
@@ -237,7 +237,7 @@ class UnifiedLog(LogHotPath):
             self.topic_id = topic_id
 
     def update_high_watermark(self, offset: int | LogOffsetMetadata) -> int:
-        """Set it, brought into [log start offset, log end offset] (HW-02); the value it has now."""
+        """Set it to the offset, limited to [log start offset, log end offset] (HW-02).  Returns the new value."""
         wanted = offset if isinstance(offset, LogOffsetMetadata) else LogOffsetMetadata(offset)
         with self.lock:
             if wanted.message_offset < self.log_start_offset:
@@ -256,7 +256,7 @@ class UnifiedLog(LogHotPath):
         self._first_unstable_offset_metadata = unstable
 
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
-        """Hide what lies below offset (DeleteRecords, retention); whether the log start offset rose.
+        """Hide the records below offset (DeleteRecords, retention).  Returns whether the log start offset rose.
 
         Raises OffsetOutOfRange above the high watermark.
         """
@@ -279,7 +279,7 @@ class UnifiedLog(LogHotPath):
             failure = self._storage_failed("write the leader epochs of", error)
             if self.is_offline:
                 raise failure from error
-            # Epochs that ended below the start do no harm, and a full disk must not keep retention from making room.
+            # Epochs that ended below the start are harmless, and on a full disk retention must be able to free space.
         self.producer_state_manager.on_log_start_offset_incremented(offset)
         self._update_first_unstable_offset()
 
@@ -289,7 +289,7 @@ class UnifiedLog(LogHotPath):
         except OSError as error:
             raise self._storage_failed("read", error) from error
 
-    # -- append: its rare turns ------------------------------------------------------------------------------------
+    # -- append: the rare cases ------------------------------------------------------------------------------------
 
     def _find_duplicate(self, records: MemoryRecords) -> BatchMetadata | None:
         for batch in records.batches:
@@ -313,9 +313,11 @@ class UnifiedLog(LogHotPath):
     def _analyze_producers(
         self, records: MemoryRecords, segment: LogSegment, origin: AppendOrigin
     ) -> tuple[dict[int, ProducerAppendInfo], list[CompletedTxn]]:
-        """The producers' states after the append, and the transactions that it ends.  Raises what refuses the append.
+        """The producers' states after the append, and the transactions that it ends.
 
-        Replicated data batches are taken producer by producer; all others one by one."""
+        Replicated data batches are processed producer by producer, all others one by one.  Raises the error that
+        rejects the append.
+        """
         prepared: dict[int, ProducerAppendInfo] = {}
         completed_txns = []
 
@@ -394,7 +396,7 @@ class UnifiedLog(LogHotPath):
                     raise self._storage_failed("roll", error, is_fatal=True) from error
                 raise
             self.segments.add(segment)
-        # The end now lies at the start of the new segment.
+        # The log end is now at the start of the new segment.
         self._update_log_end_offset_metadata(self.local.end_at(self.log_end_offset))
         if self.high_watermark == self.log_end_offset:
             self._update_high_watermark_metadata(self.log_end_offset_metadata)
@@ -437,11 +439,11 @@ class UnifiedLog(LogHotPath):
                 return None
             start = self.log_start_offset
             for segment in self.segments:
-                # Files that nobody repaired may have a time index that is short of its last entries.
+                # Files opened with mode "r" are not repaired: the time index may lack its last entries.
                 if self.mode == "r" or segment.max_timestamp_so_far >= timestamp:
-                    found = segment.find_offset_by_timestamp(timestamp, start)
-                    if found is not None:
-                        return TimestampAndOffset(*found)
+                    record = segment.find_offset_by_timestamp(timestamp, start)
+                    if record is not None:
+                        return TimestampAndOffset(*record)
         except OSError as error:
             raise self._storage_failed("search", error) from error
         return None
@@ -479,8 +481,8 @@ class UnifiedLog(LogHotPath):
         for segment in self.segments:
             if segment.size and (best is None or segment.max_timestamp_so_far > best.max_timestamp_so_far):
                 best = segment
-        found = best.find_offset_of_max_timestamp() if best is not None else None
-        return TimestampAndOffset(*found) if found is not None else None
+        record = best.find_offset_of_max_timestamp() if best is not None else None
+        return TimestampAndOffset(*record) if record is not None else None
 
     def batches(
         self,
@@ -488,14 +490,13 @@ class UnifiedLog(LogHotPath):
         end_offset: int | None = None,
         isolation: Isolation = "read_uncommitted",
     ) -> Iterator[RecordBatch]:
-        """All batches with an offset in [start_offset, end_offset), markers included, from the start or to the end
-        of the log by default.
+        """All batches, also control batches, with an offset in [start_offset, end_offset); by default the whole log.
 
-        read_uncommitted goes up to the log end offset, read_committed up to the last stable offset, and leaves out
-        the batches of aborted transactions.  Reads a MiB at a time and checks every CRC, and what no CRC covers:
-        offsets ascend and fit between the segments' names, and no segment but the last ends inside a batch.
-        Raises ValueError for another level, at the call; while it is read, OffsetOutOfRange for a start outside the
-        log, CorruptMessage, KafkaStorageError.
+        read_uncommitted reads up to the log end offset; read_committed up to the last stable offset, without the
+        batches of aborted transactions.  Reads a MiB at a time.  Checks every CRC, and what no CRC covers: offsets
+        ascend and are between the base offsets of the segments, and only the last segment may end inside a batch.
+        Raises ValueError for another isolation level, at the call; during the iteration OffsetOutOfRange for a start
+        outside the log, CorruptMessage, KafkaStorageError.
         """
         return iterate_batches(self, start_offset, end_offset, is_committed(isolation))
 
@@ -505,7 +506,7 @@ class UnifiedLog(LogHotPath):
         end_offset: int | None = None,
         isolation: Isolation = "read_uncommitted",
     ) -> Iterator[Record]:
-        """The records with an offset in [start_offset, end_offset), as batches() finds them; no control records."""
+        """The records with an offset in [start_offset, end_offset), read as by batches(); no control records."""
         return iterate_records(self, start_offset, end_offset, is_committed(isolation))
 
     def to_arrow(
@@ -515,11 +516,11 @@ class UnifiedLog(LogHotPath):
         columns: Sequence[str] | None = None,
         isolation: Isolation = "read_uncommitted",
     ) -> pa.Table:
-        """The records that records() gives, as an Arrow table; its columns are told in docs/dataframes.md.
+        """The records of records() as an Arrow table; docs/dataframes.md describes its columns.
 
-        columns: names of those wanted, in this order: nothing else is read.  The table has a chunk for some 16 MiB of
-        batches.  GIL released for most of the work.  Raises ImportError without pyarrow, ValueError for an unknown
-        column, and what batches() raises.
+        columns: names of the columns to read, in this order.  The table has a chunk for about 16 MiB of batches.  GIL
+        released for most of the work.  Raises ImportError without pyarrow, ValueError for an unknown column, and the
+        exceptions of batches().
         """
         return arrow_table(self, start_offset, end_offset, columns, is_committed(isolation))
 
@@ -532,8 +533,8 @@ class UnifiedLog(LogHotPath):
         *,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[pa.RecordBatch]:
-        """As to_arrow(), one record batch at a time: each of some batch_bytes of the log, so memory stays bounded
-        however large the log is.  Decompressed bytes count too; a batch that is larger comes alone."""
+        """As to_arrow(), but one Arrow record batch at a time, each from about batch_bytes of the log: memory stays
+        bounded for a log of any size.  Decompressed bytes count too; a larger batch is returned alone."""
         return iterate_arrow(self, start_offset, end_offset, columns, is_committed(isolation), batch_bytes)
 
     # -- flush ------------------------------------------------------------------------------------------------------
@@ -541,7 +542,7 @@ class UnifiedLog(LogHotPath):
     def flush(self, offset: int | None = None) -> None:
         """fsync everything below offset (default: the log end), and raise the recovery point to it.
 
-        Takes the lock only for the last step, so appends go on meanwhile.  Raises KafkaStorageError.
+        Takes the lock only for the last step, so appends continue meanwhile.  Raises KafkaStorageError.
         """
         self._check_writable()
         target = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
@@ -557,7 +558,7 @@ class UnifiedLog(LogHotPath):
         except OSError as error:
             if self._was_closed_meanwhile():
                 return
-            # A full disk too: what an fsync could not write, the next one does not try again.
+            # Fatal for a full disk too: the next fsync does not write again what this one could not write.
             raise self._storage_failed("flush", error, is_fatal=True) from error
         try:
             self.leader_epoch_cache.flush()
@@ -566,14 +567,14 @@ class UnifiedLog(LogHotPath):
                 return
             raise self._storage_failed("write the leader epochs of", error) from error
         with self.lock:
-            # A truncation may have come in between.
+            # A truncation may have lowered the log end offset meanwhile.
             target = min(target, self.log_end_offset)
             if target > self.recovery_point:
                 self.recovery_point = target
                 self.last_flush_ms = self._time.milliseconds()
 
     def _was_closed_meanwhile(self) -> bool:
-        """Whether what failed without the lock failed because the log was closed and its directory renamed."""
+        """For an error outside the lock: whether the log was closed (and its directory renamed) meanwhile."""
         with self.lock:
             return self.is_closed
 
@@ -584,10 +585,10 @@ class UnifiedLog(LogHotPath):
     # -- truncation, retention, deletion ------------------------------------------------------------------------------
 
     def truncate_to(self, target_offset: int) -> bool:
-        """Remove everything at or beyond target_offset; whether there was anything (TRUNC-01..06).
+        """Remove everything at or beyond target_offset (TRUNC-01..06).  Returns whether there was anything.
 
-        A batch that spans the target goes whole; the log end is the target all the same.  If all batches that are left
-        are below the log start offset, the log becomes an empty segment that starts and ends at the target.
+        A batch that spans the target is removed whole; the log end offset is still the target.  If all remaining
+        batches are below the log start offset, the log becomes an empty segment that starts and ends at the target.
         Raises ValueError for a negative target, LogIsServed while a partition leads the log, KafkaStorageError.
         """
         if target_offset < 0:
@@ -597,7 +598,7 @@ class UnifiedLog(LogHotPath):
             self._check_writable()
             try:
                 if target_offset >= self.log_end_offset:
-                    # An epoch that started here but never got a record may contradict what the leader sends next.
+                    # An epoch that starts at the log end has no record, and may contradict the leader's next batch.
                     self.leader_epoch_cache.truncate_from_end(self.log_end_offset)
                     return False
                 first = self.segments.first
@@ -606,7 +607,7 @@ class UnifiedLog(LogHotPath):
                 if first.base_offset > target_offset:
                     self._truncate_fully(target_offset)
                     return True
-                # From the end, so that a crash in between leaves no gap.
+                # The last segment first, so that a crash leaves no gap.
                 beyond = [s for s in reversed(list(self.segments)) if s.base_offset > target_offset]
                 self.local.remove_segments(beyond)
                 self.local.truncate_active_to(target_offset)
@@ -619,19 +620,19 @@ class UnifiedLog(LogHotPath):
                 state.on_high_watermark_updated(self.high_watermark)
                 self._update_first_unstable_offset()
                 if self._ends_below_its_start():
-                    # Only the name of an empty segment tells the next start where this log ends.
+                    # The next start reads the log end offset from the name of the empty segment.
                     self._roll(0)
                     beyond = list(self.segments)[:-1]
                     self._remove_oldest(beyond)
                 if beyond:
-                    # Names that came back after a lost power would overlap what is appended from here on.
+                    # Without it a power loss may bring removed segments back; they would overlap later appends.
                     sync_path(self.directory)
                 return True
             except OSError as error:
                 raise self._storage_failed("truncate", error, is_fatal=True) from error
 
     def _ends_below_its_start(self) -> bool:
-        """Whether all batches are below the log start: the truncation target was inside a batch, which went whole."""
+        """Whether all batches are below the log start: the target was inside a batch, which was removed whole."""
         active = self.active_segment
         return active.base_offset < self.log_start_offset and active.read_next_offset() < self.log_start_offset
 
@@ -660,7 +661,7 @@ class UnifiedLog(LogHotPath):
         sync_path(self.directory)
 
     def _reset_end(self, log_end_offset: int, log_start_offset: int) -> None:
-        # After a crash, a log start in a checkpoint would hide what was appended below it.
+        # After a crash, a log start offset left in the checkpoint would hide records appended below it.
         lowered = log_start_offset < self.log_start_offset
         self.log_start_offset = log_start_offset
         self._update_log_end_offset_metadata(self.local.end_at(log_end_offset))
@@ -675,10 +676,10 @@ class UnifiedLog(LogHotPath):
             self._log_dir.lower_offsets(self)
 
     def delete_old_segments(self) -> int:
-        """Apply retention.ms, retention.bytes and the log start offset: the number of segments that went.
+        """Apply retention.ms, retention.bytes and the log start offset.  Returns the number of deleted segments.
 
-        Only whole segments below the high watermark go, oldest first; the log never loses its active segment without
-        getting a new one.  Raises KafkaStorageError.  Source: UnifiedLog.deleteOldSegments.
+        Only whole segments below the high watermark are deleted, oldest first; an active segment that is deleted is
+        replaced by a new one.  Raises KafkaStorageError.  Source: UnifiedLog.deleteOldSegments.
         """
         with self.lock:
             self._check_writable()
@@ -693,7 +694,7 @@ class UnifiedLog(LogHotPath):
         excess = self.size - config.retention_bytes if config.delete and config.retention_bytes >= 0 else -1
         by_age = config.delete and config.retention_ms >= 0
         segments = list(self.segments)
-        going: list[LogSegment] = []
+        expired: list[LogSegment] = []
         for segment, following in zip(segments, [*segments[1:], None], strict=True):
             end = following.base_offset if following is not None else self.log_end_offset
             if end > self.high_watermark or (following is None and segment.size == 0):
@@ -704,30 +705,30 @@ class UnifiedLog(LogHotPath):
             if not (below_start or too_old or too_much):
                 break
             excess -= segment.size
-            going.append(segment)
-        if not going:
+            expired.append(segment)
+        if not expired:
             return 0
-        if len(going) == len(segments):
+        if len(expired) == len(segments):
             self._roll(0)
-        self._remove_oldest(going)
-        return len(going)
+        self._remove_oldest(expired)
+        return len(expired)
 
-    def _remove_oldest(self, going: list[LogSegment]) -> None:
-        """going: all segments below another one, where the log starts from now on."""
-        following = self.segments.higher(going[-1].base_offset)
+    def _remove_oldest(self, expired: list[LogSegment]) -> None:
+        """Delete the oldest segments; the log then starts at the segment after them."""
+        following = self.segments.higher(expired[-1].base_offset)
         assert following is not None
-        logger.info("%s: deleting %d segments below offset %d", self._source, len(going), following.base_offset)
+        logger.info("%s: deleting %d segments below offset %d", self._source, len(expired), following.base_offset)
         if following.base_offset > self.log_start_offset:
             self._set_log_start_offset(following.base_offset)
         try:
-            self.local.remove_segments(going)
-            for segment in going:
+            self.local.remove_segments(expired)
+            for segment in expired:
                 self.producer_state_manager.delete_snapshot(segment.base_offset)
         except OSError as error:
             raise self._storage_failed("delete old segments of", error, is_fatal=True) from error
 
     def largest_timestamp(self, segment: LogSegment) -> int:
-        """Of a segment's records; of its file when they have none."""
+        """The largest timestamp of the segment's records; the file's modification time if they have none."""
         if segment.max_timestamp_so_far >= 0:
             return segment.max_timestamp_so_far
         return modified_ms(segment.log_path)
@@ -739,10 +740,12 @@ class UnifiedLog(LogHotPath):
     # -- compaction -------------------------------------------------------------------------------------------------
 
     def replace_segments(self, new: list[LogSegment], old: list[LogSegment]) -> None:
-        """Put cleaned or split segments, flushed and still named .cleaned, in the place of those they were made from,
-        in one step for readers.  Raises KafkaStorageError and LogClosed; LogCleaningAborted if the old ones are not all
-        there any more, below the active segment.  Unless the new ones are part of the log then, they are the caller's
-        to remove.  Source: UnifiedLog.replaceSegments."""
+        """Replace `old` by the segments made from them (cleaned or split, flushed, still named .cleaned).
+
+        Readers see the change in one step.  Raises KafkaStorageError and LogClosed; LogCleaningAborted if an old
+        segment is no longer in the log below the active one.  If it raises and the new segments are not part of the
+        log, the caller removes them.  Source: UnifiedLog.replaceSegments.
+        """
         with self.lock:
             self._check_writable()
             active = self.active_segment.base_offset
@@ -755,15 +758,15 @@ class UnifiedLog(LogHotPath):
                     if segment.base_offset not in kept:
                         self.producer_state_manager.delete_snapshot(segment.base_offset)
             except OSError as error:
-                # Half a swap is finished or undone by the next start, not by going on.
+                # Only the next start can finish or undo half a swap.
                 raise self._storage_failed("replace segments of", error, is_fatal=True) from error
 
     def cleaning_failed(self, error: OSError) -> None:
-        """The cleaner could not read or write a file of this log; what that means is for us to say."""
+        """The cleaner could not read or write a file of this log: takes the log offline, unless the disk is full."""
         self._storage_failed("clean", error)
 
     def last_records_of_active_producers(self) -> dict[int, tuple[int | None, int]]:
-        """producer id -> (offset of its last data record, None if only markers are known; its epoch)."""
+        """producer id -> (offset of its last data record, None if it has only markers; its epoch)."""
         with self.lock:
             return {
                 producer_id: (entry.last_batch.last_offset if entry.last_batch else None, entry.producer_epoch)
@@ -785,12 +788,13 @@ class UnifiedLog(LogHotPath):
                     self.producer_state_manager.map_end_offset = self.log_end_offset
                     self.producer_state_manager.take_snapshot()
                     self.flush()
-                    # What a truncation or retention changed, a flush of no data leaves alone; the marker of a clean
-                    # stop vouches for it.
+                    # Without new data flush() does nothing, but a truncation or retention may have changed snapshots.
+                    # The clean-shutdown marker states that they are on the disk.
                     self.producer_state_manager.flush_snapshots(self.log_end_offset)
                     if self._sole_replica or self.log_start_offset < self.log_end_offset:
                         self.leader_epoch_cache.flush()  # an empty log's epochs are not read again
-                    # A truncation inside a batch leaves the log end behind the data; the next start finds the data.
+                    # After a truncation inside a batch the log end offset is after the end of the data.  The next start
+                    # uses the end of the data.
                     if not self.active_segment.is_untouched:
                         self.recovery_point = min(self.recovery_point, self.active_segment.read_next_offset())
             except OSError as error:
@@ -810,7 +814,7 @@ class UnifiedLog(LogHotPath):
         self.local.close(trim=self.mode == "a" and self._offline is None)
 
     def rename_dir(self, name: str) -> None:
-        """Close the files and give the directory another name beside the old one: it is about to be deleted.
+        """Close the files and rename the directory, within its data directory, before it is deleted.
 
         Slices that were read before stay readable.  Raises KafkaStorageError.
         """
@@ -853,7 +857,7 @@ class UnifiedLog(LogHotPath):
         return self._offline is not None
 
     def mark_offline(self, error: OSError) -> None:
-        """The disk under this log has failed, as another log of the same directory found out."""
+        """Take the log offline: another log of the same data directory has reported a disk failure."""
         if self._offline is None:
             self._offline = error
             self._is_writable = False
@@ -872,24 +876,26 @@ class UnifiedLog(LogHotPath):
 
     def _check_not_served(self) -> None:
         if self.is_served:
-            raise LogIsServed(f"{self._source}: a partition leads this log; its consumers may have read what would go")
+            raise LogIsServed(
+                f"{self._source}: a partition leads this log; its consumers may have read the records to be removed"
+            )
 
     def _storage_failed(self, what: str, error: OSError, *, is_fatal: bool = False) -> KafkaStorageError:
-        """Take the log offline (LOG-29), unless the error passes by itself; the exception to raise.
+        """Take the log offline (LOG-29), unless the disk is only full.  Returns the exception to raise.
 
-        is_fatal: half of it may have been done, so a full disk is no better than a broken one.
+        is_fatal: the operation may be half done, so a full disk takes the log offline as well.
         """
-        passes = error.errno in DISK_FULL_ERRORS and not is_fatal
-        if not passes and self._offline is None:
+        disk_full_only = error.errno in DISK_FULL_ERRORS and not is_fatal
+        if not disk_full_only and self._offline is None:
             logger.error(
                 "%s: could not %s the log in %s, it goes offline: %s", self._source, what, self.directory, error
             )
             self.mark_offline(error)
             if self._log_dir is not None:
                 self._log_dir.fail(error)
-        elif passes:
+        elif disk_full_only:
             now_ms = self._time.milliseconds()
-            if now_ms >= self._next_passing_error_log_ms:
-                self._next_passing_error_log_ms = now_ms + _PASSING_ERROR_LOG_INTERVAL_MS
+            if now_ms >= self._next_disk_full_log_ms:
+                self._next_disk_full_log_ms = now_ms + _DISK_FULL_LOG_INTERVAL_MS
                 logger.error("%s: could not %s the log in %s: %s", self._source, what, self.directory, error)
         return KafkaStorageError(f"{self._source}: could not {what} the log in {self.directory}: {error}")

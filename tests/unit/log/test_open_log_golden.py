@@ -224,4 +224,4 @@ def test_segments_that_kafkas_cleaner_has_emptied_are_no_error(caplog):
     with open_log(partition_dir("g-compact-0")) as log:
         assert any(segment.size == 0 for segment in list(log.segments)[:-1])
     (said,) = caplog.records
-    assert said.levelname == "WARNING" and "the cleaner was there and may have emptied it" in said.message
+    assert said.levelname == "WARNING" and "the cleaner has cleaned it and may have emptied it" in said.message
