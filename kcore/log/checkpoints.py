@@ -106,7 +106,7 @@ class OffsetCheckpointFile:
         return result
 
     def read_or_warn(self) -> dict[TopicPartition, int]:
-        """Nothing of a damaged file, which the log is told.  Raises OSError."""
+        """As read(), but for a damaged file: logs a warning and returns no offsets.  Raises OSError."""
         try:
             return self.read()
         except CorruptFile as error:

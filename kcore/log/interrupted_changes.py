@@ -32,14 +32,14 @@ logger = logging.getLogger(__name__)
 
 def list_segment_files(directory: str, *, writable: bool) -> list[SegmentFileName]:
     """The files of segments, in the order of their offsets; with writable, `.tmp` files of a log's are removed."""
-    found = []
+    files = []
     for name in list_directory(directory):
         parsed = parse_segment_file(name)
         if parsed is not None:
-            found.append(parsed)
+            files.append(parsed)
         elif name.endswith(TEMPORARY_SUFFIX) and writable and _is_of_a_log(name.removesuffix(TEMPORARY_SUFFIX)):
-            unlink_if_there(os.path.join(directory, name))  # a crash came before it was whole
-    return sorted(found)
+            unlink_if_there(os.path.join(directory, name))  # a crash interrupted its writing
+    return sorted(files)
 
 
 def path_of(directory: str, file: SegmentFileName) -> str:

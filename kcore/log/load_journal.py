@@ -93,7 +93,8 @@ def finish_interrupted_load(data_dir: str) -> None:
     if journal is None:
         return
     logger.warning("%s: finishing a load that was interrupted", data_dir)
-    # Whether the other logs are in order was known before the crash; who has opened them since is not known.
+    # The journal says whether the other logs were stopped cleanly before the crash, but another process may have opened
+    # them since.
     journal.clean = was_clean_shutdown(data_dir)
     remove_clean_shutdown(data_dir)
     apply_journal(data_dir, journal)
@@ -134,9 +135,9 @@ def apply_journal(data_dir: str, journal: LoadJournal) -> None:
     for file in (log_dir.recovery_points, log_dir.high_watermarks):
         file.write(file.read_or_warn() | ends)
     for file in (log_dir.log_starts, log_dir.cleaner_offsets):
-        known = file.read_or_warn()
-        if made & known.keys():  # of an earlier log of that name
-            file.write({tp: offset for tp, offset in known.items() if tp not in made})
+        offsets = file.read_or_warn()
+        if made & offsets.keys():  # of an earlier log of that name
+            file.write({tp: offset for tp, offset in offsets.items() if tp not in made})
     if journal.stream is not None:
         _note_batch(data_dir, *journal.stream)
     if journal.clean:
@@ -203,16 +204,16 @@ def _read_json(path: str) -> dict[str, Any] | None:
     crc, _, text = data.rstrip(b"\n").partition(b"\n")
     if crc != b"%08x" % crc32c(text):
         raise CorruptFile(f"{path}: line 1: the CRC is {crc32c(text):08x}, found {crc!r}")
-    found = json.loads(text)
-    if found["version"] != _VERSION:
-        raise CorruptFile(f"{path}: version {found['version']}, expected {_VERSION}")
-    return found
+    content = json.loads(text)
+    if content["version"] != _VERSION:
+        raise CorruptFile(f"{path}: version {content['version']}, expected {_VERSION}")
+    return content
 
 
 def read_journal(data_dir: str) -> LoadJournal | None:
     """None if there is none.  Raises CorruptFile, OSError."""
-    found = _read_json(os.path.join(data_dir, JOURNAL_FILE))
-    return None if found is None else LoadJournal(**found)
+    content = _read_json(os.path.join(data_dir, JOURNAL_FILE))
+    return None if content is None else LoadJournal(**content)
 
 
 def write_journal(data_dir: str, journal: LoadJournal) -> None:
@@ -222,13 +223,13 @@ def write_journal(data_dir: str, journal: LoadJournal) -> None:
 
 def last_batches(data_dir: str) -> dict[str, int]:
     """Stream id -> number of the last batch that was loaded.  Raises CorruptFile, OSError."""
-    found = _read_json(os.path.join(data_dir, STREAMS_FILE))
-    return {} if found is None else found["last_batches"]
+    content = _read_json(os.path.join(data_dir, STREAMS_FILE))
+    return {} if content is None else content["last_batches"]
 
 
 def _note_batch(data_dir: str, stream: str, batch: int) -> None:
-    known = last_batches(data_dir)
-    content = {"version": _VERSION, "last_batches": known | {stream: max(batch, known.get(stream, -1))}}
+    batches = last_batches(data_dir)
+    content = {"version": _VERSION, "last_batches": batches | {stream: max(batch, batches.get(stream, -1))}}
     _write_json(os.path.join(data_dir, STREAMS_FILE), content)
 
 

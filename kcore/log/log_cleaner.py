@@ -74,8 +74,8 @@ class CleanerStats:
 class CleanedTransactionMetadata:
     """The transactions that a cleaner is inside of, as it walks up a log: whose data may go, and whose markers.
 
-    The data of an aborted transaction goes at once; its marker only when a cleaning has met no data before it, so
-    that nobody who has read part of the data misses the end.
+    The data of an aborted transaction is removed at once; its marker only by a cleaning that has met no data before it,
+    so that a consumer that has read part of the data also reads the marker.
     """
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class _Retention:
                 flags |= START_HORIZON
         else:
             flags = DISCARD_RECORDS if self._transactions.on_batch_read(batch) else 0
-        # The last batch of the round stays, or the offsets behind it would be given out again.
+        # The last batch of the round stays, or the offsets after it would be assigned again.
         if self._is_last_of_producer(batch) or batch.last_offset == self._last_offset_of_round:
             flags |= RETAIN_EMPTY
         return flags
@@ -274,8 +274,8 @@ class Cleaner:
         for segment, following in zip(dirty, [*(s.base_offset for s in dirty[1:]), end], strict=True):
             position = 0
             if segment.base_offset < start:
-                found = segment.translate_offset(start)
-                position = segment.size if found is None else found.position
+                place = segment.translate_offset(start)
+                position = segment.size if place is None else place.position
             for records in self._chunks(log, segment, position):
                 read, is_full = offset_map.add(records, start, transactions)
                 stats.map_records_read += read
@@ -288,7 +288,7 @@ class Cleaner:
     def _chunks(self, log: UnifiedLog, segment: LogSegment, position: int = 0) -> Iterable[MemoryRecords]:
         """The batches of a segment, as many at a time as fit into the buffer, which grows for one that does not.
 
-        Each is good until the next is asked for.  CRCs are checked: a copy under a new CRC would make damage right.
+        Each is valid until the next one is read.  CRCs are checked: a copy with a new CRC would hide damage.
         """
         while position < segment.size:
             self._check_done(log.topic_partition)

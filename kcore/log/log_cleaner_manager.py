@@ -105,7 +105,7 @@ def find_log_to_clean(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
     cleanable = [
         s for s in log.segments.from_floor(min(first_dirty, first_uncleanable)) if s.base_offset < first_uncleanable
     ]
-    found = LogToClean(
+    log_to_clean = LogToClean(
         log,
         first_dirty,
         first_uncleanable,
@@ -113,17 +113,17 @@ def find_log_to_clean(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
         sum(s.size for s in cleanable),
         _compaction_delay_ms(log, dirty, now_ms),
     )
-    return found, is_wrong
+    return log_to_clean, is_wrong
 
 
 def _compaction_delay_ms(log: UnifiedLog, dirty: Iterable[LogSegment], now_ms: int) -> int:
     if log.config.max_compaction_lag_ms >= now_ms:
         return 0  # as by default: no need to look into the segments
     first_timestamps = [s.first_batch_timestamp for s in dirty]
-    known = [timestamp for timestamp in first_timestamps if timestamp is not None and timestamp > 0]
-    if not known:
+    timestamps = [timestamp for timestamp in first_timestamps if timestamp is not None and timestamp > 0]
+    if not timestamps:
         return 0
-    return max(now_ms - max(log.config.max_compaction_lag_ms, 0) - min(known), 0)
+    return max(now_ms - max(log.config.max_compaction_lag_ms, 0) - min(timestamps), 0)
 
 
 class LogCleanerManager:
@@ -180,8 +180,8 @@ class LogCleanerManager:
             checkpoint = self._checkpoints.get(log_dir)
             if checkpoint is None:
                 return
-            known = self._logs()
-            offsets = {tp: offset for tp, offset in self._read(checkpoint).items() if tp in known and tp != remove}
+            logs = self._logs()
+            offsets = {tp: offset for tp, offset in self._read(checkpoint).items() if tp in logs and tp != remove}
             if update is not None:
                 offsets[update[0]] = update[1]
             self._write(checkpoint, offsets)
@@ -190,11 +190,11 @@ class LogCleanerManager:
         try:
             checkpoint.write(offsets)
         except OSError as error:
-            # What it says stays true, only more is cleaned again than need be.
+            # The old offsets stay valid; only more is cleaned again than necessary.
             logger.error("%s could not be written: %s", checkpoint.path, error)
 
     def maybe_truncate_checkpoint(self, log_dir: str, topic_partition: TopicPartition, offset: int) -> None:
-        """The log was cut at offset: what comes there now is dirty."""
+        """Lower the log's cleaner offset after a truncation to offset: later records are dirty."""
         with self._lock:
             checkpoint = self._checkpoints.get(log_dir)
             if checkpoint is None:
@@ -205,7 +205,7 @@ class LogCleanerManager:
                 self._write(checkpoint, offsets)
 
     def alter_checkpoint_dir(self, topic_partition: TopicPartition, source: str, destination: str) -> None:
-        """The log now lies in another data directory."""
+        """Move the log's cleaner offset to the checkpoint of its new data directory."""
         with self._lock:
             checkpoint = self._checkpoints.get(source)
             offset = None if checkpoint is None else self._read(checkpoint).get(topic_partition)
@@ -237,24 +237,24 @@ class LogCleanerManager:
                 if not self._may_be_cleaned(tp, log) or self._put_off.get(tp, (0, clock_ms))[1] > clock_ms:
                     continue
                 try:
-                    found, is_wrong = find_log_to_clean(log, offsets.get(tp), now_ms)
+                    log_to_clean, is_wrong = find_log_to_clean(log, offsets.get(tp), now_ms)
                 except Exception as error:
                     self._note_uncleanable(log, error)
                     continue
                 if is_wrong:
-                    self.update_checkpoints(log.parent_dir, update=(tp, found.first_dirty_offset))
-                if found.total_bytes:
-                    dirty.append(found)
-            self.max_dirty_ratio = max((found.cleanable_ratio for found in dirty), default=0.0)
+                    self.update_checkpoints(log.parent_dir, update=(tp, log_to_clean.first_dirty_offset))
+                if log_to_clean.total_bytes:
+                    dirty.append(log_to_clean)
+            self.max_dirty_ratio = max((d.cleanable_ratio for d in dirty), default=0.0)
             cleanable = [
-                found
-                for found in dirty
-                if found.cleanable_bytes
-                and (found.compaction_delay_ms or found.cleanable_ratio > found.log.config.min_cleanable_dirty_ratio)
+                d
+                for d in dirty
+                if d.cleanable_bytes
+                and (d.compaction_delay_ms or d.cleanable_ratio > d.log.config.min_cleanable_dirty_ratio)
             ]
             if not cleanable:
                 return None
-            filthiest = max(cleanable, key=lambda found: found.cleanable_ratio)
+            filthiest = max(cleanable, key=lambda d: d.cleanable_ratio)
             self._states[filthiest.topic_partition] = "cleaning"
             return filthiest
 
@@ -268,24 +268,24 @@ class LogCleanerManager:
         )
 
     def deletable_logs(self) -> list[UnifiedLog]:
-        """The compacted logs that nobody works on, now in the state "cleaning": done_deleting() must follow.
+        """The compacted logs that no thread works on, now in the state "cleaning": done_deleting() must follow.
 
         Those without `delete` in their cleanup.policy too: DeleteRecords may have left segments below the log start.
         """
         with self._lock:
-            found = [log for tp, log in self._logs().items() if self._may_be_cleaned(tp, log)]
-            for log in found:
+            logs = [log for tp, log in self._logs().items() if self._may_be_cleaned(tp, log)]
+            for log in logs:
                 self._states[log.topic_partition] = "cleaning"
-            return found
+            return logs
 
     def pause_cleaning_for_non_compacted_partitions(self) -> list[UnifiedLog]:
         """The logs that only retention works on, paused, so that a change of their cleanup.policy does not let a
         cleaner in meanwhile: resume_cleaning() must follow."""
         with self._lock:
-            found = [log for tp, log in self._logs().items() if not log.config.compact and tp not in self._states]
-            for log in found:
+            logs = [log for tp, log in self._logs().items() if not log.config.compact and tp not in self._states]
+            for log in logs:
                 self._states[log.topic_partition] = 1
-            return found
+            return logs
 
     # -- states -----------------------------------------------------------------------------------------------------
 
@@ -384,8 +384,8 @@ class LogCleanerManager:
             return sorted({tp for _, tp in self._uncleanable})
 
     def maintain_uncleanable_partitions(self) -> None:
-        """Forget those that were deleted."""
+        """Remove the partitions whose logs were deleted."""
         with self._lock:
-            known = self._logs()
-            self._uncleanable = {(path, tp) for path, tp in self._uncleanable if tp in known}
-            self._put_off = {tp: put_off for tp, put_off in self._put_off.items() if tp in known}
+            logs = self._logs()
+            self._uncleanable = {(path, tp) for path, tp in self._uncleanable if tp in logs}
+            self._put_off = {tp: put_off for tp, put_off in self._put_off.items() if tp in logs}

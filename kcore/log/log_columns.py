@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kcore.log.unified_log import UnifiedLog
 
-#: Bytes of batches that become one record batch, unless told otherwise.
+#: Default for the bytes of the log's batches that become one Arrow record batch.
 BATCH_BYTES = 16 * 1024 * 1024
 
 
@@ -46,8 +46,8 @@ def iterate_columns(
         following = log.segments.higher(segment.base_offset)
         bound = following.base_offset if following is not None else max(end_before, log.log_end_offset)
         try:
-            found = segment.read_columns(reader, offset, bound, batch_bytes)
-            if found is None:
+            chunk = segment.read_columns(reader, offset, bound, batch_bytes)
+            if chunk is None:
                 check_nothing_lost(log, offset, end if following is None else following.base_offset)
         except LogClosed:
             if log.is_closed or log.segments.get(segment.base_offset) is segment:
@@ -55,10 +55,10 @@ def iterate_columns(
             continue  # replaced or deleted meanwhile
         except OSError as error:
             raise log._storage_failed("read", error) from error
-        if found is not None:
+        if chunk is not None:
             offset = reader.previous + 1
-            if len(found):
-                yield found
+            if len(chunk):
+                yield chunk
         elif following is not None:
             offset = following.base_offset
         else:
@@ -77,10 +77,10 @@ def iterate_arrow(
     if batch_bytes < 1:
         raise ValueError(f"batch_bytes {batch_bytes} is not positive")
     names = check_columns(columns)
-    pyarrow()  # what is missing is told now, not at the first batch
-    found = iterate_columns(log, start_offset, end_offset, columns_to_read(names), committed, batch_bytes)
+    pyarrow()  # raises ImportError now, not at the first batch
+    chunks = iterate_columns(log, start_offset, end_offset, columns_to_read(names), committed, batch_bytes)
     tp = log.topic_partition
-    return (batch for some in found for batch in record_batches_of(some, names, tp.topic, tp.partition))
+    return (batch for chunk in chunks for batch in record_batches_of(chunk, names, tp.topic, tp.partition))
 
 
 def arrow_table(

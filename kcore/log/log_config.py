@@ -233,7 +233,7 @@ class LogConfig:
     unclean_leader_election_enable: bool = False
     #: The index rule of Kafka 2.4-3.8 (one entry per append) instead of one per batch: behaviours.md section 22, 12.
     per_append_index: bool = False
-    #: What from_kafka() was told explicitly, by Kafka's name: DescribeConfigs says which values are a topic's own.
+    #: Kafka's names of the settings passed to from_kafka(): DescribeConfigs reports them as the topic's own.
     overridden: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:

@@ -49,7 +49,7 @@ class RecoveryProgress(NamedTuple):
 
     logs: int  # to load in all
     remaining_logs: int
-    remaining_segments: int  # of logs begun, those that are known to need a scan
+    remaining_segments: int  # of the logs being loaded: segments that still need a scan
 
 
 class LogDir:
@@ -59,7 +59,7 @@ class LogDir:
     lock of the checkpoints is held while a file is written, so that no older offset is written after a lower one.
     Lifetime: lock() and, at the end, release(); whoever only reads the checkpoints needs neither.
 
-    failure_channel: where a failure is put; one of its own if none is given.
+    failure_channel: receives a failure of the directory; by default a new channel.
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class LogDir:
                 self._write(self.recovery_points, points | {tp: log.recovery_point})
             starts = self._read(self.log_starts)
             if starts.get(tp, 0) > log.log_start_offset:
-                others = {known: start for known, start in starts.items() if known != tp}
+                others = {other: start for other, start in starts.items() if other != tp}
                 self._write(self.log_starts, others | _log_starts_worth_keeping([log]))
 
     def update(self, checkpoint: OffsetCheckpointFile, topic_partition: TopicPartition, offset: int | None) -> None:
@@ -178,7 +178,7 @@ class LogDir:
         with self._checkpoint_lock:
             offsets = self._read(checkpoint)
             if offsets.get(topic_partition) != offset:
-                offsets = {known: value for known, value in offsets.items() if known != topic_partition}
+                offsets = {other: value for other, value in offsets.items() if other != topic_partition}
                 self._write(checkpoint, offsets if offset is None else offsets | {topic_partition: offset})
 
     def drop(self, topic_partition: TopicPartition, *, cleaner_offsets: bool) -> None:

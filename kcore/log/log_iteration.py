@@ -62,7 +62,7 @@ def iterate_batches(
         aborted = sorted(info.aborted_transactions or (), key=lambda txn: txn.first_offset, reverse=True)
         aborted_producers: set[int] = set()
         for batch, next_base in _with_next_base(chunk.batches, bound):
-            # Of two batches that overlap, the one that does not follow on what is known to be right is not.
+            # Of two overlapping batches the one whose base offset does not follow the batch before it is wrong.
             below = bound if batch.base_offset == previous + 1 else min(next_base, bound)
             if batch.base_offset <= previous or batch.last_offset >= below:
                 raise CorruptMessage(
@@ -87,8 +87,10 @@ def iterate_batches(
 
 
 def _with_next_base(batches: Iterable[RecordBatch], bound: int) -> Iterator[tuple[RecordBatch, int]]:
-    """Each batch with the base offset of the one behind it: a base offset that is too high shows there, and has to
-    before a record is given out under it.  bound stands for what lies behind the last one."""
+    """Each batch with the base offset of the next one; with bound for the last batch.
+
+    A batch whose base offset is too high is detected by the next base offset, before its records are returned.
+    """
     ahead = iter(batches)
     batch = next(ahead)
     for following in ahead:
@@ -98,7 +100,7 @@ def _with_next_base(batches: Iterable[RecordBatch], bound: int) -> Iterator[tupl
 
 
 def check_nothing_lost(log: UnifiedLog, offset: int, found_at: int) -> None:
-    """A read at offset found nothing below found_at: what it passed over must be a gap, as compaction leaves them.
+    """Check that the offsets between offset and found_at, which a read skipped, are a gap left by compaction.
 
     A length that is wrong looks like a batch not yet complete, so whole segments are walked, not only their ends;
     a log that was never compacted does not come here.

@@ -51,13 +51,13 @@ class LogManager:
     A partition has at most one current log, and while it moves to another data directory a future one beside it.
     Thread-safe.  _lock is for whoever makes, moves or removes a log, and comes before a log's own lock.
     A directory that fails is offline at once, and so is the log that met the failure; the directory's other logs follow
-    when somebody takes it out of log_dir_failure_channel and calls handle_log_dir_failure().
+    when the owner of the manager reads log_dir_failure_channel and calls handle_log_dir_failure().
     Lifetime: startup() once, shutdown() once.
 
     scheduler: for work that waits for a disk; without one nothing runs by itself.  clock_scheduler: for the expiry of
     producers; the same if None.  random: for the unique names of directories that go or move, and segment.jitter.ms.
-    executors: for loading and closing logs.  is_stray: asked at start about each log: whether its directory belongs to
-    no partition that there is; then it gets a -stray name and is left.
+    executors: for loading and closing logs.  is_stray(log): called for each log at start-up.  True if no
+    known partition owns the directory; it is then renamed to -stray and kept.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class LogManager:
     ) -> None:
         self.log_dirs = [os.path.abspath(os.fspath(path)) for path in log_dirs]
         if not self.log_dirs:
-            raise ValueError("no log directory was given")
+            raise ValueError("no log directory")
         self.default_config = default_config or LogConfig()
         self._topic_configs = topic_configs or (lambda topic: {})
         self._time = time
@@ -109,7 +109,7 @@ class LogManager:
         # Directories that are there but could not be loaded: a new, empty log must not take their place.
         self._not_loaded: dict[TopicPartition, str] = {}
         self._tasks: list[ScheduledTask] = []
-        #: None unless compaction was asked for.
+        #: None unless compaction is enabled.
         self.cleaner: LogCleaner | None = None
         if cleaner_config is not None and cleaner_config.enable:
             self.cleaner = LogCleaner(cleaner_config, self._dirs.values(), self._logs.current, time)
@@ -178,7 +178,7 @@ class LogManager:
             self._set_aside(spare, f"{kept.directory} holds the same partition up to {kept.log_end_offset}")
 
     def _set_aside(self, log: UnifiedLog, why: str) -> None:
-        """Give the directory a -stray name; the data stay until somebody deletes them."""
+        """Rename the directory to -stray; the data stay until the operator deletes them."""
         before = log.directory
         log.rename_dir(marked_directory(log.topic_partition, STRAY_DIR_SUFFIX, self._random))
         logger.error(
@@ -309,7 +309,7 @@ class LogManager:
         """The partition's log; a new one goes to the live directory with the fewest, or to log_dir.
 
         is_new: the caller knows that the topic was just made, so a directory may be offline without holding it.
-        is_future: the log that is to take the current one's place; it lies in another directory.
+        is_future: the log that will replace the current one; it is in another data directory.
         Raises InconsistentTopicId if the directory belongs to another topic of this name, KafkaStorageError (also
         where a directory of this partition is there but could not be loaded), ValueError for a log_dir that is none
         of ours or that has the current log.
@@ -384,9 +384,9 @@ class LogManager:
     def async_delete(self, topic_partition: TopicPartition, *, is_future: bool = False, is_stray: bool = False) -> None:
         """Take a log out of service now and off the disk after file.delete.delay.ms.
 
-        Its directory gets another name first, so a log of the same name can be made at once.  is_stray: nobody knows
-        the partition, but that may be a mistake: the directory gets a -stray name and stays.  A future log's going
-        ends its move.  Raises KafkaStorageError; an unknown partition is no error.
+        Its directory gets another name first, so a log of the same name can be made at once.  is_stray: no
+        known partition owns it, but that may be a mistake: the directory is renamed to -stray and kept.  Deleting a
+        future log ends its move.  Raises KafkaStorageError; an unknown partition is no error.
         """
         with self._lock:
             log = self._logs.pop(topic_partition, is_future=is_future)
@@ -408,7 +408,7 @@ class LogManager:
             self._schedule_removal(log.directory, log.config.file_delete_delay_ms)
 
     def replace_current_with_future_log(self, topic_partition: TopicPartition) -> UnifiedLog:
-        """The future log becomes the current one, which is deleted later; nobody may append to either meanwhile.
+        """The future log becomes the current one, which is deleted later.  The caller prevents appends to both.
 
         The new current log, with the high watermark and the log start of the old one.  A crash in between leaves two
         logs of the partition, of which the next start takes the longer and sets the other aside.
@@ -526,7 +526,7 @@ class LogManager:
             log_dir.checkpoint_log_starts(self._logs.in_dir(log_dir.path))
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
-        """Write replication-offset-checkpoint in each data directory, for the partitions whose logs lie there."""
+        """Write replication-offset-checkpoint in each data directory, for the partitions with a log in it."""
         for log_dir in list(self._dirs.values()):
             own = [log.topic_partition for log in self.all_logs() if log.parent_dir == log_dir.path]
             log_dir.checkpoint_high_watermarks({tp: high_watermarks[tp] for tp in own if tp in high_watermarks})

@@ -26,7 +26,7 @@ class AppendOrigin(enum.Enum):
 
 
 class LogOffsetMetadata(NamedTuple):
-    """An offset, and where it lies: segment (by base offset) and byte position in it; -1 when unknown."""
+    """An offset and its place in the log: segment (by base offset) and byte position in it; -1 when unknown."""
 
     message_offset: int
     segment_base_offset: int = UNKNOWN_OFFSET

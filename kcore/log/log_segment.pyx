@@ -418,7 +418,8 @@ cdef class LogSegment(SegmentFile):
 
         None when the segment ends before start_offset.  The slice may be empty, may start with records below
         start_offset, and may end inside a batch.  min_one_message lets it be as large as the first batch at least.
-        first_entry_incomplete: the slice is smaller than the first batch.  ValueError for max_size < 0.  Source: SEG-07..09.
+        first_entry_incomplete: the slice is smaller than the first batch.  ValueError for max_size < 0.
+        Source: SEG-07..09.
         """
         cdef int64_t position
         cdef bint incomplete
@@ -651,7 +652,8 @@ cdef class LogSegment(SegmentFile):
 
         on_batches and only_noteworthy as for scan().  Returns a RecoveryResult: how many bytes were cut off and why.
         cut=False: if something would be cut off, neither the file nor the indexes are changed.  threads: an Executor
-        of which one thread, if it is idle, checks the CRCs of a large file's second part meanwhile.  GIL released.  Raises ReadOnlyLog, OSError.  Source: SEG-11.
+        of which one thread, if it is idle, checks the CRCs of a large file's second part meanwhile.  GIL released.
+        Raises ReadOnlyLog, OSError.  Source: SEG-11.
         """
         cdef _ScanAhead ahead = None
         cdef OffsetIndex offset_index
@@ -705,8 +707,8 @@ cdef class LogSegment(SegmentFile):
     def truncate_to(self, int64_t offset, *, now_ms=None):
         """Remove every batch that ends at or above offset, so also one that spans it; returns the bytes removed.
 
-        Index entries are removed before the data, both indexes get their full size back, and the byte counter of the index
-        interval restarts.  An emptied segment counts its age from now_ms.  Raises CorruptMessage, ReadOnlyLog,
+        Index entries are removed before the data, both indexes get their full size back, and the byte counter of the
+        index interval restarts.  An emptied segment counts its age from now_ms.  Raises CorruptMessage, ReadOnlyLog,
         OSError.  Source: TRUNC-08.
         """
         cdef kc_batch_place place

@@ -42,7 +42,7 @@ cdef int64_t NOGIL_BYTES = 256 * 1024
 
 @cython.freelist(16)
 cdef class ValidationResult:
-    """What validation found.  max_timestamp: of all records, now_ms on a LogAppendTime topic, -1 for none;
+    """The result of validation.  max_timestamp: of all records, now_ms on a LogAppendTime topic, -1 for none;
     offset_of_max_timestamp: counted from the first record, as offsets are not yet assigned (VAL-21, VAL-22);
     record_count; records: the batch built anew, None if the producer's own is to be written.
 
@@ -97,7 +97,7 @@ def validate_records(
     Needs no lock; the GIL is released while it decompresses and for payloads from 256 KiB on.
     """
     cdef kc_record_fault faults[MAX_FAULTS]
-    cdef kc_validation found
+    cdef kc_validation validation
     cdef kc_record_rules rules
     cdef kc_error err
     cdef kc_status status
@@ -138,16 +138,16 @@ def validate_records(
         size = row.size - KC_BATCH_HEADER_SIZE
     cdef bint renumbered = False
     while True:
-        found.fault_count = 0
+        validation.fault_count = 0
         if size < NOGIL_BYTES:
-            status = kc_validate_records(&row, payload, size, &rules, faults, MAX_FAULTS, &found, &err)
+            status = kc_validate_records(&row, payload, size, &rules, faults, MAX_FAULTS, &validation, &err)
         else:
             with nogil:
-                status = kc_validate_records(&row, payload, size, &rules, faults, MAX_FAULTS, &found, &err)
+                status = kc_validate_records(&row, payload, size, &rules, faults, MAX_FAULTS, &validation, &err)
         if not status:
             break
-        if found.fault_count:
-            _raise_faults(&found, faults, &rules, source)
+        if validation.fault_count:
+            _raise_faults(&validation, faults, &rules, source)
         if not codec or renumbered or strcmp(err.what, b"record offset delta"):
             err.position = row.position + (0 if codec else KC_BATCH_HEADER_SIZE + err.position)
             raise_status(&err, source or records.source)
@@ -162,15 +162,15 @@ def validate_records(
     if log_append_time:
         result.max_timestamp = now_ms
     else:
-        result.max_timestamp = found.max_timestamp
-        records.batches.rows[0].max_timestamp = found.max_timestamp
+        result.max_timestamp = validation.max_timestamp
+        records.batches.rows[0].max_timestamp = validation.max_timestamp
     # Control records stay as their coordinator wrote them: their readers look at uncompressed ones only.
     cdef bint in_place = codec == target_codec and not renumbered and target_magic == 2
     if in_place or row.attributes & KC_ATTR_CONTROL:
         if log_append_time or codec:
             result.offset_of_max_timestamp = row.last_offset - row.base_offset
         else:
-            result.offset_of_max_timestamp = found.max_timestamp_delta
+            result.offset_of_max_timestamp = validation.max_timestamp_delta
         return result
 
     started = perf_counter_ns()
@@ -194,7 +194,7 @@ cdef ValidationResult _validate_messages(
 ):
     """The same for messages of magic 0 and 1."""
     cdef kc_record_fault faults[MAX_FAULTS]
-    cdef kc_conversion found
+    cdef kc_conversion conversion
     cdef kc_messages messages
     cdef kc_error err
     cdef kc_status status
@@ -229,49 +229,49 @@ cdef ValidationResult _validate_messages(
     rules.max_timestamp = min(rules.max_timestamp, INT64_MAX - 1)
     cdef bytearray converted = PyByteArray_FromStringAndSize(NULL, KC_BATCH_HEADER_SIZE + messages.size)
     cdef uint8_t *out = <uint8_t *>PyByteArray_AS_STRING(converted) + KC_BATCH_HEADER_SIZE
-    found.found.fault_count = 0
+    conversion.found.fault_count = 0
     if messages.size < NOGIL_BYTES:
-        status = kc_validate_messages(&messages, rules, faults, MAX_FAULTS, out, &found, &err)
+        status = kc_validate_messages(&messages, rules, faults, MAX_FAULTS, out, &conversion, &err)
     else:
         with nogil:
-            status = kc_validate_messages(&messages, rules, faults, MAX_FAULTS, out, &found, &err)
+            status = kc_validate_messages(&messages, rules, faults, MAX_FAULTS, out, &conversion, &err)
     if status:
-        if status != KC_CORRUPT and found.found.fault_count:
-            _raise_faults(&found.found, faults, rules, source)
+        if status != KC_CORRUPT and conversion.found.fault_count:
+            _raise_faults(&conversion.found, faults, rules, source)
         err.position = wrapper.row.position + (0 if codec else err.position)
         raise_status(&err, source or records.source)
 
     cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
-    result.record_count = found.count
-    result.max_timestamp = now_ms if log_append_time and target_magic else found.found.max_timestamp
+    result.record_count = conversion.count
+    result.max_timestamp = now_ms if log_append_time and target_magic else conversion.found.max_timestamp
     if messages.magic == target_magic and codec == target_codec and (
-        not codec or (target_magic == 1 and found.offsets_ascend_by_one)
+        not codec or (target_magic == 1 and conversion.offsets_ascend_by_one)
     ):
         if codec:
             # What assign_offsets needs to know of a wrapper.
-            table.rows[0].base_offset = table.rows[0].last_offset - (found.count - 1)
-            table.rows[0].max_timestamp = found.found.max_timestamp
-        # Plain messages are batches of their own: the first of them is where the append time is found (MRB-10).
+            table.rows[0].base_offset = table.rows[0].last_offset - (conversion.count - 1)
+            table.rows[0].max_timestamp = conversion.found.max_timestamp
+        # Plain messages are batches of their own: the append time belongs to the first of them (MRB-10).
         if codec:
-            result.offset_of_max_timestamp = found.count - 1
+            result.offset_of_max_timestamp = conversion.count - 1
         else:
-            result.offset_of_max_timestamp = 0 if log_append_time else found.found.max_timestamp_delta
+            result.offset_of_max_timestamp = 0 if log_append_time else conversion.found.max_timestamp_delta
         return result
 
     memset(&row, 0, sizeof(row))
-    row.last_offset = found.count - 1
-    row.base_timestamp = found.base_timestamp
+    row.last_offset = conversion.count - 1
+    row.base_timestamp = conversion.base_timestamp
     row.max_timestamp = result.max_timestamp
     row.producer_id = row.producer_epoch = row.base_sequence = row.leader_epoch = -1
-    row.count = found.count
+    row.count = conversion.count
     result.offset_of_max_timestamp = row.last_offset
     if target_magic == 2 and target_codec:
         _set_records(
-            result, row, memoryview(converted)[KC_BATCH_HEADER_SIZE : KC_BATCH_HEADER_SIZE + found.size],
+            result, row, memoryview(converted)[KC_BATCH_HEADER_SIZE : KC_BATCH_HEADER_SIZE + conversion.size],
             target_codec, compression_level, records.source,
         )
     else:
-        PyByteArray_Resize(converted, KC_BATCH_HEADER_SIZE + found.size)
+        PyByteArray_Resize(converted, KC_BATCH_HEADER_SIZE + conversion.size)
         _set_batch(result, row, converted, records.source)
     if target_magic < 2:
         _build_down(result, target_magic, target_codec, compression_level, base_offset, log_append_time, now_ms)
@@ -354,7 +354,7 @@ cdef int _note_conversion(ValidationResult result, int64_t started) except -1:
 
 def assign_offsets(MemoryRecords records not None, int64_t base_offset, int32_t leader_epoch, log_append_time=None):
     """Give the batches their place in the log, in place: offsets from base_offset on, the epoch, and either the
-    log append time (ms) or the max timestamp that validation found (VAL-03, VAL-22).  The CRC is recomputed only
+    log append time (ms) or the max timestamp computed by validation (VAL-03, VAL-22).  The CRC is recomputed only
     if a timestamp changed.  The BatchTable follows.  Returns the last offset, base_offset - 1 for no batch.
 
     Raises BufferError for a read-only buffer, ValueError for offsets beyond 2**63 - 1 and for a slice of a file;
@@ -401,11 +401,11 @@ cdef int _check_client_batch(const kc_batch *row, str source) except -1:
 
 
 cdef int _raise_faults(
-    const kc_validation *found, const kc_record_fault *faults, const kc_record_rules *rules, str source
+    const kc_validation *validation, const kc_record_fault *faults, const kc_record_rules *rules, str source
 ) except -1:
     cdef int64_t i
     cdef list record_errors = []
-    for i in range(min(found.fault_count, MAX_FAULTS)):
+    for i in range(min(validation.fault_count, MAX_FAULTS)):
         if faults[i].reason == KC_FAULT_NO_KEY:
             message = "a compacted topic takes no record without a key"
         elif faults[i].reason == KC_FAULT_LOG_APPEND_TIME:
@@ -420,8 +420,8 @@ cdef int _raise_faults(
             )
         record_errors.append((faults[i].index, message))
     index, message = record_errors[0]
-    error = InvalidTimestamp if found.has_timestamp_fault else InvalidRecord
+    error = InvalidTimestamp if validation.has_timestamp_fault else InvalidRecord
     raise error(
-        f"{source}: {found.fault_count} bad records, the first at index {index}: {message}",
+        f"{source}: {validation.fault_count} bad records, the first at index {index}: {message}",
         record_errors=record_errors,
     )

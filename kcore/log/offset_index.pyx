@@ -67,20 +67,20 @@ cdef class OffsetIndex(AbstractIndex):
         return 0
 
     cdef int64_t position_at_or_behind(self, int64_t position) except -1:
-        """The first position of an entry that is not below this one, as it stands there; 0 if there is none.  The zeros
-        behind the last entry of an index that was not cut to its entries count as late."""
-        cdef int64_t first = 0, behind = self.count, slot
-        cdef int64_t found = 0, there
+        """The position of the first entry that is not below this position; 0 if there is none.  The zeros after the
+        last entry of an index that was not cut to its entries count as higher positions."""
+        cdef int64_t first = 0, end = self.count, slot
+        cdef int64_t result = 0, entry_position
         if self.slots == NULL:
             self.load()
-        while first < min(behind, self.count):
-            slot = (first + behind) // 2
-            there = kc_offset_index_position(self.slots, slot)
-            if 0 < there < position:
+        while first < min(end, self.count):
+            slot = (first + end) // 2
+            entry_position = kc_offset_index_position(self.slots, slot)
+            if 0 < entry_position < position:
                 first = slot + 1
             else:
-                found, behind = there, slot
-        return max(found, 0)
+                result, end = entry_position, slot
+        return max(result, 0)
 
     def entry(self, int64_t n):
         """(offset, position) of entry n.  IndexError."""
@@ -109,8 +109,8 @@ cdef class OffsetIndex(AbstractIndex):
         self.count += 1  # last, so that a lookup sees whole entries only
 
     def fetch_upper_bound_offset(self, int64_t position, int64_t size):
-        """(offset, position) of the first entry at or behind the end of a fetch of `size` bytes from
-        `position`: every record fetched lies below that offset.  None when no entry is that far (IDX-14)."""
+        """(offset, position) of the first entry at or after the end of a fetch of `size` bytes from
+        `position`: the offsets of all fetched records are below it.  None when no entry is that far (IDX-14)."""
         cdef int64_t slot
         if self.slots == NULL:
             self.load()

@@ -26,32 +26,33 @@ _CHUNK_BYTES = 1 << 20
 def overflow_position(
     segment: LogSegment, base_offset: int, following: int | None, starting_position: int = 0
 ) -> int | None:
-    """Where the first batch lies whose offsets a segment of this base offset cannot have; None if all fit.
-    following: the base offset of the segment behind it.
+    """The position of the first batch whose offsets do not fit into a segment of this base offset; None if all fit.
+    following: the base offset of the next segment.
 
-    Bytes that are no valid batch are not an overflow: they are recovery's.  So is a batch behind which the log goes on
-    below it: no CRC covers its base offset.  Raises OSError.
+    Invalid bytes are not an overflow; recovery cuts them off.  Nor is a batch that is followed by lower offsets: its
+    base offset, which no CRC covers, is wrong.  Raises OSError.
     """
     try:
-        found = segment.translate_offset(base_offset + MAX_RELATIVE_OFFSET + 1, starting_position)
-        if found is None or not segment.slice(found.position, found.size).memory_records():
+        place = segment.translate_offset(base_offset + MAX_RELATIVE_OFFSET + 1, starting_position)
+        if place is None or not segment.slice(place.position, place.size).memory_records():
             return None
     except CorruptMessage:
         return None
-    if (following is not None and found.offset >= following) or _goes_on_below(segment, found):
+    if (following is not None and place.offset >= following) or _is_followed_by_lower_offset(segment, place):
         return None
-    return found.position
+    return place.position
 
 
-def _goes_on_below(segment: LogSegment, found: OffsetPosition) -> bool:
-    """Whether a sound batch behind that one does not lie above it.  One that is not sound accuses nobody."""
-    position = found.position + found.size
+def _is_followed_by_lower_offset(segment: LogSegment, place: OffsetPosition) -> bool:
+    """Whether the next batch is valid and its offsets are not above this one's.  A batch with a wrong CRC proves
+    nothing about the batch before it."""
+    position = place.position + place.size
     try:
-        behind = batch_at(segment, position)
+        following = batch_at(segment, position)
         return (
-            behind is not None
-            and behind.last_offset <= found.offset
-            and bool(segment.slice(position, behind.size).memory_records())
+            following is not None
+            and following.last_offset <= place.offset
+            and bool(segment.slice(position, following.size).memory_records())
         )
     except CorruptMessage:
         return False
@@ -97,21 +98,21 @@ def batch_at(segment: LogSegment, position: int) -> RecordBatch | None:
     size = LOG_OVERHEAD + int.from_bytes(head[LENGTH_OFFSET:], "big", signed=True)
     if len(head) < LOG_OVERHEAD or size > segment.size - position:
         return None
-    # No more than this one: what is wrong behind it is not wrong with it.  Of a size that cannot be the parser says so.
+    # Only the bytes of this batch: damage after it does not concern it.  The parser rejects an impossible size.
     enough = size if size >= min(SMALLEST_SIZE) else min(HEADER_SIZE, segment.size - position)
-    found = segment.slice(position, enough).memory_records(check_crc=False)
-    return found.batches[0] if found else None
+    records = segment.slice(position, enough).memory_records(check_crc=False)
+    return records.batches[0] if records else None
 
 
 def _first_offset(segment: LogSegment, position: int) -> int:
-    """Of the batch there; an old wrapper tells only inside where it begins."""
+    """The first offset of the batch at position.  That of an old wrapper is only in its inner messages."""
     batch = batch_at(segment, position)
     assert batch is not None
     return batch.base_offset if batch.magic >= 2 else next(iter(batch.records())).offset
 
 
 def _write_part(directory: str, segment: LogSegment, base_offset: int, position: int, end: int) -> None:
-    """Its batches byte for byte.  Without indexes it is recovered: that makes them, and tells what is not sound."""
+    """Copy the segment's batches in [position, end), byte for byte.  recover() makes the indexes and checks them."""
     path = segment_file(directory, base_offset, ".log" + CLEANED_SUFFIX)
     unlink_if_there(path)
     append_to(path, b"", 0)

@@ -16,11 +16,11 @@ MOST_PARTITIONS = 100_000
 
 @dataclass(frozen=True)
 class PartitionCounts:
-    """How many partitions topics have: known ones, and those that are new."""
+    """The number of partitions of each topic: `known` for topics that exist, `new` for a topic that does not."""
 
     known: Mapping[str, int] = field(default_factory=dict)
     new: int = 1
-    #: Topics of which nobody can tell, and why.
+    #: Topics whose number of partitions cannot be determined, with the reason.
     unknown: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, topic: str) -> int:
@@ -39,20 +39,25 @@ class PartitionCounts:
 
 
 def partition_counts(data_dir: str, new: int = 1) -> PartitionCounts:
-    """Those of a data directory.  A topic with a gap among its partitions is unknown: the others lie elsewhere.
-    new: of topics that are not there.  Raises InvalidPartitions for a number that no topic is made with, OSError."""
+    """The counts of a data directory.  A topic with a gap among its partitions is unknown: the others
+    may be in other directories.  new: for topics that do not exist.  Raises InvalidPartitions for a number that no
+    topic can have, OSError."""
     if not 1 <= new <= MOST_PARTITIONS:
         raise InvalidPartitions(f"{new} partitions: a topic is made with 1 to {MOST_PARTITIONS}")
-    found: dict[str, set[int]] = {}
+    partitions_by_topic: dict[str, set[int]] = {}
     for name in list_directory(data_dir):
         parsed = parse_partition_directory(name)
         if parsed is not None and not parsed.mark and is_directory(os.path.join(data_dir, name)):
-            found.setdefault(parsed.topic_partition.topic, set()).add(parsed.topic_partition.partition)
-    known = {topic: len(partitions) for topic, partitions in found.items() if max(partitions) + 1 == len(partitions)}
+            partitions_by_topic.setdefault(parsed.topic_partition.topic, set()).add(parsed.topic_partition.partition)
+    known = {
+        topic: len(partitions)
+        for topic, partitions in partitions_by_topic.items()
+        if max(partitions) + 1 == len(partitions)
+    }
     unknown = {
         topic: f"{data_dir}: of topic {topic} there is partition {max(partitions)}, and of those before it not all: "
         "a key's partition depends on their number"
-        for topic, partitions in found.items()
+        for topic, partitions in partitions_by_topic.items()
         if topic not in known
     }
     return PartitionCounts(known, new, unknown)

@@ -31,7 +31,7 @@ cdef enum:
     SCAN_ROWS = 4096
     # Of a foreign file a scan reads so much at a time: it is copied into and checked in a core's own cache.
     SCAN_WINDOW_BYTES = 256 * 1024
-    # What is behind the last index entry: an index interval and a batch or two.  On the stack.
+    # The bytes after the last index entry: an index interval and a batch or two.  On the stack.
     TAIL_BYTES = 32 * 1024
     # Of a batch's header: base offset, length, leader epoch.
     RENUMBERED_BYTES = 16
@@ -44,7 +44,7 @@ cdef class _ScanAhead:
     those up to `position` are valid, CRCs included.  Worth something only if a batch does begin at `start`."""
 
     cdef int64_t step(self, int64_t position, int64_t stop, bint *is_known) except -1:
-        """Where a step from position on has to end, and whether all that lies before is known to be valid."""
+        """Where a step from position on has to end, and whether all bytes before it are known to be valid."""
         is_known[0] = False
         if position < self.start:
             return min(stop, self.start)
@@ -57,7 +57,7 @@ cdef class _ScanAhead:
         return min(stop, self.position)
 
     cdef int finish(self) except -1:
-        """Have nobody scan any more."""
+        """Stop the other thread's scan and wait for it."""
         if not self.stopped:
             self.stopped = True
             if not self.future.cancel():
@@ -133,7 +133,7 @@ cdef class SegmentFile:
         return make_file_records(self._open_file(), position, min(size, self._size - position))
 
     cdef int64_t _end(self) except -1:
-        """How far the file may be read now.  Of a file that is not ours somebody else may cut a part."""
+        """How far the file may be read now.  Another process may cut a file that is open for reading only."""
         if self.writable:
             return self._size
         return min(self._size, self._open_file().length())
@@ -292,7 +292,7 @@ cdef class SegmentFile:
 
         The tables hold headers only; slice(batch.position, batch.size) has the bytes.  only_noteworthy: just the
         batches that change the leader epoch, have a producer id, or are control batches.  Returns a RecoveryResult:
-        valid_bytes is where the first batch begins that is not valid, truncated_bytes what lies behind it.  GIL
+        valid_bytes is the position of the first invalid batch, truncated_bytes the bytes from there on.  GIL
         released.  Raises OSError.
         """
         cdef kc_segment_scan scan
@@ -323,8 +323,8 @@ cdef class SegmentFile:
         return result
 
     def renumber(self, int64_t base_offset, int32_t leader_epoch):
-        """Have the batches begin at another base offset, and carry this leader epoch; in place, for a segment that
-        nobody reads.  Neither is covered by the CRC, and the indexes count from the base offset.  The caller closes the
+        """Change the base offset of the batches, and their leader epoch, in place, in a segment that no other thread
+        reads.  Neither is covered by the CRC, and the indexes count from the base offset.  The caller closes the
         segment and gives its files the name of base_offset.
 
         Raises CorruptMessage, with nothing changed, for a file with a batch that is not whole or not of magic 2;

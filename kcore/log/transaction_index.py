@@ -1,4 +1,4 @@
-"""TransactionIndex: the aborted transactions whose ABORT marker lies in one segment (IDX-16).
+"""TransactionIndex: the aborted transactions whose ABORT marker is in one segment (IDX-16).
 
 File: 34-byte big-endian entries {int16 version = 0, int64 producer id, int64 first offset, int64 last offset,
 int64 last stable offset}, appended in the order of their last offsets.  There is no file until the first entry.
@@ -62,7 +62,7 @@ class TransactionIndex:
         self.base_offset = base_offset
         self.writable = writable
         self.entries: tuple[AbortedTxn, ...] = ()
-        #: How many entries a file has said that nobody has compared with the log; None when that was done.
+        #: How many entries were read from a file and not yet compared with the log; None when they were compared.
         self.unproven: int | None = None
 
     def load(self) -> None:
@@ -87,13 +87,13 @@ class TransactionIndex:
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> tuple[list[AbortedTxn], bool]:
         """Those that overlap [fetch_offset, upper_bound_offset), and whether later segments cannot hold more."""
-        found = []
+        txns = []
         for txn in self.entries:
             if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound_offset:
-                found.append(txn)
+                txns.append(txn)
             if txn.last_stable_offset >= upper_bound_offset:
-                return found, True
-        return found, False
+                return txns, True
+        return txns, False
 
     def truncate_to(self, offset: int) -> None:
         """Keep the transactions that ended below offset.  Raises OSError."""
