@@ -1,4 +1,4 @@
-"""Reading the files of logs below a log, sound or damaged: dump, verify, diff, repair and reindex as a library.
+"""Reading the files of logs, valid or damaged, without opening a log: dump, verify, diff, repair, reindex as a library.
 
 The names in __all__ are public; docs/inspect.md has an example of each.  The commands of `kcore` and the jobs of
 kcore.spark are arguments, tasks and printing around them.  Nothing here opens a log, and only apply_in_place(),

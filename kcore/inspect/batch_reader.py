@@ -1,4 +1,4 @@
-"""The batches of a .log file, valid or damaged: valid batches are returned, and damage with its position.
+"""The batches of a .log file that may be damaged: valid batches, and each damage with its position.
 
 A batch with a wrong CRC does not hide the batches after it: its length leads to the next one.  Where the length itself
 is wrong, the end of the batch is where the CRC-32C of its bytes equals the CRC in its header.
@@ -39,7 +39,7 @@ _SEARCH_LIMIT = 16 << 20
 
 
 class Damage(NamedTuple):
-    """Bytes that cannot be right."""
+    """Bytes that are wrong."""
 
     position: int
     #: Base offset of the batch as its header has it; None where no header could be read.
@@ -48,7 +48,7 @@ class Damage(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The file ends inside a batch: what a crash leaves, and recovery cuts."""
+    """A partial batch at the end of the file: a crash leaves it, and recovery cuts it off."""
 
     position: int
     offset: int | None
@@ -59,8 +59,8 @@ def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterat
     """The batches of a file from position `start` on, in order, a chunk at a time; damage and a partial
     end at their positions.
 
-    A batch whose bytes are wrong but whose length leads to another batch is passed over, so that one flipped byte
-    costs one batch.  What is yielded is valid until the next item is asked for: the buffer is used again.
+    After a batch whose bytes are wrong, reading goes on where its length leads to another batch, so one flipped byte
+    costs one batch.  A yielded item is valid until the next one is read: they share a buffer.
     Raises OSError.
     """
     with log_files.open_file(path) as file:
@@ -70,7 +70,7 @@ def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterat
         while position < size:
             want = min(len(buffer), size - position)
             got = _read_at(file.fileno(), memoryview(buffer)[:want], position)
-            if got < want:  # cut while we read: what is gone is not ours to judge
+            if got < want:  # somebody truncated the file while we read; its end is now here
                 size = position + got
                 if not got:
                     return
@@ -85,7 +85,7 @@ def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterat
                 position += records.valid_bytes
                 continue
             del records
-            # Not even one batch.  Either it is longer than the buffer, or the file ends inside it.
+            # The chunk has no whole batch: the batch is longer than the buffer, or the file ends inside it.
             length = _stated_size(chunk, 0)
             if length is None or position + length > size:
                 position = yield from _partial_end(file.fileno(), position, size)
@@ -101,7 +101,7 @@ def read_batches(path: str, start: int = 0, *, check_crc: bool = True) -> Iterat
 def _batch_by_batch(
     path: str, chunk: memoryview, position: int, size: int, check_crc: bool
 ) -> Generator[MemoryRecords | Damage | Tail, None, int]:
-    """Walk a chunk with damage in it; the return value is the position from where to go on."""
+    """The batches of a chunk with damage in it, one by one; the return value is the position where to go on."""
     at = 0
     while at < len(chunk):
         length = _stated_size(chunk, at)
@@ -128,8 +128,8 @@ def _batch_by_batch(
 
 
 def _wrong_around_holes(fd: int, chunk: memoryview, position: int, size: int) -> str | None:
-    """Of a batch that has holes the problem with its CRC, without reading the holes: a sparse file can have batches
-    of 2 GiB that are nothing else.  None if it is right, or there is no hole.  Raises OSError."""
+    """Checks the CRC of a batch that has holes, without reading the holes: a sparse file can have batches of 2 GiB that
+    are all holes.  The problem; None if the CRC is right, or the batch has no hole.  Raises OSError."""
     stretches = list(log_files.data_stretches(fd, position, position + size))
     if _magic(chunk, 0) != 2 or stretches == [(position, position + size)]:
         return None
@@ -150,7 +150,7 @@ def _wrong_around_holes(fd: int, chunk: memoryview, position: int, size: int) ->
 
 
 def crc32c_of_zeros(count: int, value: int) -> int:
-    """crc32c(bytes(count), value), in the time of a few."""
+    """crc32c(bytes(count), value), in O(log(count)) steps."""
     power = 0
     while count >> power:
         if count >> power & 1:
@@ -165,7 +165,7 @@ _Affine = tuple[int, list[int]]
 
 @cache
 def _zeros_to_the(power: int) -> _Affine:
-    """What 2 ** power zero bytes do to a CRC."""
+    """The function that 2 ** power zero bytes apply to a CRC."""
     values = [0, *(1 << bit for bit in range(32))]
     if power == 0:
         constant, *others = [crc32c(b"\0", value) for value in values]
@@ -196,8 +196,8 @@ def _partial_end(fd: int, position: int, size: int) -> Generator[Damage | Tail, 
 
 
 def _end_by_crc(chunk: memoryview, at: int) -> int | None:
-    """Where the batch at `at` ends if its CRC is right.  The CRC covers neither the length nor anything before it, so
-    when a length leads nowhere, the run of bytes that the CRC fits is the batch.  None if it fits none."""
+    """Where the batch at `at` ends by its CRC: the first end for which the CRC of its bytes is right, or None.  This
+    finds the end of a batch with a wrong length, because the CRC does not cover the length."""
     magic = _magic(chunk, at)
     if magic is None or len(chunk) - at < SMALLEST_SIZE[magic]:
         return None
@@ -214,8 +214,10 @@ def _end_by_crc(chunk: memoryview, at: int) -> int | None:
 
 
 def _wrong_length(chunk: memoryview, at: int, position: int, end: int) -> Damage:
-    found, expected = _number(">i", chunk, at + LENGTH_OFFSET), end - at - LOG_OVERHEAD
-    problem = f"batch length at position {position + at + LENGTH_OFFSET}: expected {expected} by the CRC, found {found}"
+    length, expected = _number(">i", chunk, at + LENGTH_OFFSET), end - at - LOG_OVERHEAD
+    problem = (
+        f"batch length at position {position + at + LENGTH_OFFSET}: expected {expected} by the CRC, found {length}"
+    )
     return Damage(position + at, _base_offset(chunk, at), problem)
 
 
@@ -225,7 +227,7 @@ def _lost_from(position: int, size: int) -> Iterator[Damage]:
 
 
 def _read_at(fd: int, view: memoryview, position: int) -> int:
-    """Fill view from position on; the number of bytes that were there."""
+    """Fill `view` from `position` on; returns the number of bytes read, fewer at the end of the file."""
     got = 0
     while got < len(view):
         n = os.preadv(fd, [view[got:]], position + got)
@@ -242,14 +244,14 @@ def _number(form: str, chunk: memoryview, at: int) -> int:
 
 
 def _magic(chunk: memoryview, at: int) -> int | None:
-    """The magic of the batch at `at`; None if it is not there or is none."""
+    """The magic of the batch at `at`; None if the chunk ends before it or it is not 0, 1 or 2."""
     if len(chunk) - at <= MAGIC_OFFSET:
         return None
     return chunk[at + MAGIC_OFFSET] if chunk[at + MAGIC_OFFSET] < len(SMALLEST_SIZE) else None
 
 
 def _stated_size(chunk: memoryview, at: int) -> int | None:
-    """Size of the batch at `at` by its header; None if that is not there or too small for a batch."""
+    """Size of the batch at `at` by its header; None if the chunk ends before it or it is too small for a batch."""
     if len(chunk) - at < LOG_OVERHEAD:
         return None
     size = LOG_OVERHEAD + _number(">i", chunk, at + LENGTH_OFFSET)
@@ -262,7 +264,7 @@ def _base_offset(chunk: memoryview, at: int) -> int | None:
 
 
 def _can_start_here(chunk: memoryview, at: int, position: int, size: int) -> bool:
-    """Whether the bytes after a bad batch can be a batch.  At the end of a chunk: True, the next chunk will show it."""
+    """Whether the bytes after a bad batch can be a batch.  True at the end of a chunk: the next chunk decides."""
     if len(chunk) - at <= MAGIC_OFFSET:
         return True
     length = _stated_size(chunk, at)
@@ -270,5 +272,5 @@ def _can_start_here(chunk: memoryview, at: int, position: int, size: int) -> boo
 
 
 def without_path(error: Exception, path: str) -> str:
-    """An error's text without the path, for where the path is printed beside it."""
+    """An error's text without the path, for output that has the path already."""
     return str(error).removeprefix(f"{path}: ")

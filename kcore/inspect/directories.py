@@ -22,10 +22,10 @@ def partitions_under(path: str) -> list[str]:
     partition's directory nor one that holds some."""
     if log_files.is_partition_dir(path):
         return [path]
-    found = log_files.partition_dirs(path)
-    if not found and not log_files.known_files(path):
+    directories = log_files.partition_dirs(path)
+    if not directories and not log_files.known_files(path):
         raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
-    return found
+    return directories
 
 
 @contextmanager

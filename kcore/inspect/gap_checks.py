@@ -25,25 +25,23 @@ from kcore.log.log_file_names import LOG_SUFFIX
 if TYPE_CHECKING:
     import numpy as np
 
-#: So many gaps of a partition are reported one by one, and the others as one.
+#: The first gaps of a partition, this many, are reported one by one; the others together as one problem.
 _SHOWN_GAPS = 100
 _MAX_SEQUENCE = (1 << 31) - 1
 _MAX_OFFSET = (1 << 63) - 1
-#: Compacted whatever the defaults are.
-
 
 # -- what a segment shows by itself -----------------------------------------------------------------------------------
 
 
-def find_gaps(partition: PartitionFiles, base: int, found: ScannedSegment) -> None:
-    """Fill found.gaps and found.sparse_end.
+def find_gaps(partition: PartitionFiles, base: int, segment: ScannedSegment) -> None:
+    """Fill segment.gaps and segment.sparse_end.
 
-    A segment answers for the offsets from its name to the name of the next segment that is not empty.  Offsets that
-    unreadable bytes may hold are no gap: those bytes are reported as damage.
+    A segment covers the offsets from its base offset to the base offset of the next segment that is not empty.  Offsets
+    that unreadable bytes may hold are not a gap: those bytes are reported as damage.
     """
     import numpy as np
 
-    rows = found.batches
+    rows = segment.batches
     if not len(rows):
         return
     first, last, count = rows["base_offset"], rows["last_offset"], rows["count"]
@@ -51,17 +49,17 @@ def find_gaps(partition: PartitionFiles, base: int, found: ScannedSegment) -> No
     ends_there = end is None or last[-1] + 1 == end
     closed = first[0] == start and ends_there and (first[1:] - last[:-1] == 1).all()
     if closed and int(count.sum(dtype="i8")) == int(last[-1]) + 1 - start:
-        return  # as nearly every segment is: a record for each offset
+        return  # a record for each offset: true of nearly every segment
     sparse = (count >= 0) & (count < last - first + 1)
     if sparse.any():
-        found.sparse_end = int(last[sparse].max()) + 1
+        segment.sparse_end = int(last[sparse].max()) + 1
     if closed:
         return
     position, size = rows["position"], rows["size"]
-    first = _first_offsets(found, start)
+    first = _first_offsets(segment, start)
     limit = end_limit(partition, base)
     if not (first[0] >= base and last[-1] < limit and (first[1:] > last[:-1]).all()):
-        # Offsets that are out of order are reported as such.  Without their batches the neighbours are not adjacent.
+        # _check_offsets() reports offsets out of order.  Without those batches their neighbours are not adjacent.
         kept = np.flatnonzero((first >= base) & (last < limit))
         kept = kept[longest_ascending(first[kept], last[kept])]
         first, last, position, size = first[kept], last[kept], position[kept], size[kept]
@@ -69,18 +67,18 @@ def find_gaps(partition: PartitionFiles, base: int, found: ScannedSegment) -> No
             return
     begins = np.concatenate([[start], last + 1])
     ends = np.concatenate([first, [last[-1] + 1 if end is None else end]])
-    adjacent = np.concatenate([[0], position + size]) == np.concatenate([position, [found.size]])
+    adjacent = np.concatenate([[0], position + size]) == np.concatenate([position, [segment.size]])
     at = np.flatnonzero((begins < ends) & adjacent)
-    found.gaps = np.empty(len(at), GAP_DTYPE)
-    found.gaps["first"], found.gaps["last"] = begins[at], ends[at] - 1
+    segment.gaps = np.empty(len(at), GAP_DTYPE)
+    segment.gaps["first"], segment.gaps["last"] = begins[at], ends[at] - 1
     # The batch after the last gap may be the first one of the next segment.
-    found.gaps["base"] = np.where(at == len(first), base if end is None else end, base)
-    found.gaps["position"] = np.concatenate([position, [0]])[at]
+    segment.gaps["base"] = np.where(at == len(first), base if end is None else end, base)
+    segment.gaps["position"] = np.concatenate([position, [0]])[at]
 
 
 def _offsets_of(partition: PartitionFiles, base: int) -> tuple[int, int | None]:
-    """The offsets that a segment answers for, the second one excluded; None for the last segment.  An empty segment
-    answers for none."""
+    """The offsets that a segment covers: the first, and the end (excluded; None for the last segment).  An empty
+    segment covers none."""
     n = bisect.bisect_left(partition.bases, base)
     before, after = partition.bases[:n], partition.bases[n + 1 :]
     start = base if any(_has_bytes(partition, other) for other in reversed(before)) else partition.bases[0]
@@ -94,12 +92,12 @@ def _has_bytes(partition: PartitionFiles, base: int) -> bool:
         return True
 
 
-def _first_offsets(found: ScannedSegment, start: int) -> np.ndarray:
-    """base_offset, but of compressed messages of magic 0 and 1 the first offset inside.  Where nobody looked inside,
-    they are taken to follow the batch before them."""
+def _first_offsets(segment: ScannedSegment, start: int) -> np.ndarray:
+    """The first offset of each batch: base_offset, but for compressed messages of magic 0 and 1 the first offset
+    inside.  If the records were not read, such a message is assumed to start right after the batch before it."""
     import numpy as np
 
-    rows = found.batches
+    rows = segment.batches
     first, last = rows["base_offset"], rows["last_offset"]
     wrappers = np.flatnonzero(rows["count"] < 0)
     if not len(wrappers):
@@ -107,7 +105,7 @@ def _first_offsets(found: ScannedSegment, start: int) -> np.ndarray:
     first = first.copy()
     for n in wrappers.tolist():
         follows = int(last[n - 1]) + 1 if n else start
-        first[n] = found.first_offsets.get(int(rows["position"][n]), min(follows, int(first[n])))
+        first[n] = segment.first_offsets.get(int(rows["position"][n]), min(follows, int(first[n])))
     return first
 
 
@@ -116,7 +114,7 @@ def _first_offsets(found: ScannedSegment, start: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Compaction:
-    """Why a log is known to be compacted, and the offset below which that explains gaps."""
+    """The reason to take a log as compacted, and the offset below which compaction explains its gaps."""
 
     reason: str
     end_offset: int
@@ -125,10 +123,10 @@ class Compaction:
 def compaction_of(
     partition: PartitionFiles, segments: Sequence[ScannedSegment], *, compacted: bool = False
 ) -> Compaction | None:
-    """None if nothing says that the log was ever compacted.  compacted: the caller says so.
+    """None if nothing shows that the log was ever compacted.  compacted: the caller states that it was.
 
-    A follower may have copied batches that its leader had compacted, so the cleaner's own checkpoint does not end what
-    compaction explains while batches above it lack records too.
+    A follower may have copied batches that its leader had compacted.  So compaction explains gaps up to the cleaner's
+    checkpoint or up to the last batch that lacks records, whichever is higher.
     """
     if compacted:
         return Compaction("--compacted", _MAX_OFFSET)
@@ -151,8 +149,8 @@ def compaction_of(
 def check_gaps(
     partition: PartitionFiles, segments: Sequence[ScannedSegment], *, compacted: bool = False
 ) -> Iterator[Problem]:
-    """The gaps of a partition whose segments find_gaps() has seen: damage, or a warning where the log can have got them
-    without a loss.  Those that compaction left are one Problem, which is `explained`."""
+    """The gaps of a partition, after find_gaps() for each segment: damage, or a warning where a gap can come about
+    without a loss.  All gaps that compaction left are one Problem, which is `explained`."""
     gaps = _joined(partition, segments)
     if not len(gaps):
         return
@@ -163,19 +161,19 @@ def check_gaps(
         return
     explained = gaps["first"] < compaction.end_offset
     if explained.any():
-        found = gaps[explained]
-        first, last = int(found["first"][0]), int(found["last"][-1])
-        lacking = int((found["last"] - found["first"] + 1).sum())
-        text = f"{counted(len(found), 'gap')} within offsets {first}..{last}, {counted(lacking, 'offset')} without a "
-        text += f"record: the log is compacted ({compaction.reason})"
-        yield Problem(partition.directory, text, first, last_offset=last, gaps=len(found), explained=True)
+        explained_gaps = gaps[explained]
+        first, last = int(explained_gaps["first"][0]), int(explained_gaps["last"][-1])
+        lacking = int((explained_gaps["last"] - explained_gaps["first"] + 1).sum())
+        text = f"{counted(len(explained_gaps), 'gap')} within offsets {first}..{last}, {counted(lacking, 'offset')} "
+        text += f"without a record: the log is compacted ({compaction.reason})"
+        yield Problem(partition.directory, text, first, last_offset=last, gaps=len(explained_gaps), explained=True)
     text = f"the log is compacted ({compaction.reason}), but not there"
     yield from _one_by_one(partition, gaps[~explained], lambda *_: (text, True))
 
 
 def _joined(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> np.ndarray:
-    """The gaps of all segments; one that ends a segment and one that begins the next are one.  Without those below the
-    log start."""
+    """The gaps of all segments, without those below the log start.  A gap at the end of a segment and one at the start
+    of the next segment are joined."""
     import numpy as np
 
     parts: list[np.ndarray] = []
@@ -199,7 +197,7 @@ def _joined(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> np
 def _one_by_one(
     partition: PartitionFiles, gaps: np.ndarray, judge: Callable[[int, int, int], tuple[str, bool]]
 ) -> Iterator[Problem]:
-    """judge: what to say about a gap, from its first and last offset and the base offset of the segment after it, and
+    """judge(first offset, last offset, base offset of the segment after the gap) returns the text about a gap and
     whether it is only a warning."""
     only_warnings = True
     for first, last, base, position in gaps[:_SHOWN_GAPS].tolist():
@@ -216,16 +214,16 @@ def _one_by_one(
 def _without_compaction(
     partition: PartitionFiles, steps: ProducerSteps, first: int, last: int, base: int
 ) -> tuple[str, bool]:
-    """What to say about a gap in a log that is not known to be compacted, and whether it is only a warning.  base: of
-    the segment that holds the batch after it."""
+    """The text about a gap in a log without signs of compaction, and whether it is only a warning.  base: base offset
+    of the segment that holds the batch after the gap."""
     if (jump := steps.jump_over(first, last)) is not None:
-        text = f"producer {jump.producer_id} goes on with sequence {jump.found} where {jump.expected} comes next"
+        text = f"producer {jump.producer_id} goes on with sequence {jump.sequence} where {jump.expected} comes next"
         return f"{text}: records are missing", False
     if first < base:
         # A truncation leaves such a gap only if a new segment begins with the next append.
         text = "they are missing between two files, and nothing shows that the log was compacted"
         return f"{text}: a segment is missing, or the end of one", False
-    # Epochs that begin inside it are of leaders whose records were truncated in turn.
+    # Epochs that begin inside the gap belong to leaders whose records were truncated, too.
     epoch = next((entry.epoch for entry in partition.epochs or () if entry.start_offset == last + 1), None)
     if epoch is not None:
         return f"leader epoch {epoch} starts right after it: a truncation inside a batch can leave such a gap", True
@@ -243,7 +241,7 @@ class Jump(NamedTuple):
 
     producer_id: int
     expected: int
-    found: int
+    sequence: int
 
 
 class ProducerSteps:
@@ -264,19 +262,20 @@ class ProducerSteps:
         # A new epoch begins with sequence 0.
         same_epoch = before["producer_epoch"] == after["producer_epoch"]
         self._expected = np.where(same_epoch, next_sequence & _MAX_SEQUENCE, 0)
-        self._found = after["base_sequence"]
-        # An old client that its broker did not know any more began with 0 again.
-        self._jumps = (self._found != self._expected) & (self._found != 0)
+        self._sequence = after["base_sequence"]
+        # An old client whose producer state the broker had dropped began with 0 again.
+        self._jumps = (self._sequence != self._expected) & (self._sequence != 0)
 
     def jump_over(self, first: int, last: int) -> Jump | None:
-        """A producer of which records are missing between batches on both sides of a gap."""
+        """A producer with batches on both sides of the gap, between which records of it are missing; None if there is
+        none."""
         import numpy as np
 
         at = np.flatnonzero(self._jumps & (self._from < first) & (self._to > last))
         if not len(at):
             return None
         n = at[0]
-        return Jump(int(self._producer[n]), int(self._expected[n]), int(self._found[n]))
+        return Jump(int(self._producer[n]), int(self._expected[n]), int(self._sequence[n]))
 
     def continued_over(self, first: int, last: int) -> int | None:
         """The producer that wrote the batches right before and right after a gap, without a jump."""
@@ -293,8 +292,8 @@ def producer_steps(segments: Sequence[ScannedSegment]) -> ProducerSteps:
 
 
 def rows_beside_gaps(segment: ScannedSegment) -> np.ndarray:
-    """Which of segment.producer_batches ProducerSteps needs to see what lies over a gap, of this segment or between
-    others: the first and the last of each producer between any two gaps.  bool[len(producer_batches)]."""
+    """Which of segment.producer_batches ProducerSteps needs for the gaps of this segment and between segments: the
+    first and the last batch of each producer between any two gaps.  bool[len(producer_batches)]."""
     import numpy as np
 
     rows = segment.producer_batches

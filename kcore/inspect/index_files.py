@@ -102,14 +102,14 @@ def _examine(
             yield _compare(path, rebuilt[suffix], check_index(partition, base, path, segment))
         path = partition.file(base, TXN_INDEX_SUFFIX)
         expected = aborted.of_segment(segment)
-        if not aborted.known and os.path.lexists(path):
+        if not aborted.start_is_known and os.path.lexists(path):
             yield IndexFile(path, "unknown")
         elif expected or os.path.lexists(path):
             content = encode_entries(expected) if expected else None
             checks = chain(check_small_file(path), check_txn_index(path, base, expected, aborted.markers, segment))
-            found = _compare(path, content, checks)
+            index_file = _compare(path, content, checks)
             # One with more entries speaks of transactions that cleaning took: it stays.
-            yield found._replace(content=None) if found.status == "agrees" else found
+            yield index_file._replace(content=None) if index_file.status == "agrees" else index_file
     for path in log_files.known_files(partition.directory):
         if path.endswith(INDEX_SUFFIXES) and log_files.base_offset_of(path) not in partition.bases:
             yield IndexFile(path, "orphan")

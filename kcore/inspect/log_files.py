@@ -157,16 +157,16 @@ def files_under(path: str) -> list[str]:
         if kind_of_named(path) is None:
             raise CorruptFile(f"{path}: no file of a log by its name")
         return [path]
-    found = known_files(path, marked=True)
+    files = known_files(path, marked=True)
     if not is_partition_dir(path):
         for directory in partition_dirs(path):
             try:
-                found += known_files(directory, marked=True)
+                files += known_files(directory, marked=True)
             except OSError:
-                found.append(directory)
-    if not found:
+                files.append(directory)
+    if not files:
         raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
-    return found
+    return files
 
 
 def read_properties(path: str) -> dict[str, str]:
@@ -176,15 +176,15 @@ def read_properties(path: str) -> dict[str, str]:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
         raise CorruptFile(f"{path}: not a text file") from None
-    found = {}
+    properties = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith(("#", "!")):
             continue
         match = re.match(r"([^=:\s]+)\s*[=:]\s*(.*)", line)
         if not match:
             raise CorruptFile(f"{path}: line {number}: {line!r} is not a property")
-        found[match[1]] = match[2]
-    return found
+        properties[match[1]] = match[2]
+    return properties
 
 
 def open_file(path: str) -> io.FileIO:

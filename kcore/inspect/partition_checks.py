@@ -1,4 +1,4 @@
-"""What a partition's files say about each other: offsets and epochs of the batches, indexes, the end of the log."""
+"""Checks of a partition's files against each other: offsets and epochs of the batches, indexes, the end of the log."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 
 class Problem(NamedTuple):
-    """Something wrong.  A warning is what Kafka mends by itself when it opens the log, or does without."""
+    """Something wrong.  A warning: Kafka mends it when it opens the log, or does not need what is missing."""
 
     path: str
     text: str
     offset: int | None = None
     position: int | None = None
     warning: bool = False
-    #: Of a gap the last offset that is missing; `offset` is the first.
+    #: For a gap, the last missing offset; `offset` is the first one.
     last_offset: int | None = None
-    #: How many gaps it stands for; 0 for what is no gap.
+    #: How many gaps this problem stands for; 0 if it is not about gaps.
     gaps: int = 0
-    #: A gap that is as it should be: compaction leaves such.  Neither damage nor a warning.
+    #: Gaps that compaction left.  Neither damage nor a warning.
     explained: bool = False
 
     @property
@@ -74,25 +74,25 @@ def unreadable(path: str, error: OSError) -> Problem:
 
 
 def as_far_as_readable(path: str, problems: Iterable[Problem]) -> list[Problem]:
-    """Those of a file; that it cannot be read is one too."""
-    found: list[Problem] = []
+    """The problems of a file as a list; an OSError while they are collected becomes one more problem."""
+    problems_of_file: list[Problem] = []
     try:
-        found.extend(problems)
+        problems_of_file.extend(problems)
     except OSError as error:
-        found.append(unreadable(path, error))
-    return found
+        problems_of_file.append(unreadable(path, error))
+    return problems_of_file
 
 
 @lru_cache(maxsize=16)
 def _checkpointed(path: str, state: tuple[int, ...]) -> dict[TopicPartition, int]:
-    """A checkpoint's offsets, parsed once for all partitions: a directory of thousands has as many lines in it.
-    state: what changes with the file."""
+    """A checkpoint's offsets, parsed once for all partitions, since the file has a line for each of them.
+    state: inode, size and modification time, so that a changed file is parsed again."""
     return OffsetCheckpointFile(path).read()
 
 
 @dataclass
 class PartitionFiles:
-    """What the files around a segment say about it."""
+    """What the other files of a partition, and the checkpoints of its data directory, say about its segments."""
 
     directory: str
     topic_partition: TopicPartition | None
@@ -100,14 +100,14 @@ class PartitionFiles:
     bases: list[int]
     #: None where the checkpoint cannot be read, empty where there is none.
     epochs: list[EpochEntry] | None
-    #: Whether the broker left its marker of a clean stop.
+    #: Whether the marker of a clean shutdown is in the data directory.
     clean: bool
-    #: Checkpoint name -> this partition's offset in it, of the data directory's checkpoints that have one.
+    #: Checkpoint name -> this partition's offset, for the checkpoints of the data directory that have one.
     checkpoints: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, directory: str) -> PartitionFiles:
-        """A checkpoint that cannot be read is not reported here but where the file itself is verified."""
+        """Ignores a checkpoint that cannot be read: the check of that file reports it."""
         parent = os.path.dirname(os.path.abspath(directory))
         bases = [log_files.base_offset_of(path) for path in log_files.known_files(directory) if path.endswith(".log")]
         name = parse_partition_directory(os.path.basename(os.path.abspath(directory)))
@@ -127,8 +127,8 @@ class PartitionFiles:
                 continue
             if tp in offsets:
                 checkpoints[checkpoint] = offsets[tp]
-        known = sorted(base for base in bases if base is not None)
-        return cls(directory, tp, known, epochs, was_clean_shutdown(parent), checkpoints)
+        base_offsets = sorted(base for base in bases if base is not None)
+        return cls(directory, tp, base_offsets, epochs, was_clean_shutdown(parent), checkpoints)
 
     def file(self, base: int, suffix: str) -> str:
         return segment_file(self.directory, base, suffix)
@@ -139,32 +139,32 @@ class PartitionFiles:
         return self.bases[n] if n < len(self.bases) else None
 
 
-def check_batches(partition: PartitionFiles, base: int, found: ScannedSegment) -> Iterator[Problem]:
-    """All that can be said about a segment's .log."""
-    for damage in found.damages + found.bad_records:
-        yield Problem(found.path, damage.problem, damage.offset, damage.position)
-    yield from _check_offsets(partition, base, found)
-    yield from _check_epochs(partition, found)
-    if found.tail is not None:
-        yield _judge_tail(partition, base, found.path, found.tail)
+def check_batches(partition: PartitionFiles, base: int, segment: ScannedSegment) -> Iterator[Problem]:
+    """The problems of a segment's .log."""
+    for damage in segment.damages + segment.bad_records:
+        yield Problem(segment.path, damage.problem, damage.offset, damage.position)
+    yield from _check_offsets(partition, base, segment)
+    yield from _check_epochs(partition, segment)
+    if segment.tail is not None:
+        yield _judge_tail(partition, base, segment.path, segment.tail)
 
 
-def _check_offsets(partition: PartitionFiles, base: int, found: ScannedSegment) -> Iterator[Problem]:
+def _check_offsets(partition: PartitionFiles, base: int, segment: ScannedSegment) -> Iterator[Problem]:
     """Offsets ascend from batch to batch, and are between this segment's name and the next one's."""
     import numpy as np
 
-    table = found.batches
+    table = segment.batches
     if not len(table):
         return
     first, last, position = table["base_offset"], table["last_offset"], table["position"]
 
     def at(n: int, text: str) -> Problem:
-        return Problem(found.path, text, int(first[n]), int(position[n]))
+        return Problem(segment.path, text, int(first[n]), int(position[n]))
 
     limit = end_limit(partition, base)
     if first[0] >= base and last[-1] < limit and (first[1:] > last[:-1]).all():
         return
-    # Against the highest offset so far: one batch with an offset far too high is then met by its successor.
+    # Compared with the highest offset so far: after one batch with an offset far too high, the next batch is reported.
     highest = np.maximum.accumulate(last)
     for n in np.flatnonzero(first[1:] <= highest[:-1]):
         yield at(int(n) + 1, f"base offset {first[n + 1]} is not above {highest[n]}, the last offset before it")
@@ -181,12 +181,13 @@ def end_limit(partition: PartitionFiles, base: int) -> int:
 
 
 def longest_ascending(first: np.ndarray, last: np.ndarray, *, strictly: bool = True) -> np.ndarray:
-    """Which elements form a longest run with first above the last (not strictly: or equal to it) before it."""
+    """bool[n]: which elements form a longest subsequence in which each `first` is above the `last` of the element
+    before it, or equal to it if not strictly."""
     import numpy as np
 
     if len(first) < 2 or ((first[1:] > last[:-1]) if strictly else (first[1:] >= last[:-1])).all():
         return np.ones(len(first), bool)
-    # Patience sorting: tails[n] ends the run of n + 1 elements with the lowest end found so far.
+    # Patience sorting: of the subsequences of n + 1 elements so far, tails[n] is the last element of the lowest one.
     tails: list[int] = []
     ends: list[int] = []
     before = [-1] * len(first)
@@ -198,50 +199,50 @@ def longest_ascending(first: np.ndarray, last: np.ndarray, *, strictly: bool = T
             ends.append(end)
         elif end < ends[length]:
             tails[length], ends[length] = n, end
-    found = np.zeros(len(first), bool)
+    mask = np.zeros(len(first), bool)
     n = tails[-1]
     while n >= 0:
-        found[n] = True
+        mask[n] = True
         n = before[n]
-    return found
+    return mask
 
 
-def _check_epochs(partition: PartitionFiles, found: ScannedSegment) -> Iterator[Problem]:
-    """Leader epochs never fall, and are those of leader-epoch-checkpoint.  The CRC covers neither epoch nor offset."""
+def _check_epochs(partition: PartitionFiles, segment: ScannedSegment) -> Iterator[Problem]:
+    """Leader epochs never decrease and agree with leader-epoch-checkpoint.  The CRC covers neither epoch nor offset."""
     import numpy as np
 
-    table = found.batches
+    table = segment.batches
     epochs = table["leader_epoch"]
     if not len(epochs) or _one_known_epoch(partition, table):
         return
 
     def at(n: int, text: str) -> Problem:
-        return Problem(found.path, text, int(table["base_offset"][n]), int(table["position"][n]))
+        return Problem(segment.path, text, int(table["base_offset"][n]), int(table["position"][n]))
 
     for n in np.flatnonzero(epochs < -1):
         yield at(int(n), f"leader epoch {epochs[n]}")
     if not partition.epochs:
-        # (-1, of magic 0 and 1 and of old brokers, says nothing.)
+        # -1, as in magic 0 and 1 and from old brokers, is no epoch and is not checked.
         highest = np.maximum.accumulate(epochs)
         for n in np.flatnonzero((epochs[1:] < highest[:-1]) & (table["magic"][1:] == 2)):
             yield at(int(n) + 1, f"leader epoch {epochs[n + 1]} after a higher one")
         return
     starts = np.array([entry.start_offset for entry in partition.epochs])
-    known = np.array([entry.epoch for entry in partition.epochs])
+    checkpoint_epochs = np.array([entry.epoch for entry in partition.epochs])
     slot = np.searchsorted(starts, table["base_offset"], "right") - 1
-    # The checkpoint has no epoch for offsets below its first entry: those batches are before the log start offset.
-    differs = (slot >= 0) & (epochs >= 0) & (epochs != known[slot])
+    # The checkpoint has no epoch for offsets below its first entry; batches with those are before the log start offset.
+    differs = (slot >= 0) & (epochs >= 0) & (epochs != checkpoint_epochs[slot])
     # After a crash the checkpoint may lack the last epoch; opening the log adds it from the batches.
-    may_be_new = epochs > known[-1] if not partition.clean else np.zeros(len(epochs), bool)
+    may_be_new = epochs > checkpoint_epochs[-1] if not partition.clean else np.zeros(len(epochs), bool)
     for n in np.flatnonzero(differs):
-        yield at(int(n), f"leader epoch {epochs[n]}, {LEADER_EPOCH_CHECKPOINT} has {known[slot[n]]}")._replace(
-            warning=bool(may_be_new[n])
-        )
+        yield at(
+            int(n), f"leader epoch {epochs[n]}, {LEADER_EPOCH_CHECKPOINT} has {checkpoint_epochs[slot[n]]}"
+        )._replace(warning=bool(may_be_new[n]))
 
 
 def _one_known_epoch(partition: PartitionFiles, table: Rows) -> bool:
-    """Whether all batches are of one epoch and in the offsets that leader-epoch-checkpoint has for it, as in most
-    segments: then no other check of epochs is needed.  (Offsets are checked before epochs, and may not ascend.)"""
+    """True if all batches have one epoch and their offsets are those of that epoch in leader-epoch-checkpoint.  Most
+    segments are so, and need no other check of epochs.  The offsets need not ascend here: they are checked before."""
     epochs, first = table["leader_epoch"], table["base_offset"]
     epoch = int(epochs[0])
     if epoch < 0 or not (epochs == epoch).all():
@@ -256,7 +257,8 @@ def _one_known_epoch(partition: PartitionFiles, table: Rows) -> bool:
 
 
 def _judge_tail(partition: PartitionFiles, base: int, path: str, tail: Tail) -> Problem:
-    """A crash leaves a file that ends inside a batch, but only at the very end of a log that was not closed."""
+    """A warning at the end of the last segment of a log that was not closed: a crash leaves a partial batch there.
+    Anywhere else a file that ends inside a batch is damage."""
     if partition.next_base(base) is None and not partition.clean:
         text = f"unclean tail, recovery will cut {counted(tail.size, 'byte')}"
         return Problem(path, text, tail.offset, tail.position, warning=True)
@@ -265,19 +267,22 @@ def _judge_tail(partition: PartitionFiles, base: int, path: str, tail: Tail) -> 
     )
 
 
-def lone_log_problems(found: ScannedSegment) -> Iterator[Problem]:
-    """Of a file of batches with nothing around it to hold it against."""
-    for damage in found.damages + found.bad_records:
-        yield Problem(found.path, damage.problem, damage.offset, damage.position)
-    if (tail := found.tail) is not None:
+def lone_log_problems(segment: ScannedSegment) -> Iterator[Problem]:
+    """The problems of a file of batches that belongs to no log here, so it is not compared with other files."""
+    for damage in segment.damages + segment.bad_records:
+        yield Problem(segment.path, damage.problem, damage.offset, damage.position)
+    if (tail := segment.tail) is not None:
         yield Problem(
-            found.path, f"the file ends inside a batch: {counted(tail.size, 'byte')} of it", tail.offset, tail.position
+            segment.path,
+            f"the file ends inside a batch: {counted(tail.size, 'byte')} of it",
+            tail.offset,
+            tail.position,
         )
 
 
 def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator[Problem]:
-    """The end of the log against what the checkpoints say: what was flushed must be there, and after a clean stop
-    that is all of it."""
+    """Compares the end of the log with the checkpoints: the log reaches the recovery point, and after a clean shutdown
+    it ends there."""
     point = partition.checkpoints.get(RECOVERY_POINT_CHECKPOINT)
     if point is not None and (end_offset < point or (partition.clean and end_offset != point)):
         yield Problem(
@@ -304,24 +309,24 @@ def check_end(partition: PartitionFiles, path: str, end_offset: int) -> Iterator
 
 
 def epochs_of(tables: Iterable[Rows]) -> list[EpochEntry]:
-    """What leader-epoch-checkpoint should say by the batches alone."""
+    """The entries that leader-epoch-checkpoint should have, from the batches alone."""
     import numpy as np
 
-    found: list[EpochEntry] = []
+    entries: list[EpochEntry] = []
     for table in tables:
         rows = table[table["leader_epoch"] >= 0]
         epochs = rows["leader_epoch"]
         new = np.ones(len(rows), bool)
         new[1:] = epochs[1:] != epochs[:-1]
         for row in rows[new]:
-            if not found or row["leader_epoch"] > found[-1].epoch:
-                found.append(EpochEntry(int(row["leader_epoch"]), int(row["base_offset"])))
-    return found
+            if not entries or row["leader_epoch"] > entries[-1].epoch:
+                entries.append(EpochEntry(int(row["leader_epoch"]), int(row["base_offset"])))
+    return entries
 
 
 class IndexContents(NamedTuple):
-    """Of a .index or .timeindex: its entries, as "offset" (relative) and "position" or "timestamp", without the room
-    after them; how many empty slots that room has; and how many bytes are no whole slot."""
+    """A .index or .timeindex.  entries: fields "offset" (relative) and "position" or "timestamp".  empty: how many
+    slots of zeros follow them.  rest: how many bytes at the end are not a whole slot."""
 
     entries: np.ndarray
     empty: int
@@ -337,7 +342,7 @@ def read_index(path: str) -> IndexContents:
     dtype = TIME_INDEX_SLOT if path.endswith(TIME_INDEX_SUFFIX) else OFFSET_INDEX_SLOT
     with log_files.open_file(path) as file:
         size = os.fstat(file.fileno()).st_size
-        # That room is a hole of 10 MiB in each index of a running broker.
+        # The empty slots are a hole of 10 MiB in each index of a running broker; it is not read.
         data_end = max((end for _, end in log_files.data_stretches(file.fileno(), 0, size)), default=0)
         data_end = min(-(-data_end // dtype.itemsize) * dtype.itemsize, size)
         file.seek(0)
@@ -351,7 +356,7 @@ def read_index(path: str) -> IndexContents:
 
 
 def check_index(
-    partition: PartitionFiles, base: int, path: str, found: ScannedSegment, contents: IndexContents | None = None
+    partition: PartitionFiles, base: int, path: str, segment: ScannedSegment, contents: IndexContents | None = None
 ) -> Iterator[Problem]:
     """A .index or .timeindex against the batches of its segment (IDX-17).  contents: what was read of it before those
     were, because a log in use goes on; None: it is read now.  Raises OSError."""
@@ -367,22 +372,22 @@ def check_index(
         yield Problem(path, f"{counted(size, 'byte')}: no multiple of {slot}", position=size - rest)
     closed = partition.clean or partition.next_base(base) is not None
     if empty and closed:
-        # Only the index of a log in use, or of one that crashed, still has the room it was created with.
+        # Only the index of a log that is in use, or that crashed, still has its full size with empty slots.
         yield Problem(
             path, f"{counted(empty, 'empty entry', 'empty entries')} at the end", position=len(entries) * slot
         )
     offsets = entries["offset"].astype(np.int64) + base
-    batch = np.searchsorted(found.batches["last_offset"], offsets)  # the batch that holds each entry's offset
+    batch = np.searchsorted(segment.batches["last_offset"], offsets)  # the batch that holds each entry's offset
     is_time_index = path.endswith(TIME_INDEX_SUFFIX)
     checks = _time_index_checks if is_time_index else _offset_index_checks
     wrong = False
-    for n, text in checks(entries, offsets, batch, found, _Unreadable(partition, base, found)):
+    for n, text in checks(entries, offsets, batch, segment, _Unreadable(partition, base, segment)):
         wrong = True
         yield Problem(path, f"entry {n}: {text}", int(offsets[n]), n * slot)
     if is_time_index and closed and not wrong and not rest:
-        # A segment gets its final entry when it is rolled or closed.  No damage: lookups find their way without.
+        # A segment gets its last entry when it is rolled or closed.  A warning only: lookups work without it.
         last = int(entries["timestamp"][-1]) if len(entries) else -1
-        greatest = int(found.batches["max_timestamp"].max(initial=-1))
+        greatest = int(segment.batches["max_timestamp"].max(initial=-1))
         if last < greatest:
             shown = f"ends with timestamp {last} ({date_of(last)})" if len(entries) else "has no entry"
             text = f"{shown}, the greatest of the segment is {greatest} ({date_of(greatest)})"
@@ -392,26 +397,26 @@ def check_index(
 class _Unreadable:
     """The stretches of a .log that are in no valid batch, and the offsets that they may hold."""
 
-    def __init__(self, partition: PartitionFiles, base: int, found: ScannedSegment) -> None:
+    def __init__(self, partition: PartitionFiles, base: int, segment: ScannedSegment) -> None:
         import numpy as np
 
         #: (start, end, first offset, last offset), positions without the end, offsets with the last.
         self._stretches: list[tuple[int, int, int, int]] = []
-        if not found.incomplete:
+        if not segment.incomplete:
             return
-        rows = found.batches
+        rows = segment.batches
         starts = np.concatenate([[0], rows["position"] + rows["size"]])
-        # The length of the batch inside which a file ends is not known.
-        ends = np.concatenate([rows["position"], [found.size if found.tail is None else 1 << 31]])
+        # If the file ends inside a batch, the length of that batch is unknown.
+        ends = np.concatenate([rows["position"], [segment.size if segment.tail is None else 1 << 31]])
         first = np.concatenate([[base], rows["last_offset"] + 1])
         last = np.concatenate([rows["base_offset"], [end_limit(partition, base)]]) - 1
         at = np.flatnonzero(starts < ends)
         self._stretches = list(zip(*(each[at].tolist() for each in (starts, ends, first, last)), strict=True))
-        self._batches = {damage.position for damage in found.damages if damage.offset is not None}
-        #: From here to the end of its stretch it is not known where batches begin.
-        self._not_examined = [damage.position for damage in found.damages if damage.offset is None]
-        if found.tail is not None:
-            self._not_examined.append(found.tail.position)
+        self._batches = {damage.position for damage in segment.damages if damage.offset is not None}
+        #: From each of these positions to the end of its stretch, the starts of batches are unknown.
+        self._not_examined = [damage.position for damage in segment.damages if damage.offset is None]
+        if segment.tail is not None:
+            self._not_examined.append(segment.tail.position)
 
     def may_hold(self, offset: int) -> bool:
         return any(first <= offset <= last for _, _, first, last in self._stretches)
@@ -425,13 +430,13 @@ class _Unreadable:
 
 
 def _offset_index_checks(
-    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, found: ScannedSegment, unreadable: _Unreadable
+    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, segment: ScannedSegment, unreadable: _Unreadable
 ) -> Iterator[tuple[int, str]]:
-    """IDX-17: the batch at an entry's position is the one that holds its offset, or the first of the append that ended
-    with that offset: Kafka 2.4 to 3.8 made an entry an append, and a follower's append has many batches."""
+    """IDX-17: the batch at an entry's position is the one that holds its offset, or the first batch of the append that
+    ended with that offset: Kafka 2.4 to 3.8 wrote one entry per append, and a follower's append has many batches."""
     import numpy as np
 
-    table = found.batches
+    table = segment.batches
     for n in np.flatnonzero(offsets[1:] <= offsets[:-1]):
         yield int(n) + 1, f"offset {offsets[n + 1]} is not above {offsets[n]}, the one before it"
     positions = entries["position"].astype(np.int64)
@@ -444,7 +449,7 @@ def _offset_index_checks(
     at = np.append(table["position"], -1)  # ascending but for the last, which is that of no batch
     named = np.searchsorted(at[:-1], positions[others])
     names_a_batch = at[named] == positions[others]
-    # The batch at the position, valid or not, must not begin above the offset.
+    # The base offset of the batch at the position, valid or not, must not be above the entry's offset.
     named_base = np.append(table["base_offset"], -1)[named]
     for n, names_batch, begins in zip(others, names_a_batch, named_base, strict=True):
         position, offset = int(positions[n]), int(offsets[n])
@@ -458,12 +463,12 @@ def _offset_index_checks(
 
 
 def _time_index_checks(
-    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, found: ScannedSegment, unreadable: _Unreadable
+    entries: np.ndarray, offsets: np.ndarray, batch: np.ndarray, segment: ScannedSegment, unreadable: _Unreadable
 ) -> Iterator[tuple[int, str]]:
-    """An entry names the record that had the highest timestamp so far: its batch has that maximum."""
+    """The batch that holds an entry's offset has the entry's timestamp as its maximum."""
     import numpy as np
 
-    table = found.batches
+    table = segment.batches
     timestamps = entries["timestamp"].astype(np.int64)
     for n in np.flatnonzero((timestamps[1:] <= timestamps[:-1]) | (offsets[1:] < offsets[:-1])):
         yield int(n) + 1, f"({timestamps[n + 1]}, {offsets[n + 1]}) is not above ({timestamps[n]}, {offsets[n]})"
@@ -472,19 +477,19 @@ def _time_index_checks(
     expected[inside] = table["max_timestamp"][batch[inside]]
     holds = np.zeros(len(entries), bool)
     holds[inside] = table["base_offset"][batch[inside]] <= offsets[inside]
-    # A compressed message of magic 0 or 1 is known by its last offset; the record may be any of those inside.
+    # The header of a compressed message of magic 0 or 1 has only its last offset; the record may be any one inside.
     wrapper = np.zeros(len(entries), bool)
     wrapper[inside] = table["count"][batch[inside]] < 0
     for n in np.flatnonzero((timestamps != expected) | ~(holds | wrapper)):
         if not holds[n] and unreadable.may_hold(int(offsets[n])):
             continue
-        greatest, found_time = int(expected[n]), int(timestamps[n])
+        greatest, timestamp = int(expected[n]), int(timestamps[n])
         where = f"its batch has maximum {greatest} ({date_of(greatest)})" if holds[n] else "no batch holds that offset"
-        yield int(n), f"timestamp {found_time} ({date_of(found_time)}) at offset {offsets[n]}: {where}"
+        yield int(n), f"timestamp {timestamp} ({date_of(timestamp)}) at offset {offsets[n]}: {where}"
 
 
 def check_small_file(path: str) -> Iterator[Problem]:
-    """A file that can be judged by itself, and is no .log, .index or .timeindex.  Raises OSError."""
+    """The problems of a file that is not one of SEGMENT_KINDS, from its own content.  Raises OSError."""
     kind = log_files.kind_of_named(path)
     name = kind.kind if kind else None
     try:
@@ -532,5 +537,5 @@ def _check_epoch_entries(path: str) -> Iterator[Problem]:
             yield Problem(path, f"line {n}: {after} after {before}", after.start_offset)
 
 
-#: The files that are judged with a segment's batches, not by themselves.
+#: The files that are checked together with a segment's batches, not by check_small_file().
 SEGMENT_KINDS = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)

@@ -1,7 +1,7 @@
 """Transaction indexes and producer snapshots against the batches they were made from.
 
-Retention and cleaning may have taken batches that these files still speak of, and producers expire: so only what
-contradicts a batch that is there is damage.
+Retention and cleaning may have removed batches that these files still name, and producers expire.  So an entry is
+damage only if it contradicts a batch that is in the log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Marker(NamedTuple):
 
 
 def check_producers(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> Iterator[Problem]:
-    """All segments of a partition in order, scanned.  Raises OSError."""
+    """segments: all segments of the partition, in order.  Raises OSError."""
     snapshots = read_snapshots(partition)
     aborted = AbortedTransactions(open_at_start(partition, snapshots))
     for base, segment in zip(partition.bases, segments, strict=True):
@@ -48,20 +48,21 @@ def check_producers(partition: PartitionFiles, segments: Sequence[ScannedSegment
 
 
 def read_snapshots(partition: PartitionFiles) -> dict[int, list[ProducerStateEntry]]:
-    """By offset; one that cannot be read is reported where the file itself is verified."""
-    found = {}
+    """Offset -> entries of the snapshot.  Skips a file that cannot be read: the check of that file reports it."""
+    snapshots = {}
     for path in log_files.known_files(partition.directory):
         offset = log_files.base_offset_of(path)
         if path.endswith(SNAPSHOT_SUFFIX) and offset is not None:
             try:
-                found[offset] = decode_snapshot(read_file(path), path)
+                snapshots[offset] = decode_snapshot(read_file(path), path)
             except (KafkaError, OSError):
                 continue
-    return found
+    return snapshots
 
 
 def open_at_start(partition: PartitionFiles, snapshots: dict[int, list[ProducerStateEntry]]) -> dict[int, int] | None:
-    """Producer -> where its transaction began that is open when the first segment begins; None if that is not known."""
+    """Producer id -> first offset of its transaction, for transactions that are open at the start of the first segment.
+    None if these are unknown: the log does not start at 0 and has no snapshot there."""
     first = partition.bases[0] if partition.bases else 0
     if first == 0:
         return {}
@@ -75,16 +76,16 @@ def open_at_start(partition: PartitionFiles, snapshots: dict[int, list[ProducerS
 class AbortedTransactions:
     """Follows transactions from segment to segment.
 
-    open: producer -> first offset of the transactions that are open at the start, None if that is not known.
+    open_at_start: what open_at_start() returns.
     """
 
     def __init__(self, open_at_start: dict[int, int] | None) -> None:
-        self.known = open_at_start is not None
+        self.start_is_known = open_at_start is not None
         self._open = dict(open_at_start or {})
         self.markers: dict[int, Marker] = {}
 
     def of_segment(self, segment: ScannedSegment) -> list[AbortedTxn]:
-        """The entries that its transaction index should have.  markers then has its markers, by offset."""
+        """The entries that the segment's transaction index should have.  Sets self.markers: offset -> marker."""
         import numpy as np
 
         self.markers = {}
@@ -92,7 +93,7 @@ class AbortedTransactions:
         rows = segment.producer_batches
         rows = rows[is_transactional(rows) | is_control(rows)]
         control = is_control(rows)
-        # Of a producer's run of batches only the first can begin a transaction.
+        # Of adjacent data batches of one producer only the first can begin a transaction.
         same = np.zeros(len(rows), bool)
         same[1:] = (rows["producer_id"][1:] == rows["producer_id"][:-1]) & ~control[1:] & ~control[:-1]
         if not len(rows):
@@ -134,10 +135,10 @@ def check_txn_index(
         try:
             entries = decode_entries(read_file(path), path, base)
         except (KafkaError, OSError):
-            return  # reported where the file itself is verified
-    found = {entry.last_offset: entry for entry in entries}
+            return  # the check of the file itself reports it
+    entry_by_last_offset = {entry.last_offset: entry for entry in entries}
     for txn in expected:
-        entry = found.get(txn.last_offset)
+        entry = entry_by_last_offset.get(txn.last_offset)
         if entry is None:
             text = f"producer {txn.producer_id} aborted offsets {txn.first_offset} to {txn.last_offset}: not in here"
             yield Problem(path, text, txn.last_offset)
@@ -148,7 +149,7 @@ def check_txn_index(
     for n, entry in enumerate(entries):
         marker = markers.get(entry.last_offset)
         if marker is None:
-            # Cleaning takes a marker some day; until then a batch that holds its offset is the marker.
+            # Cleaning may have removed the marker.  If a batch still holds its offset, that batch is not a marker.
             at = int(last_offsets.searchsorted(entry.last_offset))
             if at == len(last_offsets) or segment.batches["base_offset"][at] > entry.last_offset or segment.incomplete:
                 continue
@@ -173,7 +174,7 @@ def check_snapshots(
     for offset, entries in sorted(snapshots.items()):
         path = partition.file(offset, SNAPSHOT_SUFFIX)
         below = rows[: int(rows["last_offset"].searchsorted(offset))]
-        # The last batch of each producer: the first one from the end.
+        # Reversed, so that np.unique() returns the last batch of each producer.
         producers, index = np.unique(below["producer_id"][::-1], return_index=True)
         newest = dict(zip(producers.tolist(), (len(below) - 1 - index).tolist(), strict=True))
         for entry in entries:
@@ -187,7 +188,7 @@ def check_snapshots(
             if last.last_offset >= offset:
                 text = f"producer {entry.producer_id} has last offset {last.last_offset}, not below the snapshot"
             elif n is None or incomplete or below["last_offset"][n] < last.last_offset:
-                continue  # taken by retention or cleaning
+                continue  # retention or cleaning removed the batch
             elif below["last_offset"][n] > last.last_offset:
                 text = f"producer {entry.producer_id} has last offset {last.last_offset}, the log has "
                 text += f"{below['last_offset'][n]}"
@@ -202,15 +203,15 @@ def check_snapshots(
 
 
 def essence_of(partition: PartitionFiles, base: int, segment: ScannedSegment) -> ScannedSegment:
-    """A scanned segment with no more rows than check_producers() and check_gaps() look at, so that those of many
-    segments can be brought together.  Raises OSError."""
+    """A scanned segment with only the rows that check_producers() and check_gaps() read, so that many segments fit into
+    one process.  Raises OSError."""
     import numpy as np
 
     rows = segment.producer_batches
     kept = is_transactional(rows) | is_control(rows)
     snapshots = sorted(read_snapshots(partition))
     if snapshots:
-        # The last batch of each producer before each snapshot: the first one from the end.
+        # The last batch of each producer before each snapshot; `data` is reversed, so np.unique() returns that one.
         before = np.searchsorted(snapshots, rows["last_offset"], "right")
         data = np.flatnonzero(~is_control(rows))[::-1]
         _, first = np.unique(np.stack([before[data], rows["producer_id"][data]]), axis=1, return_index=True)
@@ -223,7 +224,7 @@ def essence_of(partition: PartitionFiles, base: int, segment: ScannedSegment) ->
                 offsets = [entry.last_offset for entry in decode_entries(file.read(), path, base)]
             wanted = np.unique(batches["last_offset"].searchsorted(offsets))
         except KafkaError:
-            pass  # reported where the file itself is verified
+            pass  # the check of the file itself reports it
     kept |= rows_beside_gaps(segment)
     few = batches[wanted[wanted < len(batches)].astype(np.int64)]
     return ScannedSegment(

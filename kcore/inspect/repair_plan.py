@@ -434,9 +434,9 @@ def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) ->
         content = encode_entries(expected)
         if not problems and there:
             # What it says of transactions that cleaning took is right too, up to where the log will end.
-            found = read_file(path)
-            content = encode_entries(e for e in decode_entries(found, path, part.base) if e.last_offset < end_offset)
-            if content == found:
+            current = read_file(path)
+            content = encode_entries(e for e in decode_entries(current, path, part.base) if e.last_offset < end_offset)
+            if content == current:
                 continue
         elif not problems:
             continue
@@ -532,7 +532,7 @@ def plan_data_dir(data_dir: str, plans: Sequence[Plan]) -> Plan:
 
 
 def check_lone_log(path: str) -> list[Problem]:
-    """A file of batches with nothing around it to hold it against."""
+    """The problems of a file of batches that belongs to no log here."""
     try:
         return list(lone_log_problems(scan_segment(path)))
     except OSError as error:

@@ -1,8 +1,8 @@
 """Two replicas of one partition compared: the first difference, and what their leader epochs say about it.
 
-What may differ between valid replicas is not a difference: where segments begin, how dense indexes are, where the log
-starts, and which records cleaning has taken (those gaps are listed).  Offsets, leader epochs and every byte of a batch
-may not; batches that cleaning wrote anew are compared record by record.
+These may differ between valid replicas and are not reported as a difference: where segments begin, how dense indexes
+are, where the log starts, and which records cleaning has removed (those gaps are listed).  Offsets, leader epochs and
+every byte of a batch must be equal; batches that cleaning wrote anew are compared record by record.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from kcore.replica.offset_truncation import offset_truncation_state
 if TYPE_CHECKING:
     import numpy as np
 
-#: What two equal batches have in common besides their bytes, which the CRC stands for until they are compared.
+#: Header fields that are equal in equal batches.  They are compared first, the bytes only where all of these agree.
 _SAME = ("last_offset", "size", "leader_epoch", "crc", "magic")
-#: Of a batch's and a record's fields those that say nothing about the record's place in the log.
+#: Fields of a batch or record that may differ between equal ones: they depend on the file.
 _PLACE = ("type", "position", "file")
 
 
@@ -43,12 +43,12 @@ class Gap(NamedTuple):
     first_offset: int
     last_offset: int
     records: int
-    #: Whether the side that lacks them is known to be compacted there.
+    #: Whether compaction explains that they are missing there.
     cleaned: bool = False
 
 
 class Tail(NamedTuple):
-    """What one side has after the other's end, or before its start."""
+    """The records that one side has after the other's end, or before its start."""
 
     first_offset: int
     last_offset: int
@@ -57,7 +57,7 @@ class Tail(NamedTuple):
 
 @dataclass
 class Side:
-    """Where one side has the offset at which the two part; everything None where it has nothing there."""
+    """Where one side has the first offset that differs; every field is None if it has no record there."""
 
     file: str | None = None
     position: int | None = None
@@ -78,7 +78,7 @@ class Divergence:
 
 
 class Truncation(NamedTuple):
-    """What a side would cut if it followed the other one (EPOCH-06..10)."""
+    """What a side would cut off if it followed the other one (EPOCH-06..10)."""
 
     offset: int
     records_lost: int
@@ -91,10 +91,10 @@ class Truncation(NamedTuple):
 class PartitionDiff:
     a: str
     b: str
-    #: Offsets that both may have: from the higher start to the lower end.
+    #: The offsets that are compared: from the higher start to the lower end.
     start: int = 0
     end: int = 0
-    #: Up to where they are the same but for the gaps, in offsets, and how many bytes that is on each side.
+    #: Below this offset the two are equal except for the gaps; common_bytes: the bytes of those offsets on each side.
     common_end: int = 0
     common_bytes: tuple[int, int] = (0, 0)
     divergence: Divergence | None = None
@@ -108,9 +108,9 @@ class PartitionDiff:
     damages: list[str] = field(default_factory=list)
     epochs_a: list[EpochEntry] = field(default_factory=list)
     epochs_b: list[EpochEntry] = field(default_factory=list)
-    #: "a" or "b": whose leader was elected later, at the first difference; None where the epochs do not show it.
+    #: "a" or "b": the side with the higher leader epoch at the first difference; None if the epochs do not show it.
     newer: str | None = None
-    #: None if the two are equal, or the follower knows no epochs.
+    #: None if the two are equal, or the follower has no epochs.
     a_follows_b: Truncation | None = None
     b_follows_a: Truncation | None = None
 
@@ -120,7 +120,7 @@ class PartitionDiff:
 
     @property
     def unexplained_gaps(self) -> list[Gap]:
-        """Those that are a difference."""
+        """The gaps that count as a difference."""
         return [gap for gap in self.gaps if not gap.cleaned]
 
 
@@ -136,10 +136,10 @@ class _Replica:
             find_gaps(self.partition, base, segment)
         self.rows = Rows.of([segment.batches for segment in self.segments])
         self.segment_of = np.repeat(np.arange(len(self.segments)), [len(s.batches) for s in self.segments])
-        # Bytes before the log's start, and offsets that do not ascend, are for `kcore verify`.
+        # Bytes before the log's start, and offsets that do not ascend, are reported by `kcore verify`, not here.
         self.start = int(self.rows["base_offset"][0]) if len(self.rows) else next(iter(self.partition.bases), 0)
         self.end = int(self.rows["last_offset"].max()) + 1 if len(self.rows) else self.start
-        # An epoch that a broker was elected in and wrote nothing is in the checkpoint alone.
+        # An epoch in which the leader wrote nothing is in the checkpoint alone.
         self.epochs = self.partition.epochs or epochs_of(s.batches for s in self.segments)
 
     def damages(self) -> Iterator[str]:
@@ -161,7 +161,7 @@ class _Replica:
         return MemoryRecords(data, source=self.path(n), base_position=int(row["position"])).batches[0]
 
     def tail(self, first: int, end: int) -> Tail | None:
-        """What it has of the offsets from first to below end."""
+        """Its batches with offsets from `first` to below `end`; None if it has none."""
         inside = (self.rows["last_offset"] >= first) & (self.rows["base_offset"] < end)
         if not inside.any():
             return None
@@ -179,7 +179,7 @@ def compare(
 ) -> PartitionDiff:
     """Where two directories of one partition differ, and what their leader epochs say about it.
 
-    gaps_are_cleaning: the caller knows that compaction removed the records of offsets that one side lacks between
+    gaps_are_cleaning: the caller states that compaction removed the records of offsets that one side lacks between
     others.  jobs: how many segments are read at a time.  Damage in a .log is in PartitionDiff.damages.
     Raises OSError, KafkaError for records that cannot be read.
     """
@@ -204,7 +204,7 @@ def compare(
 
 
 def _find_divergence(diff: PartitionDiff, left: _Replica, right: _Replica) -> None:
-    """The first offset that both may have and that is not the same; gaps before it."""
+    """Sets diff.divergence to the first offset that both have with different records, and adds the gaps before it."""
     import numpy as np
 
     sides = (left, right)
@@ -220,7 +220,7 @@ def _find_divergence(diff: PartitionDiff, left: _Replica, right: _Replica) -> No
         mask = side_inside.copy()
         mask[at[same]] = False
         unequal.append(np.flatnonzero(mask))
-    # Offsets that an equal batch holds are compared; what is left comes in windows that overlap on both sides.
+    # Equal batches need no further comparison.  The others are compared in windows of batches that overlap in offsets.
     for window in _windows(left, right, unequal[0], unequal[1]):
         if _compare_window(diff, left, right, *window):
             return
@@ -229,7 +229,7 @@ def _find_divergence(diff: PartitionDiff, left: _Replica, right: _Replica) -> No
 def _runs_with_other_bytes(
     left: _Replica, right: _Replica, at_left: np.ndarray, at_right: np.ndarray
 ) -> Iterator[tuple[int, int]]:
-    """Of batches with equal headers those whose bytes differ all the same: neighbours are read as one."""
+    """Pairs of batches with equal headers and different bytes.  Runs of adjacent batches are read at once."""
     import numpy as np
 
     if not len(at_left):
@@ -248,7 +248,7 @@ def _runs_with_other_bytes(
 
 
 def _equal_bytes(left: _Replica, right: _Replica, n: int, m: int, last: int) -> bool:
-    """Whether the bytes from batch n on the left to the end of batch `last` are those from m on on the right."""
+    """Whether the left's bytes from batch n to the end of batch `last` equal the right's bytes from batch m on."""
     start = int(left.rows["position"][n])
     size = int(left.rows["position"][last] + left.rows["size"][last]) - start
     other = int(right.rows["position"][m])
@@ -263,7 +263,7 @@ def _equal_bytes(left: _Replica, right: _Replica, n: int, m: int, last: int) -> 
 def _windows(
     left: _Replica, right: _Replica, ours: np.ndarray, theirs: np.ndarray
 ) -> Iterator[tuple[list[int], list[int]]]:
-    """Batches that overlap in offsets, directly or through one of the other side, in order of offsets."""
+    """Groups of batches of both sides that overlap in offsets, directly or through other batches; ascending."""
     tagged = [(int(left.rows["base_offset"][n]), int(left.rows["last_offset"][n]), 0, int(n)) for n in ours]
     tagged += [(int(right.rows["base_offset"][n]), int(right.rows["last_offset"][n]), 1, int(n)) for n in theirs]
     window: tuple[list[int], list[int]] = ([], [])
@@ -278,29 +278,29 @@ def _windows(
         yield window
 
 
-class _Found(NamedTuple):
+class _StoredRecord(NamedTuple):
     record: Record
     batch: RecordBatch
     row: int
 
 
-def _records(side: _Replica, rows: list[int]) -> dict[int, _Found]:
-    found = {}
+def _records(side: _Replica, rows: list[int]) -> dict[int, _StoredRecord]:
+    records = {}
     for n in rows:
         batch = side.batch(n)
         for record in batch.records():
-            found[record.offset] = _Found(record, batch, n)
-    return found
+            records[record.offset] = _StoredRecord(record, batch, n)
+    return records
 
 
 def _compare_window(diff: PartitionDiff, left: _Replica, right: _Replica, ours: list[int], theirs: list[int]) -> bool:
-    """Whether the two part in this window; else its gaps are noted."""
+    """Compares a window record by record and adds its gaps to the diff; True if a divergence is in it."""
     a, b = _records(left, ours), _records(right, theirs)
     offsets = sorted(offset for offset in a.keys() | b.keys() if diff.start <= offset < diff.end)
     for offset in offsets:
         if offset in a and offset in b and _differs(a[offset], b[offset]):
             diff.divergence = _divergence(offset, a[offset], b[offset], left, right)
-            # What looked like a gap just before may be part of the same difference; it is reported as a gap.
+            # A gap right before the divergence may be part of the same difference; it is still reported as a gap.
             _note_gaps(diff, [o for o in offsets if o < offset], a, b)
             return True
     _note_gaps(diff, offsets, a, b)
@@ -308,7 +308,7 @@ def _compare_window(diff: PartitionDiff, left: _Replica, right: _Replica, ours: 
     return False
 
 
-def _differs(a: _Found, b: _Found) -> bool:
+def _differs(a: _StoredRecord, b: _StoredRecord) -> bool:
     return (
         a.record != b.record
         or a.batch.leader_epoch != b.batch.leader_epoch
@@ -319,7 +319,9 @@ def _differs(a: _Found, b: _Found) -> bool:
     )
 
 
-def _note_gaps(diff: PartitionDiff, offsets: list[int], a: dict[int, _Found], b: dict[int, _Found]) -> None:
+def _note_gaps(
+    diff: PartitionDiff, offsets: list[int], a: dict[int, _StoredRecord], b: dict[int, _StoredRecord]
+) -> None:
     for offset in offsets:
         missing = "a" if offset not in a else "b" if offset not in b else None
         if missing is None:
@@ -332,29 +334,29 @@ def _note_gaps(diff: PartitionDiff, offsets: list[int], a: dict[int, _Found], b:
 
 
 def _explain_gaps(diff: PartitionDiff, left: _Replica, right: _Replica, gaps_are_cleaning: bool) -> None:
-    """Compaction is a setting of the topic: what shows it on one side explains gaps of the other, up to where the
-    cleaner has been on that one."""
+    """Sets Gap.cleaned.  Compaction is a setting of the topic, so signs of it on one side also explain gaps of the
+    other side, if that side has no signs of its own."""
     if not diff.gaps:
         return
-    found = {
+    compactions = {
         name: compaction_of(side.partition, side.segments, compacted=gaps_are_cleaning)
         for name, side in (("a", left), ("b", right))
     }
     for n, gap in enumerate(diff.gaps):
-        compaction = found[gap.missing_in] or found["b" if gap.missing_in == "a" else "a"]
+        compaction = compactions[gap.missing_in] or compactions["b" if gap.missing_in == "a" else "a"]
         diff.gaps[n] = gap._replace(cleaned=compaction is not None and gap.first_offset < compaction.end_offset)
 
 
-def _divergence(offset: int, a: _Found, b: _Found, left: _Replica, right: _Replica) -> Divergence:
+def _divergence(offset: int, a: _StoredRecord, b: _StoredRecord, left: _Replica, right: _Replica) -> Divergence:
     ours, theirs = (
         Side(
-            side.path(found.row),
-            found.batch.position,
-            batch_event(found.batch),
-            record_event(found.batch, found.record),
-            found.batch.leader_epoch,
+            side.path(stored.row),
+            stored.batch.position,
+            batch_event(stored.batch),
+            record_event(stored.batch, stored.record),
+            stored.batch.leader_epoch,
         )
-        for side, found in ((left, a), (right, b))
+        for side, stored in ((left, a), (right, b))
     )
     batch_fields, record_fields = _other_fields(ours.batch, theirs.batch), _other_fields(ours.record, theirs.record)
     return Divergence(offset, ours, theirs, batch_fields, record_fields)
@@ -366,7 +368,7 @@ def _other_fields(a: dict[str, Any] | None, b: dict[str, Any] | None) -> list[st
 
 
 def _newer(diff: PartitionDiff) -> str | None:
-    """The side of the leader that was elected later, where the two part."""
+    """The side with the higher leader epoch at the divergence, or at the end if there is none."""
     if diff.divergence is not None:
         a, b = diff.divergence.a.leader_epoch, diff.divergence.b.leader_epoch
     else:
@@ -378,7 +380,7 @@ def _newer(diff: PartitionDiff) -> str | None:
 
 
 def _truncation(follower: _Replica, leader: _Replica, diff: PartitionDiff) -> Truncation | None:
-    """What the follower cuts before it fetches from the leader; None where it knows no epochs and keeps to its high
+    """What the follower cuts off before it fetches from the leader; None if it has no epochs and truncates to its high
     watermark."""
     own = LeaderEpochFileCache("follower", None, list(follower.epochs))
     theirs = LeaderEpochFileCache("leader", None, list(leader.epochs))
@@ -386,7 +388,7 @@ def _truncation(follower: _Replica, leader: _Replica, diff: PartitionDiff) -> Tr
         return None
     high_watermark = follower.partition.checkpoints.get(REPLICATION_OFFSET_CHECKPOINT, follower.start)
     end, steps = follower.end, []
-    # Each step that is not the last leaves a smaller epoch to ask about, so there are not more than epochs.
+    # Each step but the last leaves a smaller epoch for the next request, so there are at most as many steps as epochs.
     for _ in range(len(follower.epochs) + 1):
         epoch = own.latest_epoch
         if epoch < 0:
@@ -413,8 +415,8 @@ def _truncation(follower: _Replica, leader: _Replica, diff: PartitionDiff) -> Tr
 
 
 def paired_partitions(a: str, b: str) -> Iterator[tuple[str | None, str | None]]:
-    """The partition directories to hold against each other; None where a side lacks one.  Raises OSError, CorruptFile,
-    NotAPartitionDirectory."""
+    """The pairs of partition directories to compare; None where a side lacks the partition.  Raises OSError,
+    CorruptFile, NotAPartitionDirectory."""
     kinds = [log_files.is_partition_dir(path) for path in (a, b)]
     if all(kinds):
         yield a, b
@@ -422,35 +424,35 @@ def paired_partitions(a: str, b: str) -> Iterator[tuple[str | None, str | None]]
     if any(kinds):
         raise NotAPartitionDirectory(f"{a} and {b}: one is a partition directory, the other is not")
     names = [{os.path.basename(path): path for path in log_files.partition_dirs(side)} for side in (a, b)]
-    for path, found in zip((a, b), names, strict=True):
-        if not found:
+    for path, directories in zip((a, b), names, strict=True):
+        if not directories:
             raise CorruptFile(f"{path}: neither a partition directory nor one that holds some")
     for name in sorted(names[0].keys() | names[1].keys()):
         yield names[0].get(name), names[1].get(name)
 
 
 def diff_event(diff: PartitionDiff) -> dict[str, Any]:
-    """Stable keys; docs/tools.md explains them."""
+    """The JSON object of `kcore diff --json`.  Its keys are stable; docs/tools.md explains them."""
 
-    def tail(found: Tail | None) -> dict[str, int] | None:
-        return found and {"firstOffset": found[0], "lastOffset": found[1], "records": found[2]}
+    def tail(extra: Tail | None) -> dict[str, int] | None:
+        return extra and {"firstOffset": extra[0], "lastOffset": extra[1], "records": extra[2]}
 
-    def truncation(found: Truncation | None) -> dict[str, Any] | None:
-        return found and {
-            "truncateTo": found.offset,
-            "recordsLost": found.records_lost,
-            "differenceStays": found.difference_stays,
-            "steps": found.steps,
+    def truncation(cut: Truncation | None) -> dict[str, Any] | None:
+        return cut and {
+            "truncateTo": cut.offset,
+            "recordsLost": cut.records_lost,
+            "differenceStays": cut.difference_stays,
+            "steps": cut.steps,
         }
 
     def epochs(entries: list[EpochEntry]) -> list[dict[str, int]]:
         return [{"epoch": entry.epoch, "startOffset": entry.start_offset} for entry in entries]
 
-    def side(found: Side) -> dict[str, Any]:
-        shown = asdict(found)
+    def side(place: Side) -> dict[str, Any]:
+        shown = asdict(place)
         return {"leaderEpoch": shown.pop("leader_epoch"), **shown}
 
-    found = diff.divergence
+    divergence = diff.divergence
     return {
         "type": "partition",
         "a": diff.a,
@@ -460,13 +462,13 @@ def diff_event(diff: PartitionDiff) -> dict[str, Any]:
         "commonEnd": diff.common_end,
         "commonBytes": {"a": diff.common_bytes[0], "b": diff.common_bytes[1]},
         "firstDifference": None
-        if found is None
+        if divergence is None
         else {
-            "offset": found.offset,
-            "batchFields": found.batch_fields,
-            "recordFields": found.record_fields,
-            "a": side(found.a),
-            "b": side(found.b),
+            "offset": divergence.offset,
+            "batchFields": divergence.batch_fields,
+            "recordFields": divergence.record_fields,
+            "a": side(divergence.a),
+            "b": side(divergence.b),
         },
         "onlyA": tail(diff.only_a),
         "onlyB": tail(diff.only_b),

@@ -31,7 +31,7 @@ _COLUMNS = [
     ("count", "i4"),
     ("magic", "i1"),
 ]
-#: And of those that have a producer.
+#: What is also kept of a batch with a producer id.
 _PRODUCER_COLUMNS = [
     ("position", "i8"),
     ("base_offset", "i8"),
@@ -77,28 +77,28 @@ class Rows:
 
 
 class _GrowingRows:
-    """Rows that more are added to, in one block of memory: arrays of their own for each addition, and one for all in
-    the end, cost 14,000 page faults for half a million batches where this has 2,500."""
+    """Rows that grow, in one block of memory.  Half a million batches cost 2,500 page faults this way, and 14,000 with
+    an array for each addition that are joined at the end."""
 
     def __init__(self) -> None:
         self._columns: dict[str, np.ndarray] = {}
         self._room = self._count = 0
 
     def add(self, rows: np.ndarray, expected: int) -> None:
-        """expected: how many more will come, an estimate."""
+        """expected: an estimate of how many rows will still be added."""
         import numpy as np
 
         start, end = self._count, self._count + len(rows)
         if end > self._room:
-            known = self.rows
-            # What comes may differ from what came.  A multiple of 8 keeps each column aligned.
+            old_rows = self.rows
+            # The estimate may be far off, so it is limited to 64 * end.  A multiple of 8 keeps each column aligned.
             self._room = (end + min(expected, 64 * end) + 8) & ~7
             block = np.empty(self._room * sum(np.dtype(t).itemsize for _, t in _COLUMNS), np.uint8)
             at = 0
             for name, dtype in _COLUMNS:
                 size = self._room * np.dtype(dtype).itemsize
                 self._columns[name] = block[at : at + size].view(dtype)
-                self._columns[name][:start] = known[name]
+                self._columns[name][:start] = old_rows[name]
                 at += size
         for name, column in self._columns.items():
             column[start:end] = rows[name]
@@ -119,7 +119,7 @@ class ScannedSegment:
     size: int = 0
     #: Without the holes of a sparse file.
     data_size: int = 0
-    #: Bytes that are in no valid batch; the whole places follow from the rows.
+    #: Bytes that are in no valid batch, where they begin; where they end follows from the rows.
     damages: list[Damage] = field(default_factory=list)
     tail: Tail | None = None
     #: Batches whose CRC is right and whose records are not, by position.
@@ -127,12 +127,12 @@ class ScannedSegment:
     records: int = 0
     #: By position the first offset inside compressed messages of magic 0 and 1, whose header has only the last.
     first_offsets: dict[int, int] = field(default_factory=dict)
-    #: GAP_DTYPE, and where the last batch ends that has fewer records than offsets, as compaction leaves it (-1: there
-    #: is none).  gap_checks.find_gaps() fills both.
+    #: gaps: of GAP_DTYPE.  sparse_end: the offset after the last batch that has fewer records than offsets, as
+    #: compaction leaves it; -1 if there is none.  gap_checks.find_gaps() sets both.
     gaps: np.ndarray | None = None
     sparse_end: int = -1
     _rows: _GrowingRows = field(default_factory=_GrowingRows)
-    #: In the place of those, where some were chosen.
+    #: Used in place of _rows where only some batches were selected.
     _chosen: Rows | None = None
     _producer_rows: list[np.ndarray] = field(default_factory=list)
 
@@ -173,15 +173,15 @@ class ScannedSegment:
         return ScannedSegment(self.path, self.size, self.data_size, _chosen=rows, _producer_rows=[with_producer])
 
     def records_of(self, rows: Rows) -> int:
-        """How many records some of its batches hold.  Of compressed messages of magic 0 and 1 as many as they have
-        offsets, where somebody looked inside."""
+        """How many records these batches hold.  A compressed message of magic 0 or 1 counts with its number of offsets
+        if the records were read, else not at all."""
         count = int(rows["count"].clip(0).sum(dtype="i8"))
         wrappers = rows[rows["count"] < 0] if self.first_offsets else ()
         return count + sum(int(row["last_offset"]) - self.first_offsets[int(row["position"])] + 1 for row in wrappers)
 
     @property
     def end_offset(self) -> int | None:
-        """Behind the last batch; None where there is none."""
+        """The offset after the last batch; None if there is no batch."""
         return int(self.batches["last_offset"][-1]) + 1 if len(self.batches) else None
 
     @property
@@ -201,61 +201,62 @@ def is_control(rows: np.ndarray) -> np.ndarray:
 def scan_segment(path: str, *, records: bool = True, progress: Progress | None = None) -> ScannedSegment:
     """Read a whole .log.  records: decompress, parse and count the records too.
 
-    Without records the file is read by one native pass that releases the GIL; damage sends both on to read_batches().
+    With records=False one native pass reads the file, up to the first damage, and releases the GIL.  read_batches()
+    reads the rest, or the whole file with records=True.
     Raises OSError, Stopped.
     """
-    found = ScannedSegment(path, os.path.getsize(path), log_files.data_size(path))
-    start = 0 if records else _scan_natively(found, progress)
+    segment = ScannedSegment(path, os.path.getsize(path), log_files.data_size(path))
+    start = 0 if records else _scan_natively(segment, progress)
     at = start
     for item in read_batches(path, start):
         if isinstance(item, Damage):
-            found.damages.append(item)
+            segment.damages.append(item)
         elif isinstance(item, Tail):
-            found.tail = item
+            segment.tail = item
         else:
-            found.add(item.batches)
+            segment.add(item.batches)
             if records:
-                _check_records(found, item)
+                _check_records(segment, item)
             if progress is not None:
                 last = item.batches[-1]
-                progress.advance(last.position + last.size - at, found.path)
+                progress.advance(last.position + last.size - at, segment.path)
                 at = last.position + last.size
     if progress is not None:
-        progress.advance(max(found.size - at, 0), path)
-    return found
+        progress.advance(max(segment.size - at, 0), path)
+    return segment
 
 
-def _scan_natively(found: ScannedSegment, progress: Progress | None) -> int:
+def _scan_natively(segment: ScannedSegment, progress: Progress | None) -> int:
     """The valid batches from the start; returns where they end."""
-    directory, name = os.path.split(found.path)
+    directory, name = os.path.split(segment.path)
     base, kind = log_files.base_offset_of(name), log_files.kind_of(name)
-    # Holes would be read as pages of zeros; read_batches() knows them.
-    if base is None or kind is None or kind.kind != LOG_SUFFIX or found.data_size < found.size:
+    # This pass would read holes as pages of zeros; read_batches() skips them.
+    if base is None or kind is None or kind.kind != LOG_SUFFIX or segment.data_size < segment.size:
         return 0
-    segment = LogSegment(directory, base, writable=False, file_suffix=kind.mark)
+    log_segment = LogSegment(directory, base, writable=False, file_suffix=kind.mark)
     at = 0
 
     def take(table: BatchTable) -> None:
         nonlocal at
-        found.add(table)
+        segment.add(table)
         if progress is not None:
             last = table[-1]
-            progress.advance(last.position + last.size - at, found.path)
+            progress.advance(last.position + last.size - at, segment.path)
             at = last.position + last.size
 
     try:
-        return segment.scan(take).valid_bytes
+        return log_segment.scan(take).valid_bytes
     finally:
-        segment.close(trim=False)
+        log_segment.close(trim=False)
 
 
-def _check_records(found: ScannedSegment, records: MemoryRecords) -> None:
+def _check_records(segment: ScannedSegment, records: MemoryRecords) -> None:
     for batch in records.batches:
         try:
             inside = batch.records()  # parses and counts all of them before the first is handed out
-            if batch.count < 0:  # a compressed message of magic 0 or 1 does not say
+            if batch.count < 0:  # a compressed message of magic 0 or 1: its header has no count
                 offsets = [record.offset for record in inside]
-                found.records += len(offsets)
-                found.first_offsets[batch.position] = offsets[0] if offsets else batch.last_offset
+                segment.records += len(offsets)
+                segment.first_offsets[batch.position] = offsets[0] if offsets else batch.last_offset
         except KafkaError as error:
-            found.bad_records.append(Damage(batch.position, batch.base_offset, without_path(error, found.path)))
+            segment.bad_records.append(Damage(batch.position, batch.base_offset, without_path(error, segment.path)))

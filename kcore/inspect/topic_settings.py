@@ -47,8 +47,8 @@ def _topic_settings(path: str, state: tuple[tuple[int, ...], ...]) -> dict[str, 
                     shutil.copyfile(path + suffix, copy + suffix)
             store = EmbeddedStore(copy, durable=False)
             try:
-                found = {topic: store.get(topic_config(topic)) for topic in store.children(TOPIC_CONFIGS)}
-                return {topic: decode_config(node.data) for topic, node in found.items() if node is not None}
+                nodes = {topic: store.get(topic_config(topic)) for topic in store.children(TOPIC_CONFIGS)}
+                return {topic: decode_config(node.data) for topic, node in nodes.items() if node is not None}
             finally:
                 store.close()
     except (OSError, KafkaError, StoreError, KeyError):

@@ -1,12 +1,13 @@
 """Whether every byte of a log is what was written: the checks of `kcore verify`.
 
-Checked: of each .log the walk of batches with CRC, the records inside (decompressed, counted), offsets that ascend and
-fit between the names of the segments, leader epochs that agree with leader-epoch-checkpoint; the indexes against the
-batches they point at (IDX-17); transaction indexes and snapshots against the batches of their producers; checkpoints
-and small files by their own rules and against the end of each log.  What no check can find is listed in docs/tools.md.
+Checked in each .log: every batch with its CRC and its records (decompressed, counted); offsets ascend and lie between
+the base offsets of the segments; leader epochs agree with leader-epoch-checkpoint.  Checked beside it: indexes against
+the batches they point at (IDX-17); transaction indexes and snapshots against the batches of their producers;
+checkpoints and small files by their own rules and against the end of each log.  docs/tools.md lists what no check can
+find.
 
-Nothing is opened as a log and nothing is written, so it may run on a damaged directory.  On a directory in use it may
-see a batch that is being written: a partial end is then no damage, as after a crash.
+Nothing is opened as a log and nothing is written, so verify() may run on a damaged directory.  In a directory in use it
+may read a batch that is being written: a partial batch at the end is then a warning, as after a crash.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ class Summary:
 
     files: int = 0
     bytes: int = 0
-    #: The same without the holes of sparse files, which are not read.
+    #: The bytes without the holes of sparse files, which are not read.
     read: int = 0
     batches: int = 0
     records: int = 0
     seconds: float = 0.0
     damaged: int = 0
     warnings: int = 0
-    #: Those that compaction left; others are damage or a warning.
+    #: Gaps that compaction left; other gaps count as damage or warnings.
     gaps: int = 0
     interrupted: bool = False
 
@@ -101,14 +102,14 @@ def verify(
 
 @dataclass
 class Examined:
-    """What one piece of work found."""
+    """The result of one piece of work."""
 
     counts: Summary = field(default_factory=Summary)
     problems: list[Problem] = field(default_factory=list)
 
 
 class Verifier:
-    """The pieces of work that verifying a path is made of: each segment by itself, then what needs all of them."""
+    """Divides the check of a path into pieces: each segment by itself, then the checks that need all segments."""
 
     def __init__(self, records: bool, progress: Progress, *, compacted: bool = False) -> None:
         self.records = records
@@ -147,19 +148,19 @@ class Verifier:
         def examine() -> Examined:
             path = partition.file(base, LOG_SUFFIX)
             result = Examined()
-            # Before the log, to which a broker that runs may append meanwhile, and then to these.
+            # The indexes are read before the log: a running broker appends to the log first, then to the indexes.
             indexes = {suffix: _index_as_it_is(partition.file(base, suffix)) for suffix in _INDEXES}
             try:
-                found = scan_segment(path, records=self.records, progress=self.progress)
+                segment = scan_segment(path, records=self.records, progress=self.progress)
             except OSError as error:
                 result.problems.append(unreadable(path, error))
                 scanned.append(ScannedSegment(path))
                 return result
-            find_gaps(partition, base, found)
-            scanned.append(found)
-            _judge_log(partition, base, found, result)
+            find_gaps(partition, base, segment)
+            scanned.append(segment)
+            _judge_log(partition, base, segment, result)
             for suffix, contents in indexes.items():
-                self._index(partition, base, partition.file(base, suffix), contents, found, result)
+                self._index(partition, base, partition.file(base, suffix), contents, segment, result)
             return result
 
         return examine
@@ -170,7 +171,7 @@ class Verifier:
         base: int,
         path: str,
         contents: IndexContents | None,
-        found: ScannedSegment,
+        segment: ScannedSegment,
         result: Examined,
     ) -> None:
         if not os.path.lexists(path):
@@ -180,16 +181,16 @@ class Verifier:
         result.counts.files += 1
         try:
             if contents is not None:
-                # The room that an index in use was created with is no data.
+                # Without the empty slots of an index in use.
                 result.counts.bytes += contents.entries.nbytes
                 result.counts.read += contents.entries.nbytes
-            result.problems += check_index(partition, base, path, found, contents)
+            result.problems += check_index(partition, base, path, segment, contents)
             self.progress.advance(os.path.getsize(path), path)
         except OSError as error:
             result.problems.append(unreadable(path, error))
 
     def rest(self, partition: PartitionFiles, scanned: list[ScannedSegment]) -> Examined:
-        """What needs all segments, or none."""
+        """The checks that need all segments of the partition, or none of them."""
         result = Examined()
         directory = partition.directory
         if not partition.bases:
@@ -198,7 +199,7 @@ class Verifier:
         for path in log_files.known_files(directory):
             base = log_files.base_offset_of(path)
             if path.endswith((*_INDEXES, TXN_INDEX_SUFFIX)) and base not in partition.bases:
-                # A log in use may have got a segment since it was listed.
+                # A log in use may have a new segment that was not there when PartitionFiles.of() listed them.
                 if base is None or not os.path.lexists(partition.file(base, LOG_SUFFIX)):
                     result.problems.append(Problem(path, "no .log beside this index", warning=True))
             elif not path.endswith(SEGMENT_KINDS):
@@ -217,7 +218,7 @@ class Verifier:
             path = os.path.join(directory, name)
             result.problems.append(Problem(path, text, warning=True))
             if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-                # When the log is opened it takes the place of other segments.
+                # It replaces other segments when the log is opened.
                 result.problems += self.small_file(path)().problems
         return result
 
@@ -242,10 +243,10 @@ class Verifier:
         return examine
 
     def _lone_log(self, path: str, result: Examined) -> None:
-        """A file of batches with nothing around it to hold it against."""
-        found = scan_segment(path, records=self.records, progress=self.progress)
-        _count(result.counts, found)
-        result.problems += lone_log_problems(found)
+        """A file of batches that belongs to no log here, so it is not compared with other files."""
+        segment = scan_segment(path, records=self.records, progress=self.progress)
+        _count(result.counts, segment)
+        result.problems += lone_log_problems(segment)
 
     def _single_file(self, path: str) -> Examined:
         """One file, with the other files of its directory that it is checked against."""
@@ -261,45 +262,45 @@ class Verifier:
         partition = PartitionFiles.of(os.path.dirname(path) or ".")
         if base not in partition.bases:
             return Examined(problems=[Problem(path, "no .log beside this index", warning=True)])
-        # An index can only be judged by its log, and where that is damaged only in part: so its damage is reported too.
+        # An index is checked against its .log.  Damage in the .log limits that check, so it is reported too.
         log = os.path.join(os.path.dirname(path), os.path.basename(partition.file(base, LOG_SUFFIX)))
         is_log = kind.kind == LOG_SUFFIX
-        found = scan_segment(log, records=self.records, progress=self.progress)
+        segment = scan_segment(log, records=self.records, progress=self.progress)
         result = Examined()
         if is_log:
-            find_gaps(partition, base, found)
-            _judge_log(partition, base, found, result)
-            result.problems += check_gaps(partition, [found], compacted=self.compacted)
+            find_gaps(partition, base, segment)
+            _judge_log(partition, base, segment, result)
+            result.problems += check_gaps(partition, [segment], compacted=self.compacted)
         else:
             result.counts.files += 1
             result.counts.bytes += os.path.getsize(path)
-            result.problems += check_batches(partition, base, found)
-            result.problems += check_index(partition, base, path, found)
+            result.problems += check_batches(partition, base, segment)
+            result.problems += check_index(partition, base, path, segment)
         return result
 
 
 def _index_as_it_is(path: str) -> IndexContents | None:
-    """None where there is none that can be read."""
+    """None if there is no index, or it cannot be read or is too large."""
     try:
         return read_index(path) if os.path.getsize(path) <= log_files.MAX_INDEX_SIZE else None
     except OSError:
         return None
 
 
-def _judge_log(partition: PartitionFiles, base: int, found: ScannedSegment, result: Examined) -> None:
-    _count(result.counts, found)
-    result.problems += check_batches(partition, base, found)
-    if partition.next_base(base) is None and not found.incomplete:
-        end = found.end_offset
-        result.problems += check_end(partition, found.path, base if end is None else end)
+def _judge_log(partition: PartitionFiles, base: int, segment: ScannedSegment, result: Examined) -> None:
+    _count(result.counts, segment)
+    result.problems += check_batches(partition, base, segment)
+    if partition.next_base(base) is None and not segment.incomplete:
+        end = segment.end_offset
+        result.problems += check_end(partition, segment.path, base if end is None else end)
 
 
-def _count(counts: Summary, found: ScannedSegment) -> None:
+def _count(counts: Summary, segment: ScannedSegment) -> None:
     counts.files += 1
-    counts.bytes += found.size
-    counts.read += found.data_size
-    counts.batches += len(found.batches)
-    counts.records += found.records
+    counts.bytes += segment.size
+    counts.read += segment.data_size
+    counts.batches += len(segment.batches)
+    counts.records += segment.records
 
 
 def problem_event(problem: Problem) -> dict[str, object]:

@@ -18,12 +18,12 @@ class Parser(argparse.ArgumentParser):
     """Names the nearest option that there is when one is wrong, whatever else is wrong."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        known = [option for action in self._actions for option in action.option_strings]
-        given = list(sys.argv[1:] if args is None else args)
-        for word in given[: given.index("--")] if "--" in given else given:
+        options = [option for action in self._actions for option in action.option_strings]
+        words = list(sys.argv[1:] if args is None else args)
+        for word in words[: words.index("--")] if "--" in words else words:
             name = word.partition("=")[0]
-            if name.startswith("--") and not any(option.startswith(name) for option in known):
-                self.error(f"no option {name}{nearest(name, known)}")
+            if name.startswith("--") and not any(option.startswith(name) for option in options):
+                self.error(f"no option {name}{nearest(name, options)}")
         return super().parse_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -44,13 +44,13 @@ def run(args: argparse.Namespace) -> int:
             lines = [_one_sided(a, b, args.json)]
         else:
             try:
-                found = compare(a, b, gaps_are_cleaning=args.gaps_are_cleaning, jobs=args.jobs, progress=progress)
+                diff = compare(a, b, gaps_are_cleaning=args.gaps_are_cleaning, jobs=args.jobs, progress=progress)
             except (OSError, KafkaError) as error:
                 different += 1
                 lines = [_not_compared(a, b, error, args.json)]
             else:
-                different += not found.equal
-                lines = [json_line(diff_event(found))] if args.json else [*_text(found)]
+                different += not diff.equal
+                lines = [json_line(diff_event(diff))] if args.json else [*_text(diff)]
         progress.findings = different
         progress.clear()
         for line in lines:
@@ -84,10 +84,10 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
     yield f"  {same}: offsets {diff.start} to below {diff.common_end}, {size}"
     if diff.divergence is not None:
         yield from _divergence_text(diff)
-    for name, found in (("A", diff.only_a), ("B", diff.only_b)):
-        if found is not None:
-            records = counted(found.records, "record")
-            yield f"  only {name} has offsets {found.first_offset} to {found.last_offset}, {records}"
+    for name, tail in (("A", diff.only_a), ("B", diff.only_b)):
+        if tail is not None:
+            records = counted(tail.records, "record")
+            yield f"  only {name} has offsets {tail.first_offset} to {tail.last_offset}, {records}"
     yield from (f"  {text}" for text in gap_texts(diff_event(diff)))
     if not diff.equal:
         yield from _epochs_text(diff)
@@ -95,24 +95,24 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
     yield "  no difference" if diff.equal else "  different"
 
 
-def notes(found: Mapping[str, Any]) -> Iterator[str]:
+def notes(event: Mapping[str, Any]) -> Iterator[str]:
     """What a diff_event() has that is no difference: what retention or cleaning may leave in one of two replicas."""
     for name in "AB":
-        if before := found[f"before{name}"]:
+        if before := event[f"before{name}"]:
             yield f"{name} starts earlier, it has offsets {before['firstOffset']} to {before['lastOffset']}"
-    yield from _gap_texts(found, cleaned=True)
-    if found["rewritten"]:
-        batches = counted(found["rewritten"], "batch", "batches")
+    yield from _gap_texts(event, cleaned=True)
+    if event["rewritten"]:
+        batches = counted(event["rewritten"], "batch", "batches")
         yield f"{batches} of A hold the same records in other bytes, as after cleaning"
 
 
-def gap_texts(found: Mapping[str, Any]) -> Iterator[str]:
+def gap_texts(event: Mapping[str, Any]) -> Iterator[str]:
     """The gaps of a diff_event() that are a difference: offsets that one side lacks between others."""
-    return _gap_texts(found, cleaned=False)
+    return _gap_texts(event, cleaned=False)
 
 
-def _gap_texts(found: Mapping[str, Any], *, cleaned: bool) -> Iterator[str]:
-    gaps = [gap for gap in found["gaps"] if gap["cleaned"] == cleaned]
+def _gap_texts(event: Mapping[str, Any], *, cleaned: bool) -> Iterator[str]:
+    gaps = [gap for gap in event["gaps"] if gap["cleaned"] == cleaned]
     for gap in gaps[:10]:
         records = counted(gap["records"], "record")
         how = "as after cleaning" if cleaned else f"{records}: nothing shows that cleaning removed them"
@@ -122,14 +122,14 @@ def _gap_texts(found: Mapping[str, Any], *, cleaned: bool) -> Iterator[str]:
 
 
 def _divergence_text(diff: PartitionDiff) -> Iterator[str]:
-    found = diff.divergence
-    assert found is not None
-    yield f"  first difference: offset {found.offset}"
-    for name, side in (("A", found.a), ("B", found.b)):
+    divergence = diff.divergence
+    assert divergence is not None
+    yield f"  first difference: offset {divergence.offset}"
+    for name, side in (("A", divergence.a), ("B", divergence.b)):
         yield f"    {name}: {side.file} position {side.position}, leader epoch {side.leader_epoch}"
-    for what, names in (("batch", found.batch_fields), ("record", found.record_fields)):
+    for what, names in (("batch", divergence.batch_fields), ("record", divergence.record_fields)):
         for field in names:
-            values = [getattr(side, what).get(field) for side in (found.a, found.b)]
+            values = [getattr(side, what).get(field) for side in (divergence.a, divergence.b)]
             shown = [bytes_text(value) if isinstance(value, bytes) else time_text(field, value) for value in values]
             yield f"    {what} {field}: A {shown[0]}, B {shown[1]}"
 
@@ -146,7 +146,7 @@ def _epochs_text(diff: PartitionDiff) -> Iterator[str]:
         yield "  both were written in the same leader epoch there: no election explains the difference"
     for follower, leader, cut in (("A", "B", diff.a_follows_b), ("B", "A", diff.b_follows_a)):
         if cut is None:
-            yield f"  if {follower} followed {leader}: {follower} knows no epochs, it would cut to its high watermark"
+            yield f"  if {follower} followed {leader}: {follower} has no epochs, it would cut to its high watermark"
             continue
         lost = counted(cut.records_lost, "record")
         yield f"  if {follower} followed {leader}: cut to {cut.offset}, {follower} loses {lost}"

@@ -151,8 +151,8 @@ def write_tables(files: list[str], wanted: Wanted, output: str | None) -> bool:
             for n, file in enumerate(inside):
                 # An IPC file may have one dictionary only: that of all files, from the start.
                 column = pa.DictionaryArray.from_arrays(pa.array([n], pa.int32()), inside)
-                found = _record_tables(file, wanted) if name == "records" else _tables(file, wanted, schema)
-                damaged |= _write_file(writer, schema, column, found)
+                items = _record_tables(file, wanted) if name == "records" else _tables(file, wanted, schema)
+                damaged |= _write_file(writer, schema, column, items)
     return damaged
 
 

@@ -57,19 +57,19 @@ def whole_parser(
     parser = Parser(prog=prog, description=about)
     subparsers = parser.add_subparsers(metavar="COMMAND")
     for name, (command, text) in commands.items():
-        found, subcommands = _loaded(command)
+        module, subcommands = _loaded(command)
         if subcommands is not None:
             whole = whole_parser(f"{prog} {name}", subcommands, _sentence(text))
             subparsers.add_parser(name, help=text, parents=[whole], add_help=False)
         else:
-            found.add_arguments(subparsers.add_parser(name, help=text))
+            module.add_arguments(subparsers.add_parser(name, help=text))
     return parser
 
 
 def _loaded(command: Any) -> tuple[Any, Mapping[str, tuple[Any, str]] | None]:
     """What has add_arguments() and run(); or its subcommands, if it has some."""
-    found = import_module(command) if isinstance(command, str) else command
-    return found, getattr(found, "COMMANDS", None)
+    module = import_module(command) if isinstance(command, str) else command
+    return module, getattr(module, "COMMANDS", None)
 
 
 def _sentence(text: str) -> str:

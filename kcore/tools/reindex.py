@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         with closed_directory(path, write=not only_look):
             for directory in partitions_under(path):
                 try:
-                    found = examine_index_files(
+                    files = examine_index_files(
                         directory, index_interval_bytes=args.index_interval_bytes, jobs=args.jobs, progress=progress
                     )
                 except (CorruptFile, OSError) as error:
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
                     print(_line(IndexFile(directory, "damaged", problem=str(error)), "refused", args.json))
                     continue
                 progress.clear()
-                for file in found:
+                for file in files:
                     bad += args.check and file.status not in _SOUND
                     write = file.to_write and not args.check
                     if write and not args.dry_run:

@@ -92,12 +92,12 @@ def run(args: argparse.Namespace) -> int:
     applied = args.apply and changes
     damage = _problems_left(result, args) if applied else []
     # A gap is there because the plan made it, or it was there before and is beyond repair.
-    left = [problem_text(problem) for problem in damage if not problem.gaps]
+    remaining = [problem_text(problem) for problem in damage if not problem.gaps]
     gaps = [problem_text(problem) for problem in damage if problem.gaps]
-    for line in _outcome_lines(args, path, result, plans, aside, left, gaps, applied):
+    for line in _outcome_lines(args, path, result, plans, aside, remaining, gaps, applied):
         print(line)
     if applied:
-        return DAMAGE if left or any(plan.beyond_repair for plan in plans) else OK
+        return DAMAGE if remaining or any(plan.beyond_repair for plan in plans) else OK
     return DAMAGE if something else OK
 
 
@@ -109,8 +109,8 @@ def _is_in_the_way(path: str, result: str) -> bool:
 
 def _problems_left(result: str, args: argparse.Namespace) -> list[Problem]:
     """The damage that `kcore verify` still finds in the mended directory."""
-    found = verify(result, jobs=args.jobs, compacted=args.compacted)
-    return [problem for problem in found if problem.damage]
+    problems = verify(result, jobs=args.jobs, compacted=args.compacted)
+    return [problem for problem in problems if problem.damage]
 
 
 def _plan_lines(plan: Plan, as_json: bool) -> Iterator[str]:
@@ -144,14 +144,14 @@ def _inside(plan: Plan, problem: Problem) -> Problem:
 
 def _other_salvage(plans: Sequence[Plan]) -> dict[str, object] | None:
     """What it would keep beyond the plans, all partitions together; None if that is nothing."""
-    found = [plan.alternative for plan in plans if plan.alternative is not None]
-    if not found:
+    alternatives = [plan.alternative for plan in plans if plan.alternative is not None]
+    if not alternatives:
         return None
     return {
-        "salvage": found[0].salvage,
-        "batches": sum(other.batches for other in found),
-        "records": sum(other.records for other in found),
-        "bytes": sum(other.size for other in found),
+        "salvage": alternatives[0].salvage,
+        "batches": sum(other.batches for other in alternatives),
+        "records": sum(other.records for other in alternatives),
+        "bytes": sum(other.size for other in alternatives),
     }
 
 
@@ -213,7 +213,7 @@ def _outcome_lines(
     result: str,
     plans: Sequence[Plan],
     aside: list[str],
-    left: list[str],
+    remaining: list[str],
     gaps: list[str],
     applied: bool,
 ) -> Iterator[str]:
@@ -235,7 +235,7 @@ def _outcome_lines(
                 "applied": applied,
                 "result": result if applied else None,
                 "keptAside": aside,
-                "problemsLeft": left,
+                "problemsLeft": remaining,
                 "gapsLeft": gaps,
             }
         )
@@ -257,5 +257,5 @@ def _outcome_lines(
         return
     yield f"{cost}.  The mended directory is {result}."
     yield from (f"kept aside: {name}" for name in aside)
-    yield from (f"still wrong: {problem}" for problem in left)
+    yield from (f"still wrong: {problem}" for problem in remaining)
     yield from (f"stays: {gap}" for gap in gaps)

@@ -171,10 +171,10 @@ def _verify(args: argparse.Namespace) -> int:
         from kcore.spark import jobs
 
         started = time.perf_counter()
-        found = jobs.verify(
+        frame = jobs.verify(
             spark, *args.paths, records=args.records, compacted=args.compacted, tasks=args.tasks, quiet=args.quiet
         )
-        rows = _rows(found)
+        rows = _rows(frame)
         seconds = time.perf_counter() - started
     names = ("files", "bytes", "read", "batches", "records", "damaged", "warnings", "gaps")
     summary = {name: sum(row[name] for row in rows) for name in names}
@@ -334,10 +334,10 @@ def _diff(args: argparse.Namespace) -> int:
         from kcore.spark import jobs
         from kcore.tools.diff import gap_texts, notes
 
-        found = jobs.diff(
+        frame = jobs.diff(
             spark, args.a, args.b, gaps_are_cleaning=args.gaps_are_cleaning, tasks=args.tasks, quiet=args.quiet
         )
-        rows = _rows(found)
+        rows = _rows(frame)
     for row in rows:
         if args.json:
             one_sided = {"type": "partition", "a": row["a"], "b": row["b"], "equal": False}
@@ -410,18 +410,18 @@ def _load(args: argparse.Namespace) -> int:
     args.conf = [*SESSION_CONF.items(), *args.conf]
     with open(args.json or os.devnull, "w") as lines, session(args) as spark:
 
-        def tell(found: LoadRun) -> None:
-            print("\n".join(found.lines()), flush=True)
-            lines.writelines(f"{line}\n" for line in found.json_lines())
+        def show(load_run: LoadRun) -> None:
+            print("\n".join(load_run.lines()), flush=True)
+            lines.writelines(f"{line}\n" for line in load_run.json_lines())
             lines.flush()
 
         try:
-            runs = run(spark, options, progress=None if args.quiet else sys.stderr, on_run=tell).runs
+            runs = run(spark, options, progress=None if args.quiet else sys.stderr, on_run=show).runs
         except LoadFailed as error:
             raise UsageError(str(error)) from None
     if args.plot:
         plot(runs, args.plot)
-    return DAMAGE if any(found.errors for found in runs) else OK
+    return DAMAGE if any(load_run.errors for load_run in runs) else OK
 
 
 # -- archive ----------------------------------------------------------------------------------------------------------
