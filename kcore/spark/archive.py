@@ -1,4 +1,4 @@
-"""kcore as an archive that Spark hands to its executors: native modules cannot be loaded from a --py-files zip."""
+"""Packs kcore as an archive for Spark's executors: native modules cannot be loaded from a --py-files zip."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 
-#: What a running package needs; C, Cython and headers stay behind.
+#: Files that the package needs at run time; C, Cython and header files are left out.
 _SUFFIXES = (".py", ".pyi", ".so", ".typed")
 _TOP_LEVEL_MODULE = "pyspark_kcore"
 
 
 def write_archive(path: str | os.PathLike[str]) -> list[str]:
-    """Pack this installation's kcore, as .tar.gz; returns the names in it.  Written whole or not at all.
+    """Packs this installation's kcore as .tar.gz; returns the names in it.  After an error there is no archive.
 
     It runs on executors that have the same Python (3.x), system and machine, and kcore's dependencies.
     Raises ValueError for a name that Spark would not unpack, OSError.
@@ -43,14 +43,14 @@ def write_archive(path: str | os.PathLike[str]) -> list[str]:
 
 
 def usage(path: str | os.PathLike[str]) -> list[str]:
-    """The settings that make executors use it."""
+    """The settings with which executors use the archive."""
     path = os.fspath(path)
     name = os.path.basename(path).partition(".")[0]
     return [f"--conf spark.archives={path}#{name}", f"--conf spark.executorEnv.PYTHONPATH=./{name}"]
 
 
 def made_for() -> str:
-    """What the native modules in it run on."""
+    """The platform of the native modules in the archive."""
     return f"CPython {sys.version_info[0]}.{sys.version_info[1]}, {sysconfig.get_platform()}, {platform.libc_ver()[0]}"
 
 
@@ -62,7 +62,7 @@ def _files() -> Iterator[tuple[str, str]]:
     for directory, below, files in os.walk(package):
         below[:] = sorted(name for name in below if name != "__pycache__")
         for name in sorted(files):
-            # Of native modules those of this Python: others may lie beside them.
+            # Only native modules of this Python: the directory may have others.
             if name.endswith(_SUFFIXES) and (not name.endswith(".so") or name.endswith(suffix)):
                 source = os.path.join(directory, name)
                 yield source, os.path.relpath(source, root)

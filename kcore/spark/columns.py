@@ -37,11 +37,11 @@ _TYPES: dict[str, DataType] = {
     "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
 }
 
-#: In the words of Spark's SQL.
+#: Spark's SQL types of the columns.
 SQL_TYPES = {name: type_.simpleString() for name, type_ in _TYPES.items()}
 
-#: What a record may be without.  The others are declared as never null, which spares it a look at each
-#: (the connector says that all can be).
+#: Columns that can be null.  The others are declared as not nullable, so that Spark need not check each value
+#: (the connector declares all as nullable).
 NULLABLE = frozenset({"key", "value", "headers"})
 
 _ARROW_TYPES = {
@@ -63,7 +63,7 @@ def spark_schema(columns: Sequence[str]) -> StructType:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What Spark expects of batches with this schema, to the letter.  OptionError for what the source has not."""
+    """The exact Arrow schema that Spark expects for this schema.  Raises OptionError for a column the source lacks."""
     for field in schema.fields:
         if field.name not in COLUMNS:
             near = difflib.get_close_matches(field.name, COLUMNS, n=1)
@@ -71,9 +71,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
                 f"schema: there is no column {field.name!r}; "
                 + (f"did you mean {near[0]}?" if near else f"there are {', '.join(COLUMNS)}")
             )
-        found = field.dataType.simpleString()
-        if found != SQL_TYPES[field.name]:
-            raise OptionError(f"schema: column {field.name} is {SQL_TYPES[field.name]}, not {found}")
+        sql_type = field.dataType.simpleString()
+        if sql_type != SQL_TYPES[field.name]:
+            raise OptionError(f"schema: column {field.name} is {SQL_TYPES[field.name]}, not {sql_type}")
         if field.name in NULLABLE and not field.nullable:
             raise OptionError(f"schema: column {field.name} can be null, the schema says NOT NULL")
     names = tuple(field.name for field in schema.fields)
@@ -83,15 +83,15 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def columns_read(columns: Sequence[str]) -> tuple[str, ...]:
-    """What a ColumnsReader has to read for them."""
-    # At least one, or the records would not be counted.
+    """The columns that a ColumnsReader has to read for these columns of the source."""
+    # At least one, because the number of records is needed.
     return columns_to_read(columns) or ("offset",)
 
 
 def record_batch(
     records: RecordColumns, wanted: pa.Schema, topic: str, partition: int, start: int, stop: int
 ) -> pa.RecordBatch:
-    """Of records start to stop.  Offsets are not copied, byte strings once."""
+    """The Arrow batch of records start to stop - 1.  Offsets are not copied, byte strings are copied once."""
     count = stop - start
     arrays = []
     for field in wanted:

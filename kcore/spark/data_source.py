@@ -1,6 +1,6 @@
-"""The format "kcore": what Spark asks for when it plans, and what its tasks run.
+"""The format "kcore": the classes that Spark calls to plan a query, and in its tasks.
 
-Spark imports this module wherever it runs Python: in the driver, in processes that plan for it, in the workers.
+Spark imports this module wherever it runs Python: in the driver, in planning processes and in the workers.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from kcore.spark.source.reader import read_ranges
 from kcore.spark.source.stream_reader import StreamReader
 from kcore.spark.source.task import Task, spare_the_collector
 
-_Given = ParamSpec("_Given")
+_Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
-#: What whoever wrote the query did: the message says it all.
+#: Errors in the query or its options.  Their message is enough, without a traceback.
 _MISTAKES = (OptionError, FileNotFoundError, NotADirectoryError, DirectoryInUse, InvalidPartitions)
 
 
-def _told_briefly(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Mistakes in options come without the frames below: Spark prints them all before the message."""
+def _without_traceback(method: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Raises errors in options without the inner frames: Spark would print them all before the message."""
 
     @wraps(method)
-    def told_briefly(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+    def without_traceback(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
         try:
             return method(*args, **kwargs)
         except _MISTAKES as error:
             raise error.with_traceback(None) from None
 
-    return told_briefly
+    return without_traceback
 
 
 class KcoreDataSource(DataSource):
@@ -58,34 +58,34 @@ class KcoreDataSource(DataSource):
     spark.sql.python.filterPushdown.enabled is not set."""
 
     pushes_filters = False
-    #: How many tasks run at once, if that is known: Spark does not say it where Python plans.
+    #: How many tasks run at once; None if only Spark knows it: its planning Python process does not get it.
     parallelism: int | None = None
 
     @classmethod
     def name(cls) -> str:
         return "kcore"
 
-    @_told_briefly
+    @_without_traceback
     def schema(self) -> StructType:
         return spark_schema(default_columns(self.options))
 
-    @_told_briefly
+    @_without_traceback
     def reader(self, schema: StructType) -> DataSourceReader:
         options = read_options(self.options, streaming=False)
         pushes = self.pushes_filters if options.pushdown is None else options.pushdown
         return (PushingReader if pushes else Reader)(BatchPlan(options, self.parallelism), arrow_schema(schema))
 
-    @_told_briefly
+    @_without_traceback
     def streamReader(self, schema: StructType) -> StreamReader:
         return StreamReader(read_options(self.options, streaming=True), arrow_schema(schema), self.parallelism)
 
-    @_told_briefly
+    @_without_traceback
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         from kcore.spark.sink.writer import make_writer
 
         return make_writer(self.options, schema, overwrite)
 
-    @_told_briefly
+    @_without_traceback
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         from kcore.spark.sink.writer import make_stream_writer
 
@@ -93,7 +93,7 @@ class KcoreDataSource(DataSource):
 
 
 class PushingKcoreDataSource(KcoreDataSource):
-    """What kcore.spark.enable() registers, with the setting that it needs."""
+    """The source that kcore.spark.enable() registers; enable() also sets the configuration that it needs."""
 
     pushes_filters = True
 
@@ -105,15 +105,15 @@ class Reader(DataSourceReader):
         self.fail_on_data_loss = plan.options.fail_on_data_loss
 
     def __getstate__(self) -> dict[str, object]:
-        # To the tasks goes what they need, not what the driver planned with.
+        # Only what the tasks need, not the plan of the driver.
         return {"schema": self.schema, "fail_on_data_loss": self.fail_on_data_loss}
 
-    @_told_briefly
+    @_without_traceback
     def partitions(self) -> Sequence[InputPartition]:
         return [Task(ranges) for ranges in self.plan.tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of its own where there are none.
+        # If there are no partitions, Spark makes one of its own class.
         spare_the_collector()
         ranges = partition.ranges if isinstance(partition, Task) else ()
         return read_ranges(ranges, self.schema, fail_on_data_loss=self.fail_on_data_loss)

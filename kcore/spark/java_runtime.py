@@ -28,18 +28,18 @@ exec "{java}" "$@"
 
 
 def use_java() -> str:
-    """See to it that the next JVM of this process has a Java; returns its home.  Sets JAVA_HOME if it has to.
+    """Chooses the Java for the next JVM of this process; returns its home.  Sets JAVA_HOME if necessary.
 
-    Raises RuntimeError that says what is missing.
+    Raises RuntimeError if there is no Java.
     """
     java_home = os.environ.get("JAVA_HOME")
     if java_home and java_version(os.path.join(java_home, "bin", "java")) >= OLDEST_JAVA:
         return java_home
-    found = shutil.which("java")
-    if found and java_version(found) >= OLDEST_JAVA:
-        # JAVA_HOME comes first for Spark: one that is too old has to go.
+    java = shutil.which("java")
+    if java and java_version(java) >= OLDEST_JAVA:
+        # Spark uses JAVA_HOME first, so a JAVA_HOME that is too old must be unset.
         os.environ.pop("JAVA_HOME", None)
-        return os.path.dirname(os.path.dirname(os.path.realpath(found)))
+        return os.path.dirname(os.path.dirname(os.path.realpath(java)))
     home = wheel_home()
     os.environ["JAVA_HOME"] = home
     return home
@@ -77,7 +77,7 @@ def java_home_with_shim(home: str) -> str:
     os.makedirs(os.path.dirname(shim), mode=0o700, exist_ok=True)
     if os.stat(shims).st_uid != os.getuid():
         raise RuntimeError(f"{shims} belongs to somebody else")
-    # Whole or not at all: another process may be starting with it.
+    # Replaced atomically: another process may be starting with it.
     with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(shim), delete=False) as file:
         file.write(text)
         os.fchmod(file.fileno(), 0o700)

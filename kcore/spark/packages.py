@@ -1,4 +1,4 @@
-"""The packages that `pip install 'kcore[spark]'` brings: what is said when one is not there."""
+"""Checks for the packages of `pip install 'kcore[spark]'`, with an error that names a missing one."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from kcore.common.optional_packages import missing_package
 
 
 def check_packages() -> None:
-    """Raises ImportError, which says what to install, unless all are there that every use of Spark needs."""
+    """Raises ImportError, which says what to install, if a package is missing that every use of Spark needs."""
     for name in ("pyspark", "pyarrow", "pandas"):
         if find_spec(name) is None:
             raise missing_package("kcore.spark", "spark", ModuleNotFoundError(name=name))
 
 
 def confluent_kafka(what: str) -> ModuleType:
-    """The client that what needs to speak with a broker.  Raises ImportError."""
+    """The module confluent_kafka.  what: the feature that needs it, for the error.  Raises ImportError."""
     try:
         import confluent_kafka as module
     except ImportError as error:
         raise missing_package(what, "spark", error) from None
-    found: ModuleType = module
-    return found
+    client: ModuleType = module
+    return client

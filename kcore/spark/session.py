@@ -1,4 +1,4 @@
-"""Sessions with the data source in them: of one's own, or made here for tests, tools and notebooks."""
+"""Adds the data source to Spark sessions, and makes local sessions for tests, tools and notebooks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-#: Spares Arrow's Java a check of bounds and of the buffer's life for every value that Spark looks at.
+#: Without it Arrow's Java code checks bounds and buffer lifetime at every value that Spark reads.
 _UNCHECKED_ARROW = "-Darrow.enable_unsafe_memory_access=true"
 
-#: What a session on one machine has by default: no web server, addresses that need no network.
+#: Default settings of a local session: no web server, addresses that need no network.
 LOCAL_CONF: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
@@ -36,13 +36,13 @@ LOCAL_CONF: Mapping[str, str] = {
 def enable(spark: SparkSession) -> SparkSession:
     """Give a session the format "kcore" with filters pushed down to the files; returns the session.
 
-    Without it the format is found too, as soon as kcore is installed where Spark's Python is (module pyspark_kcore),
-    but Spark applies filters to rows that were read.  Sets spark.sql.python.filterPushdown.enabled.  A session on one
-    machine (local[N]) cuts what there is to read for its cores; a cluster's executors come and go.
+    Without it Spark finds the format too, if kcore is installed in Spark's Python (module pyspark_kcore), but then
+    Spark reads all rows and filters them itself.  Sets spark.sql.python.filterPushdown.enabled.  A session on one
+    machine (local[N]) plans tasks for its cores; on a cluster the number of executors changes.
 
     Where PYSPARK_PYTHON is not set, Spark's workers run whatever `python3` the PATH has, which may have no kcore.  A
     session on one machine then gets this interpreter, and PYSPARK_PYTHON is set; on a cluster, where paths may differ,
-    a warning says so.  Raises ImportError without what kcore[spark] brings.
+    it warns.  Raises ImportError if packages of kcore[spark] are missing.
     """
     check_packages()
     from kcore.spark.data_source import PushingKcoreDataSource
@@ -52,13 +52,13 @@ def enable(spark: SparkSession) -> SparkSession:
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     _choose_python(spark)
-    with _no_word_of_replacing(spark):
+    with _without_replacement_warning(spark):
         spark.dataSource.register(SessionsDataSource)
     return spark
 
 
 def _context(spark: SparkSession) -> SparkContext | None:
-    """None for Spark Connect, which has none."""
+    """The SparkContext; None for Spark Connect, which has none."""
     return getattr(spark, "sparkContext", None)
 
 
@@ -77,10 +77,10 @@ def _choose_python(spark: SparkSession) -> None:
 
 
 @contextmanager
-def _no_word_of_replacing(spark: SparkSession) -> Iterator[None]:
-    """Spark warns that a format is registered which it has found by its name already (module pyspark_kcore): as meant.
-    It is also here that it looks for the names, by the `python3` of the PATH where PYSPARK_PYTHON was not set in time:
-    no need to read that this one has no kcore."""
+def _without_replacement_warning(spark: SparkSession) -> Iterator[None]:
+    """Suppresses two warnings of Spark.  It warns that the registered format replaces the one of module pyspark_kcore,
+    which is intended.  It also searches for formats here; if PYSPARK_PYTHON was not set in time, it does so with the
+    `python3` of the PATH and warns that this one has no kcore."""
     if _context(spark) is None:
         yield
         return
@@ -105,9 +105,9 @@ def _cores(spark: SparkSession) -> int | None:
 def local_session(
     master: str = "local[*]", app_name: str = "kcore", conf: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session on this machine, enabled, its Python workers run by this interpreter.  A running one is given back as
-    it is, but for what can still be set.  Raises RuntimeError when there is no Java, ImportError
-    without what kcore[spark] brings."""
+    """An enabled session on this machine, whose Python workers run this interpreter.  Returns the running session if
+    there is one; then only settings that can still change are applied.  Raises RuntimeError without Java, ImportError
+    if packages of kcore[spark] are missing."""
     check_packages()
     use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -1,4 +1,4 @@
-"""What compaction would leave of each partition: exact, by a group-by over all keys that spills where it must."""
+"""Exact statistics of what compaction would keep of each partition, by a group-by over all keys that can spill."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from kcore.spark.source.task import spare_the_collector
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Bytes of batches whose keys a task brings together before it hands them on: what bounds its memory.
+#: Bytes of batches whose keys a task groups before it emits rows.  It limits the memory of the task.
 _CHUNK_BYTES = 64 << 20
 
-#: What tasks hand on: a row for each key of a chunk, and one without a key for all else.
+#: Rows that tasks emit: one for each key of a chunk, and one without a key for everything else.
 _SEEN = pa.schema(
     [
         ("directory", pa.string()),
@@ -74,7 +74,7 @@ def compaction_statistics(spark: SparkSession, *paths: str, tasks: int | None = 
     compaction drops in any case; dead: those, and all records but the last of each key; dead_ratio: of all
     records; bytes of keys and values, and of those in dead records.  Tombstones that are the last of their key are
     not dead: they stay for delete.retention.ms.  Raises OSError, CorruptFile for a path that holds no log, or a damaged
-    one; the beginning of a batch that is being written is left out.
+    one; an incomplete batch at the end, which is being written, is ignored.
     """
     from pyspark.sql import functions as f
 
@@ -98,17 +98,19 @@ def compaction_statistics(spark: SparkSession, *paths: str, tasks: int | None = 
         *(f.sum(name).alias(name) for name in sums),
     )
     total = sum(piece.size for piece in pieces)
-    found = {row.directory: row.asDict() for row in collected(by_partition, "compaction", len(planned), total, quiet)}
-    rows = [_row(directory, found.get(directory, {})) for directory in directories]
+    sums_by_directory = {
+        row.directory: row.asDict() for row in collected(by_partition, "compaction", len(planned), total, quiet)
+    }
+    rows = [_row(directory, sums_by_directory.get(directory, {})) for directory in directories]
     return frame_of(spark, rows, _STATISTICS)
 
 
-def _row(directory: str, found: dict[str, Any]) -> dict[str, Any]:
-    """A line of the statistics; live_bytes becomes what is told."""
-    row = {name: found.get(name) or 0 for name in _STATISTICS.names} | {"directory": directory}
+def _row(directory: str, sums: dict[str, Any]) -> dict[str, Any]:
+    """A row of the statistics; dead_bytes is computed from live_bytes."""
+    row = {name: sums.get(name) or 0 for name in _STATISTICS.names} | {"directory": directory}
     row["dead"] = row["records"] - row["keys"]
     row["dead_ratio"] = row["dead"] / row["records"] if row["records"] else 0.0
-    row["dead_bytes"] = row["bytes"] - (found.get("live_bytes") or 0)
+    row["dead_bytes"] = row["bytes"] - (sums.get("live_bytes") or 0)
     return row
 
 
@@ -159,14 +161,14 @@ def _seen_in(piece: _Piece) -> Iterator[pa.RecordBatch]:
 
 
 def _sizes(columns: RecordColumns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of the keys and values, -1 for null; and of both together."""
+    """Sizes of the keys, of the values (-1 for null), and of both together."""
     assert columns.key is not None and columns.value is not None
     keys, values = columns.key.size, columns.value.size
     return keys, values, keys.clip(0).astype("i8") + values.clip(0)
 
 
 class _Chunk:
-    """Neighbouring batches, and what is known of their keys."""
+    """Neighbouring batches, and statistics of their keys."""
 
     def __init__(self, piece: _Piece) -> None:
         self._piece = piece

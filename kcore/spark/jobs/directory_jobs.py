@@ -1,8 +1,7 @@
 """Jobs that check and compare data directories, spread over Spark's tasks: verify, reindex, diff.
 
-What is done to a file is what the `kcore` commands do, by the same code (kcore.inspect); here it is cut into tasks, and
-the findings become a DataFrame.  Paths must be readable under the same names on the driver and the executors.  Progress
-goes to stderr.
+The jobs run the code of the `kcore` commands (kcore.inspect), cut into tasks, and return the findings as a DataFrame.
+Paths must be readable under the same names on the driver and the executors.  Progress goes to stderr.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ _VERIFIED = pa.schema(
 
 
 class _Piece(NamedTuple):
-    """Segments of a partition, or of a whole one (bases None) with all the files beside them."""
+    """Some segments of a partition; bases None: the whole partition with all its files."""
 
     directory: str
     bases: tuple[int, ...] | None = None
@@ -90,7 +89,7 @@ def verify(
     between segments.  records: look into batches too, as --records.  compacted: gaps between offsets are no damage, as
     --compacted.  tasks: at least so many; default: as many as run at a time.
     max_task_bytes: how large they may be; default: an even share of all, but not more than 512 MiB.
-    Raises FileNotFoundError, CorruptFile for a path that holds no log; what cannot be read inside is a finding.
+    Raises FileNotFoundError, CorruptFile for a path that holds no log; an unreadable file inside is a finding.
     """
     pieces: list[Sized[_Piece]] = []
     cut: dict[str, PartitionFiles] = {}
@@ -101,8 +100,8 @@ def verify(
         tasks = tasks or parallelism(spark)
         target = max_task_bytes or target_bytes(log_files.size_under(directories), tasks)
         for directory in directories:
-            partition, found = _pieces(directory, target)
-            pieces += found
+            partition, partition_pieces = _pieces(directory, target)
+            pieces += partition_pieces
             if partition is not None:
                 cut[directory] = partition
         for path in paths:
@@ -110,10 +109,10 @@ def verify(
                 rows.append(_verified(path, None, _own_files(verifier, path)))
         planned = balanced(pieces, tasks, target)
     scanned: dict[str, list[ScannedSegment]] = {directory: [] for directory in cut}
-    for found_rows, essences in run_tasks(
+    for task_rows, essences in run_tasks(
         spark, "verify", planned, partial(_verify_pieces, records, compacted), quiet=quiet
     ):
-        rows += found_rows
+        rows += task_rows
         for directory, essence in essences:
             scanned[directory].append(essence)
     for directory, partition in cut.items():
@@ -133,28 +132,28 @@ def _own_files(verifier: Verifier, data_dir: str) -> Examined:
 
 
 def _pieces(directory: str, target: int) -> tuple[PartitionFiles | None, list[Sized[_Piece]]]:
-    """A partition as one piece or, if it is large, as runs of its segments: then with what was seen of it."""
+    """A small partition as one piece; a large one as its PartitionFiles and pieces of neighbouring segments."""
     if (total := log_files.size_under([directory])) <= target:
         return None, [Sized(total, _Piece(directory))]
     sizes = {path: log_files.size_of(path) for path in log_files.known_files(directory)}
     partition = PartitionFiles.of(directory)
-    found: list[Sized[_Piece]] = []
+    pieces: list[Sized[_Piece]] = []
     room = 0
     for base in partition.bases:
         size = sum(n for path, n in sizes.items() if log_files.base_offset_of(path) == base)
-        if found and size <= room:
-            found[-1] = Sized(found[-1].size + size, _Piece(directory, (*(found[-1].work.bases or ()), base)))
+        if pieces and size <= room:
+            pieces[-1] = Sized(pieces[-1].size + size, _Piece(directory, (*(pieces[-1].work.bases or ()), base)))
             room -= size
         else:
-            found.append(Sized(size, _Piece(directory, (base,))))
+            pieces.append(Sized(size, _Piece(directory, (base,))))
             room = target - size
-    return partition, found
+    return partition, pieces
 
 
 def _verify_pieces(
     records: bool, compacted: bool, pieces: list[_Piece]
 ) -> tuple[list[dict[str, Any]], list[tuple[str, ScannedSegment]]]:
-    """Rows, and of segments of partitions that were cut what the checks across segments need."""
+    """Rows, and for segments of partitions that were cut the data that checks across segments need."""
     verifier = Verifier(records, _QUIET, compacted=compacted)
     rows: list[dict[str, Any]] = []
     essences: list[tuple[str, ScannedSegment]] = []
@@ -214,12 +213,13 @@ def reindex(
     tasks: int | None = None,
     quiet: bool = False,
 ) -> DataFrame:
-    """The indexes, transaction indexes and snapshots of closed directories made anew where they contradict their log,
-    or are missing; as `kcore reindex`, whose words are in status and done.
+    """Rebuilds the indexes, transaction indexes and snapshots of closed directories that contradict their log or are
+    missing, as `kcore reindex`; status and done have the values of that command.
 
-    A row for each file: directory, file, status, done, size of what belongs there, problem; done is "refused" in the
-    one row of a partition whose log is damaged.  A partition is a task's at a time; the driver holds the directories'
-    locks.  Raises ValueError for another mode, DirectoryInUse, OSError, CorruptFile for a path that holds no log.
+    A row for each file: directory, file, status, done, size of the correct content, problem; done is "refused" in the
+    one row of a partition whose log is damaged.  One task processes a whole partition; the driver holds the locks of
+    the directories.  Raises ValueError for another mode, DirectoryInUse, OSError, CorruptFile for a path that holds no
+    log.
     """
     if mode not in ("write", "check", "dry-run"):
         raise ValueError(f"mode {mode!r}, expected 'write', 'check' or 'dry-run'")
@@ -230,8 +230,8 @@ def reindex(
                 locks.enter_context(closed_directory(path, write=mode == "write"))
                 pieces += [Sized(log_files.size_under([directory]), directory) for directory in partitions_under(path)]
         work = partial(_reindex_partitions, mode, index_interval_bytes)
-        found = run_tasks(spark, "reindex", balanced(pieces, tasks or parallelism(spark)), work, quiet=quiet)
-    rows = sorted((row for rows in found for row in rows), key=lambda row: (row["directory"], row["file"]))
+        rows_by_task = run_tasks(spark, "reindex", balanced(pieces, tasks or parallelism(spark)), work, quiet=quiet)
+    rows = sorted((row for rows in rows_by_task for row in rows), key=lambda row: (row["directory"], row["file"]))
     return frame_of(spark, rows, _REINDEXED)
 
 
@@ -308,12 +308,12 @@ def diff(
     bytes they take, the first offset that differs and in which fields, records after the other's end (records_only_*),
     records that one side lacks between others (records_missing_in_*: a difference unless cleaning took them, or
     gaps_are_cleaning says so), batches of other bytes with the same records (rewritten).  A partition that one side
-    lacks has null for it.  detail: the line of `kcore diff --json`.  A
-    partition is a task's at a time.  Raises OSError, CorruptFile, NotAPartitionDirectory.
+    lacks has null for it.  detail: the line of `kcore diff --json`.  One
+    task processes a whole partition.  Raises OSError, CorruptFile, NotAPartitionDirectory.
     """
     with phase("diff: listing files", quiet=quiet):
-        found_pairs = list(paired_partitions(a, b))
-        pieces = [Sized(log_files.size_under(side for side in pair if side is not None), pair) for pair in found_pairs]
+        pairs = list(paired_partitions(a, b))
+        pieces = [Sized(log_files.size_under(side for side in pair if side is not None), pair) for pair in pairs]
     work = balanced(pieces, tasks or parallelism(spark))
     rows = [
         row
@@ -333,26 +333,26 @@ def _diff_pairs(gaps_are_cleaning: bool, pairs: list[tuple[str | None, str | Non
         if a is None or b is None:
             continue
         try:
-            found = compare(a, b, gaps_are_cleaning=gaps_are_cleaning)
+            diff_of_replicas = compare(a, b, gaps_are_cleaning=gaps_are_cleaning)
         except (OSError, KafkaError) as error:
             row["damage"] = [str(error)]
             continue
-        divergence = found.divergence
+        divergence = diff_of_replicas.divergence
         row |= {
-            "equal": found.equal,
-            "start": found.start,
-            "common_end": found.common_end,
-            "common_bytes_a": found.common_bytes[0],
-            "common_bytes_b": found.common_bytes[1],
+            "equal": diff_of_replicas.equal,
+            "start": diff_of_replicas.start,
+            "common_end": diff_of_replicas.common_end,
+            "common_bytes_a": diff_of_replicas.common_bytes[0],
+            "common_bytes_b": diff_of_replicas.common_bytes[1],
             "first_difference": divergence and divergence.offset,
             "batch_fields": divergence.batch_fields if divergence else [],
             "record_fields": divergence.record_fields if divergence else [],
-            "records_only_a": found.only_a.records if found.only_a else 0,
-            "records_only_b": found.only_b.records if found.only_b else 0,
-            "records_missing_in_a": sum(gap.records for gap in found.gaps if gap.missing_in == "a"),
-            "records_missing_in_b": sum(gap.records for gap in found.gaps if gap.missing_in == "b"),
-            "rewritten": found.rewritten,
-            "damage": found.damages,
-            "detail": json_line(diff_event(found)),
+            "records_only_a": diff_of_replicas.only_a.records if diff_of_replicas.only_a else 0,
+            "records_only_b": diff_of_replicas.only_b.records if diff_of_replicas.only_b else 0,
+            "records_missing_in_a": sum(gap.records for gap in diff_of_replicas.gaps if gap.missing_in == "a"),
+            "records_missing_in_b": sum(gap.records for gap in diff_of_replicas.gaps if gap.missing_in == "b"),
+            "rewritten": diff_of_replicas.rewritten,
+            "damage": diff_of_replicas.damages,
+            "detail": json_line(diff_event(diff_of_replicas)),
         }
     return rows

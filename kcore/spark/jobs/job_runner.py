@@ -1,4 +1,4 @@
-"""Work on files as Spark tasks: few and large, what they bring back small, progress on stderr."""
+"""Runs work on files as Spark tasks: few large tasks with small results, progress on stderr."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame, Row, SparkSession
 
-#: Bytes of a task at most, where pieces are small enough: some hundredths of a second, where one costs a hundredth.
+#: Target size of a task: it takes some hundredths of a second; the task itself costs one hundredth.
 TARGET_BYTES = 512 << 20
-#: What is not worth a task of its own.
+#: Smaller work is not worth a task of its own.
 _SMALLEST_BYTES = 32 << 20
 _TICK_SECONDS = 0.1
 
@@ -65,7 +65,7 @@ def balanced(pieces: Sequence[Sized[T]], parallelism: int, target: int = TARGET_
 
 
 def target_bytes(total: int, parallelism: int) -> int:
-    """How large tasks should be: so that all that can run have the same to do."""
+    """The task size with which all parallel tasks have the same amount of work."""
     return max(_SMALLEST_BYTES, min(TARGET_BYTES, -(-total // parallelism)))
 
 
@@ -77,7 +77,7 @@ def parallelism(spark: SparkSession) -> int:
 def run_tasks(
     spark: SparkSession, what: str, tasks: Sequence[Sized[T]], work: Callable[[T], R], *, quiet: bool = False
 ) -> list[R]:
-    """What work gives for each task, in their order.
+    """The results of work(task), in the order of the tasks.
 
     work is a function of a module, or a functools.partial of one: it goes to the executors.  Raises what it raised of
     OSError, KafkaError, ImportError and ValueError, on the first task in order; anything else as Spark raises it.
@@ -102,7 +102,7 @@ def collected(frame: DataFrame, what: str, count: int, total_bytes: int, quiet: 
 
 
 def frame_of(spark: SparkSession, rows: list[dict[str, Any]], schema: pa.Schema) -> DataFrame:
-    """What a job found; the rows are in the driver's memory already."""
+    """The result of a job as a DataFrame; the rows are already in the memory of the driver."""
     return spark.createDataFrame(pa.Table.from_pylist(rows, schema))
 
 
@@ -112,7 +112,7 @@ class _Outcome(NamedTuple):
 
 
 class _Guarded:
-    """An error that says all there is to say comes back as a value: as one of Spark's it would be a page of Java."""
+    """Returns expected errors as values.  Raised in a task, they would come back with a page of Java frames."""
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
         self._work = work
@@ -134,7 +134,7 @@ def _context(spark: SparkSession) -> SparkContext:
 
 @contextmanager
 def _shown(context: SparkContext, what: str, count: int, progress: Progress) -> Iterator[None]:
-    """Tell while the body runs how many of its tasks are done; cancel them if it is left by an exception."""
+    """Shows while the body runs how many of its tasks are done; cancels them if the body raises."""
     group = f"kcore-{what}-{uuid.uuid4()}"
     before = [(name, context.getLocalProperty(name)) for name in ("spark.jobGroup.id", "spark.job.description")]
     context.setJobGroup(group, f"kcore {what}", interruptOnCancel=False)

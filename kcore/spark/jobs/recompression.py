@@ -1,8 +1,8 @@
-"""Whole directories written anew with another codec, segment by segment, by Spark's tasks.
+"""Rewrites whole directories with another codec, segment by segment, in Spark's tasks.
 
 The records' bytes stay as they are, and so does every field of a batch's header but codec, length and CRC: offsets,
-timestamps, sequence numbers and leader epochs included.  The source is only read.  The result is made under another
-name and gets its own when it is complete and on the disk, so a crash leaves the output whole or not there.
+timestamps, sequence numbers and leader epochs included.  The source is only read.  The result is written
+under a temporary name and renamed when it is complete and synced: after a crash it is complete or missing.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _SEGMENT_BYTES = 1 << 30
-#: What is appended at a time.
+#: Bytes of one append.
 _WRITE_BYTES = 1 << 20
-#: What a task makes of a segment; its other files are copied.
+#: Files of a segment that a task writes; the other files are copied.
 _MADE = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX)
 
 _RECOMPRESSED = pa.schema(
@@ -107,7 +107,7 @@ def recompress(
     A row for each segment: directory, file, output, segments (how many it became), batches, recompressed (how many
     of them), records, bytes_before, bytes_after (of the .log files).
     Raises ValueError for a codec or level that is none, FileExistsError, DirectoryInUse, CorruptFile for a damaged log
-    (then nothing is left of the output), OSError.
+    (the output is then removed), OSError.
     """
     number = _codec_number(codec, level)
     output = os.path.abspath(output)
@@ -127,7 +127,7 @@ def recompress(
             with phase("recompress: listing files", quiet=quiet):
                 pieces = [piece for source, target in targets.items() for piece in _prepared(source, target)]
             work = balanced(pieces, tasks or parallelism(spark), TARGET_BYTES)
-            found = run_tasks(spark, "recompress", work, partial(_recompress_segments, settings), quiet=quiet)
+            rows_by_task = run_tasks(spark, "recompress", work, partial(_recompress_segments, settings), quiet=quiet)
             with phase("recompress: copying the other files", quiet=quiet):
                 for source, target in targets.items():
                     _copy_other_files(source, target)
@@ -138,7 +138,7 @@ def recompress(
                 sync_path(os.path.dirname(output))
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-    rows = sorted((row for rows in found for row in rows), key=lambda row: row["file"])
+    rows = sorted((row for rows in rows_by_task for row in rows), key=lambda row: row["file"])
     for row in rows:
         row["output"] = output + row["output"].removeprefix(result)
     return frame_of(spark, rows, _RECOMPRESSED)
@@ -146,7 +146,7 @@ def recompress(
 
 def recompressed(batch: RecordBatch, codec: int, level: int | None = None) -> bytes | None:
     """The same batch in another codec (an index of CODECS); None for one that stays as it is: of magic 0 or 1, a
-    transaction marker, without records, or in that codec already when no level is asked for.  Raises CorruptMessage."""
+    transaction marker, without records, or already in that codec when level is None.  Raises CorruptMessage."""
     current = batch.attributes & CODEC_MASK
     if batch.magic != 2 or batch.is_control or batch.count == 0 or (current == codec and level is None):
         return None
@@ -171,7 +171,7 @@ def _prepared(source: str, target: str) -> list[Sized[_Segment]]:
     """The segments of a partition as pieces of work; its directory is made."""
     swaps = [name for name in log_files.passing_files(source) if name.endswith(SWAP_SUFFIX)]
     if swaps:
-        raise CorruptFile(f"{source}: {swaps[0]} is left of a cleaning that did not end; open the log once")
+        raise CorruptFile(f"{source}: {swaps[0]} is from a cleaning that did not end; open the log once")
     os.makedirs(target, exist_ok=True)
     logs = [file for file in log_files.known_files(source) if file.endswith(LOG_SUFFIX)]
     return [
@@ -186,8 +186,8 @@ def _recompress_segments(settings: _Settings, segments: list[_Segment]) -> list[
 
 
 def _recompress_segment(settings: _Settings, segment: _Segment) -> dict[str, Any]:
-    """A task that is tried again, or runs twice, works in a directory of its own each time; whole files then take each
-    other's place, which are the same."""
+    """Each attempt of a task works in a directory of its own.  If two attempts succeed, the files of one replace the
+    identical files of the other."""
     path = segment_file(segment.source, segment.base, LOG_SUFFIX)
     attempt = os.path.join(settings.attempts, uuid.uuid4().hex)
     os.mkdir(attempt)
@@ -200,7 +200,7 @@ def _recompress_segment(settings: _Settings, segment: _Segment) -> dict[str, Any
                 raise CorruptFile(f"{path}: position {item.position}: {problem}; `kcore repair` it first")
             for batch in item.batches:
                 anew = recompressed(batch, settings.codec, settings.level)
-                # Of a wrapper of magic 0 or 1 the first offset is not known, so no segment can begin with it.
+                # The first offset of a wrapper of magic 0 or 1 is not in its header, so no segment can begin with it.
                 first = batch.base_offset if batch.magic == 2 else None
                 writer.add(first, batch.buffer if anew is None else anew)
                 batches += 1
@@ -208,7 +208,7 @@ def _recompress_segment(settings: _Settings, segment: _Segment) -> dict[str, Any
                 records += max(batch.count, 0)
         writer.finish()
     except BaseException:
-        writer.give_up()
+        writer.abandon()
         raise
     stat = os.stat(path)
     written = sorted(os.listdir(attempt))
@@ -273,7 +273,7 @@ class _Writer:
         self._segment.flush()
         self._segment.close()
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         self._segment.close()
 
 

@@ -1,4 +1,4 @@
-"""What a load test is asked to do: `kcore spark load`'s arguments, checked."""
+"""Options of a load test: the arguments of `kcore spark load`, checked."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BROKER_MODES = ("produce", "fetch")
 MODES = (*FILE_MODES, *BROKER_MODES)
 CODECS: tuple[CompressionType, ...] = ("none", "gzip", "snappy", "lz4", "zstd")
 
-#: Beyond this one batch would outgrow what Kafka's messages may have.
+#: Larger batches would exceed the largest size of Kafka's messages.
 _MAX_BATCH = 100 << 20
 _KIB = 1 << 10
 
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """Raises OptionError, which names the argument, for what cannot be.
+    """Raises OptionError, which names the argument, for an invalid value.
 
     tasks: one load for each number.  Sizes are bytes; record_size counts the value alone, batch_size is that before
     compression.  log_size: how large each task's log may grow in mode append.  keep: do not remove these logs.
@@ -95,7 +95,7 @@ class LoadOptions:
         )
 
     def config(self) -> dict[str, str]:
-        """What decides the figures, as text; without the settings of the client that might be secret."""
+        """The options that influence the figures, as text.  Settings of the client that may be secret are hidden."""
         names = ["mode", "seconds", "warm_up"]
         names += {
             "append": ["record_size", "batch_size", "codec", "log_size"],
@@ -104,17 +104,17 @@ class LoadOptions:
             "produce": ["record_size", "batch_size", "codec", "bootstrap_servers", "topic"],
             "fetch": ["fetch_size", "bootstrap_servers", "topic"],
         }[self.mode]
-        found = {name: str(getattr(self, name)) for name in names}
+        config = {name: str(getattr(self, name)) for name in names}
         if self.paths:
-            found["paths"] = ",".join(self.paths)
+            config["paths"] = ",".join(self.paths)
         for name, value in self.client_settings.items():
             secret = any(word in name for word in ("password", "secret", "token", "key", "jaas", "oauth"))
-            found[f"client.{name}"] = "(hidden)" if secret else value
-        return found
+            config[f"client.{name}"] = "(hidden)" if secret else value
+        return config
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Those of `kcore spark load`."""
+    """Adds the arguments of `kcore spark load`."""
     parser.add_argument("paths", nargs="*", metavar="PATH", help="append: where the tasks may make data directories "
                         "(several disks: several paths); read, verify: data or partition directories")  # fmt: skip
     parser.add_argument("--mode", required=True, choices=MODES, help="what each task does over and over")
@@ -136,15 +136,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="produce, fetch: a setting of confluent-kafka; may be repeated")  # fmt: skip
 
 
-def settings(option: str, given: list[str]) -> dict[str, str]:
-    """NAME=VALUE, as often as they were given.  Raises OptionError."""
-    found = {}
-    for text in given:
+def settings(option: str, texts: list[str]) -> dict[str, str]:
+    """Parses texts of the form NAME=VALUE.  Raises OptionError."""
+    values = {}
+    for text in texts:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise OptionError(f"{option} {text!r}: expected NAME=VALUE")
-        found[name.strip()] = value
-    return found
+        values[name.strip()] = value
+    return values
 
 
 def _numbers(option: str, text: Any) -> tuple[int, ...]:

@@ -176,7 +176,7 @@ def measure(task: Task, make: Callable[[Task], Workload], gather: Gather) -> Row
 
 
 def _work_until(moment: int, task: Task, workload: Workload, recorder: WindowRecorder) -> bool:
-    """Whether it came that far."""
+    """False if too many errors in a row ended the work before this moment."""
     in_a_row = 0
     while task.clock.now() < moment:
         try:
@@ -203,12 +203,12 @@ def _counts(counted: Counted) -> Row:
 
 def _versions() -> dict[str, str]:
     # The package itself is always loaded; no module of it may be imported by a room (tests/test_layers.py).
-    found = {"kcore": sys.modules["kcore"].__version__, "python": platform.python_version()}
+    versions = {"kcore": sys.modules["kcore"].__version__, "python": platform.python_version()}
     try:
-        found["confluent-kafka"] = version("confluent-kafka")
+        versions["confluent-kafka"] = version("confluent-kafka")
     except PackageNotFoundError:
         pass
-    return found
+    return versions
 
 
 # -- results ----------------------------------------------------------------------------------------------------------
@@ -277,35 +277,35 @@ class LoadRun:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the figures has to know."""
-        found = []
+        """Remarks that a reader of the figures needs."""
+        notes = []
         hosts: dict[str, list[Row]] = {}
         for row in self.rows:
             hosts.setdefault(row["host"], []).append(row)
         if self.driver_host in hosts:
-            found.append(
+            notes.append(
                 f"Spark's driver ran on {self.driver_host}, on the cores that were measured: good for comparisons, not "
                 "for absolute figures"
             )
         broker = self.rows[0]["config"].get("bootstrap_servers", "").rpartition(":")[0]
         if broker and (broker in hosts or broker in _THIS_HOST):
-            found.append("the broker ran on these cores too, and its CPU-seconds are not counted")
+            notes.append("the broker ran on these cores too, and its CPU-seconds are not counted")
         for host, rows in hosts.items():
             if rows[0]["cores"] and len(rows) > rows[0]["cores"]:
-                found.append(f"{len(rows)} tasks shared the {rows[0]['cores']} cores of {host}")
+                notes.append(f"{len(rows)} tasks shared the {rows[0]['cores']} cores of {host}")
         if len(hosts) > 1:
-            found.append("the window is as exact as the clocks of the hosts are synchronized")
+            notes.append("the window is as exact as the clocks of the hosts are synchronized")
         if len({json.dumps(row["versions"], sort_keys=True) for row in self.rows}) > 1:
-            found.append("the tasks did not run the same versions")
+            notes.append("the tasks did not run the same versions")
         wanted = float(self.rows[0]["config"]["seconds"])
         if self.seconds < 0.99 * wanted:
-            found.append(f"all tasks worked together for {self.seconds:.3g} s only, of {wanted:g} s")
+            notes.append(f"all tasks worked together for {self.seconds:.3g} s only, of {wanted:g} s")
         elif not self.total("operations"):
-            found.append("no operation ended within the window: --seconds is too short")
-        return found
+            notes.append("no operation ended within the window: --seconds is too short")
+        return notes
 
     def summary(self) -> Row:
-        """The totals, and what there is to say of them."""
+        """The totals, with errors and notes."""
         percentiles = {f"p{percent:g}": self.latencies.percentile(percent) for percent in PERCENTS}
         return {
             "type": "run",
@@ -316,8 +316,8 @@ class LoadRun:
             **{column: self.total(column) for column in ("operations", "records", "bytes", "errors", "cpu_s")},
             "records_per_s": self.rate("records"),
             "bytes_per_s": self.rate("bytes"),
-            "latency_ns": {name: found and found.ns for name, found in percentiles.items()},
-            "latency_error_ns": {name: found and found.error_ns for name, found in percentiles.items()},
+            "latency_ns": {name: value and value.ns for name, value in percentiles.items()},
+            "latency_error_ns": {name: value and value.error_ns for name, value in percentiles.items()},
             "cpu_share": self.cpu_share,
             "start_skew_ns": self.start_skew_ns,
             "first_errors": self.errors,
@@ -332,9 +332,9 @@ class LoadRun:
         yield json.dumps(self.summary())
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The result as lines of text for people."""
         tasks = "1 task" if self.tasks == 1 else f"{self.tasks} tasks"
-        found = [
+        lines = [
             f"{self.mode}, {tasks}: {self.rate('records'):,.0f} records/s, {self.rate('bytes') / 1e6:,.1f} MB/s, "
             f"{self.total('operations'):,} operations in {self.seconds:.2f} s, {self.total('cpu_s'):.2f} CPU-s "
             f"({self.cpu_share:.0%} of the tasks' time)",
@@ -342,11 +342,11 @@ class LoadRun:
         percentiles = [(percent, self.latencies.percentile(percent)) for percent in PERCENTS]
         shown = ", ".join(f"p{percent:g} {_duration(at.ns)}" for percent, at in percentiles if at is not None)
         if shown:
-            found.append(f"  latency (each within 1.6 %): {shown}")
-        found.append(f"  started within {self.start_skew_ns / 1e6:.2f} ms of each other")
-        found += [f"  error: {error}" for error in self.errors]
-        found += [f"  note: {note}" for note in self.notes]
-        return found
+            lines.append(f"  latency (each within 1.6 %): {shown}")
+        lines.append(f"  started within {self.start_skew_ns / 1e6:.2f} ms of each other")
+        lines += [f"  error: {error}" for error in self.errors]
+        lines += [f"  note: {note}" for note in self.notes]
+        return lines
 
 
 def _duration(ns: float) -> str:
@@ -358,7 +358,7 @@ def _duration(ns: float) -> str:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """A run for each number of tasks that was asked for, in that order."""
+    """A run for each number of tasks in option tasks, in the same order."""
 
     runs: tuple[LoadRun, ...]
     spark: SparkSession | None = field(default=None, repr=False, compare=False)
@@ -437,13 +437,13 @@ def _run_once(context: SparkContext, options: LoadOptions, count: int, progress:
     what = f"{options.mode}, {count} task{'s' if count > 1 else ''}"
 
     def collect() -> list[Row]:
-        # Else tasks of a job that was cancelled work on to their end.
+        # Without it the tasks of a cancelled job would continue to their end.
         context.setLocalProperty("spark.job.interruptOnCancel", "true")
         rows: list[Row] = work.collect()
         return rows
 
     try:
-        found = _wait_for(collect, what, options.warm_up + options.seconds + START_DELAY_NS / 1e9, progress)
+        task_rows = _wait_for(collect, what, options.warm_up + options.seconds + START_DELAY_NS / 1e9, progress)
     except Py4JJavaError as error:
         message = str(error.java_exception.getMessage()).strip()
         raise LoadFailed(f"Spark has ended the load: {message.splitlines()[0]}") from error
@@ -457,7 +457,9 @@ def _run_once(context: SparkContext, options: LoadOptions, count: int, progress:
         "spark_version": context.version,
         "master": context.master,
     }
-    rows = [{name: {**row, **common}[name] for name in ROW.names} for row in sorted(found, key=lambda row: row["task"])]
+    rows = [
+        {name: {**row, **common}[name] for name in ROW.names} for row in sorted(task_rows, key=lambda row: row["task"])
+    ]
     return LoadRun(tuple(rows), socket.gethostname())
 
 

@@ -1,4 +1,4 @@
-"""What a load test's tasks agree upon: when to start, and between which moments their work counts.
+"""The common start and the common measurement window of the tasks of a load test.
 
 Barrier stages are no start signal: tasks leave barrier() up to a second apart.  So the tasks send each other their
 clocks and start a while after the latest of them.  What they do is counted by slices of the window in which all are
@@ -30,7 +30,7 @@ _PENDING_OPERATIONS = 1 << 14
 
 
 class SteadyClock:
-    """The wall clock as it was when this was made, going on steadily whatever is done to it."""
+    """The wall clock at creation plus a monotonic clock: later changes of the wall clock have no effect."""
 
     def __init__(self) -> None:
         self._offset = time.time_ns() - time.perf_counter_ns()
@@ -39,9 +39,9 @@ class SteadyClock:
         return time.perf_counter_ns() + self._offset
 
     def wait_until(self, moment: int) -> None:
-        left = moment - self.now() - _SPIN_NS
-        if left > 0:
-            time.sleep(left / 1e9)
+        wait_ns = moment - self.now() - _SPIN_NS
+        if wait_ns > 0:
+            time.sleep(wait_ns / 1e9)
         while self.now() < moment:
             pass
 
@@ -109,7 +109,7 @@ class WindowRecorder:
         self._bytes += np.bincount(at, size, minlength=SLICES).astype(np.int64)
 
     def within(self, window: Window) -> Counted:
-        """What ended in whole slices inside another window.  The window that comes back is that of the slices."""
+        """The operations that ended in whole slices inside another window; Counted.window is that of these slices."""
         self._sort_in()
         own, width = self.window, self._slice_ns
         first = -(-max(window.start - own.start, 0) // width)

@@ -1,4 +1,4 @@
-"""What a task of a load test does over and over: one class for each mode.
+"""The operations that a task of a load test repeats: one class for each mode.
 
 append, read and verify work on files of the task's own machine; bytes are those of batches as they are in the log.
 produce and fetch go through a broker; bytes are those of keys and values.
@@ -82,37 +82,37 @@ class Task:
 
 
 def values_of(size: int, seed: int) -> list[bytes]:
-    """Texts of exactly so many bytes, which codecs shrink about as they shrink real ones; 4 MB of them at most."""
+    """Texts of exactly `size` bytes, at most 4 MB in total.  Codecs compress them about as much as real ones."""
     rng = random.Random(seed)
     words = b" ".join(rng.choices(_WORDS, k=size // 5 + 2000))
-    found = []
+    texts = []
     for n in range(max(_BATCHES, min(1024, (4 << 20) // size))):
         at = rng.randrange(4000)
         text = b'{"id":%d,"user":%d,"tags":"%b"}' % (n, rng.randrange(10**6), words[at : at + size])
-        found.append(text[:size])
-    return found
+        texts.append(text[:size])
+    return texts
 
 
 def batches_of_task(options: LoadOptions, seed: int) -> list[tuple[bytearray, int]]:
-    """Some batches of at most batch_size bytes before compression, and how many records each has."""
+    """Some batches of at most batch_size bytes before compression, and the number of records of each."""
     values = itertools.cycle(values_of(options.record_size, seed))
     now_ms = time.time_ns() // 1_000_000
-    found = []
+    batches = []
     for _ in range(_BATCHES):
         builder = RecordBatchBuilder(compression=options.codec)
         while True:
             builder.append(next(values), timestamp=now_ms)
             if builder.size_in_bytes + options.record_size + _RECORD_OVERHEAD > options.batch_size:
                 break
-        found.append((builder.build(), len(builder)))
-    return found
+        batches.append((builder.build(), len(builder)))
+    return batches
 
 
 class Append:
     """Appends batches to a log of its own, in a data directory of its own.
 
-    When the log has become too large its oldest segments go, in the time that is measured.  They leave the disk behind
-    the segments that are being flushed; when too many wait, because the disk is slower, appends wait for them.
+    When the log is too large its oldest segments are deleted, within the measured time.  They leave the disk after the
+    segments that are being flushed.  If the disk is slower than the appends, the appends wait for the deletions.
     """
 
     def __init__(self, task: Task) -> None:
@@ -143,7 +143,7 @@ class Append:
     def step(self, recorder: WindowRecorder) -> None:
         batch, records = self._batches[self._next]
         self._next = (self._next + 1) % _BATCHES
-        batch[:8] = _BASE_OFFSET_0  # the append before has written its offset there
+        batch[:8] = _BASE_OFFSET_0  # the last append has written its offset there
         started = self._now()
         self._log.append_as_leader(batch)
         recorder.record(started, self._now(), records, len(batch))
@@ -155,14 +155,14 @@ class Append:
                 time.sleep(_DISK_POLL_S)
 
     def _bytes_on_disk(self) -> int:
-        found = 0
+        size = 0
         for name in os.listdir(self._log.directory):
             if name.endswith((LOG_SUFFIX, LOG_SUFFIX + DELETED_SUFFIX)):
                 try:
-                    found += os.path.getsize(os.path.join(self._log.directory, name))
-                except FileNotFoundError:  # just now
+                    size += os.path.getsize(os.path.join(self._log.directory, name))
+                except FileNotFoundError:  # it was just deleted
                     continue
-        return found
+        return size
 
     def __enter__(self) -> Append:
         return self
@@ -178,16 +178,16 @@ class Append:
 
 
 def remove_data_dirs(paths: Iterable[str], run_id: str) -> None:
-    """What killed tasks of mode append have left under these paths, as far as it can be reached from here.
+    """Removes the directories of killed tasks of mode append under these paths, if this machine can reach them.
 
-    Spark takes some seconds to kill them.
+    Spark takes some seconds to kill the tasks.
     """
     until = time.monotonic() + _KILL_S
     for path in paths:
-        for left in glob.glob(os.path.join(glob.escape(path), f"{_PREFIX}{run_id}-*")):
-            while is_held(left) and time.monotonic() < until:
+        for data_dir in glob.glob(os.path.join(glob.escape(path), f"{_PREFIX}{run_id}-*")):
+            while is_held(data_dir) and time.monotonic() < until:
                 time.sleep(0.1)
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(data_dir, ignore_errors=True)
 
 
 class Read:
@@ -208,13 +208,13 @@ class Read:
         started = self._now()
         log = self._logs[self._at]
         records = log.read(self._offset, self._size).records
-        found = records.memory_records(check_crc=False) if isinstance(records, FileRecords) else records
-        if not found:
+        in_memory = records.memory_records(check_crc=False) if isinstance(records, FileRecords) else records
+        if not in_memory:
             self._at = (self._at + 1) % len(self._logs)
             self._offset = self._logs[self._at].log_start_offset
             return
-        self._offset = found.last_offset + 1
-        recorder.record(started, self._now(), records_in(found.batches), found.size_in_bytes)
+        self._offset = in_memory.last_offset + 1
+        recorder.record(started, self._now(), records_in(in_memory.batches), in_memory.size_in_bytes)
 
     def __enter__(self) -> Read:
         return self
@@ -311,9 +311,11 @@ class Produce:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        left = self._producer.flush(_BROKER_TIMEOUT_S)
-        if left:
-            self._failed(f"produce: {left} records were not acknowledged within {_BROKER_TIMEOUT_S:g} s of the end")
+        unacknowledged = self._producer.flush(_BROKER_TIMEOUT_S)
+        if unacknowledged:
+            self._failed(
+                f"produce: {unacknowledged} records were not acknowledged within {_BROKER_TIMEOUT_S:g} s of the end"
+            )
             self._producer.purge()
 
 
@@ -388,17 +390,17 @@ class Fetch:
 
 
 def _partitions(kafka: ModuleType, client: Any, options: LoadOptions) -> list[int]:
-    """The numbers of a topic's partitions; a producer's asking may make the topic, which takes a moment."""
+    """The numbers of a topic's partitions; a producer's request may create the topic, which takes a moment."""
     until = time.monotonic() + _BROKER_TIMEOUT_S
     while True:
         try:
-            found = client.list_topics(options.topic, timeout=_BROKER_TIMEOUT_S).topics[options.topic]
+            topic = client.list_topics(options.topic, timeout=_BROKER_TIMEOUT_S).topics[options.topic]
         except kafka.KafkaException as error:
             raise ConnectionError(f"no answer from {options.bootstrap_servers}: {error}") from None
-        if found.error is None and found.partitions:
-            return sorted(found.partitions)
+        if topic.error is None and topic.partitions:
+            return sorted(topic.partitions)
         if time.monotonic() > until:
-            raise ValueError(f"topic {options.topic!r} at {options.bootstrap_servers}: {found.error}")
+            raise ValueError(f"topic {options.topic!r} at {options.bootstrap_servers}: {topic.error}")
         time.sleep(0.1)
 
 
