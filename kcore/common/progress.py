@@ -33,7 +33,7 @@ class Progress:
     """How far readers in several threads have come.
 
     Thread-safe: readers call advance(); show() and clear() belong to one thread.  quiet: nothing is shown, but stop()
-    still works.  unit: what total and done count.  findings: the problems found so far, counted by the command.
+    still works.  unit: what total and done count.  findings: the number of problems so far, counted by the command.
     """
 
     _BAR_SECONDS = 0.2
@@ -112,16 +112,16 @@ class Progress:
         elapsed = max(time.monotonic() - self._started, 1e-3)
         if self._unit == "seconds":
             return [f"{self.done:.0f} of {self.total:.0f} s"]
-        found = [f"{bytes_of(self.done)} of {bytes_of(self.total)}"]
+        figures = [f"{bytes_of(self.done)} of {bytes_of(self.total)}"]
         if self.done:
             left = max(self.total - self.done, 0) * elapsed / self.done
-            found += [f"{bytes_of(self.done / elapsed)}/s", f"{timedelta(seconds=round(left))} left"]
-        return found
+            figures += [f"{bytes_of(self.done / elapsed)}/s", f"{timedelta(seconds=round(left))} left"]
+        return figures
 
     def _details(self) -> list[str]:
-        """What was found so far, and the file that is read: the last two parts of its path."""
-        found = [f"{self.findings} finding{'' if self.findings == 1 else 's'}"] if self.findings else []
-        return found + ([os.sep.join(self._file.split(os.sep)[-2:])] if self._file else [])
+        """The number of findings so far, and the file that is read: the last two parts of its path."""
+        details = [f"{self.findings} finding{'' if self.findings == 1 else 's'}"] if self.findings else []
+        return details + ([os.sep.join(self._file.split(os.sep)[-2:])] if self._file else [])
 
     def _bar(self) -> RenderableType:
         from rich.console import Group

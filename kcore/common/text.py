@@ -14,8 +14,8 @@ _SHOWN_CHARACTERS = 100
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """ "; did you mean X?", or nothing when no known word is near."""
-    found = difflib.get_close_matches(word, list(known), 1, 0.5)
-    return f"; did you mean {found[0]}?" if found else ""
+    matches = difflib.get_close_matches(word, list(known), 1, 0.5)
+    return f"; did you mean {matches[0]}?" if matches else ""
 
 
 def json_line(event: dict[str, Any]) -> str:
@@ -48,8 +48,8 @@ def bytes_text(data: bytes | None) -> str:
 
 def places(offset: int | None, position: int | None) -> str:
     """ "offset 5, position 70: ", as far as they are known."""
-    known = [f"{name} {value}" for name, value in (("offset", offset), ("position", position)) if value is not None]
-    return ", ".join(known) + (": " if known else "")
+    parts = [f"{name} {value}" for name, value in (("offset", offset), ("position", position)) if value is not None]
+    return ", ".join(parts) + (": " if parts else "")
 
 
 def bytes_of(size: float) -> str:

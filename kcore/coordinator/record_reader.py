@@ -71,10 +71,10 @@ class RecordReader:
         return value
 
     def tagged_fields(self) -> dict[int, builtins.bytes]:
-        """By tag; newer writers may know more of them than we do."""
-        found = {}
+        """The fields by tag.  A newer writer may have written tags that are unknown here."""
+        fields = {}
         if self.flexible:
             for _ in range(self._unsigned_varint()):
                 tag = self._unsigned_varint()
-                found[tag] = self._take(self._unsigned_varint())
-        return found
+                fields[tag] = self._take(self._unsigned_varint())
+        return fields

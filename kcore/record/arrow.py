@@ -1,4 +1,4 @@
-"""Records as Arrow tables.  The schema is told in docs/dataframes.md; names are those of Spark's Kafka source.
+"""Records as Arrow tables.  The schema is in docs/dataframes.md; names are those of Spark's Kafka source.
 
 pyarrow is imported at first use; `pip install 'kcore[arrow]'` brings it.
 """
@@ -14,9 +14,9 @@ from kcore.record.columns import BinaryColumn, RecordColumns, binary_column, mak
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: The columns that come unasked, as far as it is known which topic the records are of.
+#: The default columns; topic and partition only if the records' topic is known.
 DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-#: All that can be asked for.
+#: All columns.
 COLUMNS = (
     *DEFAULT_COLUMNS,
     "leaderEpoch",
@@ -32,7 +32,7 @@ _MAX_BYTES = 2**31 - 1
 
 
 def pyarrow() -> Any:
-    """The module.  Raises ImportError that tells what to install."""
+    """The module.  Raises ImportError with the package to install."""
     try:
         import pyarrow
     except ImportError as error:
@@ -95,12 +95,12 @@ def table_of(
 ) -> pa.Table:
     """A table of them; one chunk, unless a column of byte strings passes 2 GiB.
 
-    Default columns: those of DEFAULT_COLUMNS that were read; topic and partition only if given.
+    Default columns: those of DEFAULT_COLUMNS that were read; topic and partition only if they are not None.
     """
     pa = pyarrow()
     if columns is None:
-        given = {"topic": topic, "partition": partition}
-        columns = [n for n in DEFAULT_COLUMNS if n in records or given.get(n) is not None]
+        constants = {"topic": topic, "partition": partition}
+        columns = [n for n in DEFAULT_COLUMNS if n in records or constants.get(n) is not None]
     names = check_columns(columns)
     return pa.Table.from_batches(record_batches_of(records, names, topic, partition), schema(names))
 

@@ -64,7 +64,7 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
 def decompress(
     codec: int, data: Buffer, *, max_size: int = MAX_DECOMPRESSED_SIZE, source: str = "", magic: int = 2
 ) -> Buffer:
-    """What compress() was given, with the same magic.  Raises CorruptMessage for bytes the codec refuses, an unknown
+    """The input of compress(), with the same magic.  Raises CorruptMessage for bytes the codec refuses, an unknown
     codec, or contents of more than max_size bytes, of which only a bounded part is ever held in memory."""
     if codec == 0:
         return bytes(data)
@@ -258,7 +258,7 @@ def _lz4_decompress(data: Buffer, max_size: int) -> Buffer:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-# Where an lz4 frame has the checksum of its header: behind magic number, flags, block size and, if flagged, an int64
+# Where an lz4 frame has the checksum of its header: after magic number, flags, block size and, if flagged, an int64
 # of the content size.  Kafka clients before 0.10 computed it over the magic number too, and those of magic 0 messages
 # have had to ever since.  Source: KAFKA-3160, LZ4 frame format.
 _LZ4_FLAGS, _LZ4_CONTENT_SIZE = 4, 0x08

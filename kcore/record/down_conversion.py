@@ -50,7 +50,7 @@ def down_convert(records: FileRecords | MemoryRecords, magic: int, first_offset:
 def _messages(batch: RecordBatch, magic: int, first_offset: int) -> bytearray:
     builder = None
     for record in batch.records():
-        # An old client would give its user what comes before the offset it asked for, unless it is in a wrapper.
+        # An old client would return records before its fetch offset to its user, unless they are in a wrapper.
         if record.offset < first_offset and batch.compression == "none":
             continue
         if builder is None:

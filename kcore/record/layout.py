@@ -1,6 +1,6 @@
 """NumPy dtypes of what csrc lays out; batch_header.py has the bits of a batch's attributes.
 
-Imported only where an array is asked for.
+Imported only where an array is needed.
 """
 
 import numpy as np

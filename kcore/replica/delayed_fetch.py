@@ -22,7 +22,7 @@ class DelayedFetch(DelayedOperation):
     """Completes when min_bytes can be read, when a partition's answer has become an error, or at its deadline, and
     then reads afresh (PURG-11..16, RD-16).
 
-    start_offsets holds where each partition's reading starts, as the first read found it.  Only reads: may be tried
+    start_offsets holds where each partition's reading starts, from the first read.  Only reads: may be tried
     on several threads.  Source: DelayedFetch, Kafka 2.4.
     """
 

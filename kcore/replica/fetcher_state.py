@@ -142,8 +142,8 @@ class InitialFetchState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetcherConfig:
-    """truncates_on_fetch: the leader answers a Fetch (12+) with the diverging epoch, so nothing is asked before it.
-    looks_up_epochs: it answers OffsetForLeaderEpoch; without, the high watermark decides (FT-06)."""
+    """truncates_on_fetch: the leader answers a Fetch (12+) with the diverging epoch, so the fetcher sends
+    no other request first.  looks_up_epochs: it answers OffsetForLeaderEpoch; without, the high watermark decides (FT-06)."""
 
     fetch_backoff_ms: float = 1000
     max_wait_ms: int = 500
@@ -166,13 +166,13 @@ def _never(tp: TopicPartition) -> bool:
 
 
 class FetcherState:
-    """The partitions that one fetcher copies from one broker, in the order in which they are asked for.
+    """The partitions that one fetcher copies from one broker, in the order of its next requests.
 
     Not thread-safe: a thread holds its lock around each call, and releases it while it sends.  At most one request is
     in flight: next_request() returns Wait until on_reply() or on_failure() was called with it, and a reply to any other
     request changes nothing.  now_ms is of a clock that never steps.
 
-    is_throttled: whether the follower's quota is used up; asked for partitions that are not in sync (RFT-12).
+    is_throttled: whether the follower's quota is used up; called for partitions that are not in sync (RFT-12).
     """
 
     def __init__(
@@ -326,8 +326,8 @@ class FetcherState:
     # -- what came of it ------------------------------------------------------------------------------------------
 
     def on_failure(self, request: LeaderRequest, error: Exception, now_ms: float) -> None:
-        """No reply, or none that can be believed.  A failed fetch delays every partition (FT-14), a failed lookup those
-        that it asked for (RFT-16, FT-31)."""
+        """No reply, or an invalid one.  A failed fetch delays every partition (FT-14), a failed lookup the partitions
+        of its request (RFT-16, FT-31)."""
         if request is not self._in_flight:
             return
         self._in_flight = None
@@ -335,8 +335,8 @@ class FetcherState:
         self._delay(list(self._states if isinstance(request, FetchRequest) else request.partitions), now_ms)
 
     def on_reply(self, request: LeaderRequest, reply: LeaderReply, now_ms: float) -> None:
-        """Take the leader's answer.  One about a partition that was not asked for, or of another kind than the request,
-        counts as a failure (FT-09)."""
+        """Process the leader's reply.  A reply about a partition that is not in the request, or of another kind than
+        the request, counts as a failure (FT-09)."""
         if request is not self._in_flight:
             return
         if not set(reply.partitions) <= set(request.partitions):
@@ -355,9 +355,9 @@ class FetcherState:
 
     def _on_fetched(self, request: FetchRequest, reply: FetchReply, now_ms: float) -> None:
         for tp, answer in reply.partitions.items():
-            asked = request.partitions[tp]
-            state = self._state_to_answer(tp, Phase.FETCHING, asked.current_leader_epoch, answer.error, now_ms)
-            if state is None or state.fetch_offset != asked.fetch_offset:
+            requested = request.partitions[tp]
+            state = self._state_to_answer(tp, Phase.FETCHING, requested.current_leader_epoch, answer.error, now_ms)
+            if state is None or state.fetch_offset != requested.fetch_offset:
                 continue
             if isinstance(answer.error, OffsetOutOfRange):
                 logger.info("%s: offset %d is out of the leader's range", tp, state.fetch_offset)
@@ -374,8 +374,8 @@ class FetcherState:
         self, request: OffsetForLeaderEpochRequest, reply: OffsetForLeaderEpochReply, now_ms: float
     ) -> None:
         for tp, answer in reply.partitions.items():
-            asked = request.partitions[tp]
-            state = self._state_to_answer(tp, Phase.TRUNCATING, asked.current_leader_epoch, answer.error, now_ms)
+            requested = request.partitions[tp]
+            state = self._state_to_answer(tp, Phase.TRUNCATING, requested.current_leader_epoch, answer.error, now_ms)
             if state is None:
                 continue
             if answer.error is not None:
@@ -385,9 +385,9 @@ class FetcherState:
 
     def _on_offsets(self, request: ListOffsetsRequest, reply: ListOffsetsReply, now_ms: float) -> None:
         for tp, answer in reply.partitions.items():
-            asked = request.partitions[tp]
+            requested = request.partitions[tp]
             state = self._state_to_answer(
-                tp, Phase.LOOKING_UP_OFFSETS, asked.current_leader_epoch, answer.error, now_ms
+                tp, Phase.LOOKING_UP_OFFSETS, requested.current_leader_epoch, answer.error, now_ms
             )
             if state is None:
                 continue
@@ -397,14 +397,14 @@ class FetcherState:
                 self._take_offset(tp, state, answer.offset)
 
     def _state_to_answer(
-        self, tp: TopicPartition, phase: Phase, asked_epoch: int, error: ApiError | None, now_ms: float
+        self, tp: TopicPartition, phase: Phase, requested_epoch: int, error: ApiError | None, now_ms: float
     ) -> PartitionFetchState | None:
         """The state that an answer is for; None if the partition was removed, added again for another leader epoch, or
-        marked for truncation since it was asked for (FT-09, FT-16).  What is asked for is not delayed meanwhile."""
+        marked for truncation since the request (FT-09, FT-16).  A partition of a pending request is not delayed."""
         state = self._states.get(tp)
         if state is None or state.phase is not phase:
             return None
-        if state.current_leader_epoch != asked_epoch:
+        if state.current_leader_epoch != requested_epoch:
             if isinstance(error, FencedLeaderEpoch):
                 self._delay([tp], now_ms)  # FT-24
             return None

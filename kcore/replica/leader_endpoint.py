@@ -24,7 +24,7 @@ class EpochQuestion(NamedTuple):
 
 
 class EpochEndOffset(NamedTuple):
-    """The largest epoch <= the one asked that the leader's log has, and its end; -1, -1 if there is none."""
+    """The largest epoch <= the requested one in the leader's log, and its end; -1, -1 if there is none."""
 
     leader_epoch: int = -1
     end_offset: int = -1

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kcore.errors import OffsetOutOfRange
 from kcore.log.leader_epoch_file_cache import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
-#: A log's UnifiedLog.end_offset_for_epoch: (epoch, end offset) of the largest epoch <= the one given, or (-1, -1).
+#: A log's UnifiedLog.end_offset_for_epoch: (epoch, end offset) of the largest epoch <= the argument, or (-1, -1).
 EndOffsetForEpoch = Callable[[int], tuple[int, int]]
 
 

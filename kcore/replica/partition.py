@@ -148,8 +148,8 @@ class Partition:
         """Lead from now on; True if this broker did not lead before (PART-06).
 
         An update with a lower partition epoch than ours is skipped.  A new leader epoch starts at the current log end
-        (PART-02), and what is known of followers begins anew (PART-03, PART-04).  With nobody else in the ISR, what is
-        in the log is replicated as far as it will ever be, so the high watermark goes to the log end (PART-05).
+        (PART-02), and the followers' states are reset (PART-03, PART-04).  If the ISR has no other replica, the high
+        watermark rises to the log end (PART-05).
         Raises KafkaStorageError; then the state is what it was.
         """
         with self.leader_isr_update_lock.write():
@@ -158,11 +158,11 @@ class Partition:
                 return False
             log = self.log
             was_leader = isinstance(old, LeaderState)
-            known = old.replicas if isinstance(old, LeaderState) else {}
+            old_replicas = old.replicas if isinstance(old, LeaderState) else {}
             followers = [broker_id for broker_id in update.replicas if broker_id != self.local_broker_id]
             if isinstance(old, LeaderState) and update.leader_epoch <= old.leader_epoch:
                 leader_epoch, epoch_start_offset = old.leader_epoch, old.epoch_start_offset
-                replicas = {broker_id: known.get(broker_id) or Replica(broker_id) for broker_id in followers}
+                replicas = {broker_id: old_replicas.get(broker_id) or Replica(broker_id) for broker_id in followers}
             else:
                 leader_epoch, epoch_start_offset = update.leader_epoch, log.log_end_offset
                 log.maybe_assign_epoch_start_offset(leader_epoch, epoch_start_offset)
@@ -171,7 +171,7 @@ class Partition:
                 replicas = {
                     broker_id: Replica(
                         broker_id,
-                        (known.get(broker_id) or Replica(broker_id)).state.in_new_epoch(
+                        (old_replicas.get(broker_id) or Replica(broker_id)).state.in_new_epoch(
                             now_ms,
                             epoch_start_offset,
                             is_in_sync=broker_id in update.isr,
@@ -386,7 +386,7 @@ class Partition:
         if not isinstance(state, LeaderState) or 0 <= current_leader_epoch != state.leader_epoch:
             raise self._refusal(state, current_leader_epoch)
         log = self.log
-        # Before the read: an append that comes meanwhile must not make a follower look further behind (RD-23).
+        # Before the read: an append that comes meanwhile must not make a follower's lag look larger (RD-23).
         high_watermark = log.high_watermark
         log_start_offset = log.log_start_offset
         log_end_offset = log.log_end_offset
@@ -400,17 +400,17 @@ class Partition:
         """The first record at or after timestamp (ms), or one of Kafka's negative specials; None if there is none.
 
         LATEST (-1) is the end of what this reader may read: LEO, HW or LSO by isolation.  A record beyond that end is
-        not found.  Raises what check_leader raises.  Source: Partition.fetchOffsetForTimestamp, Kafka 3.9.
+        not returned.  Raises what check_leader raises.  Source: Partition.fetchOffsetForTimestamp, Kafka 3.9.
         """
         state = self.check_leader(current_leader_epoch)
         log = self.log
         last_fetchable_offset = self.last_fetchable_offset(isolation)
         if timestamp == LATEST_TIMESTAMP:
             return TimestampAndOffset(-1, last_fetchable_offset, state.leader_epoch)
-        found = log.fetch_offset_by_timestamp(timestamp)
-        if found is None or timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            return found
-        return found if found.offset < last_fetchable_offset else None
+        record = log.fetch_offset_by_timestamp(timestamp)
+        if record is None or timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            return record
+        return record if record.offset < last_fetchable_offset else None
 
     def legacy_fetch_offsets_for_timestamp(
         self, timestamp: int, max_num_offsets: int, isolation: FetchIsolation

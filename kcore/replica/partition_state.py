@@ -15,7 +15,7 @@ from kcore.replica.replica import Replica
 
 #: The epoch of a partition that no update has reached yet.
 NO_EPOCH = -1
-#: The leader of a partition that nobody leads, or whose leader is not known.
+#: The leader of a partition that nobody leads, or whose leader is unknown.
 NO_LEADER = -1
 
 
@@ -63,7 +63,7 @@ class CommittedIsr:
 
 @dataclass(frozen=True, slots=True)
 class PendingIsr:
-    """The leader has asked to store `proposed` in place of `committed`, and has no answer yet."""
+    """The leader has requested to store `proposed` in place of `committed`, and has no answer yet."""
 
     committed: frozenset[int]
     proposed: frozenset[int]

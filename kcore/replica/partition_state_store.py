@@ -33,7 +33,7 @@ class PartitionStateStore(Protocol):
     ) -> None:
         """Store isr, if the stored state still has expected_version; on_done gets what is stored then.
 
-        That is another ISR than the one asked for if the state had changed meanwhile and this broker still leads.
+        This differs from the requested ISR if the state had changed meanwhile and this broker still leads.
         OperationNotAttempted and IneligibleReplica mean that nothing was stored.  With any other error the outcome is
         not known, or this broker no longer leads: the partition then waits for the controller's next update.
         Returns at once: the work is done on another thread, which tries again what may pass.  Raises nothing.

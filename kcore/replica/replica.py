@@ -14,11 +14,11 @@ _UNKNOWN = LogOffsetMetadata(UNKNOWN_OFFSET)
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """One follower; offsets are -1 while they are not known, times are ms, 0 for never.
+    """One follower; offsets are -1 while unknown, times are ms, 0 for never.
 
     log_end_offset_metadata: the offset of its last fetch, which is where its log ends, and its place in our log.
     last_fetch_leader_log_end_offset: our log end at that fetch.  last_caught_up_time_ms: the latest time at which the
-    follower is known to have had everything that we had.
+    follower had all records of this log.
     """
 
     log_start_offset: int = UNKNOWN_OFFSET

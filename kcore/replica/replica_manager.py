@@ -358,8 +358,8 @@ class ReplicaManager:
     def fetch_messages(self, params: FetchParams, fetch_infos: FetchInfos, response_callback: FetchCallback) -> None:
         """Read each partition in order under one byte budget; answer now if that is enough, else wait for more.
 
-        Now: no time to wait, nothing asked, min_bytes read, or any error (RD-12).  A fetch that waited reads afresh
-        when it completes.  fetch_infos is kept until then and must not change.
+        Now: no time to wait, no partition in the request, min_bytes read, or any error (RD-12).  A fetch that waited
+        reads again when it completes.  fetch_infos is kept until then and must not change.
         """
         results, fetched, readable_bytes, failed = self._read(params, fetch_infos)
         if params.max_wait_ms <= 0 or failed or readable_bytes >= params.min_bytes or not fetch_infos:
@@ -465,7 +465,7 @@ class ReplicaManager:
         offsets: Mapping[TopicPartition, int],
         response_callback: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
     ) -> None:
-        """Move each log's start to the offset given (-1: the high watermark) and answer the low watermarks.
+        """Move each log's start to the requested offset (-1: the high watermark) and answer the low watermarks.
 
         With no other replica the low watermark is our own log start, so there is nothing to wait for.
         """
@@ -503,7 +503,7 @@ class ReplicaManager:
 
 
 def _api_error(error: Exception, operation: str, topic_partition: TopicPartition) -> ApiError:
-    """What the client is told: known errors as they are (APP-17, RD-21), a failing disk, or UNKNOWN_SERVER_ERROR."""
+    """The error for the client: Kafka errors as they are (APP-17, RD-21), a failing disk, or UNKNOWN_SERVER_ERROR."""
     if isinstance(error, ApiError):
         return error
     logger.error("%s: %s failed", topic_partition, operation, exc_info=error)

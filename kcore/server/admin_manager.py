@@ -39,7 +39,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 
 
 class CreatedTopic(NamedTuple):
-    """topic_id is ZERO_UUID if nothing was created because only validation was asked for."""
+    """topic_id is ZERO_UUID if nothing was created because the request only validates."""
 
     topic_id: UUID
     num_partitions: int
@@ -192,9 +192,9 @@ class AdminManager:
             raise InvalidReplicaAssignment(
                 f"The manual partition assignment includes a broker more than once: {list(replicas)}."
             )
-        known = self._cache.snapshot.broker_ids()
+        broker_ids = self._cache.snapshot.broker_ids()
         for broker in replicas:
-            if broker not in known:
+            if broker not in broker_ids:
                 raise InvalidReplicaAssignment(
                     f"The manual partition assignment includes broker {broker}, but no such broker is registered."
                 )

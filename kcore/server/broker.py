@@ -58,7 +58,7 @@ from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
 
-#: The id of a broker that was given none.
+#: The id of a broker whose settings have none.
 DEFAULT_BROKER_ID = 1
 #: How often partitions that could not be opened are tried again: a disk that was full may have room.
 _RETRY_OFFLINE_MS = 30_000
@@ -340,7 +340,7 @@ class Broker:
         self._stop()
 
     def _stop(self, parts: ExitStack | None = None) -> None:
-        """Stop; if parts are given, only while these are what runs: a restart may have replaced them."""
+        """Stop; with parts, only while they are the running ones: a restart may have replaced them."""
         with self._lock:
             if self._stopped or (parts is not None and parts is not self._parts):
                 return
@@ -408,7 +408,7 @@ class Broker:
         (name, value) pairs where a name repeats.  timestamp: ms since the epoch; the broker's time if None.
         partition: which one; None takes the key's, as Kafka's Java producer does (murmur2), and without a key the
         partitions in turn.  A missing topic is created if auto.create.topics.enable says so.
-        Raises what a producer is told: UnknownTopicOrPartition, InvalidTopicException, InvalidRecord, InvalidTimestamp,
+        Raises a producer's errors: UnknownTopicOrPartition, InvalidTopicException, InvalidRecord, InvalidTimestamp,
         MessageTooLarge, NotLeaderOrFollower, NotEnoughReplicas, KafkaStorageError; TypeError, ValueError for other
         arguments; RuntimeError unless the broker runs.
         """
@@ -437,8 +437,8 @@ class Broker:
         partition.  It ends where a consumer could read no further when consume() was called: at the high watermark,
         with isolation "read_committed" at the last stable offset, without the records of aborted transactions.
         With a timeout it then waits for new records, and ends when none has come for that many seconds (of real
-        time, also under MockTime), or after max_records.  Partitions that the topic is given meanwhile are not read,
-        nor a topic of the same name that is made after this one was deleted.  Nothing is committed.
+        time, also under MockTime), or after max_records.  Partitions that are added to the topic meanwhile are not
+        read, nor a topic of the same name that is made after this one was deleted.  Nothing is committed.
         Raises at the call UnknownTopicOrPartition, OffsetOutOfRange, NotLeaderOrFollower, TypeError, ValueError, and
         RuntimeError unless the broker runs; while it is read, what UnifiedLog.records() raises, and RuntimeError or
         LogClosed once the broker has stopped.
@@ -525,7 +525,8 @@ class Broker:
                         f"data_dir {path} holds segment files, so it is a partition's directory: give "
                         f"{os.path.dirname(path)}, the data directory around it"
                     )
-                # The log manager takes the lock for good.  Now it tells that nobody else writes what is read next.
+                # Getting the lock shows that no other process writes the files that are read next.  The log manager
+                # takes it again, and keeps it.
                 DirectoryLock(path).release()
                 meta_properties.set_aside_if_damaged(path)
             except OSError as error:
@@ -563,17 +564,19 @@ class Broker:
         node = self.store.get(znodes.CLUSTER_ID)
         cluster_id = znodes.decode_cluster_id(node.data) if node is not None else None
         for path in data_dirs:
-            found = meta_properties.read(path)
-            if found is None:
+            properties = meta_properties.read(path)
+            if properties is None:
                 continue
-            if found.node_id is not None:
-                if broker_id is not None and broker_id != found.node_id:
-                    raise InvalidConfig(f"{path} belongs to broker {found.node_id}, this is broker {broker_id}")
-                broker_id = found.node_id
-            if found.cluster_id is not None:
-                if cluster_id is not None and cluster_id != found.cluster_id:
-                    raise InconsistentClusterId(f"{path} belongs to cluster {found.cluster_id}, this is {cluster_id}")
-                cluster_id = found.cluster_id
+            if properties.node_id is not None:
+                if broker_id is not None and broker_id != properties.node_id:
+                    raise InvalidConfig(f"{path} belongs to broker {properties.node_id}, this is broker {broker_id}")
+                broker_id = properties.node_id
+            if properties.cluster_id is not None:
+                if cluster_id is not None and cluster_id != properties.cluster_id:
+                    raise InconsistentClusterId(
+                        f"{path} belongs to cluster {properties.cluster_id}, this is {cluster_id}"
+                    )
+                cluster_id = properties.cluster_id
         return (
             DEFAULT_BROKER_ID if broker_id is None else broker_id,
             znodes.id_to_string(znodes.random_id(SYSTEM_RANDOM)) if cluster_id is None else cluster_id,
@@ -627,13 +630,13 @@ def _reconfigure_logs(log_manager: LogManager, config: KafkaConfig) -> None:
 
 
 def _topics_on_disk(data_dirs: list[str]) -> set[str]:
-    found = set()
+    topics = set()
     for path in data_dirs:
         for name in list_directory(path):
             parsed = parse_partition_directory(name)
             if parsed is not None and not parsed.mark and is_directory(os.path.join(path, name)):
-                found.add(parsed.topic_partition.topic)
-    return found
+                topics.add(parsed.topic_partition.topic)
+    return topics
 
 
 def _string(argument: str, value: Any) -> str:

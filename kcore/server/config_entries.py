@@ -62,10 +62,10 @@ def broker_entries(broker: KafkaConfig) -> list[ConfigEntry]:
 
 
 def _broker_synonyms(key: ConfigKey, broker: KafkaConfig) -> list[Synonym]:
-    found = []
+    synonyms = []
     if key.name in broker.originals:
-        found.append(Synonym(key.name, key.format(broker[key.name]), STATIC_BROKER_CONFIG))
+        synonyms.append(Synonym(key.name, key.format(broker[key.name]), STATIC_BROKER_CONFIG))
     default: Any = key.default
     if default is not None:
-        found.append(Synonym(key.name, key.format(default), DEFAULT_CONFIG))
-    return found
+        synonyms.append(Synonym(key.name, key.format(default), DEFAULT_CONFIG))
+    return synonyms

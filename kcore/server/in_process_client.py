@@ -281,12 +281,12 @@ def _as_headers(headers: Headers | None) -> list[tuple[str, bytes | None]]:
         return []
     if not isinstance(headers, Iterable) or isinstance(headers, str | bytes):
         raise TypeError(f"headers must be a mapping or (name, value) pairs, not {headers!r}")
-    found = []
+    pairs = []
     for pair in headers.items() if isinstance(headers, Mapping) else headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"headers must be a mapping or (name, value) pairs; {pair!r} is no pair")
         name, data = pair
         if not isinstance(name, str):
             raise TypeError(f"a header's name must be a str, not {name!r}")
-        found.append((name, _as_bytes(f"header {name}", data)))
-    return found
+        pairs.append((name, _as_bytes(f"header {name}", data)))
+    return pairs

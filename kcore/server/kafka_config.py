@@ -231,7 +231,7 @@ _IGNORED = """
     zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
 """
 _IGNORED_NAMES = frozenset(_IGNORED.split())
-#: Those of them that the log of this process has been told of: one setting is read several times.
+#: Names for which this process has already logged a warning: one setting is read several times.
 _warned_of: set[str] = set()
 
 
@@ -287,7 +287,7 @@ class KafkaConfig:
 
     @property
     def originals(self) -> Mapping[str, Any]:
-        """What was set, by Kafka's name; DescribeConfigs tells it from the defaults."""
+        """What was set, by Kafka's name; DescribeConfigs distinguishes it from the defaults."""
         return self._settings.originals
 
     @property

@@ -76,8 +76,8 @@ class LocalController:
     def load_topics(self, adoption: TopicAdoption, unclean: bool) -> int:
         """Lead every partition that the store or a data directory has.
 
-        Returns the largest producer id that is at work in a log the store did not know, -1 for none: it was given
-        out by another broker, and must not be given out again.
+        Returns the largest producer id in the logs that are not in the store, -1 for none.  Another broker assigned it,
+        and it must not be assigned again.
 
         unclean: the last stop was not a clean one, so data may be missing that a consumer has seen; a higher
         leader epoch lets it notice.
@@ -85,12 +85,12 @@ class LocalController:
         with self._lock:
             adoption.finish_deletions()
             hosted = adoption.hosted_logs()
-            known = self._stored_topics()
-            adopted = adoption.adopted_topics(known, hosted)
+            stored = self._stored_topics()
+            adopted = adoption.adopted_topics(stored, hosted)
             builder = MultiBuilder(self._store)
             loaded = [
                 _Leadership(name, node, self._next_epochs(name, node, hosted, unclean, builder))
-                for name, node in known.items()
+                for name, node in stored.items()
             ]
             for name, node in adopted.items():
                 epochs = {number: _adopted_leader_epoch(log.last_epoch) for number, log in hosted[name].items()}

@@ -1,4 +1,4 @@
-"""Producer ids, never given out twice.
+"""Producer ids, never assigned twice.
 
 A block of ids is taken from the metadata store and used up in memory; what is left of it when the broker
 stops is lost, which is the price of not writing for every producer.
@@ -37,7 +37,7 @@ class ProducerIdManager:
             return self._next - 1
 
     def reserve_up_to(self, producer_id: int) -> None:
-        """Never give out this id or one below it: it was found in a log that came without the store."""
+        """Never assign this id or a lower one: a log from another broker, without its store, contains it."""
 
         def change(data: bytes | None) -> bytes:
             last = ProducerIdBlock.decode(data).block_end if data else -1

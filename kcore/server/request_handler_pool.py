@@ -36,7 +36,7 @@ class RequestHandlerPool:
         self._any_order.submit(request, task)
 
     def submit_in_order(self, request: Request, task: Task) -> None:
-        """The same, after the end of every task that was given to this method before (the controller's requests)."""
+        """The same, after every earlier task of this method has ended (for the controller's requests)."""
         self._in_order.submit(request, task)
 
     def shutdown(self) -> None:

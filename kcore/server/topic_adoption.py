@@ -23,7 +23,7 @@ from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
 
-#: What a topic is given whose settings we do not know because another broker wrote its directory: a default
+#: The settings of a topic whose directory another broker wrote, so that its own settings are unknown: a default
 #: retention would delete data that its owner wanted to keep.
 ADOPTED_TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
 
@@ -69,11 +69,11 @@ class TopicAdoption:
                 self._topic_configs.set(name, ADOPTED_TOPIC_CONFIG)
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """Whether a directory belongs to an earlier topic of the name.  One that nobody knows is adopted, and what an
-        interrupted deletion has left is deleted."""
+        """Whether a directory belongs to an earlier topic of the name.  False for a topic that is not in the store, which
+        is adopted, and for the rest of an interrupted deletion, which is deleted."""
         stored = self._store.get(znodes.topic(topic_partition.topic))
-        known = znodes.TopicZNode.decode(stored.data).topic_id if stored is not None else None
-        if known in (None, ZERO_UUID) or topic_id in (None, ZERO_UUID, known):
+        stored_id = znodes.TopicZNode.decode(stored.data).topic_id if stored is not None else None
+        if stored_id in (None, ZERO_UUID) or topic_id in (None, ZERO_UUID, stored_id):
             return False
         return topic_id not in self._interrupted_deletions
 
@@ -90,8 +90,8 @@ class TopicAdoption:
     def finish_deletions(self) -> None:
         """Delete what is left of topics whose deletion the last stop interrupted.
 
-        Their directories would else be adopted as another broker's.  The topic id tells them from those of a topic
-        of the same name that was created since.
+        Otherwise their directories would be adopted as another broker's.  The topic id distinguishes them from the
+        directories of a topic of the same name that was created since.
         """
         for topic_id, name in self._interrupted_deletions.items():
             logs = [log for log in self._log_manager.all_logs() if log.topic_partition.topic == name]
@@ -114,15 +114,15 @@ class TopicAdoption:
         return hosted
 
     def adopted_topics(
-        self, known: Mapping[str, znodes.TopicZNode], hosted: HostedLogs
+        self, stored: Mapping[str, znodes.TopicZNode], hosted: HostedLogs
     ) -> dict[str, znodes.TopicZNode]:
-        """The topics that only directories know, as nodes that the store does not have yet.
+        """The topics that are in directories but not in the store, as nodes for the store.
 
         Partitions that are missing here, because another broker had them, are listed without a replica.
         """
-        taken = {node.topic_id for node in known.values()}
+        taken = {node.topic_id for node in stored.values()}
         adopted = {}
-        for name in sorted(hosted.keys() - known.keys()):
+        for name in sorted(hosted.keys() - stored.keys()):
             logs = hosted[name]
             topic_id = next((log.topic_id for log in logs.values() if log.topic_id not in (None, ZERO_UUID)), None)
             if topic_id is None or topic_id in taken:

@@ -1,4 +1,4 @@
-"""The classic group protocol: who is in a group, when it rebalances, and what each member is told."""
+"""The classic group protocol: who is in a group, when it rebalances, and the response to each member."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class GroupCoordinator:
     ) -> None:
         """Join or rejoin; the answer comes when the rebalance that this starts or meets has all its members.
 
-        require_known_member_id: from version 4 on, a dynamic member is first given an id (KIP-394).
+        require_known_member_id: from version 4 on, a dynamic member first gets an id (KIP-394).
         support_skipping_assignment: from version 9 on (KIP-814).
         """
         error_code = self._validate_group_status(group_id)
@@ -384,7 +384,7 @@ class GroupCoordinator:
                 ):
                     return  # a rebalance has begun meanwhile and answers
                 if error_code:
-                    # The new id is not in the log: as if it had never been given out.
+                    # The new id is not in the log: treat it as never assigned.
                     group.update_member(member, *old, None)
                     group.replace_static_member(instance_id, new_member_id, old_member_id)
                     result = JoinGroupResult(
@@ -401,7 +401,7 @@ class GroupCoordinator:
                     is_leader = group.is_leader(new_member_id)
                     group.answer_join(member, self._join_result(group, new_member_id, skip_assignment=is_leader))
                 else:
-                    # Older leaders are kept from assigning by being told that the old id leads.
+                    # The response names the old id as the leader, so that an older client does not assign.
                     result = self._join_result(group, new_member_id, with_members=False)
                     result.leader_id = old_leader_id or ""
                     group.answer_join(member, result)
@@ -505,7 +505,7 @@ class GroupCoordinator:
     ) -> None:
         """Ask for one's assignment; the leader brings everybody's, which are stored before anybody is answered.
 
-        protocol_type and protocol_name are checked where given (version 5 on).
+        protocol_type and protocol_name are checked if present (version 5 on).
         """
         error_code = self._validate_group_status(group_id)
         group = self.manager.get_group(group_id) if not error_code else None
@@ -601,7 +601,7 @@ class GroupCoordinator:
             group.sync_task = None
 
     def _expire_pending_sync(self, group: GroupMetadata, generation_id: int) -> None:
-        """Members that were told the generation but never asked for their assignment are out."""
+        """Remove the members that got this generation but did not send SyncGroup in time."""
         with group:
             if group.generation_id != generation_id or group.state not in (
                 GroupState.COMPLETING_REBALANCE,
@@ -618,7 +618,7 @@ class GroupCoordinator:
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> int:
-        """A sign of life; REBALANCE_IN_PROGRESS tells the member to rejoin."""
+        """Keep the member alive.  REBALANCE_IN_PROGRESS: the member has to rejoin."""
         error_code = self._validate_group_status(group_id)
         if error_code:
             # While it loads there is nothing to say about the member, so it shall simply go on.
@@ -689,10 +689,10 @@ class GroupCoordinator:
     def _leave(self, group: GroupMetadata, leaving: LeavingMember) -> int:
         member_id, instance_id, reason = leaving
         if member_id == UNKNOWN_MEMBER_ID:
-            found = group.static_members.get(instance_id) if instance_id is not None else None
-            if found is None:
+            static_member_id = group.static_members.get(instance_id) if instance_id is not None else None
+            if static_member_id is None:
                 return UnknownMemberId.code
-            member_id = found
+            member_id = static_member_id
         elif member_id in group.pending_members:
             group.forget_pending(member_id)
             self._maybe_complete_join(group)

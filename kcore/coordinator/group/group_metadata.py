@@ -87,9 +87,9 @@ class GroupMetadata:
         self.subscribed_topics: frozenset[str] | None = None
         self.members: dict[str, MemberMetadata] = {}
         self.static_members: dict[str, str] = {}
-        #: Ids given out with MEMBER_ID_REQUIRED that have not come back yet, and when they are forgotten.
+        #: Ids returned with MEMBER_ID_REQUIRED that have not joined yet, and when they expire.
         self.pending_members: dict[str, TimerTask] = {}
-        #: Members that have been told the generation but have not sent SyncGroup.
+        #: Members that have got the JoinGroup response of this generation but have not sent SyncGroup.
         self.pending_sync_members: set[str] = set()
         self.sync_task: TimerTask | None = None
         self.join_task: TimerTask | None = None
@@ -325,12 +325,12 @@ class GroupMetadata:
         self.pending_offset_commits.update(offsets)
 
     def complete_offset_commit(self, offsets: dict[TopicPartition, OffsetAndMetadata], append_offset: int) -> None:
-        """It is in the log at append_offset; a later record of the same partition wins over an earlier one."""
+        """The commit is in the log at append_offset; a later record of a partition replaces an earlier one."""
         for topic_partition, value in offsets.items():
-            known = self.offsets.get(topic_partition)
+            committed = self.offsets.get(topic_partition)
             # Deleted meanwhile when it is no longer pending at all.
             if topic_partition in self.pending_offset_commits and (
-                known is None or known.append_offset < append_offset
+                committed is None or committed.append_offset < append_offset
             ):
                 self.offsets[topic_partition] = CommittedOffset(append_offset, value)
         self.fail_offset_commit(offsets)

@@ -82,7 +82,7 @@ class OffsetFetchResult(NamedTuple):
 
 
 class _Loaded:
-    """What reading one partition of the offsets topic has found so far."""
+    """The state read so far from one partition of the offsets topic."""
 
     def __init__(self) -> None:
         self.groups: dict[str, GroupMetadataValue] = {}
@@ -471,10 +471,10 @@ class GroupMetadataManager:
         if not committed:
             return
         for key, value in offsets.items():
-            known = loaded.offsets.get(key)
+            committed = loaded.offsets.get(key)
             if value is None:
                 loaded.offsets.pop(key, None)
-            elif known is None or known.append_offset < value.append_offset:
+            elif committed is None or committed.append_offset < value.append_offset:
                 loaded.offsets[key] = value
 
     def _build_groups(self, loaded: _Loaded) -> list[GroupMetadata]:

@@ -1,4 +1,4 @@
-"""One member of a group, and what it is told."""
+"""One member of a group, and the responses to it."""
 
 from __future__ import annotations
 

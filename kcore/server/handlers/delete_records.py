@@ -18,7 +18,7 @@ _UNKNOWN = DeleteRecordsResult(UnknownTopicOrPartition("no such partition"))
 
 
 class Handler:
-    may_block = True  # writes the leader epochs, and many partitions may be asked for
+    may_block = True  # writes the leader epochs, and there may be many partitions
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
@@ -29,7 +29,7 @@ class Handler:
             TopicPartition(topic.name, p.partition_index): p.offset for topic in body.topics for p in topic.partitions
         }
         cache = self._cache.snapshot
-        known = {item: offset for item, offset in offsets.items() if cache.contains(item)}
+        existing = {item: offset for item, offset in offsets.items() if cache.contains(item)}
 
         def respond(results: dict[TopicPartition, DeleteRecordsResult]) -> None:
             topics = []
@@ -47,7 +47,7 @@ class Handler:
                 topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
             context.respond(DeleteRecordsResponse(topics=topics))
 
-        self._replica_manager.delete_records(known, respond)
+        self._replica_manager.delete_records(existing, respond)
 
     def error_response(self, body: DeleteRecordsRequest, error_code: int, version: int) -> DeleteRecordsResponse:
         return DeleteRecordsResponse(

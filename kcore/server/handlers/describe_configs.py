@@ -21,7 +21,7 @@ _TOPIC, _BROKER = 2, 4
 
 
 class Handler:
-    may_block = True  # some 200 settings for each topic or broker asked for
+    may_block = True  # some 200 settings for each topic or broker of the request
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache

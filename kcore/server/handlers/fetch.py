@@ -46,7 +46,7 @@ class Handler:
     def handle(self, context: RequestContext, body: FetchRequest) -> None:
         version = context.api_version
         if body.session_epoch not in (_INITIAL_EPOCH, _FINAL_EPOCH):
-            # No session was ever given, so there is none to go on with; the client starts again with a full fetch.
+            # The broker never returns a session id, so there is no session to continue; the client sends a full fetch.
             context.respond(FetchResponse(error_code=FetchSessionIdNotFound.code))
             return
         cache = self._cache.snapshot
@@ -120,7 +120,7 @@ class Handler:
         results: list[tuple[TopicPartition, FetchPartitionResult]],
     ) -> None:
         """Put in place of each partition's records what a client of that magic can read, or why it cannot."""
-        for (topic_partition, asked), (_, result) in zip(infos, results, strict=True):
+        for (topic_partition, partition), (_, result) in zip(infos, results, strict=True):
             records = result.records
             if not records.size_in_bytes:
                 continue
@@ -128,7 +128,7 @@ class Handler:
             try:
                 if config is not None and not config.message_downconversion_enable:
                     raise UnsupportedVersion(f"{topic_partition}: message.downconversion.enable is false")
-                result.converted = down_convert(records, magic, asked.fetch_offset)
+                result.converted = down_convert(records, magic, partition.fetch_offset)
             except ApiError as error:
                 result.error = error
 
@@ -146,23 +146,23 @@ def _responses(
     results: list[tuple[TopicPartition, FetchPartitionResult]],
     refused: dict[tuple[int, int], int],
 ) -> list[FetchableTopicResponse]:
-    """Every partition asked for, in the order of the request; results holds those that were not refused."""
+    """Every partition of the request, in its order; results holds the partitions that were not refused."""
     responses = []
     following = iter(results)
     for t, topic in enumerate(topics):
         partitions = []
-        for p, asked in enumerate(topic.partitions):
+        for p, partition in enumerate(topic.partitions):
             if refused and (t, p) in refused:
-                partitions.append(_refusal(asked.partition, refused[t, p]))
+                partitions.append(_refusal(partition.partition, refused[t, p]))
                 continue
             result = next(following)[1]
             if result.error is not None:
-                partitions.append(_refusal(asked.partition, result.error.code, result))
+                partitions.append(_refusal(partition.partition, result.error.code, result))
                 continue
             aborted = result.aborted_transactions
             partitions.append(
                 PartitionData(
-                    partition_index=asked.partition,
+                    partition_index=partition.partition,
                     error_code=NONE,
                     high_watermark=result.high_watermark,
                     last_stable_offset=result.last_stable_offset,

@@ -39,7 +39,7 @@ class Handler:
 
     def handle(self, context: RequestContext, body: FindCoordinatorRequest) -> None:
         if context.api_version >= 4:
-            found = {key: self._find(body.key_type, key, context.listener_name) for key in body.coordinator_keys}
+            coordinators = {key: self._find(body.key_type, key, context.listener_name) for key in body.coordinator_keys}
             context.respond(
                 FindCoordinatorResponse(
                     coordinators=[
@@ -51,7 +51,7 @@ class Handler:
                             error_code=error_code,
                             error_message=error_message,
                         )
-                        for key, (error_code, error_message, node_id, endpoint) in found.items()
+                        for key, (error_code, error_message, node_id, endpoint) in coordinators.items()
                     ]
                 )
             )

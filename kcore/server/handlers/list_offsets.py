@@ -63,7 +63,7 @@ class Handler:
             isolation = FetchIsolation.TXN_COMMITTED
         else:
             isolation = FetchIsolation.HIGH_WATERMARK
-        asked = Counter((topic.name, p.partition_index) for topic in body.topics for p in topic.partitions)
+        request_counts = Counter((topic.name, p.partition_index) for topic in body.topics for p in topic.partitions)
         context.respond(
             ListOffsetsResponse(
                 topics=[
@@ -71,7 +71,7 @@ class Handler:
                         name=topic.name,
                         partitions=[
                             _error(p.partition_index, InvalidRequest.code)
-                            if asked[topic.name, p.partition_index] > 1
+                            if request_counts[topic.name, p.partition_index] > 1
                             else self._answer(TopicPartition(topic.name, p.partition_index), p, isolation, version)
                             for p in topic.partitions
                         ],
@@ -82,7 +82,7 @@ class Handler:
         )
 
     def _answer(
-        self, topic_partition: TopicPartition, asked: ListOffsetsPartition, isolation: FetchIsolation, version: int
+        self, topic_partition: TopicPartition, partition: ListOffsetsPartition, isolation: FetchIsolation, version: int
     ) -> ListOffsetsPartitionResponse:
         number = topic_partition.partition
         try:
@@ -90,30 +90,30 @@ class Handler:
                 raise UnknownTopicOrPartition(f"{topic_partition}: no such partition")
             if version == 0:
                 offsets = self._replica_manager.legacy_fetch_offsets_for_timestamp(
-                    topic_partition, asked.timestamp, asked.max_num_offsets, isolation
+                    topic_partition, partition.timestamp, partition.max_num_offsets, isolation
                 )
                 return ListOffsetsPartitionResponse(partition_index=number, old_style_offsets=offsets)
-            timestamp = asked.timestamp
+            timestamp = partition.timestamp
             if timestamp < 0 and _FIRST_VERSION.get(timestamp, version + 1) > version:
                 return _error(number, UnsupportedVersion.code)
             if timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-                found = None  # nothing is in tiered storage, nothing waits for it
+                record = None  # there is no tiered storage
             else:
-                found = self._replica_manager.fetch_offset_for_timestamp(
-                    topic_partition, timestamp, isolation, asked.current_leader_epoch
+                record = self._replica_manager.fetch_offset_for_timestamp(
+                    topic_partition, timestamp, isolation, partition.current_leader_epoch
                 )
         except Exception as error:
             code = code_of(error)
             if code < 0:
                 raise
             return _error(number, code)
-        if found is None:
+        if record is None:
             return ListOffsetsPartitionResponse(partition_index=number, error_code=NONE)
         answer = ListOffsetsPartitionResponse(
-            partition_index=number, error_code=NONE, timestamp=found.timestamp, offset=found.offset
+            partition_index=number, error_code=NONE, timestamp=record.timestamp, offset=record.offset
         )
-        if version >= 4 and found.leader_epoch is not None:
-            answer.leader_epoch = found.leader_epoch
+        if version >= 4 and record.leader_epoch is not None:
+            answer.leader_epoch = record.leader_epoch
         return answer
 
     def error_response(self, body: ListOffsetsRequest, error_code: int, version: int) -> ListOffsetsResponse:

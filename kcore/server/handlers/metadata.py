@@ -1,4 +1,4 @@
-"""Metadata (3): brokers, topics, leaders; creates topics that are asked for and missing."""
+"""Metadata (3): brokers, topics, leaders; creates requested topics that are missing."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Handler:
                 if left < 0:
                     return True
             return False
-        for asked in body.topics:
-            name = asked.name if asked.topic_id == ZERO_UUID else cache.topic_name(asked.topic_id)
+        for requested in body.topics:
+            name = requested.name if requested.topic_id == ZERO_UUID else cache.topic_name(requested.topic_id)
             topic_info = cache.topic(name or "")
             if topic_info is None:
                 if self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation:
@@ -72,12 +72,12 @@ class Handler:
                 context.respond(self.error_response(body, InvalidRequest.code, context.api_version))
                 return
             may_create = self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation
-            # Each topic once, as in Kafka: asked for a million times, one name would make a gigabyte of answer.
-            asked = {(topic.topic_id, topic.name): topic for topic in body.topics}
-            refused = self._create_missing(asked.values()) if may_create else {}
-            # One snapshot for the whole answer, taken when the missing topics are there.
+            # Each topic once, as in Kafka: a request with one name a million times would make a response of a gigabyte.
+            requested = {(topic.topic_id, topic.name): topic for topic in body.topics}
+            refused = self._create_missing(requested.values()) if may_create else {}
+            # One snapshot for the whole answer, taken after the missing topics were created.
             snapshot = self._cache.snapshot
-            topics = [_answer(topic, refused, snapshot, operations) for topic in asked.values()]
+            topics = [_answer(topic, refused, snapshot, operations) for topic in requested.values()]
         context.respond(
             MetadataResponse(
                 brokers=[
@@ -95,10 +95,10 @@ class Handler:
             )
         )
 
-    def _create_missing(self, asked: Iterable[MetadataRequestTopic]) -> dict[str, ApiError]:
-        """Create the topics that are asked for by name and missing; what their names are refused with."""
+    def _create_missing(self, topics: Iterable[MetadataRequestTopic]) -> dict[str, ApiError]:
+        """Create the topics that are requested by name and missing.  Returns the errors by topic name."""
         refused = {}
-        for topic in asked:
+        for topic in topics:
             name = topic.name or ""
             if topic.topic_id == ZERO_UUID and self._cache.topic(name) is None:
                 try:
@@ -119,15 +119,15 @@ class Handler:
 
 
 def _answer(
-    asked: MetadataRequestTopic, refused: Mapping[str, ApiError], snapshot: MetadataSnapshot, operations: int
+    requested: MetadataRequestTopic, refused: Mapping[str, ApiError], snapshot: MetadataSnapshot, operations: int
 ) -> MetadataResponseTopic:
     """One requested topic, by id if it has one."""
-    if asked.topic_id != ZERO_UUID:
-        by_id = snapshot.topic_by_id(asked.topic_id)
+    if requested.topic_id != ZERO_UUID:
+        by_id = snapshot.topic_by_id(requested.topic_id)
         if by_id is None:
-            return MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=asked.topic_id)
+            return MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=requested.topic_id)
         return _describe(by_id, snapshot, operations)
-    name = asked.name or ""
+    name = requested.name or ""
     topic = snapshot.topic(name)
     if topic is not None:
         return _describe(topic, snapshot, operations)

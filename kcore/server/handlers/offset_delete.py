@@ -22,10 +22,10 @@ class Handler:
         self._group_coordinator = services.group_coordinator
 
     def handle(self, context: RequestContext, body: OffsetDeleteRequest) -> None:
-        asked = [TopicPartition(topic.name, p.partition_index) for topic in body.topics for p in topic.partitions]
+        partitions = [TopicPartition(topic.name, p.partition_index) for topic in body.topics for p in topic.partitions]
         cache = self._cache.snapshot
-        known = [topic_partition for topic_partition in asked if cache.contains(topic_partition)]
-        error_code, codes = self._group_coordinator.delete_offsets(body.group_id, known)
+        existing = [topic_partition for topic_partition in partitions if cache.contains(topic_partition)]
+        error_code, codes = self._group_coordinator.delete_offsets(body.group_id, existing)
         if error_code != NONE:
             context.respond(OffsetDeleteResponse(error_code=error_code))
             return

@@ -38,13 +38,13 @@ class Handler:
             groups = [self._group(group, by_id, body.require_stable) for group in body.groups]
             context.respond(OffsetFetchResponse(groups=groups))
             return
-        asked = None
+        partitions = None
         if body.topics is not None:
-            asked = [TopicPartition(topic.name, p) for topic in body.topics for p in topic.partition_indexes]
-        error_code, found = self._group_coordinator.fetch_offsets(body.group_id, asked, body.require_stable)
+            partitions = [TopicPartition(topic.name, p) for topic in body.topics for p in topic.partition_indexes]
+        error_code, offsets = self._group_coordinator.fetch_offsets(body.group_id, partitions, body.require_stable)
         topics: dict[str, list[OffsetFetchResponsePartition]] = {}
-        for topic_partition in found if asked is None else asked:
-            result = found.get(topic_partition, _NO_OFFSET)
+        for topic_partition in offsets if partitions is None else partitions:
+            result = offsets.get(topic_partition, _NO_OFFSET)
             topics.setdefault(topic_partition.topic, []).append(
                 OffsetFetchResponsePartition(
                     partition_index=topic_partition.partition,
@@ -65,22 +65,22 @@ class Handler:
     def _group(self, group: OffsetFetchRequestGroup, by_id: bool, require_stable: bool) -> OffsetFetchResponseGroup:
         cache = self._cache.snapshot
         names: list[str | None] = []
-        asked = None
+        partitions = None
         if group.topics is not None:
             names = [cache.topic_name(topic.topic_id) if by_id else topic.name for topic in group.topics]
-            asked = [
+            partitions = [
                 TopicPartition(name, p)
                 for topic, name in zip(group.topics, names, strict=True)
                 for p in topic.partition_indexes
                 if name is not None
             ]
-        error_code, found = self._group_coordinator.fetch_offsets(group.group_id, asked, require_stable)
+        error_code, offsets = self._group_coordinator.fetch_offsets(group.group_id, partitions, require_stable)
         if error_code != NONE:
             return OffsetFetchResponseGroup(group_id=group.group_id, error_code=error_code)
         topics = []
         if group.topics is None:
             by_topic: dict[str, list[OffsetFetchResponsePartitions]] = {}
-            for topic_partition, result in found.items():
+            for topic_partition, result in offsets.items():
                 by_topic.setdefault(topic_partition.topic, []).append(_partition(topic_partition.partition, result))
             topics = [
                 OffsetFetchResponseTopics(name=name, topic_id=cache.topic_id(name), partitions=items)
@@ -95,7 +95,7 @@ class Handler:
                     items = [_partition(p, unknown) for p in topic.partition_indexes]
                 else:
                     items = [
-                        _partition(p, found.get(TopicPartition(name, p), _NO_OFFSET)) for p in topic.partition_indexes
+                        _partition(p, offsets.get(TopicPartition(name, p), _NO_OFFSET)) for p in topic.partition_indexes
                     ]
                 topics.append(OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=items))
         return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics)

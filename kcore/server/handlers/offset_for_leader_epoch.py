@@ -29,8 +29,8 @@ class Handler:
                     OffsetForLeaderTopicResult(
                         topic=topic.topic,
                         partitions=[
-                            self._answer(TopicPartition(topic.topic, asked.partition), asked)
-                            for asked in topic.partitions
+                            self._answer(TopicPartition(topic.topic, partition.partition), partition)
+                            for partition in topic.partitions
                         ],
                     )
                     for topic in body.topics
@@ -38,16 +38,16 @@ class Handler:
             )
         )
 
-    def _answer(self, topic_partition: TopicPartition, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    def _answer(self, topic_partition: TopicPartition, partition: OffsetForLeaderPartition) -> EpochEndOffset:
         try:
             if not self._cache.contains(topic_partition):
                 raise UnknownTopicOrPartition(f"{topic_partition}: no such partition")
             epoch, end_offset = self._replica_manager.last_offset_for_leader_epoch(
-                topic_partition, asked.leader_epoch, asked.current_leader_epoch
+                topic_partition, partition.leader_epoch, partition.current_leader_epoch
             )
         except ApiError as error:
-            return EpochEndOffset(partition=asked.partition, error_code=code_of(error))
-        return EpochEndOffset(partition=asked.partition, error_code=NONE, leader_epoch=epoch, end_offset=end_offset)
+            return EpochEndOffset(partition=partition.partition, error_code=code_of(error))
+        return EpochEndOffset(partition=partition.partition, error_code=NONE, leader_epoch=epoch, end_offset=end_offset)
 
     def error_response(
         self, body: OffsetForLeaderEpochRequest, error_code: int, version: int
