@@ -142,8 +142,8 @@ class InitialFetchState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetcherConfig:
-    """truncates_on_fetch: the leader answers a Fetch (12+) with the diverging epoch, so the fetcher sends
-    no other request first.  looks_up_epochs: it answers OffsetForLeaderEpoch; without, the high watermark decides (FT-06)."""
+    """truncates_on_fetch: the leader answers a Fetch (12+) with the diverging epoch, so no other request comes first.
+    looks_up_epochs: it answers OffsetForLeaderEpoch; without, the high watermark decides (FT-06)."""
 
     fetch_backoff_ms: float = 1000
     max_wait_ms: int = 500

@@ -69,8 +69,8 @@ class TopicAdoption:
                 self._topic_configs.set(name, ADOPTED_TOPIC_CONFIG)
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """Whether a directory belongs to an earlier topic of the name.  False for a topic that is not in the store, which
-        is adopted, and for the rest of an interrupted deletion, which is deleted."""
+        """Whether a directory belongs to an earlier topic of the name.  False for a topic that is not in the store (it
+        is adopted), and for the rest of an interrupted deletion (it is deleted)."""
         stored = self._store.get(znodes.topic(topic_partition.topic))
         stored_id = znodes.TopicZNode.decode(stored.data).topic_id if stored is not None else None
         if stored_id in (None, ZERO_UUID) or topic_id in (None, ZERO_UUID, stored_id):

@@ -471,10 +471,10 @@ class GroupMetadataManager:
         if not committed:
             return
         for key, value in offsets.items():
-            committed = loaded.offsets.get(key)
+            current = loaded.offsets.get(key)
             if value is None:
                 loaded.offsets.pop(key, None)
-            elif committed is None or committed.append_offset < value.append_offset:
+            elif current is None or current.append_offset < value.append_offset:
                 loaded.offsets[key] = value
 
     def _build_groups(self, loaded: _Loaded) -> list[GroupMetadata]:
