@@ -53,8 +53,8 @@ CLIENT_PREFIX = "kcore.client."
 #: The connector's options that have no meaning without a consumer, and what to use instead.
 _REPLACED = {
     "paths": "give load() one path: several directories are separated by commas, or are a JSON list",
-    "kafka.bootstrap.servers": "name the data directories with option path, and a running broker, if it is to be asked "
-    "for the high watermarks, with kcore.bootstrap.servers",
+    "kafka.bootstrap.servers": "name the data directories with option path; to get high watermarks from a running "
+    "broker, name it with kcore.bootstrap.servers",
     "kafka.group.id": "files are read, without a consumer group",
     "groupIdPrefix": "files are read, without a consumer group",
     "kafkaConsumer.pollTimeoutMs": "files are read, nothing is polled",

@@ -41,7 +41,7 @@ def test_a_misspelt_option_names_the_nearest_right_one(name):
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("option", "shown"),
     [
         ("startingoffset", "unknown option startingOffset; did you mean startingOffsets?"),
         ("mxrecordsperpartition", "unknown option mxRecordsPerPartition; did you mean maxRecordsPerPartition?"),
@@ -52,9 +52,9 @@ def test_a_misspelt_option_names_the_nearest_right_one(name):
         ("maxoffsetspertrigger", "option maxOffsetsPerTrigger is not for this: "),
     ],
 )
-def test_names_that_spark_has_put_into_lower_case_are_shown_as_they_are_written(given, shown):
+def test_names_that_spark_has_put_into_lower_case_are_shown_as_they_are_written(option, shown):
     with pytest.raises(OptionError) as error:
-        read(**{given: "1"})
+        read(**{option: "1"})
     assert str(error.value).startswith(shown)
 
 
@@ -100,9 +100,9 @@ def test_several_paths_are_separated_by_commas_or_a_json_list():
 
 
 def test_offsets_by_partition_are_the_connectors_json():
-    told = read(startingOffsets='{"a":{"0":23,"1":-2}}', endingOffsets='{"a":{"0":50,"1":-1}}')
-    assert told.starting.offsets == {TopicPartition("a", 0): 23, TopicPartition("a", 1): EARLIEST}
-    assert told.ending.offsets == {TopicPartition("a", 0): 50, TopicPartition("a", 1): LATEST}
+    parsed = read(startingOffsets='{"a":{"0":23,"1":-2}}', endingOffsets='{"a":{"0":50,"1":-1}}')
+    assert parsed.starting.offsets == {TopicPartition("a", 0): 23, TopicPartition("a", 1): EARLIEST}
+    assert parsed.ending.offsets == {TopicPartition("a", 0): 50, TopicPartition("a", 1): LATEST}
 
 
 def test_a_timestamp_goes_before_timestamps_and_those_before_offsets():
@@ -162,6 +162,6 @@ def test_columns_come_as_they_are_asked_for():
 
 
 def test_settings_of_the_client_keep_their_own_names():
-    told = read(**{"kcore.client.security.protocol": "SSL", "kcore.bootstrap.servers": "h:1"})
-    assert told.client_settings == {"security.protocol": "SSL"}
-    assert told.bootstrap_servers == "h:1"
+    parsed = read(**{"kcore.client.security.protocol": "SSL", "kcore.bootstrap.servers": "h:1"})
+    assert parsed.client_settings == {"security.protocol": "SSL"}
+    assert parsed.bootstrap_servers == "h:1"

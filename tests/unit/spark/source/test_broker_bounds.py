@@ -28,8 +28,8 @@ def broker(directory):
 
 
 def options(broker, directory):
-    given = {"path": str(directory), "kcore.bootstrap.servers": broker.bootstrap_servers}
-    return read_options(given, streaming=False)
+    parameters = {"path": str(directory), "kcore.bootstrap.servers": broker.bootstrap_servers}
+    return read_options(parameters, streaming=False)
 
 
 def produce(broker, topic, count):
@@ -43,9 +43,9 @@ def produce(broker, topic, count):
 
 def test_a_running_broker_says_how_far_its_files_can_be_read(broker, directory):
     produce(broker, "orders", 25)
-    told = options(broker, directory)
-    assert broker_asker(told)([TopicPartition("orders", 0)]) == {TopicPartition("orders", 0): Bounds(0, 25)}
-    ranges = BatchPlan(told).ranges()
+    parsed = options(broker, directory)
+    assert broker_asker(parsed)([TopicPartition("orders", 0)]) == {TopicPartition("orders", 0): Bounds(0, 25)}
+    ranges = BatchPlan(parsed).ranges()
     assert [(piece.start, piece.end) for piece in ranges] == [(0, 25)]
 
 
@@ -58,15 +58,15 @@ def test_partitions_of_a_topic_that_only_the_broker_has_are_missing(broker, dire
     broker.create_topic("orders", 3)
     part = tmp_path / "part"
     shutil.copytree(directory / "orders-1", part / "orders-1")
-    given = {"path": str(part), "kcore.bootstrap.servers": broker.bootstrap_servers}
+    parameters = {"path": str(part), "kcore.bootstrap.servers": broker.bootstrap_servers}
     with pytest.raises(DataLoss, match=r"orders-0, orders-2: 127.0.0.1:.* has them, .*part has not"):
-        BatchPlan(read_options(given, streaming=False)).ranges()
+        BatchPlan(read_options(parameters, streaming=False)).ranges()
     with pytest.raises(DataLoss, match="orders-0, orders-2"):
-        StreamReader(read_options(given, streaming=True), schema_of("offset")).initialOffset()
-    BatchPlan(read_options(given | {"failOnDataLoss": "false"}, streaming=False)).ranges()
+        StreamReader(read_options(parameters, streaming=True), schema_of("offset")).initialOffset()
+    BatchPlan(read_options(parameters | {"failOnDataLoss": "false"}, streaming=False)).ranges()
     assert "orders-0, orders-2" in caplog.text
-    BatchPlan(read_options(given | {"assign": '{"orders":[1]}'}, streaming=False)).ranges()
-    plan = BatchPlan(read_options(given, streaming=False))
+    BatchPlan(read_options(parameters | {"assign": '{"orders":[1]}'}, streaming=False)).ranges()
+    plan = BatchPlan(read_options(parameters, streaming=False))
     assert plan.push([EqualTo(("partition",), 1)]) == []
     plan.ranges()
     BatchPlan(options(broker, directory)).ranges()

@@ -48,16 +48,16 @@ def data(tmp_path_factory):
 
 
 TESTS = {
-    EqualTo: lambda value, told: value == told,
-    EqualNullSafe: lambda value, told: value == told,
-    GreaterThan: lambda value, told: value > told,
-    GreaterThanOrEqual: lambda value, told: value >= told,
-    LessThan: lambda value, told: value < told,
-    LessThanOrEqual: lambda value, told: value <= told,
-    In: lambda value, told: value in told,
-    StringStartsWith: lambda value, told: value.startswith(told),
-    StringEndsWith: lambda value, told: value.endswith(told),
-    StringContains: lambda value, told: told in value,
+    EqualTo: lambda value, operand: value == operand,
+    EqualNullSafe: lambda value, operand: value == operand,
+    GreaterThan: lambda value, operand: value > operand,
+    GreaterThanOrEqual: lambda value, operand: value >= operand,
+    LessThan: lambda value, operand: value < operand,
+    LessThanOrEqual: lambda value, operand: value <= operand,
+    In: lambda value, operand: value in operand,
+    StringStartsWith: lambda value, operand: value.startswith(operand),
+    StringEndsWith: lambda value, operand: value.endswith(operand),
+    StringContains: lambda value, operand: operand in value,
 }
 
 
@@ -101,7 +101,7 @@ def test_no_record_is_lost_and_none_comes_that_a_taken_filter_stops(data, seed):
     plan = BatchPlan(read_options({"path": str(directory)}, streaming=False))
     left = plan.push(filters)
     taken = [one for one in filters if not any(one is other for other in left)]
-    found = {
+    passed = {
         (row["topic"], row["partition"], row["offset"])
         for ranges in plan.tasks()
         for batch in read_ranges(ranges, schema_of(*COLUMNS))
@@ -109,7 +109,7 @@ def test_no_record_is_lost_and_none_comes_that_a_taken_filter_stops(data, seed):
     }
     wanted = {row[:3] for row in rows if all(passes(one, row) for one in filters)}
     admitted = {row[:3] for row in rows if all(passes(one, row) for one in taken)}
-    assert wanted <= found <= admitted
+    assert wanted <= passed <= admitted
 
 
 def test_filters_that_cannot_be_told_from_the_files_are_left_to_spark():
@@ -122,18 +122,18 @@ def test_filters_that_cannot_be_told_from_the_files_are_left_to_spark():
         EqualTo(("partition",), None),
         LessThan(("timestamp",), datetime.datetime(2023, 1, 1)),
     ]
-    told = Restriction()
-    assert told.add(left) == left
-    assert told.admits(TopicPartition("orders", 0))
+    restriction = Restriction()
+    assert restriction.add(left) == left
+    assert restriction.admits(TopicPartition("orders", 0))
 
 
 def test_timestamps_between_milliseconds_move_to_the_nearest_inside():
-    told = Restriction()
-    assert told.add([GreaterThan(("timestamp",), at(5_000)), LessThan(("timestamp",), at(9_001))]) == []
-    assert (told.time_from, told.time_to) == (6, 9)
-    told = Restriction()
-    told.add([EqualTo(("timestamp",), at(5_500))])
-    assert told.time_from > told.time_to, "no record has half a millisecond"
+    restriction = Restriction()
+    assert restriction.add([GreaterThan(("timestamp",), at(5_000)), LessThan(("timestamp",), at(9_001))]) == []
+    assert (restriction.time_from, restriction.time_to) == (6, 9)
+    restriction = Restriction()
+    restriction.add([EqualTo(("timestamp",), at(5_500))])
+    assert restriction.time_from > restriction.time_to, "no record has half a millisecond"
 
 
 def test_batches_before_a_window_of_time_are_not_read(data, monkeypatch):

@@ -111,8 +111,8 @@ def test_to_unpack_records_behind_that_time_counts_too(data, small_tasks):
     assert sum(sizes(plan(ranges(data, [1])))) == pytest.approx(4 * packed, rel=0.01)
     half = ranges(data, [1], time_to=FIRST_TIMESTAMP + 1000 * COUNT // 2)
     assert sum(sizes(plan(half))) == pytest.approx(2 * packed + 0.75 * packed, rel=0.05)
-    told = plan(half, max_bytes=packed // 4)
-    assert sum(sizes(told)) == pytest.approx(packed, rel=0.01), "whoever says a number means bytes of files"
+    tasks = plan(half, max_bytes=packed // 4)
+    assert sum(sizes(tasks)) == pytest.approx(packed, rel=0.01), "an explicit number means bytes of files"
 
 
 def test_an_index_that_goes_back_cuts_nothing_twice(data, small_tasks, tmp_path):

@@ -67,10 +67,10 @@ def test_what_kafka_wrote_is_read_as_kafkas_consumer_reads_it():
         assigned = f'{{"{topic}":[{partition}]}}'
         committed = read_offsets(path, assign=assigned, **{"kafka.isolation.level": "read_committed"})
         assert committed == described["consumer"]["read_committed"]["offsets"], name
-        found = read(path, assign=assigned).to_pylist()
+        rows = read(path, assign=assigned).to_pylist()
         expected = described["consumer"]["read_uncommitted"]["records"]
-        assert len(found) == len(expected), name
-        for row, (offset, timestamp, kind, key, value, headers, _) in zip(found, expected, strict=True):
+        assert len(rows) == len(expected), name
+        for row, (offset, timestamp, kind, key, value, headers, _) in zip(rows, expected, strict=True):
             assert (row["topic"], row["partition"], row["offset"]) == (topic, int(partition), offset)
             assert round(row["timestamp"].timestamp() * 1000) == timestamp, (name, offset)
             assert row["timestampType"] == ["CreateTime", "LogAppendTime"].index(kind), (name, offset)
@@ -95,10 +95,10 @@ def test_each_record_is_in_one_task_however_the_work_is_cut(rows, options, batch
     directory, expected = rows
     first, last = (3, 777) if "startingOffsets" in options else (0, 1000)
     tasks = plan_of(directory, **options).tasks()
-    found = read(directory, batch_bytes=batch_bytes, tasks=tasks, **options).to_pylist()
-    assert [row["offset"] for row in found] == list(range(first, last))
-    assert [row["value"] for row in found] == [row.value for row in expected[first:last]]
-    assert [row["key"] for row in found] == [row.key for row in expected[first:last]]
+    rows = read(directory, batch_bytes=batch_bytes, tasks=tasks, **options).to_pylist()
+    assert [row["offset"] for row in rows] == list(range(first, last))
+    assert [row["value"] for row in rows] == [row.value for row in expected[first:last]]
+    assert [row["key"] for row in rows] == [row.key for row in expected[first:last]]
     if "maxRecordsPerPartition" in options:
         assert max(sum(map(len, ranges)) for ranges in tasks) <= 7
     if "minPartitions" in options:
@@ -122,8 +122,8 @@ def test_compressed_bytes_are_cut_into_tasks_as_what_comes_out_of_them(tmp_path,
     size = sum(os.path.getsize(file) for file in (tmp_path / "orders-0").glob("*.log"))
     counted = size if codec == "none" else 4 * size
     assert len(plan_of(tmp_path).tasks()) == pytest.approx(counted / 64_000, abs=1)
-    told = plan_of(tmp_path, maxBytesPerPartition="64000").tasks()
-    assert len(told) == pytest.approx(size / 64_000, abs=1), "whoever says a number means bytes of files"
+    tasks = plan_of(tmp_path, maxBytesPerPartition="64000").tasks()
+    assert len(tasks) == pytest.approx(size / 64_000, abs=1), "an explicit number means bytes of files"
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -148,9 +148,9 @@ def test_however_small_the_tasks_are_to_be_they_are_no_more_than_index_entries(t
 def test_a_timestamp_is_where_the_first_record_as_late_is(rows, at):
     directory, _ = rows
     assert read_offsets(directory, startingTimestamp=str(FIRST_TIMESTAMP + 1000 * at))[0] == at
-    told = f'{{"orders":{{"0":{FIRST_TIMESTAMP + 1000 * at - 999}}}}}'
-    assert read_offsets(directory, startingOffsetsByTimestamp=told)[0] == at
-    assert len(read_offsets(directory, endingOffsetsByTimestamp=told)) == at
+    timestamps = f'{{"orders":{{"0":{FIRST_TIMESTAMP + 1000 * at - 999}}}}}'
+    assert read_offsets(directory, startingOffsetsByTimestamp=timestamps)[0] == at
+    assert len(read_offsets(directory, endingOffsetsByTimestamp=timestamps)) == at
 
 
 def test_a_timestamp_later_than_all_records_is_an_error_unless_the_strategy_says_latest(rows):
@@ -180,8 +180,8 @@ def test_what_is_asked_for_and_not_there_is_named(rows, tmp_path):
 def test_a_pattern_finds_no_internal_topic_and_a_name_does(rows, tmp_path):
     for name in ("__consumer_offsets-0", "__transaction_state-1", "__cluster_metadata-0", "__mine-0", "orders-0"):
         shutil.copytree(rows[0] / "orders-0", tmp_path / name)
-    found = BatchPlan(read_options({"path": str(tmp_path), "subscribePattern": ".*"}, streaming=False)).ranges()
-    assert [piece.topic_partition.topic for piece in found] == ["__mine", "orders"]
+    ranges = BatchPlan(read_options({"path": str(tmp_path), "subscribePattern": ".*"}, streaming=False)).ranges()
+    assert [piece.topic_partition.topic for piece in ranges] == ["__mine", "orders"]
     assert len(read_offsets(tmp_path, subscribe="__consumer_offsets")) == 1000
 
 
@@ -278,10 +278,10 @@ def test_old_messages_are_read_with_their_offsets_and_times(tmp_path):
     os.makedirs(tmp_path / "orders-0")
     data = old_message(0, magic=0) + old_message(1) + old_wrapper(2, 3) + old_wrapper(5, 2, magic=0)
     (tmp_path / "orders-0" / f"{0:020d}.log").write_bytes(data)
-    found = read(tmp_path)
-    assert found["offset"].to_pylist() == list(range(7))
-    assert found["timestampType"].to_pylist() == [-1, 0, 0, 0, 0, -1, -1]
-    milliseconds = found["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
+    table = read(tmp_path)
+    assert table["offset"].to_pylist() == list(range(7))
+    assert table["timestampType"].to_pylist() == [-1, 0, 0, 0, 0, -1, -1]
+    milliseconds = table["timestamp"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
     assert milliseconds == [-1, *[1_700_000_000_000] * 4, -1, -1], "without a timestamp it is -1, as in the connector"
 
 
@@ -324,8 +324,8 @@ def test_segments_deleted_between_plan_and_read_are_told_with_their_offsets(plan
         DataLoss, match=rf"orders-0: offsets 0 to {min(start, 100) - 1} are no longer in .*failOnDataLoss"
     ):
         read(directory, tasks=tasks)
-    found = read(directory, ["offset"], tasks=tasks, failOnDataLoss="false")["offset"].to_pylist()
-    assert found == list(range(start, 1000))
+    offsets = read(directory, ["offset"], tasks=tasks, failOnDataLoss="false")["offset"].to_pylist()
+    assert offsets == list(range(start, 1000))
 
 
 def test_a_log_that_was_cut_back_between_plan_and_read_is_told_with_its_end(planned):
@@ -386,13 +386,13 @@ def test_a_load_that_was_interrupted_is_told_and_what_finishes_it(planned, monke
     with pytest.raises(ZeroDivisionError):
         load_returns(directory)
     monkeypatch.undo()
-    told = r"a load was interrupted here \(kcore-load-journal\).*open_log\(path, 'a'\)"
+    message = r"a load was interrupted here \(kcore-load-journal\).*open_log\(path, 'a'\)"
     for path in (directory, directory / "orders-0"):
-        with pytest.raises(CorruptFile, match=told):
+        with pytest.raises(CorruptFile, match=message):
             read_offsets(path)
     (new,) = (directory / "orders-0").glob("*.log.cleaned")
     new.rename(new.with_suffix(".swap"))
-    with pytest.raises(CorruptFile, match=told):
+    with pytest.raises(CorruptFile, match=message):
         read(directory, tasks=tasks)
     new.with_suffix(".swap").rename(new)
     open_log(directory / "spare-0", "a").close()
@@ -506,7 +506,7 @@ def test_a_time_index_that_is_short_of_entries_loses_no_record(planned, entries_
 
 
 def test_only_the_columns_that_are_asked_for_come_in_the_order_that_is_asked_for(rows):
-    found = read(rows[0], ["offset", "topic"])
-    assert found.schema.names == ["offset", "topic"]
-    assert found["topic"].unique().to_pylist() == ["orders"]
+    table = read(rows[0], ["offset", "topic"])
+    assert table.schema.names == ["offset", "topic"]
+    assert table["topic"].unique().to_pylist() == ["orders"]
     assert read(rows[0], ["partition"]).num_rows == 1000
