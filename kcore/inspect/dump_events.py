@@ -1,7 +1,6 @@
-"""What is in a file, thing by thing: what `kcore dump` shows, whatever the form.
+"""The content of a file as events, one for each batch, record or entry: what `kcore dump` shows in every format.
 
-Keys are those of Kafka's DumpLogSegments where it has one.  Damage is an event at its position, between those of the
-readable things before and after it.
+Keys are those of Kafka's DumpLogSegments where it has one.  Damage is an event too, in the order of positions.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch import Record, RecordBatch
 
 Event = dict[str, Any]
-#: What a record of an internal topic says: (key, value) -> the two in words.  Raises CorruptMessage.
+#: Decodes a record of an internal topic: (key, value) -> both as JSON values.  Raises CorruptMessage.
 Decoder = Callable[[bytes | None, bytes | None], tuple[Any, Any]]
 
 
 class Wanted(NamedTuple):
-    """What of a file becomes events: offsets first_offset <= offset < end_offset; of a .log only its first max_bytes;
-    records: also the records in batches; decoder: of the records of an internal topic."""
+    """Which parts of a file become events: offsets first_offset <= offset < end_offset; of a .log only its first
+    max_bytes; records: also the records in batches; decoder: decodes the records of an internal topic."""
 
     first_offset: int = 0
     end_offset: int = 1 << 63
@@ -88,8 +87,8 @@ def damage_event(problem: str, position: int | None = None, offset: int | None =
 
 
 def log_items(path: str, wanted: Wanted) -> Iterator[MemoryRecords | Event]:
-    """The valid batches of a .log, some at a time, and "damage" events between them.  What is yielded is valid until
-    the next is asked for.  Raises OSError."""
+    """The valid batches of a .log, some at a time, and "damage" events between them.  A yielded item is valid until
+    the next one is read.  Raises OSError."""
     end = wanted.max_bytes if wanted.max_bytes is not None else 1 << 63
     for item in read_batches(path):
         if isinstance(item, MemoryRecords):
@@ -294,16 +293,16 @@ def _property_entries(path: str) -> Iterator[Event]:
 
 
 def _shutdown_entries(path: str) -> Iterator[Event]:
-    """Its presence counts; what it says may be nothing."""
+    """The file counts by being there; it may be empty."""
     data = read_file(path)
     if data:
         try:
-            said = json.loads(data)
+            fields = json.loads(data)
         except ValueError:
-            said = None
-        if not isinstance(said, dict):
+            fields = None
+        if not isinstance(fields, dict):
             raise CorruptFile(f"{path}: not JSON")
-        yield {name: said[name] for name in ("version", "brokerEpoch") if name in said}
+        yield {name: fields[name] for name in ("version", "brokerEpoch") if name in fields}
 
 
 _SMALL_FILES: dict[str, Callable[[str], Iterator[Event]]] = {

@@ -1,5 +1,4 @@
-"""The files that say where things are in a log (indexes, transaction indexes, producer snapshots) beside what the log
-gives for them."""
+"""Indexes, transaction indexes and producer snapshots, compared with what the .log files give for them."""
 
 from __future__ import annotations
 
@@ -35,13 +34,13 @@ from kcore.log.log_file_names import (
 from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import encode_entries
 
-#: identical: byte for byte what we would write.  agrees: other entries, and all of them right (IDX-17).
-#: damaged is not about a file but about its partition.
+#: identical: byte for byte what we would write.  agrees: other entries, all of them correct (IDX-17).  damaged: not the
+#: status of a file but of its partition.
 Status = Literal["identical", "agrees", "contradicts", "missing", "orphan", "unknown", "damaged"]
 
 
 class IndexFile(NamedTuple):
-    """One file that reindex is about.  content: what belongs in it; None where there should be no file."""
+    """One file that reindex checks.  content: what it should contain; None where there should be no file."""
 
     path: str
     status: Status
@@ -56,7 +55,7 @@ class IndexFile(NamedTuple):
 
 
 def write_index(file: IndexFile) -> None:
-    """Replace the file as a whole, or remove it; what is no file there is set aside.  Raises OSError."""
+    """Replace the file as a whole, or remove it.  A directory or link at its path is renamed.  Raises OSError."""
     if not is_file(file.path):
         clear_the_way(file.path)
     elif file.content is None:
@@ -108,7 +107,7 @@ def _examine(
             content = encode_entries(expected) if expected else None
             checks = chain(check_small_file(path), check_txn_index(path, base, expected, aborted.markers, segment))
             index_file = _compare(path, content, checks)
-            # One with more entries speaks of transactions that cleaning took: it stays.
+            # A file with more entries names transactions that cleaning removed from the log: it stays.
             yield index_file._replace(content=None) if index_file.status == "agrees" else index_file
     for path in log_files.known_files(partition.directory):
         if path.endswith(INDEX_SUFFIXES) and log_files.base_offset_of(path) not in partition.bases:

@@ -52,7 +52,7 @@ MAX_INDEX_SIZE = (1 << 31) - 1
 
 #: Suffixes after the 20 digits of an offset, in the order in which we show a segment's files.
 SUFFIXES = (LOG_SUFFIX, *INDEX_SUFFIXES, SNAPSHOT_SUFFIX)
-#: What a second suffix says: about to be removed, being written by the cleaner, about to replace others.
+#: Second suffixes: about to be removed, being written by the cleaner, about to replace other files.
 MARKS = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX)
 _SMALL_FILES = (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA_FILE, META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE)
 _KRAFT_SNAPSHOT = re.compile(r"\d{20}-\d{10}\.checkpoint|bootstrap\.checkpoint")
@@ -130,9 +130,9 @@ def _is_partition_entry(entry: os.DirEntry[str]) -> bool:
 
 
 def known_files(directory: str, *, marked: bool = False) -> list[str]:
-    """The files of one directory that kind_of() knows, those of a segment together, segments in order; marked:
-    with those that an unfinished cleaning or deletion left.  What has such a name and is no file is one that cannot be
-    read, not one that is not there.  Raises OSError."""
+    """The files of one directory whose names kind_of() accepts, those of a segment together, segments in order.
+    marked: with the files that an unfinished cleaning or deletion left.  A directory or link with such a name is listed
+    too: it counts as a file that cannot be read.  Raises OSError."""
 
     def key(name: str) -> tuple[bool, int, int, str]:
         segment = parse_segment_file(name)
@@ -149,9 +149,9 @@ def passing_files(directory: str) -> list[str]:
 
 
 def files_under(path: str) -> list[str]:
-    """The files a command-line argument means: the file itself, those of a partition directory, or those of a data
-    directory and of all partitions in it; a partition directory that cannot be read stands for its files.  Raises
-    OSError, CorruptFile for what is nothing of Kafka's."""
+    """The files of a path: the file itself, those of a partition directory, or those of a data directory and of all
+    partitions in it.  A partition directory that cannot be read is listed in place of its files.  Raises OSError,
+    CorruptFile for a path that is not a file or directory of Kafka's."""
     if not os.path.isdir(path):
         os.stat(path)
         if kind_of_named(path) is None:
@@ -188,8 +188,8 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def open_file(path: str) -> io.FileIO:
-    """For reading, and only what is a regular file: the open of a FIFO would wait for a writer for ever.  Raises
-    OSError."""
+    """Open a regular file for reading; without waiting, since opening a FIFO would wait for a writer for ever.  Raises
+    OSError, also for what is not a regular file."""
     file = io.FileIO(path, opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -198,7 +198,8 @@ def open_file(path: str) -> io.FileIO:
 
 
 def data_stretches(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What of [start, end) is on the disk, as (start, end): the holes between read as zeros.  Raises OSError."""
+    """The ranges of [start, end) that are on the disk, as (start, end); the holes between them read as zeros.  Raises
+    OSError."""
     while start < end:
         try:
             first = os.lseek(fd, start, os.SEEK_DATA)
@@ -227,7 +228,7 @@ def size_of(path: str) -> int:
 
 
 def size_under(directories: Iterable[str]) -> int:
-    """Of all files that are known there and can be reached."""
+    """Total size of Kafka's files in the directories; a file or directory that cannot be reached counts as 0."""
     total = 0
     for directory in directories:
         try:

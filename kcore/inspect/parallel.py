@@ -17,7 +17,7 @@ from kcore.log.log_file_names import LOG_SUFFIX
 _POLL_SECONDS = 0.1
 
 T = TypeVar("T")
-#: A piece of work, and whether it waits for all before it (and is done by the main thread).
+#: A function, and whether the main thread must run it after all the work before it.
 Work = tuple[Callable[[], T], bool]
 
 
@@ -29,7 +29,7 @@ def in_order(work: Iterator[Work[T]], jobs: int, progress: Progress) -> Iterator
         try:
             more = True
             while pending or more:
-                # Twice as much as is worked on: enough to keep all busy, and no more results kept than that.
+                # 2 * jobs pieces keep all threads busy and limit the results in memory.
                 while more and len(pending) < 2 * jobs:
                     task, waits = next(work, (None, False))
                     more = task is not None
@@ -51,7 +51,7 @@ def _result(pending: Future[T] | Callable[[], T], progress: Progress) -> T:
         try:
             return pending.result(_POLL_SECONDS)
         except NotYet:
-            # Done by now, or it was the work that raised this.
+            # Done by now; or the work itself raised a TimeoutError, which result() raises again.
             if pending.done():
                 return pending.result()
 

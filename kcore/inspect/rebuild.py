@@ -1,4 +1,4 @@
-"""The files that can be made from a .log again: its indexes, and the producers' snapshots.  Nothing here writes."""
+"""Rebuilding files from a .log: its indexes and the producer snapshots.  Returns their content and writes nothing."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def rebuilt_indexes(log_path: str, base: int, index_interval_bytes: int) -> dict
 
 
 def rebuilt_snapshot(directory: str, bases: Iterable[int], good_snapshots: Iterable[int], offset: int) -> bytes | None:
-    """The producer snapshot at an offset, from an older one and the batches after it; None if the state of the
-    producers at the start of the log is not known.  Raises OSError, CorruptFile's relatives for damaged batches."""
+    """The producer snapshot at an offset, from an older snapshot and the batches after it; None if the producers' state
+    at the start of the log is unknown.  Raises OSError, and KafkaError for damaged batches."""
     bases, older_snapshots = sorted(bases), [snapshot for snapshot in good_snapshots if snapshot < offset]
     if not bases or (bases[0] > 0 and not any(snapshot >= bases[0] for snapshot in older_snapshots)):
         return None
@@ -47,10 +47,10 @@ def rebuilt_snapshot(directory: str, bases: Iterable[int], good_snapshots: Itera
         for base in bases:
             if base < offset:
                 segments.add(LogSegment(directory, base, writable=False))
-        # (One at the log's start counts, though a broker would take that as of a log that began anew.)
+        # A snapshot at the log's start is used; a broker would take it for one of a log that began anew.
         start = bases[0] - 1 if bases[0] in older_snapshots else bases[0]
         state = ProducerStateManager(directory, directory, writable=False, snapshots=older_snapshots)
-        # At time 0 no producer has expired: who reads the snapshot decides that.
+        # At time 0 no producer has expired; whoever loads the snapshot expires them.
         rebuild_producer_state(state, segments, start, offset, now_ms=0)
         return encode_snapshot(state.producers.values())
     finally:

@@ -1,7 +1,7 @@
-"""Doing what a plan of repair says: in a copy, or in the directory itself.
+"""Carrying out a repair plan: in a copy, or in the directory itself.
 
-In the directory itself every byte that goes is first kept aside in a file whose name ends in .repair-cut, which neither
-Kafka nor kcore looks at.
+In the directory itself every byte that is removed is first saved in a file whose name ends in .repair-cut; neither
+Kafka nor kcore reads such files.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def apply_in_place(path: str, plans: Sequence[Plan]) -> list[str]:
     """
     data_dir = data_dir_of(path)
     marker = os.path.join(data_dir, CLEAN_SHUTDOWN_FILE)
-    said = None
+    marker_content = None
     if os.path.exists(marker):
-        said = read_file(marker)
+        marker_content = read_file(marker)
         remove_clean_shutdown(data_dir)
     aside: list[str] = []
     for plan in plans:
@@ -68,13 +68,13 @@ def apply_in_place(path: str, plans: Sequence[Plan]) -> list[str]:
             aside.extend(_change(action))
         if plan.actions:
             sync_path(plan.directory)
-    if said is not None:
-        write_atomically(marker, said)
+    if marker_content is not None:
+        write_atomically(marker, marker_content)
     return aside
 
 
 def _change(action: Action) -> Iterator[str]:
-    """Do one action on the file itself; yields the names of the files that keep what goes."""
+    """Do one action on the file itself; yields the names of the files that keep the removed bytes."""
     path = action.path
     if action.what == "remove":
         kept = _free_name(path)
@@ -83,7 +83,7 @@ def _change(action: Action) -> Iterator[str]:
         return
     if action.what in ("cut", "drop"):
         yield from _keep_aside(action)
-        sync_path(os.path.dirname(path) or ".")  # what is cut off must be there under its other name
+        sync_path(os.path.dirname(path) or ".")  # the saved bytes must be on the disk before they are cut off
     elif os.path.lexists(path) and not os.path.isfile(path):
         kept = _free_name(path)
         rename(path, kept)

@@ -1,7 +1,7 @@
-"""What `kcore repair` would do to a directory: which batches stay, which offsets go, which files change, and how.
+"""What `kcore repair` would do to a directory: which batches stay or are removed, which files change, and how.
 
-A plan is made by reading only.  Its actions are what is printed and what is done: there is no other code that changes
-a file.
+A plan is made by reading only.  `kcore repair` prints the plan's actions and carries out the same actions; no other
+code changes a file.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ from kcore.log.transaction_index import decode_entries, encode_entries
 if TYPE_CHECKING:
     import numpy as np
 
-#: truncate: the log ends before the first bad batch.  keep-after: only what is bad goes.
+#: truncate: the log ends before the first bad batch.  keep-after: only the bad batches are removed.
 Salvage = Literal["truncate", "keep-after"]
-#: cut: a .log loses its end; drop: bytes inside it; rewrite and create: another content; remove: the file goes.
+#: cut: remove the end of a .log; drop: remove bytes inside it; rewrite, create: write a new content; remove: the file.
 What = Literal["cut", "drop", "rewrite", "create", "remove"]
 
 
@@ -76,14 +76,14 @@ AFTER_THE_CUT = "after the cut"
 
 
 class Loss(NamedTuple):
-    """A stretch of a .log that would go.  Offsets: what it holds or may have held; last None: not known."""
+    """A stretch of a .log that would go, with the offsets that it holds or may hold; last_offset None: unknown."""
 
     path: str
     position: int
     size: int
     first_offset: int
     last_offset: int | None
-    #: Batches and records in it that can still be read, and the bytes that cannot.
+    #: How many batches and records in it can still be read, and how many bytes cannot.
     batches: int
     records: int
     unreadable_size: int
@@ -92,8 +92,8 @@ class Loss(NamedTuple):
 
 @dataclass
 class Action:
-    """One file that would change.  keep: the stretches of a .log that stay.  content: that of another file; None for
-    an index, which is made from the .log as it then is, and for a file that goes."""
+    """One file that would change.  keep: the stretches of a .log that stay.  content: the new content of another file;
+    None for an index, which is rebuilt from the changed .log, and for a file that is removed."""
 
     what: What
     path: str
@@ -125,7 +125,7 @@ class Action:
         os.replace(temporary, target)
 
     def _index_of(self, target: str) -> bytes:
-        """Of the .log that is beside the target by now."""
+        """The index of the .log beside the target, which is already written."""
         base = log_files.base_offset_of(target)
         assert base is not None
         stem, suffix = os.path.splitext(target)
@@ -133,7 +133,7 @@ class Action:
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
-    """Append to the target; holes stay holes: a file of a terabyte may take a page on the disk."""
+    """Append the range to the target.  Holes stay holes: a sparse file of a terabyte may use one page of the disk."""
     shift = os.lseek(target, 0, os.SEEK_END) - start
     for first, last in log_files.data_stretches(source, start, end):
         while first < last:
@@ -145,7 +145,7 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
 
 
 class Alternative(NamedTuple):
-    """What the other way to salvage would keep beyond the plan's."""
+    """What the other salvage mode would keep in addition to what the plan keeps."""
 
     salvage: Salvage
     batches: int
@@ -155,17 +155,17 @@ class Alternative(NamedTuple):
 
 @dataclass
 class Plan:
-    """Of one partition, or of the files of a data directory itself."""
+    """The plan for one partition, or for the files of a data directory itself."""
 
     directory: str
     problems: list[Problem] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     actions: list[Action] = field(default_factory=list)
-    #: What stays wrong: the data that could mend it are in no file here.
+    #: Problems that stay: no file here has the data to mend them.
     beyond_repair: list[Problem] = field(default_factory=list)
-    #: Offsets of the log as it will be; None for a data directory.
+    #: The log end offset after the repair; None for a data directory.
     end_offset: int | None = None
-    #: Only where it keeps more.
+    #: None if the other salvage mode keeps no more.
     alternative: Alternative | None = None
 
 
@@ -218,7 +218,8 @@ def plan_repair(
             plans.append(Plan(directory, [problem], beyond_repair=[problem]))
         progress.findings += len(plans[-1].problems)
     data_dir = data_dir_of(path)
-    # A partition's copy leaves the data directory behind; mended where it is, it must agree with its checkpoints.
+    # A copy of one partition has no data directory around it.  A partition that is mended in place must agree with the
+    # checkpoints of its data directory.
     if data_dir == path or in_place:
         plans.append(plan_data_dir(data_dir, plans))
     return plans
@@ -254,7 +255,7 @@ def plan_partition(directory: str, salvage: Salvage, jobs: int, progress: Progre
     _plan_producers(plan, partition, kept)
     _plan_epochs(plan, partition, kept)
     for path in log_files.known_files(directory, marked=True):
-        # What is to replace other segments may be the only copy by now; that cannot be seen from here.
+        # A .log.swap may be the only copy of the segments that it replaces, so its damage is only reported.
         if log_files.is_kraft_snapshot(path) or path.endswith(LOG_SUFFIX + SWAP_SUFFIX):
             problems = check_lone_log(path)
             plan.problems += problems
@@ -275,7 +276,7 @@ def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], s
         bad = [damage.position for damage in segment.bad_records]
         mask = ~np.isin(rows["position"], bad) & (rows["base_offset"] >= base)
         masks.append(mask & (rows["last_offset"] < end_limit(partition, base)) & (rows["leader_epoch"] >= -1))
-    # Offsets and epochs, which no CRC covers, ascend through the whole log: the fewest batches that break this go.
+    # Offsets and epochs, which no CRC covers, ascend through the whole log: remove as few batches as needed for that.
     flat = np.concatenate([np.empty(0, bool), *masks])
     if len(flat):
         rows = Rows.of([segment.batches for segment in segments])
@@ -302,7 +303,7 @@ def _what_stays(partition: PartitionFiles, segments: Sequence[ScannedSegment], s
 
 
 def _alternative(partition: PartitionFiles, kept: list[_Kept], salvage: Salvage) -> Alternative | None:
-    """Of the two ways only keep-after can keep more."""
+    """What keep-after would keep beyond a plan with truncate.  (truncate never keeps more than keep-after.)"""
     if salvage == "keep-after" or not any(part.changed for part in kept):
         return None
     other = _what_stays(partition, [part.segment for part in kept], "keep-after")
@@ -316,7 +317,7 @@ def _alternative(partition: PartitionFiles, kept: list[_Kept], salvage: Salvage)
 
 
 def _until_gap(segment: ScannedSegment, mask: np.ndarray, gone: bool) -> tuple[np.ndarray, bool]:
-    """The batches that stay before the first byte that does not, and whether there was one."""
+    """The mask up to the first byte that does not stay, and whether there is such a byte."""
     import numpy as np
 
     if gone:
@@ -331,7 +332,7 @@ def _until_gap(segment: ScannedSegment, mask: np.ndarray, gone: bool) -> tuple[n
 
 
 def _ranges(segment: ScannedSegment) -> list[tuple[int, int]]:
-    """The bytes of its batches, neighbours joined."""
+    """The byte ranges of its batches; adjacent batches are one range."""
     import numpy as np
 
     rows = segment.batches
@@ -361,8 +362,8 @@ def _plan_logs(plan: Plan, kept: list[_Kept], salvage: Salvage) -> None:
 
 
 def _losses(plan: Plan, part: _Kept, end_offset: int, next_base: int | None) -> Iterator[Loss]:
-    """The stretches between those that stay.  end_offset: of the log before this segment; next_base: of the segment
-    after it."""
+    """The stretches that are removed.  end_offset: the end of the log before this segment; next_base: the base offset
+    of the segment after it."""
     rows, after = part.segment.batches, part.after.batches
     bounds = [*(edge for stretch in part.ranges for edge in stretch), part.segment.size]
     starts = [0, *bounds[1::2]]
@@ -403,7 +404,7 @@ def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> N
             elif not there:
                 plan.actions.append(Action("create", path, "it is missing"))
             elif part.changed:
-                # Its own problems may come from the batches that go; they no longer matter.
+                # The index is rebuilt anyway, so its own problems are not checked.
                 plan.actions.append(Action("rewrite", path, "its .log changes"))
             else:
                 problems = as_far_as_readable(path, check_index(partition, part.base, path, part.segment))
@@ -433,7 +434,7 @@ def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) ->
         plan.problems += [] if part.changed else problems
         content = encode_entries(expected)
         if not problems and there:
-            # What it says of transactions that cleaning took is right too, up to where the log will end.
+            # Entries of transactions that cleaning removed are kept too, up to the new end of the log.
             current = read_file(path)
             content = encode_entries(e for e in decode_entries(current, path, part.base) if e.last_offset < end_offset)
             if content == current:
@@ -498,7 +499,7 @@ def _remove_if_unreadable(plan: Plan, path: str, then: str) -> None:
 
 
 def plan_data_dir(data_dir: str, plans: Sequence[Plan]) -> Plan:
-    """The files of the data directory itself, once its partitions are as planned.  Raises OSError."""
+    """The plan for the files of the data directory itself, given the plans for its partitions.  Raises OSError."""
     plan = Plan(data_dir)
     for path in log_files.known_files(data_dir):
         kind = log_files.kind_of(path)
@@ -540,8 +541,8 @@ def check_lone_log(path: str) -> list[Problem]:
 
 
 def copy_entry(source: str, target: str) -> None:
-    """A file, a link's target or a whole directory; as they are a FIFO and a link that leads nowhere.  Raises
-    OSError."""
+    """Copy a file, the target of a link, or a whole directory.  A FIFO and a dangling link are made anew as such.
+    Raises OSError."""
     if os.path.isdir(source):
         shutil.copytree(source, target, ignore=shutil.ignore_patterns(".lock"))
     elif os.path.isfile(source):

@@ -28,7 +28,7 @@ def cleanup_policy(data_dir: str, topic: str) -> tuple[str, ...] | None:
 
 
 def _state_of(path: str) -> tuple[int, ...]:
-    """What changes with a file; nothing for one that is not there."""
+    """Inode, size and modification time of a file; () if it is not there."""
     try:
         now = os.stat(path)
     except OSError:
@@ -38,7 +38,8 @@ def _state_of(path: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16)
 def _topic_settings(path: str, state: tuple[tuple[int, ...], ...]) -> dict[str, dict[str, str]]:
-    """Topic -> settings.  Of a copy: opening SQLite's file would make files beside it, and wait for a broker."""
+    """Topic -> settings.  Reads a copy: opening the SQLite file itself would make files beside it and wait for a
+    broker that has it locked."""
     try:
         with tempfile.TemporaryDirectory(prefix="kcore-") as alone:
             copy = os.path.join(alone, METADATA_FILE)

@@ -15,7 +15,7 @@ INTERRUPTED = 130
 
 
 class Parser(argparse.ArgumentParser):
-    """Names the nearest option that there is when one is wrong, whatever else is wrong."""
+    """For an option that does not exist, the error names the nearest one; this is checked before everything else."""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         options = [option for action in self._actions for option in action.option_strings]
@@ -39,7 +39,7 @@ def add_json(parser: argparse.ArgumentParser, what: str = "one JSON object a lin
 
 
 def add_reading(parser: argparse.ArgumentParser) -> None:
-    """How a command reads that goes through whole directories."""
+    """Options of the commands that read whole directories."""
     parser.add_argument(
         "--jobs",
         "-j",
@@ -62,4 +62,4 @@ def positive(text: str) -> int:
 
 
 class UsageError(Exception):
-    """The command line asks for something that cannot be; main() prints why."""
+    """The command line asks for something impossible; main() prints the reason."""

@@ -96,7 +96,7 @@ def _text(diff: PartitionDiff) -> Iterator[str]:
 
 
 def notes(event: Mapping[str, Any]) -> Iterator[str]:
-    """What a diff_event() has that is no difference: what retention or cleaning may leave in one of two replicas."""
+    """What a diff_event() lists that is no difference: retention or cleaning may do it in one of two replicas."""
     for name in "AB":
         if before := event[f"before{name}"]:
             yield f"{name} starts earlier, it has offsets {before['firstOffset']} to {before['lastOffset']}"

@@ -67,7 +67,7 @@ def whole_parser(
 
 
 def _loaded(command: Any) -> tuple[Any, Mapping[str, tuple[Any, str]] | None]:
-    """What has add_arguments() and run(); or its subcommands, if it has some."""
+    """The command's module (or Command), and its subcommands if it has some."""
     module = import_module(command) if isinstance(command, str) else command
     return module, getattr(module, "COMMANDS", None)
 

@@ -1,4 +1,4 @@
-"""`kcore reindex`: make the files anew that say where things are in a log, from the log."""
+"""`kcore reindex`: rebuild indexes, transaction indexes and damaged producer snapshots from the log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`kcore repair`: say what is wrong with a directory and what mending it would cost; with --apply, mend it.
 
-Without --apply nothing is written.  With it a mended copy is made, unless --in-place is given too; then every byte that
-goes is first kept aside in a file whose name ends in .repair-cut, which neither Kafka nor kcore looks at.
+Without --apply nothing is written.  --apply makes a mended copy.  --apply --in-place mends the directory itself; every
+byte that it removes is first saved in a file whose name ends in .repair-cut, which neither Kafka nor kcore reads.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
             for line in _plan_lines(plan, args.json):
                 print(line)
         changes = any(plan.actions for plan in plans)
-        # A warning that changes no file, as of a gap that a truncation left, is none for `kcore verify` either.
+        # A warning that changes no file (as for a gap after a truncation) leaves the status at 0, as in `kcore verify`.
         something = changes or any(problem.damage for plan in plans for problem in plan.problems)
         aside: list[str] = []
         if args.apply and changes:
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     result = path if output is None else output
     applied = args.apply and changes
     damage = _problems_left(result, args) if applied else []
-    # A gap is there because the plan made it, or it was there before and is beyond repair.
+    # Gaps are listed apart: the plan made them, or they were there before and are beyond repair.
     remaining = [problem_text(problem) for problem in damage if not problem.gaps]
     gaps = [problem_text(problem) for problem in damage if problem.gaps]
     for line in _outcome_lines(args, path, result, plans, aside, remaining, gaps, applied):
@@ -122,7 +122,7 @@ def _plan_lines(plan: Plan, as_json: bool) -> Iterator[str]:
     if not plan.problems and not plan.actions:
         return
     yield f"{plan.directory}:"
-    # Files go by their names here: the line above has the directory.
+    # The line above has the directory, so these lines have file names only.
     shown = [_inside(plan, problem) for problem in plan.problems if problem not in plan.beyond_repair]
     yield from (f"  {problem_text(problem)}" for problem in shown)
     yield from (f"  goes: {_loss_text(loss)}" for loss in plan.losses)
@@ -143,7 +143,7 @@ def _inside(plan: Plan, problem: Problem) -> Problem:
 
 
 def _other_salvage(plans: Sequence[Plan]) -> dict[str, object] | None:
-    """What it would keep beyond the plans, all partitions together; None if that is nothing."""
+    """What the other salvage mode would keep in addition, over all partitions; None if nothing."""
     alternatives = [plan.alternative for plan in plans if plan.alternative is not None]
     if not alternatives:
         return None

@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM.  0 after a clean stop, 1 when the last data directory failed, 2 when the broker
     cannot start."""
-    # The main thread does nothing but wait for them; blocked before any other thread starts, none of those gets them.
+    # The main thread waits for these signals.  They are blocked before other threads start, so no other gets them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         logging.basicConfig(
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"kcore serve: {error}", file=sys.stderr)
         return 2
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    # What exists now stays; the collector need not look at it again with every generation.
+    # The objects that exist now stay; freeze() keeps the collector from scanning them again.
     gc.collect()
     gc.freeze()
     print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}", flush=True)

@@ -107,7 +107,7 @@ def session(args: argparse.Namespace) -> Iterator[SparkSession]:
 
 @contextmanager
 def _quiet_log4j(conf: dict[str, str]) -> Iterator[None]:
-    """Settings that keep the JVM's start from telling of itself, unless there are others."""
+    """Settings that suppress the JVM's messages at start, unless the user has set spark.driver.extraJavaOptions."""
     name = "spark.driver.extraJavaOptions"
     if name in conf:
         yield

@@ -1,4 +1,4 @@
-"""`kcore verify`: is every byte of a log what was written?"""
+"""`kcore verify`: check the files of logs for damage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kcore.inspect.partition_checks import (
 from kcore.inspect.verifier import Summary, problem_event, verify
 from kcore.tools.command_line import DAMAGE, INTERRUPTED, OK, add_json, add_paths, add_reading
 
-#: Below this a rate says nothing.
+#: No rate is shown for a shorter time.
 _SECONDS_OF_A_RATE = 0.1
 
 
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
                 path, summary, records=args.records, compacted=args.compacted, jobs=args.jobs, progress=progress
             ):
                 if problem.explained and not args.json:
-                    continue  # one for each compacted partition, which says little: the summary has their number
+                    continue  # one for each compacted partition; the summary has their number
                 progress.clear()
                 print(json_line(problem_event(problem)) if args.json else problem_text(problem), flush=True)
     except KeyboardInterrupt:
@@ -100,5 +100,5 @@ def summary_text(counts: Mapping[str, Any]) -> str:
 
 
 def _rate_text(size: int, seconds: float) -> str:
-    """Nothing where the time is mostly that of starting."""
+    """Empty for a short run, in which most of the time is start-up."""
     return f" ({bytes_of(round(size / seconds))}/s)" if seconds >= _SECONDS_OF_A_RATE else ""
