@@ -433,7 +433,7 @@ def test_diff_tells_what_followers_would_cut_also_where_a_gap_is_the_only_differ
     _, events = run_json(capsys, "diff", a, b)
     for name in ("ifAFollowsB", "ifBFollowsA"):
         assert (events[0][name]["truncateTo"], events[0][name]["differenceStays"]) == (120, True)
-    # One that cleaning explains is told too, and there is nothing to follow.
+    # A gap that cleaning explains is printed too; the sides are equal, so neither would follow the other.
     assert main(["diff", str(a), str(b), "--gaps-are-cleaning"]) == 0
     text = capsys.readouterr().out
     assert "  the same but for the gaps: offsets 0 to below 120" in text and "followed" not in text

@@ -52,9 +52,9 @@ def compared(capsys, a, b, *options) -> tuple[int, dict]:
 @pytest.mark.parametrize("partition", golden_data.partitions())
 def test_a_copy_does_not_differ(partition, tmp_path, capsys):
     directory = golden_data.partition_dir(partition)
-    status, found = compared(capsys, directory, shutil.copytree(directory, tmp_path / partition))
-    assert (status, found["equal"], found["gaps"], found["rewritten"]) == (0, True, [], 0)
-    assert found["firstDifference"] is found["onlyA"] is found["onlyB"] is None
+    status, report = compared(capsys, directory, shutil.copytree(directory, tmp_path / partition))
+    assert (status, report["equal"], report["gaps"], report["rewritten"]) == (0, True, [], 0)
+    assert report["firstDifference"] is report["onlyA"] is report["onlyB"] is None
 
 
 def test_segments_indexes_and_the_log_start_may_differ(tmp_path, capsys):
@@ -64,40 +64,40 @@ def test_segments_indexes_and_the_log_start_may_differ(tmp_path, capsys):
     first = min(a.glob("*.log"))
     for path in list(a.glob(f"{first.stem}.*")):
         path.unlink()
-    status, found = compared(capsys, a, b)
+    status, report = compared(capsys, a, b)
     start = int(min(a.glob("*.log")).stem)
-    assert (status, found["equal"], found["start"], found["commonEnd"]) == (0, True, start, 200)
-    assert found["beforeB"] == {"firstOffset": 0, "lastOffset": start - 1, "records": start}
-    assert found["commonBytes"]["a"] == found["commonBytes"]["b"] > 0
+    assert (status, report["equal"], report["start"], report["commonEnd"]) == (0, True, start, 200)
+    assert report["beforeB"] == {"firstOffset": 0, "lastOffset": start - 1, "records": start}
+    assert report["commonBytes"]["a"] == report["commonBytes"]["b"] > 0
 
 
 def test_a_replica_that_is_behind_lacks_the_end(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", plain(0, 100, 1))
     b = replica(tmp_path / "b" / "t-0", plain(0, 60, 1))
-    status, found = compared(capsys, a, b)
-    assert (status, found["commonEnd"], found["firstDifference"]) == (1, 60, None)
-    assert found["onlyA"] == {"firstOffset": 60, "lastOffset": 99, "records": 40}
-    assert found["onlyB"] is None
+    status, report = compared(capsys, a, b)
+    assert (status, report["commonEnd"], report["firstDifference"]) == (1, 60, None)
+    assert report["onlyA"] == {"firstOffset": 60, "lastOffset": 99, "records": 40}
+    assert report["onlyB"] is None
     # The one behind cuts nothing when it follows, the one ahead what the other does not have.
-    assert (found["ifBFollowsA"]["truncateTo"], found["ifBFollowsA"]["recordsLost"]) == (60, 0)
-    assert (found["ifAFollowsB"]["truncateTo"], found["ifAFollowsB"]["recordsLost"]) == (60, 40)
+    assert (report["ifBFollowsA"]["truncateTo"], report["ifBFollowsA"]["recordsLost"]) == (60, 0)
+    assert (report["ifAFollowsB"]["truncateTo"], report["ifAFollowsB"]["recordsLost"]) == (60, 40)
 
 
 def test_EPOCH_08_two_tails_are_explained_by_the_epochs_that_wrote_them(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", [*plain(0, 40, 1), *plain(40, 60, 2, "first")])
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 40, 1), *plain(40, 50, 3, "second")])
-    status, found = compared(capsys, a, b)
-    assert (status, found["commonEnd"]) == (1, 40)
-    first = found["firstDifference"]
+    status, report = compared(capsys, a, b)
+    assert (status, report["commonEnd"]) == (1, 40)
+    first = report["firstDifference"]
     assert first["offset"] == 40
     assert (first["a"]["leaderEpoch"], first["b"]["leaderEpoch"]) == (2, 3)
     assert (first["a"]["record"]["value"], first["b"]["record"]["value"]) == ("first 40", "second 40")
     assert first["batchFields"] == ["partitionLeaderEpoch", "size", "crc"]
     assert first["recordFields"] == ["valueSize", "value"]
-    assert found["newerLeader"] == "b"
-    assert found["onlyA"] == {"firstOffset": 50, "lastOffset": 59, "records": 10}
-    assert (found["ifAFollowsB"]["truncateTo"], found["ifAFollowsB"]["recordsLost"]) == (40, 20)
-    assert not found["ifAFollowsB"]["differenceStays"]
+    assert report["newerLeader"] == "b"
+    assert report["onlyA"] == {"firstOffset": 50, "lastOffset": 59, "records": 10}
+    assert (report["ifAFollowsB"]["truncateTo"], report["ifAFollowsB"]["recordsLost"]) == (40, 20)
+    assert not report["ifAFollowsB"]["differenceStays"]
     for side in (first["a"], first["b"]):
         data = Path(side["file"]).read_bytes()[side["position"] :]
         assert model.decode_batches(data)[0].base_offset == 40
@@ -106,9 +106,9 @@ def test_EPOCH_08_two_tails_are_explained_by_the_epochs_that_wrote_them(tmp_path
 def test_EPOCH_09_several_elections_take_several_questions(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", [*plain(0, 20, 1), *plain(20, 30, 3, "x"), *plain(30, 40, 5, "x")])
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 26, 2, "y"), *plain(26, 36, 6, "y")])
-    _, found = compared(capsys, a, b)
-    assert found["firstDifference"]["offset"] == 20
-    truncation = found["ifAFollowsB"]
+    _, report = compared(capsys, a, b)
+    assert report["firstDifference"]["offset"] == 20
+    truncation = report["ifAFollowsB"]
     assert truncation["truncateTo"] == 20
     assert len(truncation["steps"]) > 1
     assert main(["diff", str(a), str(b)]) == 1
@@ -122,9 +122,9 @@ def test_EPOCH_09_several_elections_take_several_questions(tmp_path, capsys):
 def test_one_epoch_with_two_contents_is_said_to_be_beyond_elections(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", plain(0, 40, 1))
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 40, 1, "w")])
-    status, found = compared(capsys, a, b)
-    assert (status, found["firstDifference"]["offset"], found["newerLeader"]) == (1, 20, None)
-    assert found["ifAFollowsB"]["differenceStays"]
+    status, report = compared(capsys, a, b)
+    assert (status, report["firstDifference"]["offset"], report["newerLeader"]) == (1, 20, None)
+    assert report["ifAFollowsB"]["differenceStays"]
     assert main(["diff", str(a), str(b)]) == 1
     assert "no election explains" in capsys.readouterr().out
 
@@ -132,10 +132,10 @@ def test_one_epoch_with_two_contents_is_said_to_be_beyond_elections(tmp_path, ca
 def test_a_leader_epoch_alone_is_a_difference_though_no_crc_covers_it(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", plain(0, 40, 1))
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 40, 2)])
-    status, found = compared(capsys, a, b)
-    assert (status, found["firstDifference"]["offset"]) == (1, 20)
-    assert found["firstDifference"]["batchFields"] == ["partitionLeaderEpoch"]
-    assert found["firstDifference"]["recordFields"] == []
+    status, report = compared(capsys, a, b)
+    assert (status, report["firstDifference"]["offset"]) == (1, 20)
+    assert report["firstDifference"]["batchFields"] == ["partitionLeaderEpoch"]
+    assert report["firstDifference"]["recordFields"] == []
 
 
 def test_gaps_are_a_difference_and_when_cleaning_left_them_a_note(tmp_path, capsys):
@@ -143,9 +143,9 @@ def test_gaps_are_a_difference_and_when_cleaning_left_them_a_note(tmp_path, caps
     a = replica(tmp_path / "a" / "t-0", batches)
     b = replica(tmp_path / "b" / "t-0", batches, skip=(10, 12, 40))
     for options, cleaned in (((), False), (("--gaps-are-cleaning",), True)):
-        status, found = compared(capsys, a, b, *options)
-        assert (status, found["equal"]) == (int(not cleaned), cleaned)
-        assert found["gaps"] == [
+        status, report = compared(capsys, a, b, *options)
+        assert (status, report["equal"]) == (int(not cleaned), cleaned)
+        assert report["gaps"] == [
             {"missingIn": "b", "firstOffset": 10, "lastOffset": 13, "records": 4, "cleaned": cleaned},
             {"missingIn": "b", "firstOffset": 40, "lastOffset": 41, "records": 2, "cleaned": cleaned},
         ]
@@ -158,8 +158,8 @@ def test_batches_that_cleaning_wrote_anew_are_compared_by_their_records(tmp_path
     b.mkdir(parents=True)
     data = b"".join(bytes(encoded(offset, epoch, values, "gzip")) for offset, epoch, values in batches)
     (b / LOG).write_bytes(data)
-    status, found = compared(capsys, a, b)
-    assert (status, found["equal"], found["rewritten"], found["gaps"]) == (0, True, 10, [])
+    status, report = compared(capsys, a, b)
+    assert (status, report["equal"], report["rewritten"], report["gaps"]) == (0, True, 10, [])
 
 
 def test_a_cleaned_and_an_uncleaned_log_of_kafka_hold_the_same(capsys, tmp_path):
@@ -170,10 +170,10 @@ def test_a_cleaned_and_an_uncleaned_log_of_kafka_hold_the_same(capsys, tmp_path)
     batches = model.decode_batches(victim.read_bytes())
     content = victim.read_bytes()
     victim.write_bytes(content[: batches[1].position] + content[batches[2].position :])
-    status, found = compared(capsys, directory, other)
-    assert (status, found["equal"]) == (0, True)
-    assert [gap["missingIn"] for gap in found["gaps"]] == ["b"] * len(found["gaps"])
-    assert sum(gap["records"] for gap in found["gaps"]) == len(batches[1].records) > 0
+    status, report = compared(capsys, directory, other)
+    assert (status, report["equal"]) == (0, True)
+    assert [gap["missingIn"] for gap in report["gaps"]] == ["b"] * len(report["gaps"])
+    assert sum(gap["records"] for gap in report["gaps"]) == len(batches[1].records) > 0
 
 
 def test_damage_is_a_difference_and_named(tmp_path, capsys):
@@ -182,9 +182,9 @@ def test_damage_is_a_difference_and_named(tmp_path, capsys):
     content = bytearray((b / LOG).read_bytes())
     content[3700] ^= 1
     (b / LOG).write_bytes(content)
-    status, found = compared(capsys, a, b)
+    status, report = compared(capsys, a, b)
     assert status == 1
-    assert len(found["damage"]) == 1 and "position 3541" in found["damage"][0]
+    assert len(report["damage"]) == 1 and "position 3541" in report["damage"][0]
 
 
 def test_two_data_directories_are_compared_partition_by_partition(tmp_path, capsys):
@@ -224,14 +224,14 @@ def test_random_elections_part_where_the_model_says_and_the_truncation_heals_the
         tails.append(tail)
     a = replica(tmp_path / "a" / "t-0", common + tails[0])
     b = replica(tmp_path / "b" / "t-0", common + tails[1])
-    _, found = compared(capsys, a, b)
-    assert found["firstDifference"]["offset"] == end, f"seed={seed}"
-    follower, leader, key = (a, b, "ifAFollowsB") if found["newerLeader"] == "b" else (b, a, "ifBFollowsA")
+    _, report = compared(capsys, a, b)
+    assert report["firstDifference"]["offset"] == end, f"seed={seed}"
+    follower, leader, key = (a, b, "ifAFollowsB") if report["newerLeader"] == "b" else (b, a, "ifBFollowsA")
     with open_log(follower, "a") as log:
-        log.truncate_to(found[key]["truncateTo"])
-    assert not found[key]["differenceStays"]
-    _, found = compared(capsys, follower, leader)
-    assert found["firstDifference"] is None, f"seed={seed}"
-    assert found["onlyA"] is None
+        log.truncate_to(report[key]["truncateTo"])
+    assert not report[key]["differenceStays"]
+    _, report = compared(capsys, follower, leader)
+    assert report["firstDifference"] is None, f"seed={seed}"
+    assert report["onlyA"] is None
     entries = LeaderEpochCheckpointFile(str(follower / "leader-epoch-checkpoint")).read()
     assert all(entry.epoch == 1 for entry in entries)

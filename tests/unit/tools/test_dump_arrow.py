@@ -44,11 +44,11 @@ def test_each_kind_of_file_becomes_a_table_with_the_rows_of_the_json_lines(optio
     for kind in kinds:
         rows = pa.ipc.open_file(output / f"{kind}.arrow").read_all().to_pylist()
         if kind in ("records", "batches"):
-            known = [event for event in events if event["type"] == kind.rstrip("s").replace("batche", "batch")]
+            expected_rows = [event for event in events if event["type"] == kind.rstrip("s").replace("batche", "batch")]
         else:
-            known = [e for e in events if e["type"] == "entry" and kind_of_file[e["file"]] == kind]
-        assert len(rows) == len(known) > 0, kind
-        for row, event in zip(rows, known, strict=True):
+            expected_rows = [e for e in events if e["type"] == "entry" and kind_of_file[e["file"]] == kind]
+        assert len(rows) == len(expected_rows) > 0, kind
+        for row, event in zip(rows, expected_rows, strict=True):
             if kind == "records":
                 row = record_row(row)
             assert {name: as_shown(value) for name, value in row.items() if name in event} == {
@@ -95,8 +95,8 @@ def test_damage_goes_to_stderr_and_the_rest_into_the_table(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert not out
     assert err.startswith(f"{log}: offset ") and f"position {position}: " in err
-    known = golden_data.expected_file("g-none-0", LOG)["batches"]
-    assert pa.ipc.open_file(output).read_all().num_rows == len(known) - 1
+    expected_rows = golden_data.expected_file("g-none-0", LOG)["batches"]
+    assert pa.ipc.open_file(output).read_all().num_rows == len(expected_rows) - 1
 
 
 @pytest.mark.parametrize(

@@ -33,13 +33,13 @@ def test_a_directory_shows_what_kafkas_own_dump_shows(partition, capsys):
     for event in events:
         seen.setdefault(os.path.basename(event["file"]), []).append(event)
     assert set(seen) == {path.name for path in directory.iterdir()}
-    for file, known in golden_data.expected()["partitions"][partition]["files"].items():
+    for file, golden in golden_data.expected()["partitions"][partition]["files"].items():
         header, *rest = seen[file]
-        assert header == {"type": "file", "file": str(directory / file), "kind": file[20:], "size": known["size"]}
-        if "entries" in known:
-            assert [bare(event) for event in rest] == known["entries"], file
+        assert header == {"type": "file", "file": str(directory / file), "kind": file[20:], "size": golden["size"]}
+        if "entries" in golden:
+            assert [bare(event) for event in rest] == golden["entries"], file
         else:
-            assert_batches_equal(rest, known["batches"])
+            assert_batches_equal(rest, golden["batches"])
     text = golden_data.expected()["partitions"][partition]["leader_epoch_checkpoint"]
     if isinstance(text, str):
         entries = [tuple(map(int, line.split())) for line in text.splitlines()[2:]]
@@ -47,7 +47,7 @@ def test_a_directory_shows_what_kafkas_own_dump_shows(partition, capsys):
         assert [(entry["epoch"], entry["startOffset"]) for entry in shown] == entries
 
 
-def assert_batches_equal(events: list[dict], known: list[dict]) -> None:
+def assert_batches_equal(events: list[dict], golden: list[dict]) -> None:
     batches: list[dict] = []
     for event in events:
         event = bare(event) | {"kind": event["type"]}
@@ -60,20 +60,20 @@ def assert_batches_equal(events: list[dict], known: list[dict]) -> None:
                 event.pop(name, None)
             event["headerKeys"] = "[" + ",".join(name for name, _ in event.pop("headers", [])) + "]"
             batches[-1]["records"].append(event)
-    assert batches == known
+    assert batches == golden
 
 
 @pytest.mark.parametrize("partition", [name for name in golden_data.partitions() if name.startswith("g-")])
 def test_records_have_the_bytes_kafkas_consumer_got(partition, capsys):
-    known = golden_data.expected()["partitions"][partition]["consumer"]["read_uncommitted"]
-    _, events = dump(capsys, golden_data.partition_dir(partition), "--offsets", f"{known['beginning_offset']}:")
+    golden = golden_data.expected()["partitions"][partition]["consumer"]["read_uncommitted"]
+    _, events = dump(capsys, golden_data.partition_dir(partition), "--offsets", f"{golden['beginning_offset']}:")
     records = [event for event in events if event["type"] == "record" and "endTxnMarker" not in event]
     shown = [
         [r["offset"], r["timestamp"], r["timestampType"], as_hex(r["key"]), as_hex(r["value"])]
         + [[[as_hex(name), as_hex(value)] for name, value in r["headers"]]]
         for r in records
     ]
-    assert shown == [record[:6] for record in known["records"]]
+    assert shown == [record[:6] for record in golden["records"]]
 
 
 def test_a_data_directory_shows_its_checkpoints_and_every_partition(capsys):
@@ -90,9 +90,9 @@ def test_a_data_directory_shows_its_checkpoints_and_every_partition(capsys):
     assert {"topic": "g-deleted", "partition": 0, "offset": 31} in [bare(event) for event in events]
 
 
-@pytest.mark.parametrize(("given", "first", "end"), [("5:8", 5, 8), (":3", 0, 3), ("90:", 90, 96)])
-def test_a_range_of_offsets_shows_just_those_records(given, first, end, capsys):
-    _, events = dump(capsys, golden_data.partition_dir("g-zstd-0"), "--offsets", given)
+@pytest.mark.parametrize(("option", "first", "end"), [("5:8", 5, 8), (":3", 0, 3), ("90:", 90, 96)])
+def test_a_range_of_offsets_shows_just_those_records(option, first, end, capsys):
+    _, events = dump(capsys, golden_data.partition_dir("g-zstd-0"), "--offsets", option)
     assert [event["offset"] for event in events if event["type"] == "record"] == list(range(first, end))
     for batch in (event for event in events if event["type"] == "batch"):
         assert batch["lastOffset"] >= first
@@ -110,43 +110,43 @@ def test_people_get_text_with_long_values_cut_short(capsys):
 def test_damage_is_shown_between_what_lies_before_and_behind_it(tmp_path, capsys):
     log = tmp_path / "00000000000000000000.log"
     shutil.copy(golden_data.partition_dir("g-none-0") / log.name, log)
-    known = golden_data.expected_file("g-none-0", log.name)["batches"]
+    golden = golden_data.expected_file("g-none-0", log.name)["batches"]
     data = bytearray(log.read_bytes())
-    data[known[3]["position"] + 100] ^= 1
+    data[golden[3]["position"] + 100] ^= 1
     log.write_bytes(data)
     status, events = dump(capsys, log, "--no-records")
     assert status == 1
     shown = [event["baseOffset"] if event["type"] == "batch" else event["type"] for event in events]
-    expected = [batch["baseOffset"] for batch in known]
+    expected = [batch["baseOffset"] for batch in golden]
     expected[3] = "damage"
     assert shown == ["file", *expected]
     damage = next(event for event in events if event["type"] == "damage")
-    assert (damage["offset"], damage["position"]) == (known[3]["baseOffset"], known[3]["position"])
+    assert (damage["offset"], damage["position"]) == (golden[3]["baseOffset"], golden[3]["position"])
 
 
 def test_a_length_that_lies_hides_no_batch(tmp_path, capsys):
     log = tmp_path / "00000000000000000000.log"
-    known = golden_data.expected_file("g-none-0", log.name)["batches"]
+    golden = golden_data.expected_file("g-none-0", log.name)["batches"]
     for byte in range(8, 12):
         data = bytearray((golden_data.partition_dir("g-none-0") / log.name).read_bytes())
-        data[known[3]["position"] + byte] ^= 0x40
+        data[golden[3]["position"] + byte] ^= 0x40
         log.write_bytes(data)
         status, events = dump(capsys, log, "--no-records")
         assert status == 1
-        assert [event["type"] for event in events].count("batch") == len(known) - 1, f"byte {byte}"
-        assert [event["position"] for event in events if event["type"] == "damage"] == [known[3]["position"]]
+        assert [event["type"] for event in events].count("batch") == len(golden) - 1, f"byte {byte}"
+        assert [event["position"] for event in events if event["type"] == "damage"] == [golden[3]["position"]]
 
 
 @pytest.mark.parametrize("cut", [1, 11, 12, 60, 61, 100])
 def test_a_file_that_ends_inside_a_batch_shows_all_batches_before_it(tmp_path, capsys, cut):
     log = tmp_path / "00000000000000000000.log"
-    known = golden_data.expected_file("g-none-0", log.name)["batches"]
+    golden = golden_data.expected_file("g-none-0", log.name)["batches"]
     data = (golden_data.partition_dir("g-none-0") / log.name).read_bytes()
-    log.write_bytes(data[: known[-1]["position"] + cut])
+    log.write_bytes(data[: golden[-1]["position"] + cut])
     status, events = dump(capsys, log, "--no-records")
     assert status == 1
-    assert [event["type"] for event in events] == ["file"] + ["batch"] * (len(known) - 1) + ["damage"]
-    assert events[-1]["position"] == known[-1]["position"]
+    assert [event["type"] for event in events] == ["file"] + ["batch"] * (len(golden) - 1) + ["damage"]
+    assert events[-1]["position"] == golden[-1]["position"]
 
 
 def test_a_batch_larger_than_the_read_buffer_is_shown(tmp_path, capsys):
@@ -221,22 +221,24 @@ def test_a_header_name_that_is_not_utf8_and_a_narrow_terminal_stop_neither_form(
 
 @pytest.mark.parametrize("partition", ["__transaction_state-0", "__transaction_state-1", "__transaction_state-2"])
 def test_transaction_state_is_put_in_the_words_of_kafkas_own_tool(partition, capsys):
-    known = json.loads((golden_data.golden_file("transaction-state/expected.json")).read_text())
+    golden = json.loads((golden_data.golden_file("transaction-state/expected.json")).read_text())
     status, events = dump(capsys, golden_data.partition_dir(partition) / LOG, "--transaction-log-decoder")
     assert status == 0
     shown = [(e["offset"], e["key"], e["value"]) for e in events if e["type"] == "record"]
-    assert shown == [(e["offset"], e["key"], e["payload"]) for e in known["partitions"][partition]]
+    assert shown == [(e["offset"], e["key"], e["payload"]) for e in golden["partitions"][partition]]
 
 
 @pytest.mark.parametrize("partition", ["1", "2"])
 def test_committed_offsets_are_put_in_the_words_of_kafkas_own_tool(partition, capsys, tmp_path):
-    known = json.loads((golden_data.golden_file("consumer-offsets/expected.json")).read_text())["partitions"][partition]
+    golden = json.loads((golden_data.golden_file("consumer-offsets/expected.json")).read_text())["partitions"][
+        partition
+    ]
     log = shutil.copy(golden_data.golden_file(f"consumer-offsets/{partition}.log"), tmp_path / LOG)
     status, events = dump(capsys, log, "--offsets-decoder")
     assert status == 0
     shown = [e for e in events if e["type"] == "record" and "key" in e]
-    assert [(e["offset"], e["key"]["type"]) for e in shown] == [(e["offset"], e["key"]["type"]) for e in known]
-    for event, expected in zip(shown, known, strict=True):
+    assert [(e["offset"], e["key"]["type"]) for e in shown] == [(e["offset"], e["key"]["type"]) for e in golden]
+    for event, expected in zip(shown, golden, strict=True):
         if int(event["key"]["type"]) > 2:  # of the newer group protocol: its bytes are shown
             assert set(event["key"]["data"]) == {"hex"}
             continue
@@ -263,10 +265,10 @@ def test_a_record_that_its_decoder_cannot_read_is_shown_as_it_is_beside_the_dama
 
 def test_only_the_first_bytes_of_each_log_are_shown_when_asked(capsys):
     path = golden_data.partition_dir("g-none-0") / LOG
-    known = golden_data.expected_file("g-none-0", LOG)["batches"]
-    limit = known[3]["position"]
+    golden = golden_data.expected_file("g-none-0", LOG)["batches"]
+    limit = golden[3]["position"]
     _, events = dump(capsys, path, "--no-records", "--max-bytes", limit)
-    assert [event["position"] for event in events[1:]] == [batch["position"] for batch in known[:3]]
+    assert [event["position"] for event in events[1:]] == [batch["position"] for batch in golden[:3]]
 
 
 def test_records_without_their_bytes(capsys):

@@ -25,35 +25,35 @@ def old(request, tmp_path) -> tuple[Path, list[dict]]:
 
 
 def test_dump_shows_what_kafka_found(old, capsys):
-    directory, known = old
+    directory, golden = old
     status, events = run_json(capsys, "dump", directory)
     assert status == 0
     batches = [event for event in events if event["type"] == "batch"]
     names = {"compresscodec": "codec"}
-    for event, batch in zip(batches, known, strict=True):
+    for event, batch in zip(batches, golden, strict=True):
         wanted = ("position", "lastOffset", "magic", "size", "compresscodec", "timestampType", "maxTimestamp", "crc")
         assert {name: event[name] for name in wanted} == {name: batch[names.get(name, name)] for name in wanted}
     records = [event for event in events if event["type"] == "record"]
     shown = [[r["offset"], r["timestamp"], as_hex(r["key"]), as_hex(r["value"])] for r in records]
-    assert shown == [record[:4] for batch in known for record in batch["records"]]
+    assert shown == [record[:4] for batch in golden for record in batch["records"]]
 
 
 def test_arrow_has_the_same_records(old, tmp_path, capsys):
-    directory, known = old
+    directory, golden = old
     assert main(["dump", str(directory / LOG), "--format", "arrow", "-o", str(tmp_path / "r.arrow")]) == 0
     table = pa.ipc.open_file(tmp_path / "r.arrow").read_all()
     rows = zip(*(table[name].to_pylist() for name in ("offset", "key", "value")), strict=True)
     shown = [[offset, *(None if data is None else data.hex() for data in pair)] for offset, *pair in rows]
-    assert shown == [[r[0], r[2], r[3]] for batch in known for r in batch["records"]]
+    assert shown == [[r[0], r[2], r[3]] for batch in golden for r in batch["records"]]
 
 
 #: The golden files go from offset 24 to 30, as if compaction had taken what was between.
 @pytest.mark.parametrize("options", [["--compacted"], ["--compacted", "--no-records"]])
 def test_verify_finds_no_damage_and_every_flipped_byte_under_a_crc(options, old, capsys):
-    directory, known = old
+    directory, golden = old
     assert run_json(capsys, "verify", directory, *options)[0] == 0
     original = (directory / LOG).read_bytes()
-    for batch in known[:: max(len(known) // 6, 1)]:
+    for batch in golden[:: max(len(golden) // 6, 1)]:
         for at in range(batch["position"] + 8, batch["position"] + batch["size"], 7):
             if batch["magic"] == 2 and at - batch["position"] < 16:
                 continue  # its leader epoch is under no CRC
@@ -67,8 +67,8 @@ def test_verify_finds_no_damage_and_every_flipped_byte_under_a_crc(options, old,
 
 @pytest.mark.parametrize("salvage", ["truncate", "keep-after"])
 def test_repair_keeps_what_is_sound(salvage, old, tmp_path, capsys):
-    directory, known = old
-    victim = known[len(known) // 2]
+    directory, golden = old
+    victim = golden[len(golden) // 2]
     content = bytearray((directory / LOG).read_bytes())
     content[victim["position"] + victim["size"] - 1] ^= 1
     (directory / LOG).write_bytes(content)
@@ -78,17 +78,17 @@ def test_repair_keeps_what_is_sound(salvage, old, tmp_path, capsys):
     assert status == 0
     _, events = run_json(capsys, "dump", out)
     left = [event["offset"] for event in events if event["type"] == "record"]
-    kept = known[: len(known) // 2] + (known[len(known) // 2 + 1 :] if salvage == "keep-after" else [])
+    kept = golden[: len(golden) // 2] + (golden[len(golden) // 2 + 1 :] if salvage == "keep-after" else [])
     assert left == [record[0] for batch in kept for record in batch["records"]]
 
 
 def test_a_replica_of_it_does_not_differ_and_one_without_a_message_has_a_gap(old, tmp_path, capsys):
-    directory, known = old
+    directory, golden = old
     other = Path(shutil.copytree(directory, tmp_path / "other" / "t-0"))
     assert run_json(capsys, "diff", directory, other)[0] == 0
-    first, second = known[0], known[1]
+    first, second = golden[0], golden[1]
     content = (other / LOG).read_bytes()
-    if len(known) > 2:
+    if len(golden) > 2:
         (other / LOG).write_bytes(content[: first["size"]] + content[second["position"] + second["size"] :])
         for options, expected in (((), 1), (("--gaps-are-cleaning",), 0)):
             status, events = run_json(capsys, "diff", directory, other, *options)

@@ -39,11 +39,11 @@ def by_type(events: list[dict], kind: str) -> list[dict]:
 
 def offsets_in(directory: Path) -> set[int]:
     """The offsets of all records in the sound batches of the .log files, by the model."""
-    found = set()
+    offsets = set()
     for log in sorted(directory.glob("*.log")):
         for b in model.decode_batches(log.read_bytes()):
-            found |= {record.offset for record in b.records}
-    return found
+            offsets |= {record.offset for record in b.records}
+    return offsets
 
 
 def assert_sound_but_for_gaps(capsys, directory: Path, note: str = "") -> None:
@@ -73,8 +73,8 @@ def test_a_plan_changes_nothing_and_names_what_would_go(data, capsys):
     assert (first["position"], first["firstOffset"], first["lastOffset"]) == (3541, 9, 48)
     assert (second["position"], second["firstOffset"], second["lastOffset"]) == (0, 49, 95)
     assert first["position"] + first["size"] == (data / "g-none-0" / LOG).stat().st_size
-    known = golden_data.expected_file("g-none-0", f"{49:020}.log")["batches"]
-    assert (second["batches"], second["records"]) == (len(known), sum(b["count"] for b in known))
+    golden = golden_data.expected_file("g-none-0", f"{49:020}.log")["batches"]
+    assert (second["batches"], second["records"]) == (len(golden), sum(b["count"] for b in golden))
     assert events[-1]["lostBytes"] == first["size"] + second["size"]
     assert events[-1]["applied"] is False
 

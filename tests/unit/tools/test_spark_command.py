@@ -89,12 +89,12 @@ def test_recompress_makes_the_directory_it_was_told_to(kcore_spark, data, tmp_pa
     assert status == 0 and summary["type"] == "summary" and len(segments) == summary["segments"]
     assert summary["recompressed"] > 0 and (output / "g-none-0" / LOG).is_file()
     assert main(["verify", "-q", str(output)]) == 0
-    for arguments, told in (
+    for arguments, text in (
         ([data, output, "--codec", "zstd"], "must not exist"),
         ([data, tmp_path / "other", "--codec", "zstandard"], "no codec 'zstandard'; did you mean zstd"),
     ):
         status, _, err = kcore_spark("recompress", "-q", *arguments)
-        assert status == 2 and told in err and err.count("\n") == 1
+        assert status == 2 and text in err and err.count("\n") == 1
 
 
 def test_compaction_and_diff_say_a_line_for_each_partition(kcore_spark, tmp_path):
@@ -124,16 +124,16 @@ def test_compaction_and_diff_say_a_line_for_each_partition(kcore_spark, tmp_path
 def test_diff_tells_what_one_side_lacks_as_the_plain_command_does(kcore_spark, capsys, tmp_path):
     replica(tmp_path / "a" / "t-0", plain(0, 100, 1))
     replica(tmp_path / "b" / "t-0", plain(0, 100, 1), skip=range(30, 60))
-    for options, told in (
+    for options, text in (
         ((), "  B lacks offsets 30 to 59, 30 records: nothing shows that cleaning removed them"),
         (("--gaps-are-cleaning",), "  note: B lacks offsets 30 to 59, as after cleaning"),
     ):
         different = int(not options)
         assert main(["diff", "-q", *options, str(tmp_path / "a"), str(tmp_path / "b")]) == different
-        assert told in capsys.readouterr().out.splitlines()
+        assert text in capsys.readouterr().out.splitlines()
         assert kcore_spark("diff", "-q", *options, tmp_path / "a", tmp_path / "b")[:2] == (
             different,
-            ["t-0: the same but for the gaps from offset 0 to below 100", told, f"1 partition, {different} different"],
+            ["t-0: the same but for the gaps from offset 0 to below 100", text, f"1 partition, {different} different"],
         )
 
 
@@ -155,13 +155,13 @@ def test_load_prints_each_run_and_writes_its_rows_and_a_plot(kcore_spark, tmp_pa
 
 def test_archive_says_how_executors_get_it(tmp_path, capsys):
     assert main(["spark", "archive", str(tmp_path / "kcore.tgz")]) == 0
-    told = capsys.readouterr().out
-    assert f"--conf spark.archives={tmp_path}/kcore.tgz#kcore" in told and "PYTHONPATH=./kcore" in told
+    text = capsys.readouterr().out
+    assert f"--conf spark.archives={tmp_path}/kcore.tgz#kcore" in text and "PYTHONPATH=./kcore" in text
     assert (tmp_path / "kcore.tgz").stat().st_size > 100_000
 
 
 def test_what_cannot_be_is_told_in_a_line_before_spark_starts(tmp_path, capsys):
-    for arguments, told in (
+    for arguments, text in (
         (["verify", tmp_path / "missing"], "No such file or directory"),
         (["diff", tmp_path, tmp_path / "missing"], "No such file or directory"),
         (["verify", "--recrods", tmp_path], "no option --recrods; did you mean --records"),
@@ -178,7 +178,7 @@ def test_what_cannot_be_is_told_in_a_line_before_spark_starts(tmp_path, capsys):
     ):
         assert main(["spark", *map(str, arguments)]) == 2
         out, err = capsys.readouterr()
-        assert told in err and not out
+        assert text in err and not out
     assert main(["spark", "--help"]) == 0
     assert re.search("recompress +write a closed directory", capsys.readouterr().out)
 

@@ -121,14 +121,14 @@ def test_what_no_check_can_find_is_just_what_the_documentation_says(tmp_path, ca
     size = len(batches[0])
     last = 2 * size
     base_offset = {last + n for n in range(4, 8)}  # higher bytes leave the range of one segment
-    # Epoch 3 with bit 2 set is 7: seen at the batch behind it, so unseen in the last batch only.
+    # Epoch 3 with bit 2 set is 7: seen at the batch after it, so unseen in the last batch only.
     leader_epoch = {last + n for n in range(12, 16)}
     assert unseen == {"plain": leader_epoch, "compacted": base_offset | leader_epoch}
 
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_IDX_17_every_flipped_byte_of_an_index_is_found(suffix, data, capsys):
-    """But for an offset that still lies in the batch it points at, which leads lookups to the same place."""
+    """But for an offset that is still in the batch it points at, which leads lookups to the same place."""
     index = data / "g-segments-0" / f"{30:020}{suffix}"
     original = index.read_bytes()
     assert original
@@ -181,7 +181,7 @@ def test_IDX_17_an_index_of_a_damaged_log_is_blamed_for_nothing_but_its_own_faul
         broken(indexed, how, victim)
         _, problems, _ = verify(capsys, indexed.parent)
         assert str(index) not in {problem["file"] for problem in problems}, (victim.base_offset, problems)
-        # Entries of batches before it are checked to the last bit that matters, and those behind one that is bad alone.
+        # Entries of batches before it are checked to the last bit that matters; those after it if only it is bad.
         for at in range(0, len(entries), slot):
             offset = int.from_bytes(entries[at + slot - (8 if slot == 8 else 4) :][:4], "big")
             if how != "crc" and offset >= victim.base_offset:
@@ -521,7 +521,7 @@ def test_progress_goes_to_stderr_as_a_bar_on_a_terminal_and_nowhere_when_quiet(d
         monkeypatch.setattr(sys, "stderr", terminal)
         assert main(["verify", str(data), *options]) == 1
         assert ("B/s" in terminal.getvalue()) is shown
-        # Nothing of it is left behind when a line is printed.
+        # Nothing of it is left when a line is printed.
         assert terminal.getvalue().endswith("\x1b[1A\x1b[2K" if shown else "")
 
 
@@ -657,7 +657,7 @@ def test_a_snapshot_that_contradicts_the_batches_is_damage(data, capsys):
     path = data / "g-idempotent-0" / f"{60:020}.snapshot"
     (entry,) = decode_snapshot(path.read_bytes(), str(path))
     last = entry.batches[-1]
-    # A snapshot at 60 knows what lies below 60.
+    # A snapshot at 60 has the state of the batches below 60.
     for wrong in (
         last._replace(last_offset=61),
         last._replace(last_offset=60),
@@ -691,7 +691,7 @@ def test_a_segment_that_is_about_to_replace_others_is_checked_too(data, capsys):
 
 
 def test_the_rows_of_a_segment_are_those_of_its_batches_whatever_sizes_they_have(tmp_path):
-    """Small batches first and large ones behind, or the other way round: how many there are is guessed wrong."""
+    """Small batches first and large ones after them, or the reverse: the estimate of their number is wrong."""
     for name, counts in (("a-0", [1] * 9_000 + [400] * 30), ("b-0", [400] * 30 + [1] * 9_000)):
         directory = tmp_path / name
         with open_log(directory, "a") as log:

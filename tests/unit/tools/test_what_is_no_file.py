@@ -174,14 +174,14 @@ def test_a_small_file_of_a_terabyte_is_damage(name, data, capsys):
 @pytest.fixture
 def bytes_read(monkeypatch) -> list[int]:
     """How many bytes each read of a .log brought."""
-    found: list[int] = []
+    sizes: list[int] = []
 
     def preadv(fd, buffers, position):
-        found.append(os.preadv(fd, buffers, position))
-        return found[-1]
+        sizes.append(os.preadv(fd, buffers, position))
+        return sizes[-1]
 
     def pread(fd, size, position):
-        found.append(len(data := os.pread(fd, size, position)))
+        sizes.append(len(data := os.pread(fd, size, position)))
         return data
 
     class Counting:
@@ -189,7 +189,7 @@ def bytes_read(monkeypatch) -> list[int]:
             return {"preadv": preadv, "pread": pread}.get(name) or getattr(os, name)
 
     monkeypatch.setattr(batch_reader, "os", Counting())
-    return found
+    return sizes
 
 
 @pytest.mark.parametrize("command", [["verify"], ["verify", "--no-records"], ["reindex", "--check"], ["dump"]])
@@ -201,7 +201,7 @@ def test_of_a_log_of_a_terabyte_only_what_is_there_is_read(command, tmp_path, by
     sound = file.read_bytes()
     step = (1 << 31) - (1 << 20)
     with file.open("r+b") as log_file:
-        for n in range(1, 500):  # batches of 2 GiB, one behind the other, of which only the headers are there
+        for n in range(1, 500):  # batches of 2 GiB, one after the other, of which only the headers are there
             log_file.seek(len(sound) + (n - 1) * step)
             log_file.write(n.to_bytes(8, "big") + (step - 12).to_bytes(4, "big") + sound[12:100])
         log_file.truncate(len(sound) + 499 * step)
