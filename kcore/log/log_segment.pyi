@@ -84,7 +84,7 @@ class LogSegment(SegmentFile):
 
     def read_columns(
         self, reader: ColumnsReader, start_offset: int, bound: int, max_bytes: int
-    ) -> RecordColumns | None: ...  # from start_offset on, some max_bytes of batches; None behind the last one
+    ) -> RecordColumns | None: ...  # from start_offset on, about max_bytes of batches; None after the last one
     def find_offset_by_timestamp(
         self, timestamp: int, starting_offset: int | None = ...
     ) -> tuple[int, int, int] | None: ...  # (timestamp, offset, leader epoch) of the first record >= timestamp

@@ -29,9 +29,9 @@ def test_EPOCH_02_a_start_after_a_kill_finds_kafkas_epochs(seed, caplog):
             log_start_offset=kill.log_start_offset,
             recovery_point=kill.recovery_point,
         ) as log:
-            found = list(log.leader_epoch_cache.entries)
+            epochs = list(log.leader_epoch_cache.entries)
             expected = epochs_of_kcore(copy_before, kill.recovery_point, log.log_start_offset, log.log_end_offset)
-        assert found == expected, kill.description
+        assert epochs == expected, kill.description
         assert "leader epochs" not in caplog.text, kill.description  # nothing is wrong with the log
 
 
@@ -54,8 +54,8 @@ def corrected(batches, from_file, log_start=0, from_offset=0):
             )
     end = max(last for _, last, _ in batches) + 1
     entries = [EpochEntry(*entry) for entry in from_file]
-    found, contradicted = corrected_epochs(entries, noted, log_start, end, first_offset_in(batches))
-    return [tuple(entry) for entry in found], contradicted
+    epochs, contradicted = corrected_epochs(entries, noted, log_start, end, first_offset_in(batches))
+    return [tuple(entry) for entry in epochs], contradicted
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_after_the_correction_each_batch_has_its_epoch_and_entries_ascend(seed):
     starts = sorted(rng.sample(range(offset + 10), min(rng.randint(1, 6), offset + 10)))
     from_file = list(zip(sorted(rng.sample(range(epoch + 8), min(len(starts), epoch + 8))), starts, strict=False))
     log_start = rng.randint(0, offset - 1)
-    found, _ = corrected(batches, from_file, log_start)
-    assert found == sorted(found) and sorted(start for _, start in found) == [start for _, start in found], seed
-    assert len(dict(found)) == len(found), seed
+    epochs, _ = corrected(batches, from_file, log_start)
+    assert epochs == sorted(epochs) and sorted(start for _, start in epochs) == [start for _, start in epochs], seed
+    assert len(dict(epochs)) == len(epochs), seed
     for first, last, its_epoch in batches:
         for at in range(max(first, log_start), last + 1):
-            assert epoch_at([EpochEntry(*entry) for entry in found], at) == its_epoch, f"seed {seed}, offset {at}"
+            assert epoch_at([EpochEntry(*entry) for entry in epochs], at) == its_epoch, f"seed {seed}, offset {at}"
 
 
 def test_a_log_that_starts_anew_after_its_end_has_no_epochs(tmp_path):

@@ -191,9 +191,9 @@ def test_an_index_that_goes_while_it_is_compared_with_the_log_does_not_come_back
         compare = local_log.aborted_txns_in
 
         def compare_beside_a_truncation(*args, **options):
-            found = compare(*args, **options)
+            txns = compare(*args, **options)
             log.truncate_fully_and_start_at(0)
-            return found
+            return txns
 
         monkeypatch.setattr(local_log, "aborted_txns_in", compare_beside_a_truncation)
         log.read(0, 1000, isolation=FetchIsolation.TXN_COMMITTED)

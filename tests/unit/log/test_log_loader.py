@@ -333,20 +333,20 @@ def test_checkpoints_beyond_the_log_are_brought_back(logs):
     assert (log.recovery_point, log.high_watermark) == (8, 8)
 
 
-def with_epochs(logs, told):
-    """Batches at 10 (epoch 0), 20 (epoch 1) and 30 (epoch 3), and gaps before each; told: the epochs' checkpoint."""
+def with_epochs(logs, epochs_in_file):
+    """Batches at 10 (epoch 0), 20 (epoch 1) and 30 (epoch 3), with gaps between; writes epochs_in_file."""
     log = logs.open()
     for offset, epoch in ((10, 0), (20, 1), (30, 3)):
         log.append_as_follower(bytes(batch(base_offset=offset, leader_epoch=epoch)))
     log.close()
-    lines = [f"{epoch} {start}" for epoch, start in told]
+    lines = [f"{epoch} {start}" for epoch, start in epochs_in_file]
     (logs.directory / "leader-epoch-checkpoint").write_text("\n".join(["0", str(len(lines)), *lines, ""]))
 
 
 def test_EPOCH_03_an_unclean_start_keeps_epochs_that_began_in_what_the_cleaner_has_removed(logs):
-    told = ((0, 0), (1, 15), (2, 22), (3, 27))
-    with_epochs(logs, told)
-    assert logs.open(clean=False).leader_epoch_cache.entries == told
+    epochs_in_file = ((0, 0), (1, 15), (2, 22), (3, 27))
+    with_epochs(logs, epochs_in_file)
+    assert logs.open(clean=False).leader_epoch_cache.entries == epochs_in_file
 
 
 def test_EPOCH_03_epochs_that_the_batches_contradict_are_those_of_the_batches_with_their_old_starts(logs):

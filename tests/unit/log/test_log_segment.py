@@ -123,9 +123,9 @@ def test_SEG_10_every_batch_of_a_segment_that_kafka_wrote_is_found_by_each_of_it
     assert segment.size == expected["size"]
     positions = [b["position"] for b in expected["batches"]] + [expected["size"]]
     for one, end in zip(expected["batches"], positions[1:], strict=True):
-        found = (one["lastOffset"], one["position"], end - one["position"])
+        batch_place = (one["lastOffset"], one["position"], end - one["position"])
         for offset in range(one["baseOffset"], one["lastOffset"] + 1):
-            assert segment.translate_offset(offset) == found
+            assert segment.translate_offset(offset) == batch_place
     next_offset = expected["batches"][-1]["lastOffset"] + 1 if expected["batches"] else int(name[:20])
     assert segment.translate_offset(next_offset) is None
     assert segment.read_next_offset() == next_offset
@@ -147,9 +147,9 @@ def test_IDX_17_indexes_that_kafka_wrote_agree_with_the_log_and_so_do_rebuilt_on
 def test_SEG_11_a_scan_finds_nothing_wrong_in_a_segment_that_kafka_wrote_and_changes_nothing(partition, name):
     expected = golden_data.expected_file(partition, name)
     segment = golden_segment(partition, name)
-    found = []
-    result = segment.scan(lambda table: found.extend((b.base_offset, b.last_offset, b.position) for b in table))
-    assert found == [(b["baseOffset"], b["lastOffset"], b["position"]) for b in expected["batches"]]
+    batches = []
+    result = segment.scan(lambda table: batches.extend((b.base_offset, b.last_offset, b.position) for b in table))
+    assert batches == [(b["baseOffset"], b["lastOffset"], b["position"]) for b in expected["batches"]]
     assert result[:3] == (expected["size"], 0, None)
 
 
@@ -229,11 +229,11 @@ def test_SEG_05_of_several_batches_with_the_greatest_timestamp_the_first_counts_
     segment = filled(
         tmp_path, [batch(10 + n, timestamp=t) for n, t in enumerate(timestamps)], 10, index_interval_bytes=interval
     )
-    found = (300, 11)
+    maximum = (300, 11)
     if opened == "cut":
         for end in (16, 15, 14, 13, 12):
             segment.truncate_to(end)
-            assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == found
+            assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == maximum
     else:
         segment.close()
         if opened == "without indexes":
@@ -243,7 +243,7 @@ def test_SEG_05_of_several_batches_with_the_greatest_timestamp_the_first_counts_
         segment = LogSegment(str(tmp_path), 10, writable=writable, index_interval_bytes=interval)
         if opened == "recovered":
             segment.recover()
-    assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == found
+    assert (segment.max_timestamp_so_far, segment.offset_of_max_timestamp) == maximum
     assert segment.find_offset_of_max_timestamp() == (300, 11, 0)
     if segment.writable:
         segment.append(records(batch(20, timestamp=300)))
@@ -328,15 +328,15 @@ def test_V22_12_a_large_append_is_indexed_by_batch_unless_the_older_rule_is_set_
         segment.append(records(*batches[n : n + 50]))
     model, by_batch = Model(batches), Model(batches, interval=2000).index
     appends = [model.rows[n][0] for n in range(0, 200, 50)]
-    found = entries(segment.offset_index)
+    index_entries = entries(segment.offset_index)
     if older:
-        assert found == [(3 * n + 149, appends[n // 50]) for n in (50, 100, 150)]
+        assert index_entries == [(3 * n + 149, appends[n // 50]) for n in (50, 100, 150)]
     else:
-        assert found == by_batch
-        assert len(found) > 20
+        assert index_entries == by_batch
+        assert len(index_entries) > 20
     # The rolling timestamp: of the first batch, or of the first append.
     assert segment.first_batch_timestamp == 5002
-    for offset, position in found:  # IDX-17
+    for offset, position in index_entries:  # IDX-17
         row = next(row for row in model.rows if row[0] == position)
         assert row[2].base_offset <= offset
     for offset in range(600):
@@ -487,11 +487,11 @@ def test_SEG_09_the_length_is_the_smaller_of_limit_and_room_and_the_slice_is_no_
         max_position = rng.choice([segment.size, rng.randint(0, segment.size), 2**62])
         at_least_one = rng.random() < 0.5
         got = segment.read(start, max_size, max_position, at_least_one)
-        found = expected.translate(start)
-        if found is None:
+        batch_place = expected.translate(start)
+        if batch_place is None:
             assert got is None
             continue
-        _, position, first = found
+        _, position, first = batch_place
         limit = max(max_size, first) if at_least_one else max_size
         length = min(limit, max(0, min(max_position, segment.size) - position))
         note = f"seed={seed} start={start} size={max_size} to={max_position} one={at_least_one}"
@@ -583,9 +583,9 @@ def test_IDX_15_reads_need_no_lock_while_another_thread_appends(tmp_path):
         rng = random.Random(seed)
         while not done.is_set():
             offset = rng.randrange(known[0])
-            found = segment.translate_offset(offset)
-            if found is None or found.offset != offset:
-                failures.append((seed, offset, found))
+            batch_place = segment.translate_offset(offset)
+            if batch_place is None or batch_place.offset != offset:
+                failures.append((seed, offset, batch_place))
 
     known = [1]
     threads = [threading.Thread(target=reader, args=(seed,)) for seed in range(3)]
