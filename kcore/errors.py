@@ -969,7 +969,7 @@ class ReadOnlyLog(LogError):
 
 
 class LogIsServed(LogError):
-    """An append to, or a truncation of, the log of a partition that this broker leads, by another caller than that."""
+    """An append to the log of a partition that a broker leads, or its truncation, close or deletion, by others."""
 
 
 class LogClosed(LogError):

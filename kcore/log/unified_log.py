@@ -778,11 +778,14 @@ class UnifiedLog(LogHotPath):
     def close(self) -> None:
         """Flush, save the producers' state, trim the indexes, close the files.  A second call does nothing.
 
-        Raises KafkaStorageError if the flush or the snapshot fails; the files are closed all the same.
+        Raises LogIsServed while a partition leads the log, which its broker closes.  Raises KafkaStorageError if the
+        flush or the snapshot fails; the files are closed all the same.
         """
         with self.lock:
             if self.is_closed:
                 return
+            if self._offline is None:
+                self._check_not_served()
             try:
                 if self.mode == "a" and self._offline is None:
                     self.producer_state_manager.map_end_offset = self.log_end_offset
@@ -827,10 +830,11 @@ class UnifiedLog(LogHotPath):
                 raise self._storage_failed("rename the directory of", error) from error
 
     def delete(self) -> None:
-        """Close the log and remove its directory with everything in it.  Raises KafkaStorageError."""
+        """Close the log and remove its directory with everything in it.  Raises LogIsServed, KafkaStorageError."""
         if self.mode == "r":
             raise ReadOnlyLog(f"{self._source}: opened for reading, cannot be deleted")
         with self.lock:
+            self._check_not_served()
             if not self.is_closed:
                 self._close_files()
             try:
@@ -842,7 +846,8 @@ class UnifiedLog(LogHotPath):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()
+        if not self.is_served:  # Broker.log() in a `with` block: its broker goes on
+            self.close()
 
     def __repr__(self) -> str:
         return (
@@ -877,7 +882,7 @@ class UnifiedLog(LogHotPath):
     def _check_not_served(self) -> None:
         if self.is_served:
             raise LogIsServed(
-                f"{self._source}: a partition leads this log; its consumers may have read the records to be removed"
+                f"{self._source}: a partition leads this log: only its broker closes, truncates or deletes it"
             )
 
     def _storage_failed(self, what: str, error: OSError, *, is_fatal: bool = False) -> KafkaStorageError:

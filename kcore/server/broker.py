@@ -456,16 +456,15 @@ class Broker:
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition, to look into; produce() appends to it.
 
-        Raises UnknownTopicOrPartition, KafkaStorageError if it is offline; RuntimeError before start(), and in a
-        forked child.
+        The broker closes it: close(), delete() and truncations of it raise LogIsServed; a `with` block leaves it open.
+        Raises UnknownTopicOrPartition, KafkaStorageError if it is offline; RuntimeError unless the broker runs.
         """
-        self._check_started()
-        self._check_process()
         tp = TopicPartition(_string("topic", topic), _integer("partition", partition))
-        hosted = self.replica_manager.get_partition(tp)
-        if hosted is None:
-            raise UnknownTopicOrPartition(f"{tp}: no such partition")
-        return hosted.local_log()
+        with self._serving():
+            hosted = self.replica_manager.get_partition(tp)
+            if hosted is None:
+                raise UnknownTopicOrPartition(f"{tp}: no such partition")
+            return hosted.local_log()
 
     def __repr__(self) -> str:
         state = "new" if self._pid is None else "stopped" if self._stopped else self.bootstrap_servers

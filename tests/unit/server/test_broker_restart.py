@@ -175,7 +175,7 @@ def test_calls_of_other_threads_during_a_restart_raise_a_runtime_error_or_do_wha
         def call(number):
             calls = [
                 lambda: acknowledged.append(broker.produce("t", b"x").offset),
-                lambda: list(broker.consume("t")),
+                lambda: list(broker.consume("t")) and broker.log("t"),
                 lambda: broker.create_topic(f"topic-{number}-{len(refused)}-{len(acknowledged)}"),
             ]
             while not done.is_set():
@@ -211,10 +211,18 @@ def test_a_consume_that_waits_ends_with_a_runtime_error_when_the_broker_restarts
             next(running)
 
 
-def test_the_log_of_a_running_broker_is_not_truncated_past_its_partition():
+def test_the_log_of_a_running_broker_is_truncated_closed_and_deleted_by_its_broker_only():
     with kcore.Broker() as broker:
         broker.produce("t", b"x")
-        for use in (lambda log: log.truncate_to(0), lambda log: log.truncate_fully_and_start_at(5)):
+        for use in (
+            lambda log: log.truncate_to(0),
+            lambda log: log.truncate_fully_and_start_at(5),
+            lambda log: log.close(),
+            lambda log: log.delete(),
+        ):
             with pytest.raises(LogIsServed, match="a partition leads this log"):
                 use(broker.log("t"))
-        assert values(broker, "t") == [b"x"]
+        with broker.log("t") as log:
+            assert log.log_end_offset == 1
+        assert broker.produce("t", b"y").offset == 1
+        assert values(broker, "t") == [b"x", b"y"]
