@@ -173,14 +173,15 @@ class LocalController:
         """Delete a topic with its data.  Raises the error of a partition whose directory could not be deleted."""
         with self._lock:
             name, topic_id = topic.name, topic.topic_id
-            # First nobody finds it any more, then it is gone: an answer must not name a topic that cannot be read.
-            self._cache.update(lambda snapshot: snapshot.without_topic(name))
             # The directories follow one by one; should this process end before the last, the next one goes on.
             builder = MultiBuilder(self._store)
             builder.put(znodes.topic_deletion(topic_id), znodes.encode_deletion(name))
             builder.delete_recursive(znodes.topic(name))
             builder.delete_recursive(znodes.topic_config(name))
             builder.commit()
+            # After the write, which may fail and then leaves the topic as it was; before the partitions stop, because
+            # a response must not name a topic that cannot be read.
+            self._cache.update(lambda snapshot: snapshot.without_topic(name))
             stops = [StopReplica(TopicPartition(name, number), delete=True) for number in sorted(topic.partitions)]
             results = self._replica_manager.stop_replicas(stops, CONTROLLER_EPOCH)
             error = next((error for error in results.values() if error is not None), None)

@@ -106,7 +106,7 @@ def test_more_partitions_are_added_to_what_the_store_has():
         parts.controller.create_partitions("none", {1: [1]})
 
 
-def test_a_deleted_topic_is_hidden_then_forgotten_with_a_note_then_stopped():
+def test_a_deleted_topic_is_forgotten_with_a_note_then_hidden_then_stopped():
     parts = Parts()
     topic_id = parts.controller.create_topic("t", {0: [1], 1: [1]}, {"retention.ms": "5"})
     topic = parts.cache.topic("t")
@@ -123,6 +123,25 @@ def test_a_deleted_topic_is_hidden_then_forgotten_with_a_note_then_stopped():
     parts.controller.delete_topic(parts.cache.topic("u"))
     assert parts.store.children(znodes.TOPIC_DELETIONS) == [znodes.id_to_string(topic_id)]
     assert parts.store.children(znodes.TOPIC_CONFIGS) == [] and parts.configs.get("u") == {}
+
+
+def test_a_deletion_that_cannot_be_written_leaves_the_topic_as_it_was(monkeypatch):
+    parts = Parts()
+    parts.controller.create_topic("t", {0: [1]}, {"retention.ms": "5"})
+    topic, calls = parts.cache.topic("t"), len(parts.doors.calls)
+
+    def locked(operations):
+        raise OSError("database is locked")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(parts.store, "multi", locked)
+        with pytest.raises(OSError, match="locked"):
+            parts.controller.delete_topic(topic)
+    assert parts.cache.topic("t") == topic and parts.cache.snapshot.topic_by_id(topic.topic_id) == topic
+    assert parts.store.get(znodes.topic("t")) is not None and len(parts.doors.calls) == calls
+    assert parts.configs.get("t") == {"retention.ms": "5"}
+    parts.controller.delete_topic(topic)
+    assert parts.cache.topic("t") is None and parts.store.get(znodes.topic("t")) is None
 
 
 def test_a_partition_that_cannot_be_opened_has_no_leader_until_a_retry_opens_it():
