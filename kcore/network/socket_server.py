@@ -468,6 +468,13 @@ class SocketServer:
     def connection_count(self) -> int:
         return sum(processor.connection_count for processor in self.processors)
 
+    def limit_connections(self, max_connections: int, max_connections_per_ip: int) -> None:
+        """Accept up to these numbers of connections from now on; those that are open stay open."""
+        self.max_connections = max_connections
+        self.max_connections_per_ip = max_connections_per_ip
+        # Always, because the first processor may be about to set accept_paused by the old limit.
+        self.processors[0].wake_up()
+
     def may_begin_request(self) -> bool:
         """Whether queued.max.request.bytes leaves room.  A request that began is always read to its end."""
         return (

@@ -273,8 +273,7 @@ class Broker:
         parts.callback(server.shutdown)
 
         def limit_connections() -> None:
-            server.max_connections = config["max.connections"]
-            server.max_connections_per_ip = config["max.connections.per.ip"]
+            server.limit_connections(config["max.connections"], config["max.connections.per.ip"])
 
         parts.callback(config.on_change(("max.connections", "max.connections.per.ip"), limit_connections))
         self._bound_listeners, self.port = server.listeners, server.port

@@ -339,6 +339,23 @@ def test_beyond_max_connections_a_client_waits_until_another_one_leaves(serve):
     assert read_frame(c) == b"third"
 
 
+def test_a_higher_limit_lets_in_a_client_that_waits(serve):
+    server = serve(max_connections=1)
+    a = connect(server)
+    a.sendall(frame(b"x"))
+    read_frame(a)
+    b = connect(server)
+    b.sendall(frame(b"second"))
+    b.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        b.recv(1)
+    server.limit_connections(2, 2)
+    b.settimeout(5)
+    assert read_frame(b) == b"second"
+    server.limit_connections(3, 2)
+    assert is_closed(connect(server))
+
+
 def test_beyond_max_connections_per_ip_a_client_is_refused(serve):
     server = serve(max_connections_per_ip=1)
     a = connect(server)
