@@ -39,6 +39,10 @@ def at_least(minimum: float) -> Validator:
     return lambda value: None if value >= minimum else f"value must be at least {minimum}"
 
 
+def above(minimum: float) -> Validator:
+    return lambda value: None if value > minimum else f"value must be greater than {minimum}"
+
+
 def between(minimum: float, maximum: float) -> Validator:
     return lambda value: None if minimum <= value <= maximum else f"value must be in [{minimum}, {maximum}]"
 

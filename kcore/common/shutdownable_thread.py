@@ -36,7 +36,8 @@ class ShutdownableThread:
 
     def pause(self, timeout_ms: float) -> None:
         """Sleep inside do_work(), but not beyond the start of a shutdown."""
-        self._shutdown_initiated.wait(timeout_ms / 1000)
+        # Event.wait() raises OverflowError for more than TIMEOUT_MAX, which is some 292 years.
+        self._shutdown_initiated.wait(min(timeout_ms / 1000, threading.TIMEOUT_MAX))
 
     def initiate_shutdown(self) -> None:
         self._shutdown_initiated.set()

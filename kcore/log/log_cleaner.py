@@ -54,6 +54,10 @@ class CleanerConfig:
     backoff_ms: int = 15_000
     enable: bool = True
 
+    def offset_map(self) -> OffsetMap:
+        """A new map for one of the threads.  Raises ValueError if its share of the memory does not hold one key."""
+        return OffsetMap(self.dedupe_buffer_size // max(self.num_threads, 1), self.dedupe_buffer_load_factor)
+
 
 @dataclass(slots=True)
 class CleanerStats:
@@ -425,7 +429,7 @@ class CleanerThread(ShutdownableThread):
         self._manager = manager
         self._time = time
         self._cleaner = Cleaner(
-            OffsetMap(config.dedupe_buffer_size // config.num_threads, config.dedupe_buffer_load_factor),
+            config.offset_map(),
             io_buffer_size=max(config.io_buffer_size // config.num_threads // 2, 1),
             throttler=throttler,
             time=time,
@@ -553,14 +557,19 @@ class LogCleaner:
             thread.shutdown()
 
     def reconfigure(self, config: CleanerConfig) -> None:
-        """Clean with other settings from now on: other threads take over, and what is being cleaned begins anew."""
+        """Clean with other settings from now on: other threads take over, and what is being cleaned begins anew.
+
+        Raises ValueError or MemoryError, with nothing changed, for settings that no thread can be made with.
+        """
         with self._lock:
-            self._throttler.rate_per_s = config.max_io_bytes_per_second
             if config == replace(self.config, max_io_bytes_per_second=config.max_io_bytes_per_second):
+                self._throttler.rate_per_s = config.max_io_bytes_per_second
                 self.config = config
                 return
+            threads = self._new_threads(config)
             self._stop_threads()
-            self.config, self.threads = config, self._new_threads(config)
+            self._throttler.rate_per_s = config.max_io_bytes_per_second
+            self.config, self.threads = config, threads
             if self._is_running:
                 for thread in self.threads:
                     thread.start()

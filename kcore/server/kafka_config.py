@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least
+from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least
 from kcore.errors import InvalidConfig
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
@@ -87,11 +87,17 @@ _BROKER_KEYS = [
     ConfigKey("log.cleaner.enable", _BOOLEAN, True, None, "Compact the topics that ask for it; off: they only grow."),
     ConfigKey("log.cleaner.threads", _INT, 1, at_least(0), "Threads that compact logs."),
     ConfigKey(
-        "log.cleaner.io.max.bytes.per.second", _DOUBLE, sys.float_info.max, None, "Bytes read and written by them."
+        "log.cleaner.io.max.bytes.per.second", _DOUBLE, sys.float_info.max, above(0), "Bytes read and written by them."
     ),
     ConfigKey("log.cleaner.dedupe.buffer.size", _LONG, 128 << 20, None, "Memory for keys, shared by the threads."),
     ConfigKey("log.cleaner.io.buffer.size", _INT, 512 << 10, at_least(0), "Memory for chunks, shared by the threads."),
-    ConfigKey("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9, None, "Share of the key memory that is filled."),
+    ConfigKey(
+        "log.cleaner.io.buffer.load.factor",
+        _DOUBLE,
+        0.9,
+        lambda value: None if 0 < value <= 1 else "value must be in (0, 1]",
+        "Share of the key memory that is filled.",
+    ),
     ConfigKey("log.cleaner.backoff.ms", _LONG, 15_000, at_least(0), "Wait when no log needs compaction."),
     # -- groups
     ConfigKey("group.min.session.timeout.ms", _INT, 6000, None, "Shortest session.timeout.ms of a member."),
@@ -334,15 +340,7 @@ class KafkaConfig:
 
     @property
     def cleaner_config(self) -> CleanerConfig:
-        return CleanerConfig(
-            num_threads=self["log.cleaner.threads"],
-            dedupe_buffer_size=self["log.cleaner.dedupe.buffer.size"],
-            dedupe_buffer_load_factor=self["log.cleaner.io.buffer.load.factor"],
-            io_buffer_size=self["log.cleaner.io.buffer.size"],
-            max_io_bytes_per_second=self["log.cleaner.io.max.bytes.per.second"],
-            backoff_ms=self["log.cleaner.backoff.ms"],
-            enable=self["log.cleaner.enable"],
-        )
+        return _cleaner_config(self._settings.values)
 
     @property
     def configured_broker_id(self) -> int | None:
@@ -369,6 +367,18 @@ class KafkaConfig:
     def advertised_listeners(self) -> list[Listener]:
         """Where clients of each listener find this broker; empty if `advertised.listeners` was not set."""
         return _listeners(self._settings.values, "advertised.listeners")
+
+
+def _cleaner_config(values: Mapping[str, Any]) -> CleanerConfig:
+    return CleanerConfig(
+        num_threads=values["log.cleaner.threads"],
+        dedupe_buffer_size=values["log.cleaner.dedupe.buffer.size"],
+        dedupe_buffer_load_factor=values["log.cleaner.io.buffer.load.factor"],
+        io_buffer_size=values["log.cleaner.io.buffer.size"],
+        max_io_bytes_per_second=values["log.cleaner.io.max.bytes.per.second"],
+        backoff_ms=values["log.cleaner.backoff.ms"],
+        enable=values["log.cleaner.enable"],
+    )
 
 
 def _listeners(values: Mapping[str, Any], setting: str) -> list[Listener]:
@@ -432,8 +442,13 @@ def _checked(originals: Mapping[str, Any]) -> _Settings:
     if values["group.min.session.timeout.ms"] > values["group.max.session.timeout.ms"]:
         raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
     threads = max(values["log.cleaner.threads"], 1)
-    if values["log.cleaner.enable"] and values["log.cleaner.dedupe.buffer.size"] // threads <= 1 << 20:
-        raise InvalidConfig(f"log.cleaner.dedupe.buffer.size: each of {threads} cleaners needs more than 1 MiB")
+    if values["log.cleaner.enable"]:
+        if values["log.cleaner.dedupe.buffer.size"] // threads <= 1 << 20:
+            raise InvalidConfig(f"log.cleaner.dedupe.buffer.size: each of {threads} cleaners needs more than 1 MiB")
+        try:
+            _cleaner_config(values).offset_map()
+        except ValueError as error:
+            raise InvalidConfig(f"log.cleaner.io.buffer.load.factor: {error}") from error
     broker_id, node_id = values["broker.id"], values["node.id"]
     if broker_id != node_id and -1 not in (broker_id, node_id):
         raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")

@@ -8,7 +8,7 @@ from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import LogCleaningAborted
-from kcore.log.log_cleaner import CleanerConfig
+from kcore.log.log_cleaner import CleanerConfig, LogCleaner
 from kcore.log.log_cleaner_manager import LogCleanerManager, find_log_to_clean
 from kcore.log.log_dir import LogDir
 from kcore.log.log_manager import LogManager
@@ -583,3 +583,19 @@ def test_who_waits_for_the_end_of_a_cleaning_has_the_log_before_the_next_one_beg
     assert manager.grab_filthiest_compacted_log() is None
     manager.resume_cleaning([TP])
     assert manager.grab_filthiest_compacted_log() is not None
+
+
+def test_a_cleaner_goes_on_with_its_threads_when_none_can_be_made_with_other_settings():
+    before = CleanerConfig(dedupe_buffer_size=1 << 20, max_io_bytes_per_second=1e6)
+    cleaner = LogCleaner(before, [], dict)
+    cleaner.startup()
+    try:
+        threads = cleaner.threads
+        with pytest.raises(ValueError, match="too small to hold one key"):
+            cleaner.reconfigure(CleanerConfig(dedupe_buffer_size=1, max_io_bytes_per_second=1))
+        assert (cleaner.config, cleaner.threads) == (before, threads) and threads[0].is_running
+        assert cleaner._throttler.rate_per_s == 1e6
+        cleaner.reconfigure(before)
+        assert cleaner.threads is threads
+    finally:
+        cleaner.shutdown()

@@ -6,6 +6,8 @@ import pytest
 
 import kcore
 from kcore.errors import InvalidConfig, MessageTooLarge
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from tests.unit.server.client import Client
 
@@ -115,3 +117,46 @@ def test_connections_are_bounded_by_the_new_limit():
         with Client(broker), socket.create_connection(("127.0.0.1", broker.port)) as second:
             second.settimeout(10)
             assert second.recv(1) == b""
+
+
+def test_a_client_that_waits_is_let_in_by_a_higher_limit():
+    with kcore.Broker(max_connections=1) as broker, Client(broker) as first:
+        first.ask(ApiVersionsRequest(), 0)
+        with Client(broker) as second:
+            second.sock.settimeout(0.1)
+            second.send(ApiVersionsRequest(), 0)
+            with pytest.raises(TimeoutError):
+                second.receive(ApiKey.API_VERSIONS, 0)
+            broker.config.reconfigure({"max.connections": 2})
+            second.sock.settimeout(10)
+            assert second.receive(ApiKey.API_VERSIONS, 0).error_code == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"log.cleaner.io.buffer.load.factor": 5.0},
+        {"log.cleaner.io.buffer.load.factor": 0},
+        {"log.cleaner.io.buffer.load.factor": -1},
+        {"log.cleaner.io.buffer.load.factor": 1e-9},
+        {"log.cleaner.io.max.bytes.per.second": 0},
+    ],
+)
+def test_a_cleaner_keeps_its_threads_when_a_change_is_refused(changes):
+    (name,) = changes
+    with pytest.raises(InvalidConfig, match=name):
+        kcore.Broker(**changes)
+    with kcore.Broker() as broker:
+        cleaner = broker.replica_manager.log_manager.cleaner
+        before, threads = cleaner.config, cleaner.threads
+        with pytest.raises(InvalidConfig, match=name):
+            broker.config.reconfigure(changes)
+        assert (cleaner.config, cleaner.threads) == (before, threads) and threads[0].is_running
+        assert broker.config.originals == {}
+
+
+def test_a_cleaner_waits_through_the_longest_backoff():
+    with kcore.Broker(log_cleaner_backoff_ms=2**63 - 1) as broker:
+        (thread,) = broker.replica_manager.log_manager.cleaner.threads
+        thread._thread.join(0.3)
+        assert thread.is_running
