@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import os
 import threading
 from collections.abc import Callable
 
@@ -77,12 +78,14 @@ class Scheduler:
         self._running = False
         self._runs_task = False
         self._thread: threading.Thread | None = None
+        self._pid = 0  # the process in which the thread runs
 
     def startup(self) -> None:
         with self._condition:
             if self._running:
                 raise RuntimeError(f"{self._name} was started already")
             self._running = True
+            self._pid = os.getpid()
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         if isinstance(self._time, MockTime):
@@ -124,6 +127,8 @@ class Scheduler:
 
     def _run_due_tasks(self) -> None:
         """The clock was moved: returns when nothing is due any more."""
+        if os.getpid() != self._pid:
+            return  # a forked child has no thread that runs tasks, and may have a copy of a lock that is held
         with self._condition:
             if threading.current_thread() is self._thread:
                 return  # a task that sleeps

@@ -110,6 +110,10 @@ def _short(path: str) -> str:
 
 def _broker(args: argparse.Namespace) -> Broker:
     properties: dict[str, Any] = read_properties(args.config) if args.config else {}
+    if args.data:
+        # --data wins over the file.  One that -o sets too is a contradiction, which Broker refuses.
+        properties.pop("log.dirs", None)
+        properties.pop("log.dir", None)
     for override in args.overrides:
         key, separator, value = override.partition("=")
         if not separator:
@@ -124,10 +128,7 @@ def _broker(args: argparse.Namespace) -> Broker:
     if listeners:
         listeners[0] = listeners[0]._replace(host=host, port=port)
         properties["listeners"] = ",".join(f"{item.name}://{_bracketed(item.host)}:{item.port}" for item in listeners)
-    if args.data:
-        properties.pop("log.dirs", None)
-        properties.pop("log.dir", None)
-    elif not config.data_dirs:
+    if not args.data and not config.data_dirs:
         raise ValueError("which data directory? Give --data DIR, or log.dirs in the configuration")
     return Broker(args.data, port, host, **properties)
 

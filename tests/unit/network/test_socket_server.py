@@ -630,6 +630,7 @@ def test_every_connection_knows_the_listener_that_took_it(serve):
             socket.create_connection(("127.0.0.1", port), timeout=10)
 
 
+@in_own_process
 def test_a_listener_that_cannot_be_had_leaves_none_open():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -12,6 +12,7 @@ import pytest
 import kcore
 from kcore.errors import LogClosed, LogIsServed
 from kcore.protocol.messages import metadata as m
+from kcore.testing import MockTime
 from tests.own_process import in_own_process
 from tests.unit.server.client import Client
 
@@ -145,6 +146,22 @@ def test_a_forked_child_cannot_use_the_broker(use):
         assert broker.produce("t", b"y").offset == 1
         assert values(broker, "t") == [b"x", b"y"]
         assert broker.metadata_cache.topic_names() == ["t"]
+
+
+def test_a_forked_child_that_moves_the_clock_does_not_wait_for_the_brokers_threads():
+    time = MockTime()
+    with kcore.Broker(time=time) as broker:
+        broker.produce("t", b"x")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            status = 1
+            try:
+                time.sleep(120_000)
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
 
 
 def test_a_directory_that_fails_while_the_old_life_stops_does_not_stop_the_new_one(tmp_path):

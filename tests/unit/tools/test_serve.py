@@ -79,3 +79,17 @@ def test_each_setting_without_effect_is_told_once(tmp_path):
     process = serve("--data", tmp_path, "--port", "0", "-o", "background.threads=8")
     process.stdout.readline()
     assert stopped(process)[2].count("background.threads=8") == 1
+
+
+@pytest.mark.parametrize("name", ["log.dirs", "log.dir"])
+def test_data_replaces_the_log_dirs_of_the_config_file_but_not_those_of_the_command_line(name, tmp_path):
+    config = tmp_path / "server.properties"
+    config.write_text(f"{name}={tmp_path / 'file'}\n")
+    arguments = ["--data", tmp_path / "data", "--port", "0", "--config", config]
+    process = serve(*arguments)
+    assert process.stdout.readline().startswith(f"kcore: serving {tmp_path / 'data'} on")
+    assert stopped(process)[0] == 0
+    process = serve(*arguments, "-o", f"{name}={tmp_path / 'a'}")
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert f"data_dir {tmp_path / 'data'} and log.dirs {tmp_path / 'a'} are both given" in err
