@@ -258,7 +258,8 @@ class UnifiedLog(LogHotPath):
     def maybe_increment_log_start_offset(self, offset: int) -> bool:
         """Hide the records below offset (DeleteRecords, retention).  Returns whether the log start offset rose.
 
-        Raises OffsetOutOfRange above the high watermark.
+        If a truncation inside a batch left only batches below offset, they are removed, and the log start offset rises
+        to the log end offset.  Raises OffsetOutOfRange above the high watermark, KafkaStorageError.
         """
         with self.lock:
             self._check_writable()
@@ -268,11 +269,19 @@ class UnifiedLog(LogHotPath):
                 )
             if offset <= self.log_start_offset:
                 return False
-            self._set_log_start_offset(offset)
+            try:
+                if self._ends_below(offset):
+                    self._empty_at_end()
+                else:
+                    self._set_log_start_offset(offset)
+            except OSError as error:
+                raise self._storage_failed("delete records of", error) from error
             return True
 
     def _set_log_start_offset(self, offset: int) -> None:
         self.log_start_offset = offset
+        if self.high_watermark < offset:
+            self._update_high_watermark_metadata(LogOffsetMetadata(offset))
         try:
             self.leader_epoch_cache.truncate_from_start(offset)
         except OSError as error:
@@ -619,22 +628,27 @@ class UnifiedLog(LogHotPath):
                 rebuild_producer_state(state, self.segments, self.log_start_offset, target_offset, now_ms)
                 state.on_high_watermark_updated(self.high_watermark)
                 self._update_first_unstable_offset()
-                if self._ends_below_its_start():
-                    # The next start reads the log end offset from the name of the empty segment.
-                    self._roll(0)
-                    beyond = list(self.segments)[:-1]
-                    self._remove_oldest(beyond)
-                if beyond:
+                if self._ends_below(self.log_start_offset):
+                    self._empty_at_end()
+                elif beyond:
                     # Without it a power loss may bring removed segments back; they would overlap later appends.
                     sync_path(self.directory)
                 return True
             except OSError as error:
                 raise self._storage_failed("truncate", error, is_fatal=True) from error
 
-    def _ends_below_its_start(self) -> bool:
-        """Whether all batches are below the log start: the target was inside a batch, which was removed whole."""
+    def _ends_below(self, log_start_offset: int) -> bool:
+        """Whether all batches are below the log start, and end before it: a truncation inside a batch removed the batch
+        whole."""
         active = self.active_segment
-        return active.base_offset < self.log_start_offset and active.read_next_offset() < self.log_start_offset
+        return active.base_offset < log_start_offset and active.read_next_offset() < log_start_offset
+
+    def _empty_at_end(self) -> None:
+        """Replace all segments by an empty one: the next start reads the log end offset from its name."""
+        self._roll(0)
+        self._remove_oldest(list(self.segments)[:-1])
+        # Without it a power loss may bring removed segments back; they would overlap later appends.
+        sync_path(self.directory)
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
         """Remove everything; the log is empty and starts and ends at new_offset (TRUNC-07).

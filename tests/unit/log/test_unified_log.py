@@ -441,6 +441,48 @@ def test_TRUNC_06_deleted_records_stay_deleted_when_the_truncation_ends_inside_a
     assert not list(tmp_path.glob("**/*-stray"))
 
 
+@pytest.mark.parametrize("segment_batches", [100, 2, 1])
+@pytest.mark.parametrize(("start", "target"), [(11, 12), (12, 12), (13, 14), (11, 11)])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_TRUNC_06_records_deleted_after_a_truncation_inside_a_batch_stay_deleted(
+    tmp_path, start, target, segment_batches, flushed
+):
+    """The truncation removes the batch of 10 to 14 whole: the data ends at 10, below the new log start."""
+    logs = Logs(tmp_path / "orders-0", segment_bytes=segment_batches * len(batch(5)))
+    log = logs.open()
+    for _ in range(4):
+        log.append_as_leader(batch(5), 1)
+    if flushed:
+        log.flush()
+    log.truncate_to(target)
+    assert log.maybe_increment_log_start_offset(start)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (target, target, target)
+    unclean_copy = tmp_path / "killed" / "orders-0"
+    shutil.copytree(logs.directory, unclean_copy)
+    killed = Logs(unclean_copy)
+    for checkpointed in (0, log.log_start_offset):
+        again = killed.open(log_start_offset=checkpointed, recovery_point=log.recovery_point, clean=False)
+        assert (again.log_start_offset, again.log_end_offset, offsets(again)) == (target, target, [])
+        again._close_files()
+    log.close()
+    again = logs.open(log_start_offset=log.log_start_offset, recovery_point=log.recovery_point)
+    assert (again.log_start_offset, again.log_end_offset, offsets(again)) == (target, target, [])
+    assert again.append_as_leader(batch(5), 2).first_offset == target
+    assert offsets(again) == list(range(target, target + 5))
+    again.close()
+    assert not list(tmp_path.glob("**/*-stray"))
+
+
+def test_TRUNC_06_a_log_emptied_at_its_end_has_its_high_watermark_there(tmp_path):
+    log = Logs(tmp_path / "orders-0").open(sole_replica=False)
+    for _ in range(3):
+        log.append_as_leader(batch(5), 1)
+    log.truncate_to(13)
+    log.update_high_watermark(11)
+    log.maybe_increment_log_start_offset(11)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (13, 13, 13)
+
+
 def test_TRUNC_06_deleted_records_go_durably_once_another_segment_tells_the_end(tmp_path):
     logs = Logs(tmp_path / "orders-0")
     log = logs.open()
