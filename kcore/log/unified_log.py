@@ -144,6 +144,7 @@ class UnifiedLog(LogHotPath):
         self.log_start_offset = parts.log_start_offset
         self.recovery_point = parts.recovery_point
         self.last_flush_ms = time.milliseconds()
+        self._truncations = 0
         self._time = time
         self._random = random
         self._scheduler = scheduler
@@ -551,9 +552,11 @@ class UnifiedLog(LogHotPath):
     def flush(self, offset: int | None = None) -> None:
         """fsync everything below offset (default: the log end), and raise the recovery point to it.
 
-        Takes the lock only for the last step, so appends continue meanwhile.  Raises KafkaStorageError.
+        Takes the lock only for the last step, so appends continue meanwhile.  After a truncation meanwhile the recovery
+        point stays where it is.  Raises KafkaStorageError.
         """
         self._check_writable()
+        truncations = self._truncations  # before the log end offset: _reset_end() sets them in the other order
         target = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if target <= self.recovery_point:
             return
@@ -576,9 +579,8 @@ class UnifiedLog(LogHotPath):
                 return
             raise self._storage_failed("write the leader epochs of", error) from error
         with self.lock:
-            # A truncation may have lowered the log end offset meanwhile.
-            target = min(target, self.log_end_offset)
-            if target > self.recovery_point:
+            # After a truncation, records below the target may have been appended that were not synced.
+            if truncations == self._truncations and target > self.recovery_point:
                 self.recovery_point = target
                 self.last_flush_ms = self._time.milliseconds()
 
@@ -679,6 +681,7 @@ class UnifiedLog(LogHotPath):
         lowered = log_start_offset < self.log_start_offset
         self.log_start_offset = log_start_offset
         self._update_log_end_offset_metadata(self.local.end_at(log_end_offset))
+        self._truncations += 1
         if self.high_watermark >= log_end_offset:
             self._update_high_watermark_metadata(self.log_end_offset_metadata)
         elif self.high_watermark < log_start_offset:

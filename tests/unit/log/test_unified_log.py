@@ -850,6 +850,25 @@ def test_a_full_disk_does_not_keep_retention_from_making_room(tmp_path, caplog):
     assert [entry.epoch for entry in logs.open(clean=False).leader_epoch_cache.entries] == [6, 7, 9]
 
 
+def test_TRUNC_10_a_flush_during_a_truncation_does_not_count_the_records_appended_after_it_as_flushed(log, monkeypatch):
+    for _ in range(10):
+        log.append_as_leader(batch())
+    flush_names = log.local.flush_names
+
+    def truncated_after_the_sync(**options):
+        flush_names(**options)
+        monkeypatch.undo()
+        log.truncate_to(4)
+        for _ in range(10):
+            log.append_as_leader(batch(key=b"other"))
+
+    monkeypatch.setattr(log.local, "flush_names", truncated_after_the_sync)
+    log.flush()
+    assert log.recovery_point <= 4
+    log.flush()
+    assert log.recovery_point == 14
+
+
 def test_a_flush_of_a_log_that_is_being_deleted_is_no_failure_of_the_disk(logs, log, monkeypatch):
     log.append_as_leader(batch(3))
 
