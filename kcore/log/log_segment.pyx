@@ -696,7 +696,8 @@ cdef class LogSegment(SegmentFile):
             old_time_index.replace(time_index.slots, time_index.count)
         else:
             # A missing index makes the next start recover this segment, so the files are written last, and atomically.
-            write_atomically(time_index.path, _bytes_of(time_index), sync=False)
+            # An empty time index would not, so it is on the disk before the offset index gets its name.
+            write_atomically(time_index.path, _bytes_of(time_index))
             write_atomically(offset_index.path, _bytes_of(offset_index))
             self._indexes()
         self._index_missing = False

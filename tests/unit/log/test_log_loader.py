@@ -8,6 +8,7 @@ from kcore.common import file
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.log.log_segment import LogSegment
 from kcore.log.open_log import open_log
+from tests.reference.disk import calls, place, recorded
 from tests.unit.log.logs import Logs, batch, idempotent, marker, offsets
 
 SIZE = len(batch())
@@ -233,6 +234,21 @@ def test_LOG_30_IDX_12_an_index_that_is_missing_or_cannot_be_right_is_rebuilt(lo
     assert log.fetch_offset_by_timestamp(1002) == (1002, 2, 0)
     log.close()
     assert file.read_bytes() == good
+
+
+def test_IDX_12_missing_indexes_are_rebuilt_durably_and_the_offset_index_gets_its_name_last(logs):
+    """An empty time index passes the sanity check, so only a missing .index makes the next start rebuild both."""
+    filled(logs).close()
+    index, time_index = path(logs, 0, ".index"), path(logs, 0, ".timeindex")
+    index.unlink()
+    time_index.unlink()
+    with recorded() as record:
+        logs.open().close()
+        lines = calls(record, logs.directory, "fsync", "rename")
+    renamed = place(lines, f"rename {index.name}.tmp {index.name}")
+    assert place(lines, f"fsync {time_index.name}.tmp") < renamed
+    assert place(lines, f"rename {time_index.name}.tmp {time_index.name}") < renamed
+    assert "fsync ." in lines[renamed:]
 
 
 def test_orphan_indexes_and_deleted_and_cleaned_files_are_removed(logs):
