@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.file import make_directory
@@ -141,19 +141,22 @@ class LogDir:
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
-    def checkpoint_recovery_points(self, logs: Iterable[UnifiedLog]) -> None:
-        """logs: all logs in the directory.  A failure takes it offline; a full disk is logged, as below."""
+    # The checkpoint_ functions take a callable, and call it with the lock held: otherwise a log of the list could be
+    # deleted before the file is written, and a new log of the same name would get its offsets.
+
+    def checkpoint_recovery_points(self, logs: Callable[[], Iterable[UnifiedLog]]) -> None:
+        """logs: returns all logs in the directory.  A failure takes it offline; a full disk is logged, as below."""
         with self._checkpoint_lock:
-            points = {log.topic_partition: log.recovery_point for log in logs}
+            points = {log.topic_partition: log.recovery_point for log in logs()}
             self._try_to_write(self.recovery_points, self._not_loaded.recovery_points | points)
 
-    def checkpoint_log_starts(self, logs: Iterable[UnifiedLog]) -> None:
+    def checkpoint_log_starts(self, logs: Callable[[], Iterable[UnifiedLog]]) -> None:
         with self._checkpoint_lock:
-            self._try_to_write(self.log_starts, self._not_loaded.log_starts | _log_starts_worth_keeping(logs))
+            self._try_to_write(self.log_starts, self._not_loaded.log_starts | _log_starts_worth_keeping(logs()))
 
-    def checkpoint_high_watermarks(self, high_watermarks: dict[TopicPartition, int]) -> None:
+    def checkpoint_high_watermarks(self, high_watermarks: Callable[[], dict[TopicPartition, int]]) -> None:
         with self._checkpoint_lock:
-            self._try_to_write(self.high_watermarks, self._not_loaded.high_watermarks | high_watermarks)
+            self._try_to_write(self.high_watermarks, self._not_loaded.high_watermarks | high_watermarks())
 
     def lower_offsets(self, log: UnifiedLog) -> None:
         """After a truncation: no checkpoint says more than the log's recovery point and log start (TRUNC-10).
@@ -201,6 +204,8 @@ class LogDir:
         return self._contents[checkpoint.path]
 
     def _write(self, checkpoint: OffsetCheckpointFile, offsets: dict[TopicPartition, int]) -> None:
+        # If the write fails, the file may have the old content or the new one.
+        self._contents.pop(checkpoint.path, None)
         checkpoint.write(offsets)
         self._contents[checkpoint.path] = offsets
 

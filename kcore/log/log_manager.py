@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -445,7 +446,7 @@ class LogManager:
         current.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random))
         if old_dir is not None:
             self._drop_checkpoints(old_dir, topic_partition)
-        log_dir.checkpoint_recovery_points(self._logs.in_dir(log_dir.path))
+        log_dir.checkpoint_recovery_points(partial(self._logs.in_dir, log_dir.path))
         self.checkpoint_log_start_offsets()
         self._schedule_removal(current.directory, current.config.file_delete_delay_ms)
         logger.info("%s: its log is now in %s", topic_partition, log.directory)
@@ -513,23 +514,27 @@ class LogManager:
                 log.truncate_fully_and_start_at(new_offset)
             log_dir = self._dirs.get(os.path.dirname(log.directory))
             if log_dir is not None:
-                log_dir.checkpoint_recovery_points(self._logs.in_dir(log_dir.path))
+                log_dir.checkpoint_recovery_points(partial(self._logs.in_dir, log_dir.path))
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
     def checkpoint_recovery_offsets(self) -> None:
         for log_dir in list(self._dirs.values()):
-            log_dir.checkpoint_recovery_points(self._logs.in_dir(log_dir.path))
+            log_dir.checkpoint_recovery_points(partial(self._logs.in_dir, log_dir.path))
 
     def checkpoint_log_start_offsets(self) -> None:
         for log_dir in list(self._dirs.values()):
-            log_dir.checkpoint_log_starts(self._logs.in_dir(log_dir.path))
+            log_dir.checkpoint_log_starts(partial(self._logs.in_dir, log_dir.path))
 
     def checkpoint_high_watermarks(self, high_watermarks: Mapping[TopicPartition, int]) -> None:
         """Write replication-offset-checkpoint in each data directory, for the partitions with a log in it."""
+
+        def of_logs_in(path: str) -> dict[TopicPartition, int]:
+            own = [log.topic_partition for log in self.all_logs() if log.parent_dir == path]
+            return {tp: high_watermarks[tp] for tp in own if tp in high_watermarks}
+
         for log_dir in list(self._dirs.values()):
-            own = [log.topic_partition for log in self.all_logs() if log.parent_dir == log_dir.path]
-            log_dir.checkpoint_high_watermarks({tp: high_watermarks[tp] for tp in own if tp in high_watermarks})
+            log_dir.checkpoint_high_watermarks(partial(of_logs_in, log_dir.path))
 
     # -- failures ---------------------------------------------------------------------------------------------------
 

@@ -51,8 +51,8 @@ def test_a_directory_is_made_and_locked_until_it_is_released(tmp_path):
 
 
 def test_TRUNC_10_lowered_offsets_are_written_for_one_log_and_only_where_a_file_says_more(log_dir, tmp_path):
-    log_dir.checkpoint_recovery_points([log_of(A, recovery_point=6), log_of(B, recovery_point=9)])
-    log_dir.checkpoint_log_starts([log_of(A, log_start_offset=5), log_of(B, log_start_offset=8)])
+    log_dir.checkpoint_recovery_points(lambda: [log_of(A, recovery_point=6), log_of(B, recovery_point=9)])
+    log_dir.checkpoint_log_starts(lambda: [log_of(A, log_start_offset=5), log_of(B, log_start_offset=8)])
     with recorded() as record:
         log_dir.lower_offsets(log_of(A, recovery_point=6, log_start_offset=5))
         log_dir.lower_offsets(log_of(TopicPartition("unknown", 0)))
@@ -83,10 +83,21 @@ def test_TRUNC_10_a_checkpoint_in_progress_does_not_write_the_old_recovery_point
     log_dir.recovery_points.write({A: 6})
     first = SimpleNamespace(base_offset=0)
     log_dir.checkpoint_recovery_points(
-        [Log(topic_partition=A, log_start_offset=0, segments=SimpleNamespace(first=first))]
+        lambda: [Log(topic_partition=A, log_start_offset=0, segments=SimpleNamespace(first=first))]
     )
     truncation.join()
     assert log_dir.recovery_points.read() == {A: 3}
+
+
+@pytest.mark.parametrize("synced_before", [0, 1], ids=["file", "directory"])
+def test_TRUNC_10_a_checkpoint_that_was_renamed_but_whose_write_failed_is_lowered_too(log_dir, synced_before):
+    """The second fsync is the directory's: the file has its new content then, which may be on the disk or not."""
+    log_dir.checkpoint_recovery_points(lambda: [log_of(A, recovery_point=3)])
+    file.fail_next("fsync", errno.ENOSPC, skip=synced_before, under=log_dir.path)
+    log_dir.checkpoint_recovery_points(lambda: [log_of(A, recovery_point=10)])
+    assert log_dir.recovery_points.read() == {A: 10 if synced_before else 3}
+    log_dir.lower_offsets(log_of(A, recovery_point=4))
+    assert log_dir.recovery_points.read() == {A: 4 if synced_before else 3}
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
@@ -111,16 +122,16 @@ def test_TRUNC_10_a_log_whose_lowered_recovery_point_cannot_be_written_is_offlin
 def test_a_checkpoint_on_a_full_disk_is_logged_once_a_minute_and_leaves_the_directory_online(log_dir, caplog):
     file.fail_next("pwrite", errno.ENOSPC, under=log_dir.path, times=-1)
     for _ in range(5):
-        log_dir.checkpoint_recovery_points([log_of(A)])
+        log_dir.checkpoint_recovery_points(lambda: [log_of(A)])
         log_dir._time.sleep(20_000)
     assert log_dir.failure is None
     assert [record.getMessage().split(":")[1] for record in caplog.records] == [" could not be written"] * 2
     file.clear_faults()
     file.fail_next("pwrite", errno.EIO, under=log_dir.path)
-    log_dir.checkpoint_recovery_points([log_of(A)])
+    log_dir.checkpoint_recovery_points(lambda: [log_of(A)])
     assert log_dir.failure.errno == errno.EIO
     with recorded() as record:
-        log_dir.checkpoint_recovery_points([log_of(A)])
+        log_dir.checkpoint_recovery_points(lambda: [log_of(A)])
         assert calls(record, log_dir.path) == []
 
 
@@ -138,9 +149,9 @@ def test_offsets_of_a_log_that_could_not_be_loaded_stay_in_every_checkpoint(log_
     for checkpoint in (log_dir.recovery_points, log_dir.log_starts, log_dir.high_watermarks):
         checkpoint.write({A: 5, B: 6})
     log_dir.keep_checkpointed(A, log_dir.read_checkpoints())
-    log_dir.checkpoint_recovery_points([log_of(B, recovery_point=7)])
-    log_dir.checkpoint_log_starts([])
-    log_dir.checkpoint_high_watermarks({B: 7})
+    log_dir.checkpoint_recovery_points(lambda: [log_of(B, recovery_point=7)])
+    log_dir.checkpoint_log_starts(list)
+    log_dir.checkpoint_high_watermarks(lambda: {B: 7})
     assert log_dir.read_checkpoints() == ({A: 5, B: 7}, {A: 5}, {A: 5, B: 7})
     log_dir.write_clean_shutdown([log_of(B, recovery_point=8)], -1)
     assert OffsetCheckpointFile(str(tmp_path / "recovery-point-offset-checkpoint")).read() == {A: 5, B: 8}

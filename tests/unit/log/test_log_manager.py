@@ -154,6 +154,38 @@ def test_a_deleted_log_goes_at_once_and_its_files_later(managers, tmp_path):
     manager.shutdown()
 
 
+@pytest.mark.parametrize("checkpoint", ["recovery-point-offset", "log-start-offset", "replication-offset"])
+def test_a_checkpoint_that_waits_while_a_log_is_deleted_leaves_no_offset_for_a_new_log(managers, tmp_path, checkpoint):
+    manager = written(managers.start(), A, B)
+    for tp in (A, B):
+        manager.get_log(tp).flush()
+        manager.get_log(tp).maybe_increment_log_start_offset(2)
+    writes = {
+        "recovery-point-offset": manager.checkpoint_recovery_offsets,
+        "log-start-offset": manager.checkpoint_log_start_offsets,
+        "replication-offset": lambda: manager.checkpoint_high_watermarks({A: 3, B: 3}),
+    }
+    log_dir = manager._dirs[str(tmp_path)]
+    lock = log_dir._checkpoint_lock
+
+    class DeletesFirst:
+        """The deletion gets the lock before the checkpoint does."""
+
+        def __enter__(self):
+            log_dir._checkpoint_lock = lock
+            manager.async_delete(A)
+            lock.acquire()
+
+        def __exit__(self, *exc):
+            lock.release()
+
+    log_dir._checkpoint_lock = DeletesFirst()
+    writes[checkpoint]()
+    text = (tmp_path / f"{checkpoint}-checkpoint").read_text()
+    assert "b 7" in text and "a 0" not in text
+    manager.shutdown()
+
+
 def test_a_directory_to_be_deleted_is_removed_after_a_restart_and_foreign_ones_stay(managers, tmp_path, caplog):
     (tmp_path / f"a-0.{'0' * 32}-delete").mkdir()
     (tmp_path / f"a-1.{'0' * 32}-future").mkdir()
