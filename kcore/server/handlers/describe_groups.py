@@ -23,7 +23,8 @@ class Handler:
     def handle(self, context: RequestContext, body: DescribeGroupsRequest) -> None:
         operations = GROUP_OPERATIONS if body.include_authorized_operations else NOT_ASKED
         groups = []
-        for group_id in body.groups:
+        # Each group once: many times one with many members would make a very large response.
+        for group_id in dict.fromkeys(body.groups):
             group = self._group_coordinator.describe_group(group_id)
             error_code, error_message = group.error_code, None
             if error_code == NONE and group.state == "Dead" and context.api_version >= 6:

@@ -35,7 +35,12 @@ class Handler:
     def handle(self, context: RequestContext, body: OffsetFetchRequest) -> None:
         if context.api_version >= 8:
             by_id = context.api_version >= 10
-            groups = [self._group(group, by_id, body.require_stable) for group in body.groups]
+            # All offsets of a group once, since they may be very many; but each part of them that the request names.
+            requested = {
+                (group.group_id, None if group.topics is None else number): group
+                for number, group in enumerate(body.groups)
+            }
+            groups = [self._group(group, by_id, body.require_stable) for group in requested.values()]
             context.respond(OffsetFetchResponse(groups=groups))
             return
         partitions = None

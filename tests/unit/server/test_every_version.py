@@ -493,6 +493,37 @@ def test_configs_are_described_with_their_sources(broker, client, version):
         assert partitions.documentation and partitions.config_type == 3
 
 
+def test_a_resource_that_is_named_often_is_described_once_with_the_last_keys(client):
+    def resource(resource_type, name, *keys):
+        return dc.DescribeConfigsResource(
+            resource_type=resource_type, resource_name=name, configuration_keys=list(keys)
+        )
+
+    resources = [resource(2, "t")] * 20_000
+    resources += [resource(4, "1", "num.partitions"), resource(2, "t", "retention.ms"), resource(2, "unknown")]
+    results = client.ask(dc.DescribeConfigsRequest(resources=resources), 4).results
+    assert [(r.resource_type, r.resource_name, r.error_code) for r in results] == [
+        (2, "t", 0),
+        (4, "1", 0),
+        (2, "unknown", 3),
+    ]
+    assert [[c.name for c in r.configs] for r in results] == [["retention.ms"], ["num.partitions"], []]
+
+
+def test_a_group_that_is_named_often_is_described_once(client):
+    groups = client.ask(DescribeGroupsRequest(groups=["a", "b", "a", "a"]), 5).groups
+    assert [group.group_id for group in groups] == ["a", "b"]
+
+
+def test_all_offsets_of_a_group_are_in_a_response_once(client):
+    whole = of.OffsetFetchRequestGroup(group_id="a", topics=None)
+    part = of.OffsetFetchRequestGroup(
+        group_id="a", topics=[of.OffsetFetchRequestTopics(name="t", partition_indexes=[0])]
+    )
+    request = of.OffsetFetchRequest(groups=[whole, part, whole, whole])
+    assert [len(group.topics) for group in client.ask(request, 8).groups] == [0, 1]
+
+
 @every_version(ApiKey.FIND_COORDINATOR)
 def test_the_coordinator_of_a_group_is_found(broker, client, version):
     if version >= 4:
