@@ -384,16 +384,20 @@ def _cleaner_config(values: Mapping[str, Any]) -> CleanerConfig:
 def _listeners(values: Mapping[str, Any], setting: str) -> list[Listener]:
     """What a setting like PLAINTEXT://host:port,NAME://[::1]:port says.  Raises InvalidConfig."""
     text = values[setting]
-    if not text:
+    if text is None:
         return []
+    if not text.strip():
+        raise InvalidConfig(f"{setting} is empty: give NAME://host:port, or leave it out")
     controllers = {name.strip().upper() for name in (values["controller.listener.names"] or "").split(",")}
     protocols = _protocols(values["listener.security.protocol.map"])
     listeners: list[Listener] = []
     for item in text.split(","):
-        match = re.fullmatch(r"\s*([\w.-]+)://\[?([^\]/]*?)\]?:(-?\d+)\s*", item)
+        if not item.strip():
+            raise InvalidConfig(f"{setting}={text}: there is a comma too many")
+        match = re.fullmatch(r"\s*([\w.-]+)://(\[[^\[\]/]+\]|[^\[\]/]*):(-?\d+)\s*", item)
         if match is None:
             raise InvalidConfig(f"Invalid value {text} for configuration {setting}: {item!r} is not NAME://host:port")
-        name, host, port = match[1].upper(), match[2], int(match[3])
+        name, host, port = match[1].upper(), match[2].strip("[]"), int(match[3])
         if name in controllers:
             continue
         protocol = protocols.get(name)
@@ -403,9 +407,13 @@ def _listeners(values: Mapping[str, Any], setting: str) -> list[Listener]:
             raise InvalidConfig(f"{setting}={text}: only PLAINTEXT listeners are served, not {protocol.name}")
         if not 0 <= port <= 65535:
             raise InvalidConfig(f"Invalid value {text} for configuration {setting}: no such port")
+        if setting == "advertised.listeners" and host == "0.0.0.0":
+            raise InvalidConfig(f"{setting}={text}: clients cannot connect to 0.0.0.0, give an address of this machine")
         if any(name == other.name for other in listeners):
             raise InvalidConfig(f"{setting}={text}: each listener must have a different name")
         listeners.append(Listener(name, protocol, host, port))
+    if not listeners:
+        raise InvalidConfig(f"{setting}={text}: it has only listeners of controllers, which are not served here")
     return listeners
 
 

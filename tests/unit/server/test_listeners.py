@@ -81,6 +81,21 @@ def test_a_listener_named_in_lower_case_is_the_same_as_in_upper_case():
     ("settings", "complaint"),
     [
         ({"listeners": "EXTERNAL://:1"}, "no security protocol for EXTERNAL"),
+        ({"listeners": "PLAINTEXT://[::1:0"}, "'PLAINTEXT://.::1:0' is not NAME://host:port"),
+        ({"listeners": "PLAINTEXT://::1]:0"}, "is not NAME://host:port"),
+        ({"listeners": ""}, "listeners is empty: give NAME://host:port"),
+        ({"listeners": " "}, "listeners is empty"),
+        ({"advertised.listeners": ""}, "advertised.listeners is empty"),
+        ({"listeners": "PLAINTEXT://:1,"}, "PLAINTEXT://:1,: there is a comma too many"),
+        ({"listeners": "A://:1, B://:2", "controller.listener.names": "A,B"}, "has only listeners of controllers"),
+        (
+            {"listeners": "PLAINTEXT://:1,A://:2", "controller.listener.names": "A", "advertised.listeners": "A://h:2"},
+            "advertised.listeners=A://h:2: it has only listeners of controllers",
+        ),
+        (
+            {"listeners": "PLAINTEXT://0.0.0.0:1", "advertised.listeners": "PLAINTEXT://0.0.0.0:9"},
+            "clients cannot connect to 0.0.0.0",
+        ),
         (TWO | {"listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:SSL"}, "only PLAINTEXT .* not SSL"),
         (TWO | {"listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:SASL_SSL"}, "not SASL_SSL"),
         ({"listeners": "SASL_PLAINTEXT://:1"}, "not SASL_PLAINTEXT"),
@@ -105,6 +120,11 @@ def test_a_listener_named_in_lower_case_is_the_same_as_in_upper_case():
 def test_listeners_that_cannot_be_are_refused_at_once(settings, complaint):
     with pytest.raises(InvalidConfig, match=complaint):
         kcore.Broker(**settings)
+
+
+@pytest.mark.parametrize(("text", "host"), [("[::1]", "::1"), ("::1", "::1"), ("", ""), ("0.0.0.0", "0.0.0.0")])
+def test_an_ipv6_address_may_be_in_brackets(text, host):
+    assert KafkaConfig({"listeners": f"PLAINTEXT://{text}:9092"}).listeners[0].host == host
 
 
 @pytest.mark.parametrize("name", ["INTERNAL", "external"])
