@@ -148,7 +148,8 @@ class Broker:
         """Stop cleanly and start again on the same port, with the same data and settings, temporary data too.
 
         Clients see their connections closed, and connect again.  What was got from the broker before (log(),
-        admin_manager, a running consume()) ends with the stop.  Calls of other threads meanwhile raise RuntimeError.
+        admin_manager, a running consume()) ends with the stop.  Calls of other threads meanwhile raise RuntimeError;
+        what they asked for may have been done all the same.
         Raises RuntimeError unless the broker runs, in this process, and what start() raises: then it has stopped.
         """
         self._check_running()  # a forked child may have got the lock locked
