@@ -19,7 +19,7 @@ from kcore.common.topic_names import INTERNAL_TOPICS
 from kcore.inspect.partition_checks import PartitionFiles, Problem, end_limit, longest_ascending
 from kcore.inspect.segment_scan import GAP_DTYPE, ScannedSegment, is_control
 from kcore.inspect.topic_settings import METADATA_FILE, cleanup_policy
-from kcore.log.checkpoints import CLEANER_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT
+from kcore.log.checkpoints import CLEANER_OFFSET_CHECKPOINT
 from kcore.log.log_file_names import LOG_SUFFIX
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _joined(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> np
                 parts.pop()
         parts.append(part)
     gaps = np.concatenate([np.empty(0, GAP_DTYPE), *parts])
-    start = partition.checkpoints.get(LOG_START_OFFSET_CHECKPOINT, 0)
+    start = partition.log_start_offset
     gaps = gaps[gaps["last"] >= start]
     gaps["first"] = gaps["first"].clip(start)
     return gaps

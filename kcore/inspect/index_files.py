@@ -93,7 +93,7 @@ def _examine(
     partition: PartitionFiles, segments: list[ScannedSegment], index_interval_bytes: int
 ) -> Iterator[IndexFile]:
     snapshots = read_snapshots(partition)
-    aborted = AbortedTransactions(open_at_start(partition, snapshots))
+    aborted = AbortedTransactions(open_at_start(partition, snapshots), partition.log_start_offset)
     for base, segment in zip(partition.bases, segments, strict=True):
         rebuilt = rebuilt_indexes(segment.path, base, index_interval_bytes)
         for suffix in (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX):

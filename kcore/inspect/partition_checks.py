@@ -33,6 +33,7 @@ from kcore.log.log_file_names import (
     OFFSET_INDEX_SUFFIX,
     PARTITION_METADATA_FILE,
     SNAPSHOT_SUFFIX,
+    STRAY_DIR_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     parse_partition_directory,
@@ -100,7 +101,7 @@ class PartitionFiles:
     bases: list[int]
     #: None where the checkpoint cannot be read, empty where there is none.
     epochs: list[EpochEntry] | None
-    #: Whether the marker of a clean shutdown is in the data directory.
+    #: Whether the marker of a clean shutdown is in the data directory, and the log is not a stray one.
     clean: bool
     #: Checkpoint name -> this partition's offset, for the checkpoints of the data directory that have one.
     checkpoints: dict[str, int] = field(default_factory=dict)
@@ -118,7 +119,10 @@ class PartitionFiles:
         except (KafkaError, OSError):
             pass
         checkpoints = {}
-        for checkpoint in log_files.OFFSET_CHECKPOINTS:
+        # No checkpoint has a line for a stray log: the line of its partition is about the log in use.  A stray log was
+        # put aside as it was, perhaps after a crash, so the marker of a clean shutdown is not about it either.
+        is_stray = name is not None and name.mark == STRAY_DIR_SUFFIX
+        for checkpoint in () if is_stray else log_files.OFFSET_CHECKPOINTS:
             try:
                 path = os.path.join(parent, checkpoint)
                 now = os.stat(path)
@@ -128,7 +132,13 @@ class PartitionFiles:
             if tp in offsets:
                 checkpoints[checkpoint] = offsets[tp]
         base_offsets = sorted(base for base in bases if base is not None)
-        return cls(directory, tp, base_offsets, epochs, was_clean_shutdown(parent), checkpoints)
+        clean = was_clean_shutdown(parent) and not is_stray
+        return cls(directory, tp, base_offsets, epochs, clean, checkpoints)
+
+    @property
+    def log_start_offset(self) -> int:
+        first_base = self.bases[0] if self.bases else 0
+        return max(first_base, self.checkpoints.get(LOG_START_OFFSET_CHECKPOINT, 0))
 
     def file(self, base: int, suffix: str) -> str:
         return segment_file(self.directory, base, suffix)

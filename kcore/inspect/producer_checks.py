@@ -39,7 +39,7 @@ class Marker(NamedTuple):
 def check_producers(partition: PartitionFiles, segments: Sequence[ScannedSegment]) -> Iterator[Problem]:
     """segments: all segments of the partition, in order.  Raises OSError."""
     snapshots = read_snapshots(partition)
-    aborted = AbortedTransactions(open_at_start(partition, snapshots))
+    aborted = AbortedTransactions(open_at_start(partition, snapshots), partition.log_start_offset)
     for base, segment in zip(partition.bases, segments, strict=True):
         expected = aborted.of_segment(segment)
         yield from check_txn_index(partition.file(base, TXN_INDEX_SUFFIX), base, expected, aborted.markers, segment)
@@ -76,11 +76,13 @@ def open_at_start(partition: PartitionFiles, snapshots: dict[int, list[ProducerS
 class AbortedTransactions:
     """Follows transactions from segment to segment.
 
-    open_at_start: what open_at_start() returns.
+    open_at_start: what open_at_start() returns.  log_start_offset: data batches below it are ignored, because a broker
+    that rebuilds its producer state may skip them: it then writes an entry that starts later, or none.
     """
 
-    def __init__(self, open_at_start: dict[int, int] | None) -> None:
+    def __init__(self, open_at_start: dict[int, int] | None, log_start_offset: int) -> None:
         self.start_is_known = open_at_start is not None
+        self._log_start_offset = log_start_offset
         self._open = dict(open_at_start or {})
         self.markers: dict[int, Marker] = {}
 
@@ -91,7 +93,7 @@ class AbortedTransactions:
         self.markers = {}
         expected: list[AbortedTxn] = []
         rows = segment.producer_batches
-        rows = rows[is_transactional(rows) | is_control(rows)]
+        rows = rows[is_transactional(rows) & (rows["last_offset"] >= self._log_start_offset) | is_control(rows)]
         control = is_control(rows)
         # Of adjacent data batches of one producer only the first can begin a transaction.
         same = np.zeros(len(rows), bool)

@@ -419,7 +419,7 @@ def _plan_indexes(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> N
 
 def _plan_producers(plan: Plan, partition: PartitionFiles, kept: list[_Kept]) -> None:
     snapshots = read_snapshots(partition)
-    aborted = AbortedTransactions(open_at_start(partition, snapshots))
+    aborted = AbortedTransactions(open_at_start(partition, snapshots), partition.log_start_offset)
     end_offset = plan.end_offset or 0
     for part in kept:
         path = partition.file(part.base, TXN_INDEX_SUFFIX)
@@ -521,7 +521,7 @@ def plan_data_dir(data_dir: str, plans: Sequence[Plan]) -> Plan:
                 continue
             files = PartitionFiles.of(partition.directory)
             tp = files.topic_partition
-            if tp in offsets:
+            if tp in offsets and os.path.basename(path) in files.checkpoints:
                 at_end = os.path.basename(path) == RECOVERY_POINT_CHECKPOINT and files.clean
                 changed[tp] = end if at_end else min(offsets[tp], end)
                 if changed[tp] != offsets[tp] and not partition.losses:

@@ -20,7 +20,8 @@ from kcore.inspect import verifier
 from kcore.inspect.partition_checks import read_index
 from kcore.inspect.segment_scan import scan_segment
 from kcore.log.log_config import LogConfig
-from kcore.log.log_offset_metadata import AbortedTxn
+from kcore.log.log_manager import LogManager
+from kcore.log.log_offset_metadata import AbortedTxn, AppendOrigin
 from kcore.log.open_log import open_log
 from kcore.log.producer_state_entry import ProducerStateEntry
 from kcore.log.producer_state_manager import decode_snapshot, encode_snapshot
@@ -32,6 +33,8 @@ from kcore.tools.main import main
 from tests import golden_data
 from tests.reference import record_batch as model
 from tests.unit.log.logs import batch as record_batch
+from tests.unit.log.logs import idempotent
+from tests.unit.log.logs import marker as end_marker
 from tests.unit.tools.command import LOG, flip, run_json
 
 
@@ -721,3 +724,101 @@ def test_a_log_that_was_truncated_inside_a_batch_to_its_start_has_no_damage(tmp_
     assert all(problem["type"] == "warning" and problem["file"].endswith(".deleted") for problem in problems)
     with open_log(tmp_path / "orders-0") as log:
         assert (log.log_start_offset, log.log_end_offset) == (12, 12)
+
+
+class CrashingBroker:
+    """The log of `t-0` in a data directory; restart() is one after a crash."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.start()
+
+    def start(self) -> None:
+        self.manager = LogManager([self.data_dir], LogConfig())
+        self.manager.startup()
+        self.log = self.manager.get_or_create_log(TopicPartition("t", 0))
+
+    def restart(self) -> None:
+        self.log._close_files()
+        for log_dir in self.manager._dirs.values():
+            log_dir.release()
+        self.start()
+
+    def append(self, *batches) -> None:
+        for each in batches:
+            self.log.append_as_leader(bytearray(each), 0)
+
+    def abort(self) -> None:
+        self.log.append_as_leader(end_marker(6, commit=False), 0, AppendOrigin.COORDINATOR)
+
+    def delete_records(self, offset: int) -> None:
+        self.log.update_high_watermark(self.log.log_end_offset)
+        self.log.maybe_increment_log_start_offset(offset)
+        self.manager.checkpoint_log_start_offsets()
+
+    def stop(self) -> None:
+        self.log.update_high_watermark(self.log.log_end_offset)
+        self.manager.shutdown()
+
+
+def in_transaction(sequence):
+    return idempotent(6, sequence, is_transactional=True)
+
+
+def test_a_transaction_that_began_below_the_log_start_is_judged_by_what_can_be_read_of_it(tmp_path, capsys):
+    broker = CrashingBroker(tmp_path)
+    for sequence in range(3):
+        broker.append(in_transaction(sequence))
+        broker.log.roll()
+    broker.append(in_transaction(3))
+    broker.delete_records(3)
+    broker.restart()
+    broker.abort()
+    broker.stop()
+    # The recovery read the segments at and after the log start offset, and so did not see where the transaction began.
+    (path,) = (path for path in (tmp_path / "t-0").glob("*.txnindex") if path.stat().st_size)
+    (entry,) = decode_entries(path.read_bytes(), "")
+    assert 0 < entry.first_offset <= 3
+    assert verify(capsys, tmp_path)[:2] == (0, [])
+    assert run_json(capsys, "repair", tmp_path)[0] == 0
+    path.write_bytes(b"")
+    status, problems, _ = verify(capsys, tmp_path)
+    assert (status, [p["offset"] for p in problems]) == (1, [4])
+    assert "aborted offsets 3 to 4: not in here" in problems[0]["problem"]
+
+
+def test_a_transaction_that_was_aborted_below_the_log_start_is_not_judged(tmp_path, capsys):
+    broker = CrashingBroker(tmp_path)
+    broker.append(in_transaction(0))
+    broker.log.roll()
+    broker.append(in_transaction(1))
+    broker.abort()
+    broker.append(record_batch())
+    broker.log.roll()
+    broker.append(*(record_batch() for _ in range(4)))
+    broker.delete_records(6)
+    broker.restart()
+    broker.stop()
+    assert verify(capsys, tmp_path)[:2] == (0, [])
+    for path in (tmp_path / "t-0").glob("*.txnindex"):
+        path.unlink()
+    assert verify(capsys, tmp_path)[:2] == (0, [])
+
+
+def test_a_stray_log_is_not_compared_with_the_checkpoints_of_the_log_in_use(tmp_path, capsys):
+    with open_log(tmp_path / "t-0", mode="a") as log:
+        log.append_as_leader(record_batch(4))
+    stray = tmp_path / f"t-0.{'5' * 32}-stray"
+    shutil.copytree(tmp_path / "t-0", stray)
+    with open(stray / LOG, "ab") as file:
+        file.write(record_batch(3)[:40])  # a partial batch: it was put aside after a crash
+    broker = CrashingBroker(tmp_path)
+    broker.append(record_batch(20))
+    broker.delete_records(10)
+    broker.stop()
+    status, problems, _ = verify(capsys, tmp_path)
+    assert status == 0
+    assert [(p["type"], p["file"]) for p in problems] == [("warning", str(stray / LOG))]
+    checkpoints = {path.name: path.read_bytes() for path in tmp_path.glob("*-checkpoint")}
+    run_json(capsys, "repair", "--apply", "--in-place", tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("*-checkpoint")} == checkpoints
