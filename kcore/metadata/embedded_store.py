@@ -78,7 +78,7 @@ _FROM_VERSION_1 = (
 
 
 class EmbeddedStore(MetadataStore):
-    """A store in one file.  Thread-safe: one connection behind one lock; other processes may share the file.
+    """A store in one file.  Thread-safe: a lock guards the one connection.  Other processes may open the same file.
 
     The connection is never lost, so sessions are not suspended.  A thread polls from the first watch or ephemeral node
     on: every poll_interval_ms while there are watches, else three times per session timeout.  With poll_interval_ms

@@ -1,5 +1,8 @@
-"""The watches of one session.  Whether one is due is told by comparing a node with what it was at the read that left
-the watch, as ZooKeeper does for a client that reconnects (SetWatches)."""
+"""The watches of one session.
+
+A watch remembers the node as it was at the read that set the watch.  It fires once the node differs from that, as
+ZooKeeper does for a client that reconnects (SetWatches).
+"""
 
 from __future__ import annotations
 

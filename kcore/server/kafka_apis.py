@@ -36,7 +36,7 @@ class Handler(Protocol):
     """Each module of handlers/ has a class `Handler` like this."""
 
     #: Whether requests may wait for a disk, the metadata store, another broker or many partitions.  They then run on
-    #: the pool.  Where only the decoded body tells, it is a method, called on the network thread.
+    #: the pool.  If that depends on the request's body, it is a method, called on the network thread.
     may_block: bool | Callable[[RequestContext, Message], bool]
 
     def __init__(self, services: Services) -> None: ...

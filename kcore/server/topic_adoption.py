@@ -23,8 +23,8 @@ from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
 
-#: The settings of a topic whose directory another broker wrote, so that its own settings are unknown: a default
-#: retention would delete data that its owner wanted to keep.
+#: The settings of a topic whose directory another broker wrote, so that its own settings are unknown: the default
+#: retention might delete records that this topic's settings keep.
 ADOPTED_TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 

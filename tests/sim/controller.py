@@ -1,4 +1,5 @@
-"""The decisions of a controller, without a store: who leads each partition, who is in sync, and whom it tells."""
+"""The decisions of a controller, without a store: the leader and the ISR of each partition, and which brokers get a
+LeaderAndIsr request."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ CONTROLLER_EPOCH = 1
 
 
 class SimController:
-    """Hears of every crash at once; what it tells the brokers takes its time.
+    """Learns of every crash at once; its requests to the brokers arrive later.
 
     A broker that crashes leaves the ISR unless it is the last member.  Leaders come from the ISR; with unclean
     elections any live replica may lead.  tell(broker, update) sends a LeaderAndIsr request.

@@ -180,7 +180,7 @@ def test_damage_in_the_batches_shows_no_record_that_was_not_written(written, nam
     def look(manager, done):
         log = manager.get_log(TP)
         if log is None:
-            assert TP in manager._not_loaded, done  # told by name, and no empty log takes its place
+            assert TP in manager._not_loaded, done  # it is listed, and no empty log takes its place
             return
         found, damage = contents(log)
         assert [r[0] for r in found] == sorted({r[0] for r in found}), done

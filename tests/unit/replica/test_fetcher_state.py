@@ -45,7 +45,7 @@ BACKOFF = 1000
 
 
 class MemoryLog:
-    """epochs: the epoch of each record; the log ends behind the last."""
+    """epochs: the epoch of each record; the log end offset is start and their number."""
 
     def __init__(self, epochs=(), start=0, high_watermark=0):
         self.start, self.epochs, self.high_watermark = start, list(epochs), high_watermark

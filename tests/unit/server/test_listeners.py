@@ -34,7 +34,7 @@ def ports(broker):
 
 
 def addresses(port):
-    """What a client of this port is told of the broker by each API that says where it is."""
+    """The broker's address in the response of each API that has one, for a client of this port."""
     with Client(At(port)) as client:
         (broker,) = client.ask(m.MetadataRequest(topics=[]), 5).brokers
         yield broker.host, broker.port
