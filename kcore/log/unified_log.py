@@ -552,12 +552,13 @@ class UnifiedLog(LogHotPath):
     def flush(self, offset: int | None = None) -> None:
         """fsync everything below offset (default: the log end), and raise the recovery point to it.
 
-        Takes the lock only for the last step, so appends continue meanwhile.  After a truncation meanwhile the recovery
-        point stays where it is.  Raises KafkaStorageError.
+        Takes the lock only for the first and the last step, so appends continue meanwhile.  After a truncation
+        meanwhile the recovery point stays where it is.  Raises KafkaStorageError.
         """
         self._check_writable()
-        truncations = self._truncations  # before the log end offset: _reset_end() sets them in the other order
-        target = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
+        with self.lock:
+            truncations = self._truncations
+            target = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if target <= self.recovery_point:
             return
         try:
