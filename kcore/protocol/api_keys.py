@@ -186,8 +186,22 @@ SUPPORTED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_CLUSTER: (0, 2),
 }
 
+#: What a broker that is a member of a cluster announces and serves beside them, on every listener, as a 3.9 broker with
+#: ZooKeeper does.  A broker alone does not: nobody but itself decides what it leads.
+INTER_BROKER: dict[ApiKey, tuple[int, int]] = {
+    ApiKey.LEADER_AND_ISR: (0, 7),
+    ApiKey.STOP_REPLICA: (0, 4),
+    ApiKey.UPDATE_METADATA: (0, 8),
+    ApiKey.CONTROLLED_SHUTDOWN: (0, 3),
+}
+
 #: The kcore release that first served each of them; docs/compatibility.md shows it.
-SINCE: dict[ApiKey, str] = dict.fromkeys(SUPPORTED, "0.1.0")
+SINCE: dict[ApiKey, str] = dict.fromkeys(SUPPORTED | INTER_BROKER, "0.1.0")
+
+
+def served_apis(is_cluster_member: bool) -> dict[ApiKey, tuple[int, int]]:
+    """Version ranges of what such a broker serves, in order of API key."""
+    return dict(sorted((SUPPORTED | INTER_BROKER if is_cluster_member else SUPPORTED).items()))
 
 
 def is_served(api_key: ApiKey, version: int) -> bool:
