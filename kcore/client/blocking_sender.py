@@ -1,0 +1,244 @@
+"""BlockingSender: one connection to a broker, with one request in flight (RFT-01)."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import threading
+
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.errors import InvalidRequest, UnsupportedVersion, for_code
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.headers import decode_response_header, encode_request_header
+from kcore.protocol.messages import response_class
+from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kcore.protocol.schema import Message
+
+#: Largest reply that is taken unless the caller says otherwise: as socket.request.max.bytes.
+DEFAULT_MAX_RESPONSE_BYTES = 100 << 20
+
+_SIZE = struct.Struct(">i")
+_TIMEVAL = struct.Struct("@ll")
+_UNSUPPORTED_VERSION = struct.pack(">h", UnsupportedVersion.code)
+_SMALLEST_BUFFER = 4096
+#: A buffer above this size is given back once a reply needs less than a sixteenth of it.
+_LARGE_BUFFER = 1 << 20
+_API_KEYS = {int(key): key for key in ApiKey}
+
+
+class BlockingSender:
+    """Sends a request and blocks until its reply is here.  Connects when needed.
+
+    One thread sends; close() may come from any thread, and ends a send that waits.  After an error the connection is
+    closed, and the next send connects anew.  `records` of a reply are views of the receive buffer, no copies; the
+    buffer is used again by a later send only when no view of it is left.
+
+    request_timeout_ms bounds connecting, and then sending and receiving, each.  A reply of more than
+    max_response_bytes is refused before any of it is read.
+    Source: BrokerBlockingSender, Kafka 3.9.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        client_id: str | None,
+        *,
+        request_timeout_ms: int,
+        time: Time = SYSTEM_TIME,
+        max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
+        receive_buffer_bytes: int = -1,
+    ) -> None:
+        """receive_buffer_bytes: SO_RCVBUF; -1 leaves it to the system."""
+        self.host = host
+        self.port = port
+        self._client_id = client_id
+        self._request_timeout_ms = request_timeout_ms
+        self._time = time
+        self._max_response_bytes = max_response_bytes
+        self._receive_buffer_bytes = receive_buffer_bytes
+        self._lock = threading.Lock()  # of _socket, _is_sending and _is_closed
+        self._socket: socket.socket | None = None
+        self._is_sending = False
+        self._is_closed = False
+        self._correlation_id = 0
+        self._api_versions: dict[ApiKey, tuple[int, int]] | None = None
+        self._buffer = bytearray(_SMALLEST_BUFFER)
+        self._size_bytes = bytearray(_SIZE.size)
+
+    def send(self, request: Message, api_version: int) -> Message:
+        """The reply, of the response class of the request's API.
+
+        Raises OSError when the broker cannot be reached, breaks the connection off or does not answer in time
+        (TimeoutError); ConnectionAbortedError once close() was called; InvalidRequest for a reply that is malformed,
+        too large, or of another request; UnsupportedVersion and ValueError for a request that cannot be encoded, which
+        then was not sent.
+        """
+        api_key = request.api_key
+        self._correlation_id = correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
+        header = encode_request_header(api_key, api_version, correlation_id, self._client_id)
+        body = request.encode(api_version)
+        frame = b"".join((_SIZE.pack(len(header) + len(body)), header, body))
+        with self._lock:
+            self._check_open()
+            self._is_sending = True
+        try:
+            connection = self._socket or self._connect()
+            deadline_ms = self._time.hi_res_clock_ms() + self._request_timeout_ms
+            self._set_timeout(connection, self._request_timeout_ms)
+            connection.sendall(frame)
+            reply = self._receive_frame(connection, deadline_ms)
+            return _decode_reply(reply, api_key, api_version, correlation_id)
+        except BlockingIOError:
+            self._disconnect()
+            raise TimeoutError(errno.ETIMEDOUT, f"{self}: no answer in {self._request_timeout_ms} ms") from None
+        except BaseException:
+            self._disconnect()
+            self._check_open()
+            raise
+        finally:
+            with self._lock:
+                self._is_sending = False
+                is_closed = self._is_closed
+            if is_closed:
+                self._disconnect()
+
+    def api_versions(self) -> dict[ApiKey, tuple[int, int]]:
+        """The versions that the broker serves, lowest and highest, of the APIs that we know.
+
+        Asked once per connection.  Raises what send() raises, and the broker's error.
+        """
+        if self._api_versions is None:
+            response = self._ask_api_versions(3)
+            if response.error_code == UnsupportedVersion.code:
+                response = self._ask_api_versions(0)
+            if response.error_code:
+                raise for_code(response.error_code)(f"{self}: ApiVersions")
+            self._api_versions = {
+                _API_KEYS[item.api_key]: (item.min_version, item.max_version)
+                for item in response.api_keys
+                if item.api_key in _API_KEYS
+            }
+        return self._api_versions
+
+    def _ask_api_versions(self, api_version: int) -> ApiVersionsResponse:
+        request = ApiVersionsRequest(client_software_name="kcore", client_software_version="1")
+        response = self.send(request, api_version)
+        assert isinstance(response, ApiVersionsResponse)
+        return response
+
+    def close(self) -> None:
+        """Close the connection for good.  A send that waits raises ConnectionAbortedError.  Idempotent."""
+        with self._lock:
+            self._is_closed = True
+            connection = self._socket
+            if connection is not None and self._is_sending:
+                # The thread that sends closes it: a descriptor closed here could be another file's by its next call.
+                try:
+                    connection.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass  # not connected any more
+                return
+        self._disconnect()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ConnectionAbortedError(errno.ECONNABORTED, f"{self}: closed")
+
+    # -- the connection: a TLS transport would replace _connect(), sendall() and _receive_into() ----------------------
+
+    def _connect(self) -> socket.socket:
+        errors = []
+        for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
+            connection = socket.socket(family, kind, protocol)
+            with self._lock:
+                is_closed = self._is_closed
+                if not is_closed:
+                    self._socket = connection
+            if is_closed:
+                connection.close()
+                self._check_open()
+            try:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if self._receive_buffer_bytes > 0:
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
+                connection.settimeout(self._request_timeout_ms / 1000)
+                connection.connect(address)
+                # Blocking from here on, with the kernel's timeouts: only so does one recv() wait for a whole reply.
+                connection.setblocking(True)
+                return connection
+            except OSError as error:
+                self._disconnect()
+                self._check_open()
+                errors.append(error)
+        raise errors[0] if errors else ConnectionError(f"{self}: no address")
+
+    def _disconnect(self) -> None:
+        with self._lock:
+            connection, self._socket = self._socket, None
+            self._api_versions = None
+        if connection is not None:
+            connection.close()
+
+    def _set_timeout(self, connection: socket.socket, timeout_ms: float) -> None:
+        microseconds = max(1, int(timeout_ms * 1000))
+        timeval = _TIMEVAL.pack(*divmod(microseconds, 1_000_000))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
+
+    def _receive_frame(self, connection: socket.socket, deadline_ms: float) -> memoryview:
+        self._receive_into(connection, memoryview(self._size_bytes), deadline_ms)
+        (size,) = _SIZE.unpack(self._size_bytes)
+        if not 4 <= size <= self._max_response_bytes:
+            raise InvalidRequest(f"{self}: reply of {size} bytes, expected 4 to {self._max_response_bytes}")
+        frame = memoryview(self._buffer_of(size))[:size]
+        self._receive_into(connection, frame, deadline_ms)
+        return frame
+
+    def _receive_into(self, connection: socket.socket, target: memoryview, deadline_ms: float) -> None:
+        """Fill target: one system call, unless a signal or the timeout ends it early."""
+        received = connection.recv_into(target, 0, socket.MSG_WAITALL)
+        position = received
+        while position < len(target):
+            if received == 0:
+                raise ConnectionResetError(
+                    errno.ECONNRESET, f"{self}: closed by the broker, {len(target) - position} bytes missing"
+                )
+            left_ms = deadline_ms - self._time.hi_res_clock_ms()
+            if left_ms <= 0:
+                raise BlockingIOError
+            self._set_timeout(connection, left_ms)
+            received = connection.recv_into(target[position:], 0, socket.MSG_WAITALL)
+            position += received
+
+    def _buffer_of(self, size: int) -> bytearray:
+        """A buffer of at least `size` bytes that nobody has a view of: the last one if possible."""
+        buffer = self._buffer
+        fits = size <= len(buffer) and not (len(buffer) > _LARGE_BUFFER and size < len(buffer) // 16)
+        if not fits or _has_views(buffer):
+            capacity = max(_SMALLEST_BUFFER, 1 << (size - 1).bit_length())
+            self._buffer = buffer = bytearray(min(capacity, max(size, self._max_response_bytes)))
+        return buffer
+
+    def __repr__(self) -> str:
+        return f"BlockingSender({self.host}:{self.port})"
+
+
+def _has_views(buffer: bytearray) -> bool:
+    try:
+        buffer.append(0)  # refused while a memoryview of it exists
+    except BufferError:
+        return True
+    del buffer[-1]
+    return False
+
+
+def _decode_reply(frame: memoryview, api_key: ApiKey, api_version: int, correlation_id: int) -> Message:
+    answered_id, position = decode_response_header(frame, api_key, api_version)
+    if answered_id != correlation_id:
+        raise InvalidRequest(f"{api_key.name}: reply with correlation id {answered_id}, expected {correlation_id}")
+    if api_key == ApiKey.API_VERSIONS and frame[position : position + 2] == _UNSUPPORTED_VERSION:
+        api_version = 0  # as any client can read (KIP-511)
+    return response_class(api_key).decode(frame, api_version, position)

@@ -1,0 +1,278 @@
+"""BlockingSender against a real broker, and against a server that does everything wrong."""
+
+import contextlib
+import socket
+import struct
+import threading
+
+import pytest
+
+import kcore
+from kcore.client.blocking_sender import BlockingSender
+from kcore.errors import InvalidRequest
+from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.headers import decode_request_header, encode_response_header
+from kcore.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse, unsupported_version_response
+from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+DEADLINE_S = 60
+TIMEOUT_MS = DEADLINE_S * 1000
+
+
+@contextlib.contextmanager
+def server(*replies):
+    """A server that answers the n-th request with replies[n](frame) and then closes; None keeps it waiting.
+
+    Each reply is (bytes, whether the connection stays open).  Yields (host, port, list of connections accepted).
+    """
+    listening = socket.create_server(("127.0.0.1", 0))
+    accepted = []
+    pending = list(replies)
+
+    def serve(connection):
+        with contextlib.suppress(OSError):
+            while pending:
+                size = connection.recv(4, socket.MSG_WAITALL)
+                if len(size) < 4:
+                    return
+                frame = connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL)
+                reply = pending.pop(0)(frame)
+                if reply is None:
+                    continue
+                connection.sendall(reply[0])
+                if not reply[1]:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    return
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listening.accept()
+                accepted.append(connection)
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield *listening.getsockname(), accepted
+    finally:
+        listening.shutdown(socket.SHUT_RDWR)
+        listening.close()
+        thread.join(DEADLINE_S)
+        for connection in accepted:
+            connection.close()
+
+
+def framed(payload: bytes) -> bytes:
+    return struct.pack(">i", len(payload)) + payload
+
+
+def heartbeat_reply(frame, *, id_offset=0, error_code=0) -> bytes:
+    header = decode_request_header(frame)
+    response = HeartbeatResponse(error_code=error_code)
+    correlation_id = header.correlation_id + id_offset
+    return framed(
+        encode_response_header(header.api_key, header.api_version, correlation_id) + response.encode(header.api_version)
+    )
+
+
+def good(frame):
+    return heartbeat_reply(frame), True
+
+
+@contextlib.contextmanager
+def sender(host, port, timeout_ms=TIMEOUT_MS, **options):
+    sender = BlockingSender(host, port, "tests", request_timeout_ms=timeout_ms, **options)
+    try:
+        yield sender
+    finally:
+        sender.close()
+
+
+REQUEST = HeartbeatRequest(group_id="g", member_id="m", generation_id=1)
+
+
+# -- a real broker ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with kcore.Broker() as broker:
+        broker.create_topic("t")
+        yield broker
+
+
+def test_a_broker_says_what_it_serves(broker):
+    host, port = broker.bootstrap_servers.split(":")
+    with sender(host, int(port)) as to_broker:
+        assert to_broker.api_versions() == SUPPORTED
+
+
+def fetch(offset, max_bytes=1 << 30):
+    topic = FetchTopic(
+        topic="t", partitions=[FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)]
+    )
+    return FetchRequest(max_bytes=max_bytes, topics=[topic], session_epoch=-1)
+
+
+def records_of(response):
+    return response.responses[0].partitions[0].records
+
+
+def test_records_are_views_of_a_buffer_that_is_used_again_when_no_view_is_left(broker):
+    host, port = broker.bootstrap_servers.split(":")
+    with broker.log("t", 0) as log:
+        end = log.log_end_offset
+    for _ in range(2):
+        broker.produce("t", b"x" * 500_000)
+    with sender(host, int(port)) as to_broker:
+        first = to_broker.send(fetch(end), 11)
+        view = records_of(first)
+        assert isinstance(view, memoryview)
+        assert len(view) > 1_000_000
+        expected, buffer = bytes(view), view.obj
+        second = to_broker.send(fetch(end), 11)  # the view is held: the second reply has a buffer of its own
+        assert records_of(second).obj is not buffer
+        assert bytes(view) == expected == bytes(records_of(second))
+        buffer = records_of(second).obj
+        del first, second, view
+        assert records_of(to_broker.send(fetch(end), 11)).obj is buffer
+
+
+def test_a_large_buffer_is_given_back_after_a_small_reply(broker):
+    host, port = broker.bootstrap_servers.split(":")
+    with broker.log("t", 0) as log:
+        end = log.log_end_offset
+    for _ in range(3):
+        broker.produce("t", b"x" * 800_000)
+    with sender(host, int(port)) as to_broker:
+        assert len(records_of(to_broker.send(fetch(end), 11)).obj) > 2_000_000
+        to_broker.send(fetch(end + 3), 11)
+        assert len(to_broker._buffer) <= 1 << 20
+
+
+def test_a_broker_that_came_back_is_reached_by_the_next_send(tmp_path):
+    with kcore.Broker(data_dir=tmp_path) as broker:
+        host, port = broker.bootstrap_servers.split(":")
+        to_broker = BlockingSender(host, int(port), "tests", request_timeout_ms=TIMEOUT_MS)
+        assert to_broker.api_versions()
+    with pytest.raises(OSError):
+        to_broker.send(REQUEST, 4)
+    with pytest.raises(ConnectionRefusedError):
+        to_broker.api_versions()
+    with kcore.Broker(data_dir=tmp_path, port=int(port)):
+        assert to_broker.api_versions() == SUPPORTED
+    to_broker.close()
+
+
+# -- a server that does it wrong --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "error", "message"),
+    [
+        (lambda frame: (heartbeat_reply(frame, id_offset=1), True), InvalidRequest, "correlation id"),
+        (lambda frame: (struct.pack(">i", 0x7FFF_FFFF), True), InvalidRequest, "2147483647 bytes"),
+        (lambda frame: (struct.pack(">i", -1), True), InvalidRequest, "-1 bytes"),
+        (lambda frame: (struct.pack(">i", 3) + b"abc", True), InvalidRequest, "3 bytes"),
+        (lambda frame: (heartbeat_reply(frame)[:-1], False), ConnectionResetError, "1 bytes missing"),
+        (lambda frame: (b"\0\0", False), ConnectionResetError, "2 bytes missing"),
+        (lambda frame: (b"", False), ConnectionResetError, "closed"),
+        (lambda frame: (framed(frame[4:8]), True), InvalidRequest, "header"),
+        (lambda frame: (framed(frame[4:8] + b"\0"), True), InvalidRequest, "throttle_time_ms"),
+    ],
+    ids=["another id", "huge", "negative", "short", "cut body", "cut size", "closed", "no tags", "no body"],
+)
+def test_after_a_reply_that_is_wrong_the_next_send_connects_anew(reply, error, message):
+    with server(reply, good) as (host, port, accepted), sender(host, port) as to_server:
+        with pytest.raises(error, match=message):
+            to_server.send(REQUEST, 4)
+        assert to_server.send(REQUEST, 4).error_code == 0
+        assert len(accepted) == 2
+
+
+def test_a_silent_server_is_a_timeout():
+    with server(lambda frame: None, good) as (host, port, accepted), sender(host, port, 50) as to_server:
+        with pytest.raises(TimeoutError):
+            to_server.send(REQUEST, 4)
+        to_server._request_timeout_ms = TIMEOUT_MS
+        assert to_server.send(REQUEST, 4).error_code == 0
+        assert len(accepted) == 2
+
+
+def test_a_reply_that_comes_in_drops_is_a_timeout_too():
+    def drop(frame):
+        return struct.pack(">i", 1000) + b"x" * 10, True
+
+    with server(drop) as (host, port, _), sender(host, port, 50) as to_server, pytest.raises(TimeoutError):
+        to_server.send(REQUEST, 4)
+
+
+def test_nobody_listens():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        host, port = listening.getsockname()
+    with sender(host, port) as to_server, pytest.raises(ConnectionRefusedError):
+        to_server.send(REQUEST, 4)
+
+
+def test_one_connection_carries_many_requests():
+    with server(good, good, good) as (host, port, accepted), sender(host, port) as to_server:
+        for _ in range(3):
+            assert to_server.send(REQUEST, 4).error_code == 0
+        assert len(accepted) == 1
+
+
+def test_close_ends_a_send_that_waits():
+    asked = threading.Event()
+    with server(lambda frame: asked.set()) as (host, port, _), sender(host, port) as to_server:
+        errors = []
+
+        def send():
+            try:
+                to_server.send(REQUEST, 4)
+            except OSError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        assert asked.wait(DEADLINE_S)
+        to_server.close()
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive()
+        assert [type(error) for error in errors] == [ConnectionAbortedError]
+        with pytest.raises(ConnectionAbortedError):
+            to_server.send(REQUEST, 4)
+        assert to_server._socket is None
+
+
+def test_a_request_that_cannot_be_encoded_leaves_the_connection_alone():
+    with server(good, good) as (host, port, accepted), sender(host, port) as to_server:
+        to_server.send(REQUEST, 4)
+        with pytest.raises(kcore.errors.UnsupportedVersion):
+            to_server.send(REQUEST, 99)
+        to_server.send(REQUEST, 4)
+        assert len(accepted) == 1
+
+
+def test_versions_of_an_old_broker_and_of_apis_that_nobody_here_has_heard_of():
+    def refuse(frame):
+        header = decode_request_header(frame)
+        assert header.api_version == 3
+        return framed(
+            encode_response_header(header.api_key, 0, header.correlation_id) + unsupported_version_response().encode(0)
+        ), True
+
+    def old(frame):
+        header = decode_request_header(frame)
+        assert header.api_version == 0
+        keys = [ApiVersion(api_key=1, min_version=0, max_version=7), ApiVersion(api_key=999, max_version=1)]
+        return framed(
+            encode_response_header(header.api_key, 0, header.correlation_id)
+            + ApiVersionsResponse(api_keys=keys).encode(0)
+        ), True
+
+    with server(refuse, old) as (host, port, accepted), sender(host, port) as to_server:
+        assert to_server.api_versions() == {ApiKey.FETCH: (0, 7)}
+        assert to_server.api_versions() == {ApiKey.FETCH: (0, 7)}  # of this connection: not asked again
+        assert len(accepted) == 1
