@@ -1,11 +1,14 @@
 """What a controller's updates do to the partitions of a broker (RM)."""
 
 import errno
+import os
+import threading
 from uuid import UUID
 
 import pytest
 
 from kcore import errors
+from kcore.common import file
 from kcore.common.topic_partition import TopicPartition
 from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.partition_state import FollowerState, LeaderState, StopReplica
@@ -33,6 +36,51 @@ def full_disk(node, monkeypatch):
 
     monkeypatch.setattr(node.log_manager, "get_or_create_log", get_or_refuse)
     return refused
+
+
+# -- the lock of state changes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: node.become(update(OTHER)),
+        lambda node: node.stop(TP),
+        lambda node: node.replica_manager.handle_log_dir_failure("elsewhere"),
+    ],
+)
+def test_RM_01_one_lock_serialises_all_changes_of_leadership(node, monkeypatch, change):
+    lock, events = threading.RLock(), []
+    second_waits, first_is_inside = threading.Event(), threading.Event()
+
+    class RecordingLock:
+        def __enter__(self):
+            if first_is_inside.is_set():
+                second_waits.set()
+            lock.acquire()
+            events.append(("enter", threading.get_ident()))
+
+        def __exit__(self, *exc_info):
+            events.append(("leave", threading.get_ident()))
+            lock.release()
+
+    get_or_create_log = node.log_manager.get_or_create_log
+
+    def slow(topic_partition, **arguments):
+        if topic_partition == THIRD:
+            first_is_inside.set()
+            assert second_waits.wait(60), "the other change did not ask for the lock"
+        return get_or_create_log(topic_partition, **arguments)
+
+    node.lead()
+    node.replica_manager.state_change_lock = RecordingLock()
+    monkeypatch.setattr(node.log_manager, "get_or_create_log", slow)
+    second = threading.Thread(target=lambda: first_is_inside.wait(60) and change(node))
+    second.start()
+    assert node.become(update(THIRD)) == {THIRD: None}
+    second.join(60)
+    first, other = threading.get_ident(), second.ident
+    assert events == [("enter", first), ("leave", first), ("enter", other), ("leave", other)]
 
 
 # -- epochs
@@ -213,6 +261,24 @@ def test_RM_29_a_failed_log_is_refused_before_its_directory_is_taken_offline(two
     partition.local_log().mark_offline(OSError(errno.EIO, "broken"))
     with pytest.raises(errors.KafkaStorageError):
         partition.local_log()
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EROFS])
+def test_RM_24_a_high_watermark_checkpoint_that_cannot_be_written_fails_its_directory_alone(two_dirs, error):
+    node = two_dirs
+    node.produce({TP: batch(), OTHER: batch(b"a", b"b")})
+    lost, kept = (node.replica_manager.get_partition(tp).local_log().parent_dir for tp in (TP, OTHER))
+    assert lost != kept
+    file.fail_next(file.CHANGES, error, under=lost, times=-1)
+    node.replica_manager.checkpoint_high_watermarks()
+    channel = node.log_manager.log_dir_failure_channel
+    assert (channel.failure(lost).errno, channel.failure(kept)) == (error, None)
+    with open(os.path.join(kept, "replication-offset-checkpoint")) as checkpoint:
+        assert checkpoint.read() == "0\n1\nt 1 2\n"
+    node.log_manager.handle_log_dir_failure(lost)
+    node.replica_manager.handle_log_dir_failure(lost)
+    assert isinstance(node.produce({TP: batch()}).result[TP].error, errors.KafkaStorageError)
+    assert node.produce({OTHER: batch()}).result[OTHER].error is None
 
 
 # -- stop

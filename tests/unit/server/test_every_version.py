@@ -163,6 +163,23 @@ def test_produce_appends_and_says_where(broker, client, version):
 
 
 @every_version(ApiKey.PRODUCE)
+def test_CFG_02_a_producers_acks_and_timeout_are_fields_of_produce(broker, client, version, monkeypatch):
+    calls = []
+    append_records = broker.replica_manager.append_records
+
+    def spy(timeout_ms, required_acks, *rest):
+        calls.append((timeout_ms, required_acks))
+        append_records(timeout_ms, required_acks, *rest)
+
+    monkeypatch.setattr(broker.replica_manager, "append_records", spy)
+    for acks, timeout_ms in ((-1, 1234), (1, 5678)):
+        request = produce_request(broker, "t", 1, batch(b"x"), acks)
+        request.timeout_ms = timeout_ms
+        client.ask(request, version)
+    assert calls == [(1234, -1), (5678, 1)]
+
+
+@every_version(ApiKey.PRODUCE)
 def test_produce_to_an_unknown_topic_is_an_error_of_that_partition(broker, client, version):
     response = client.ask(produce_request(broker, "unknown", 0, batch(b"x")), version)
     code = response.responses[0].partition_responses[0].error_code
@@ -199,6 +216,26 @@ def test_fetch_returns_batches_and_watermarks(broker, client, version):
     assert partition.aborted_transactions is None
     committed = client.ask(fetch_request(broker, "t", 0, 0, isolation_level=1), version)
     assert committed.responses[0].partitions[0].aborted_transactions == []
+
+
+@every_version(ApiKey.FETCH)
+def test_CFG_02_a_consumers_wait_and_byte_limits_are_fields_of_fetch(broker, client, version, monkeypatch):
+    calls = []
+    fetch_messages = broker.replica_manager.fetch_messages
+
+    def spy(params, infos, callback):
+        calls.append((params.max_wait_ms, params.min_bytes, params.max_bytes, infos[0][1].max_bytes))
+        fetch_messages(params, infos, callback)
+
+    monkeypatch.setattr(broker.replica_manager, "fetch_messages", spy)
+    request = fetch_request(broker, "t", 0, 0)
+    request.max_wait_ms, request.min_bytes = 60_000, 7
+    request.topics[0].partitions[0].partition_max_bytes = 90_000
+    if version >= 3:  # the first versions have no limit of the whole response
+        request.max_bytes = 100_000
+    client.ask(request, version)
+    max_bytes = 100_000 if version >= 3 else broker.config["fetch.max.bytes"]
+    assert calls == [(60_000, 7, max_bytes, 90_000)]
 
 
 @every_version(ApiKey.FETCH)

@@ -11,6 +11,7 @@ from kcore.coordinator.group import group_records
 from kcore.coordinator.group.group_coordinator import LeavingMember
 from kcore.coordinator.group.group_metadata import CommittedOffset, GroupMetadata, OffsetAndMetadata
 from kcore.coordinator.group.group_metadata_manager import java_abs, java_string_hash
+from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 
@@ -95,6 +96,26 @@ def test_groups_belong_to_the_partition_that_a_real_broker_chose():
     for group_id in ("managed", "left", "deleted", "txn", "modern"):
         assert harness.coordinator.partition_for(group_id) == 1
     assert harness.coordinator.partition_for("simple") == 2
+
+
+# -- appending
+
+
+def test_APP_04_a_group_and_its_offsets_are_written_with_acks_all():
+    """What is answered to the group's members must outlive this broker."""
+    appends = []
+
+    class RecordingReplicaManager(MemoryReplicaManager):
+        def append_records(self, timeout_ms, required_acks, internal_topics_allowed, origin, entries, callback):
+            appends.append((required_acks, origin, len(entries)))
+            self._append(entries, callback)
+
+    harness = Harness(RecordingReplicaManager())
+    join, *_ = harness.stable_group()
+    harness.sync(join, {join.member_id: b"all"})
+    assert appends == [(-1, AppendOrigin.COORDINATOR, 1)]
+    harness.commit({("t", 0): 5}, join.member_id, join.generation_id)
+    assert appends == [(-1, AppendOrigin.COORDINATOR, 1)] * 2
 
 
 # -- loading

@@ -1,0 +1,119 @@
+"""ReplicaManager.append_records: its parameters, and when the answer waits for other replicas (APP)."""
+
+import pytest
+
+from kcore import errors
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_offset_metadata import AppendOrigin
+from kcore.replica.delayed_produce import DelayedProduce
+
+from .conftest import TP, Answer, batch, update
+
+OTHER = TopicPartition("t", 1)
+FOLLOWED = TopicPartition("t", 2)
+OFFSETS = TopicPartition("__consumer_offsets", 0)
+UNKNOWN = TopicPartition("unknown", 0)
+
+
+@pytest.fixture
+def replicated(node):
+    """Leads TP and OTHER with a follower in the ISR that never fetches; follows FOLLOWED."""
+    node.become(
+        update(TP, isr=(0, 1)), update(OTHER, isr=(0, 1)), update(FOLLOWED, leader=1, isr=(0, 1)), update(OFFSETS)
+    )
+    return node
+
+
+def log_end(node, topic_partition):
+    return node.replica_manager.get_partition(topic_partition).log.log_end_offset
+
+
+def is_waiting(node):
+    return node.replica_manager.delayed_produce_purgatory.delayed == 1
+
+
+def test_APP_02_timeout_acks_internal_topics_and_origin_are_parameters_of_one_call(replicated):
+    append = replicated.replica_manager.append_records
+    waiting, refused, allowed = Answer(), Answer(), Answer()
+    append(750, -1, False, AppendOrigin.CLIENT, {TP: batch()}, waiting)
+    append(750, 1, False, AppendOrigin.CLIENT, {OFFSETS: batch()}, refused)
+    append(750, 1, True, AppendOrigin.COORDINATOR, {OFFSETS: batch()}, allowed)
+    assert isinstance(refused.result[OFFSETS].error, errors.InvalidTopicException)
+    assert allowed.result[OFFSETS].error is None
+    replicated.advance(749)
+    assert waiting.waits
+    replicated.advance(1)
+    assert isinstance(waiting.result[TP].error, errors.RequestTimedOut)
+
+
+def test_APP_02_the_origin_reaches_the_log(replicated, monkeypatch):
+    log = replicated.replica_manager.get_partition(TP).log
+    append_as_leader, origins = log.append_as_leader, []
+
+    def spy(records, leader_epoch, origin):
+        origins.append(origin)
+        return append_as_leader(records, leader_epoch, origin)
+
+    monkeypatch.setattr(type(log), "append_as_leader", lambda log, *args: spy(*args))
+    replicated.produce(batch(), acks=1)
+    replicated.produce(batch(), acks=1, origin=AppendOrigin.COORDINATOR)
+    assert origins == [AppendOrigin.CLIENT, AppendOrigin.COORDINATOR]
+
+
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+def test_APP_05_every_partition_is_written_before_the_request_waits_or_is_answered(replicated, acks):
+    written = []
+
+    class LooksAtTheLogs(Answer):
+        def __call__(self, result):
+            written.extend(log_end(replicated, tp) for tp in (TP, OTHER))
+            super().__call__(result)
+
+    answer = LooksAtTheLogs()
+    replicated.replica_manager.append_records(
+        1000, acks, False, AppendOrigin.CLIENT, {TP: batch(), UNKNOWN: batch(), OTHER: batch(b"a", b"b")}, answer
+    )
+    assert (log_end(replicated, TP), log_end(replicated, OTHER)) == (1, 2)
+    replicated.advance(1000)
+    assert written == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("acks", "partitions", "waits"),
+    [
+        (-1, (TP,), True),
+        (-1, (UNKNOWN, TP), True),
+        (-1, (UNKNOWN, FOLLOWED), False),
+        (1, (TP,), False),
+        (0, (TP,), False),
+    ],
+)
+def test_APP_08_a_request_waits_if_acks_is_all_and_a_partition_was_written(replicated, acks, partitions, waits):
+    answer = replicated.produce({tp: batch() for tp in partitions}, acks=acks)
+    assert (answer.waits, is_waiting(replicated)) == (waits, waits)
+
+
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+def test_APP_10_a_request_that_need_not_wait_is_answered_before_the_call_returns(leader, acks):
+    result = leader.produce({TP: batch(b"a", b"b"), UNKNOWN: batch()}, acks=acks).result
+    assert (result[TP].error, result[TP].base_offset) == (None, 0)
+    assert isinstance(result[UNKNOWN].error, errors.UnknownTopicOrPartition)
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_APP_13_acks_0_and_1_never_wait_for_other_replicas(replicated, monkeypatch, acks):
+    monkeypatch.setattr(DelayedProduce, "__init__", lambda *args: pytest.fail("a DelayedProduce was made"))
+    partition = replicated.replica_manager.get_partition(TP)
+    status = replicated.produce(batch(), acks=acks).result[TP]
+    assert (status.error, status.base_offset) == (None, 0)
+    assert partition.log.high_watermark == 0  # no other replica has it
+
+
+def test_APP_16_records_go_to_partitions_that_this_broker_leads(replicated):
+    answer = replicated.produce({FOLLOWED: batch(), UNKNOWN: batch(), TP: batch(b"a", b"b")}, acks=1)
+    assert [type(status.error) for status in answer.result.values()] == [
+        errors.NotLeaderOrFollower,
+        errors.UnknownTopicOrPartition,
+        type(None),
+    ]
+    assert [log_end(replicated, tp) for tp in (FOLLOWED, TP)] == [0, 2]
