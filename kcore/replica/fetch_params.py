@@ -57,7 +57,8 @@ class FetchPartitionData:
 class FetchPartitionResult:
     """The answer of one partition; offsets are -1 and records EMPTY where there is an error (RD-21).
 
-    converted: what goes to a client that cannot read the records as they are.
+    converted: what goes to a client that cannot read the records as they are.  diverging_epoch: (epoch, its end in our
+    log), where the reader's log is no part of ours (KIP-595).
     """
 
     error: ApiError | None = None
@@ -68,3 +69,4 @@ class FetchPartitionResult:
     aborted_transactions: list[AbortedTxn] | None = None
     preferred_read_replica: int = -1
     converted: bytearray | None = None
+    diverging_epoch: tuple[int, int] | None = None

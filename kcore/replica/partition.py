@@ -23,8 +23,9 @@ from kcore.errors import (
     OperationNotAttempted,
     PolicyViolation,
     UnknownLeaderEpoch,
+    UnknownTopicOrPartition,
 )
-from kcore.log.log_hot_path import LogAppendInfo
+from kcore.log.log_hot_path import FetchDataInfo, LogAppendInfo
 from kcore.log.log_offset_metadata import (
     AppendOrigin,
     FetchIsolation,
@@ -32,7 +33,9 @@ from kcore.log.log_offset_metadata import (
     TimestampAndOffset,
 )
 from kcore.log.special_timestamps import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from kcore.record.memory_records import EMPTY
 from kcore.replica import isr as isr_rules
+from kcore.replica.offset_truncation import diverging_epoch
 from kcore.replica.partition_state import (
     NO_EPOCH,
     NO_LEADER,
@@ -47,7 +50,6 @@ from kcore.replica.partition_state_store import PartitionStateStore, RefusingSta
 from kcore.replica.replica import Replica
 
 if TYPE_CHECKING:
-    from kcore.log.log_hot_path import FetchDataInfo
     from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
@@ -64,6 +66,8 @@ class LogReadInfo(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     last_stable_offset: int
+    #: (epoch, its end) where the reader's log is no part of ours; without records.
+    diverging_epoch: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +93,9 @@ class Partition:
     Thread-safe.  _state is one frozen value, replaced in one assignment; a method reads it once and answers by what it
     read.  leader_isr_update_lock is read-held during an append and write-held while the state changes, so that no
     append with an old epoch can still be running once a change has returned; reads take no lock.  Order of locks:
-    leader_isr_update_lock, then the log's.  state_store and on_high_watermark_advanced are called without these locks;
-    the latter when a stored ISR has moved the high watermark, on the store's thread: an append and an update say so
-    by what they return.
+    leader_isr_update_lock, then the log's.  state_store and on_isr_changed are called without these locks;
+    the latter on the store's thread, when it has answered: the high watermark may have risen.  An append and a fetch
+    say that by what they return.
     """
 
     def __init__(
@@ -103,7 +107,7 @@ class Partition:
         *,
         replica_lag_time_max_ms: int = DEFAULT_REPLICA_LAG_TIME_MAX_MS,
         state_store: PartitionStateStore | None = None,
-        on_high_watermark_advanced: Callable[[TopicPartition], None] = lambda topic_partition: None,
+        on_isr_changed: Callable[[TopicPartition], None] = lambda topic_partition: None,
     ) -> None:
         self.topic_partition = topic_partition
         self.log = log
@@ -112,7 +116,7 @@ class Partition:
         self._time = time
         self._replica_lag_time_max_ms = replica_lag_time_max_ms
         self._state_store = state_store or RefusingStateStore()
-        self._on_high_watermark_advanced = on_high_watermark_advanced
+        self._on_isr_changed = on_isr_changed
         self._state: PartitionState = FollowerState()
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -283,7 +287,6 @@ class Partition:
         )
 
     def _isr_stored(self, pending: PendingIsr, result: StoredIsr | ApiError) -> None:
-        advanced = False
         with self.leader_isr_update_lock.write():
             state = self._state
             if not isinstance(state, LeaderState) or state.isr is not pending:
@@ -291,14 +294,13 @@ class Partition:
             if isinstance(result, StoredIsr):
                 state = replace(state, isr=CommittedIsr(result.isr), partition_epoch=result.partition_epoch)
                 self._state = state
-                advanced = self._maybe_increment_leader_hw(self.log, state)
+                self._maybe_increment_leader_hw(self.log, state)
             elif isinstance(result, (OperationNotAttempted, IneligibleReplica)):
                 self._state = replace(state, isr=CommittedIsr(pending.committed))
             # Else either set may be stored: the high watermark waits for both until the next update.
         if isinstance(result, ApiError):
             logger.warning("%s: ISR %s was not stored: %s", self.topic_partition, sorted(pending.proposed), result)
-        if advanced:
-            self._on_high_watermark_advanced(self.topic_partition)
+        self._on_isr_changed(self.topic_partition)
 
     # -- append, read ------------------------------------------------------------------------------------------------
 
@@ -377,9 +379,12 @@ class Partition:
         isolation: FetchIsolation,
         min_one_message: bool,
         current_leader_epoch: int = NO_EPOCH,
+        last_fetched_epoch: int = NO_EPOCH,
     ) -> LogReadInfo:
         """Read from fetch_offset up to what the isolation level lets this reader see.
 
+        last_fetched_epoch is that of the reader's record before fetch_offset: where our log has another one there,
+        nothing is read, and diverging_epoch says from where the reader must truncate (KIP-595).
         Raises what check_leader raises, and OffsetOutOfRange (RD-30).
         """
         state = self._state
@@ -391,8 +396,50 @@ class Partition:
         log_start_offset = log.log_start_offset
         log_end_offset = log.log_end_offset
         last_stable_offset = log.last_stable_offset
+        if last_fetched_epoch >= 0:
+            diverging = diverging_epoch(fetch_offset, last_fetched_epoch, log.end_offset_for_epoch)
+            if diverging is not None:
+                nothing = FetchDataInfo(LogOffsetMetadata(fetch_offset), EMPTY)
+                return LogReadInfo(
+                    nothing, high_watermark, log_start_offset, log_end_offset, last_stable_offset, diverging
+                )
         fetched = log.read(fetch_offset, max_bytes, isolation, min_one_message)
         return LogReadInfo(fetched, high_watermark, log_start_offset, log_end_offset, last_stable_offset)
+
+    def follower_replica(self, broker_id: int, current_leader_epoch: int = NO_EPOCH) -> Replica:
+        """What this leader knows of a follower; raises what check_leader raises, and UnknownTopicOrPartition for a
+        broker that is not assigned to the partition (RD-10)."""
+        replica = self.check_leader(current_leader_epoch).replicas.get(broker_id)
+        if replica is None:
+            raise UnknownTopicOrPartition(f"{self.topic_partition}: broker {broker_id} is no replica")
+        return replica
+
+    def update_follower_fetch_state(
+        self, replica: Replica, read: LogReadInfo, follower_log_start_offset: int, fetch_time_ms: int
+    ) -> bool:
+        """Take in what a follower's fetch says: its log ends where it read (PART-11); whether the high watermark rose.
+
+        replica is what follower_replica() returned before the read: if a new leader epoch has begun meanwhile, nobody
+        looks at it any more.  A fetch that failed or diverges says nothing, and must not come here (V22-15).  A
+        follower that may join the ISR is proposed to the store (PART-13).
+        Source: Partition.updateFollowerFetchState, Kafka 3.9.
+        """
+        old = replica.state
+        metadata = read.fetched.fetch_offset_metadata
+        replica.state = old.after_fetch(metadata, follower_log_start_offset, fetch_time_ms, read.log_end_offset)
+        state = self._state
+        if isinstance(state, LeaderState) and replica.broker_id not in state.isr.committed:
+            self.maybe_expand_isr(replica.broker_id)
+        if metadata.message_offset == old.log_end_offset:
+            return False
+        lock = self.leader_isr_update_lock
+        lock.acquire_read()
+        try:
+            # Read again: under this lock no follower's truncation can take place below the candidate.
+            state = self._state
+            return isinstance(state, LeaderState) and self._maybe_increment_leader_hw(self.log, state)
+        finally:
+            lock.release_read()
 
     def fetch_offset_for_timestamp(
         self, timestamp: int, isolation: FetchIsolation, current_leader_epoch: int = NO_EPOCH

@@ -85,7 +85,9 @@ class ReplicaManager:
         self.timer = timer
         self.state_change_lock = threading.RLock()
         self.delayed_produce_purgatory = DelayedOperationPurgatory("Produce", timer)
+        # Consumers wait for the high watermark or the last stable offset, whoever reads to the log end for appends.
         self.delayed_fetch_purgatory = DelayedOperationPurgatory("Fetch", timer)
+        self.delayed_log_end_fetch_purgatory = DelayedOperationPurgatory("FollowerFetch", timer)
         self._scheduler = scheduler
         self._is_known_topic_partition = is_known_topic_partition
         self._checkpoint_interval_ms = high_watermark_checkpoint_interval_ms
@@ -193,7 +195,7 @@ class ReplicaManager:
                 self.time,
                 replica_lag_time_max_ms=self._replica_lag_time_max_ms,
                 state_store=self._partition_state_store,
-                on_high_watermark_advanced=self._complete_waiting,
+                on_isr_changed=self._complete_waiting,
             )
             self._change_state(partition, update, controller_epoch)
         except KafkaError as error:
@@ -275,6 +277,7 @@ class ReplicaManager:
     def _complete_waiting(self, topic_partition: TopicPartition) -> None:
         self.delayed_produce_purgatory.check_and_complete(topic_partition)
         self.delayed_fetch_purgatory.check_and_complete(topic_partition)
+        self.delayed_log_end_fetch_purgatory.check_and_complete(topic_partition)
 
     # -- append ------------------------------------------------------------------------------------------------------
 
@@ -298,11 +301,19 @@ class ReplicaManager:
             return
         statuses: dict[TopicPartition, ProducePartitionStatus] = {}
         pending: list[TopicPartition] = []
+        appended: list[TopicPartition] = []
         advanced: list[TopicPartition] = []
         try:
             for topic_partition, records in entries.items():
                 statuses[topic_partition] = self._append_to_local_log(
-                    topic_partition, records, required_acks, internal_topics_allowed, origin, pending, advanced
+                    topic_partition,
+                    records,
+                    required_acks,
+                    internal_topics_allowed,
+                    origin,
+                    pending,
+                    appended,
+                    advanced,
                 )
             if pending:
                 operation = DelayedProduce(timeout_ms, statuses, pending, self, response_callback)
@@ -313,6 +324,9 @@ class ReplicaManager:
             # After the answer, so that the producer's does not wait for the reads of those who are woken here.
             check_produce = self.delayed_produce_purgatory.check_and_complete
             check_fetch = self.delayed_fetch_purgatory.check_and_complete
+            check_log_end_fetch = self.delayed_log_end_fetch_purgatory.check_and_complete
+            for topic_partition in appended:
+                check_log_end_fetch(topic_partition)
             for topic_partition in advanced:
                 check_produce(topic_partition)
                 check_fetch(topic_partition)
@@ -325,18 +339,21 @@ class ReplicaManager:
         internal_topics_allowed: bool,
         origin: AppendOrigin,
         pending: list[TopicPartition],
+        appended: list[TopicPartition],
         advanced: list[TopicPartition],
     ) -> ProducePartitionStatus:
-        """Write one partition's records; notes in `pending` if acks=-1 is not yet reached, in `advanced` if others may
-        wait for what it changed."""
+        """Write one partition's records; notes in `pending` if acks=-1 is not yet reached, in `appended` that the log
+        has grown, in `advanced` that its high watermark has risen (PART-10)."""
         partition = None
         try:
             if not internal_topics_allowed and topic_partition.topic in INTERNAL_TOPICS:
                 raise InvalidTopicException(f"Cannot append to internal topic {topic_partition.topic}")
             hosted = self._partitions.get(topic_partition)
             partition = hosted if type(hosted) is Partition else self.get_partition_or_exception(topic_partition)
-            info, _ = partition.append_records_to_leader(records, required_acks, origin)
-            advanced.append(topic_partition)
+            info, rose = partition.append_records_to_leader(records, required_acks, origin)
+            appended.append(topic_partition)
+            if rose:
+                advanced.append(topic_partition)
             required_offset = info.last_offset + 1
             if required_acks == -1 and not partition.check_enough_replicas_reach_offset(required_offset):
                 pending.append(topic_partition)
@@ -358,55 +375,89 @@ class ReplicaManager:
     def fetch_messages(self, params: FetchParams, fetch_infos: FetchInfos, response_callback: FetchCallback) -> None:
         """Read each partition in order under one byte budget; answer now if that is enough, else wait for more.
 
-        Now: no time to wait, no partition in the request, min_bytes read, or any error (RD-12).  A fetch that waited
-        reads again when it completes.  fetch_infos is kept until then and must not change.
+        Now: no time to wait, no partition in the request, min_bytes read, any error (RD-12), or a log that diverges
+        from ours (RD-13).  A fetch that waited reads again when it completes.  fetch_infos is kept until then and must
+        not change.  The fetch of a follower says how far it has replicated: what waits for that is answered here too.
         """
-        results, fetched, readable_bytes, failed = self._read(params, fetch_infos)
-        if params.max_wait_ms <= 0 or failed or readable_bytes >= params.min_bytes or not fetch_infos:
-            response_callback(results)
+        advanced: list[TopicPartition] = []
+        fetch_time_ms = self.time.milliseconds() if params.replica_id >= 0 else None
+        results, fetched, readable_bytes, answers_now = self._read(params, fetch_infos, fetch_time_ms, advanced)
+        if params.max_wait_ms <= 0 or answers_now or readable_bytes >= params.min_bytes or not fetch_infos:
+            try:
+                response_callback(results)
+            finally:
+                for topic_partition in advanced:
+                    self._complete_waiting(topic_partition)
             return
+        # Nothing new for this follower: what waits for its fetch goes first.
+        for topic_partition in advanced:
+            self._complete_waiting(topic_partition)
         start_offsets = [data.fetch_offset_metadata for data in fetched]
         operation = DelayedFetch(params, fetch_infos, start_offsets, self, response_callback)
         keys = [topic_partition for topic_partition, _ in fetch_infos]
-        self.delayed_fetch_purgatory.try_complete_else_watch(operation, keys)
+        is_to_log_end = params.isolation is FetchIsolation.LOG_END
+        purgatory = self.delayed_log_end_fetch_purgatory if is_to_log_end else self.delayed_fetch_purgatory
+        purgatory.try_complete_else_watch(operation, keys)
 
     def read_from_local_log(
         self, params: FetchParams, fetch_infos: FetchInfos
     ) -> list[tuple[TopicPartition, FetchPartitionResult]]:
-        """One read of each partition, in request order, without waiting (RD-17..20)."""
-        return self._read(params, fetch_infos)[0]
+        """One read of each partition, in request order, without waiting (RD-17..20).
+
+        A follower's state is left as it is: what its fetch says was taken in when it came.
+        """
+        return self._read(params, fetch_infos, None, [])[0]
 
     def _read(
-        self, params: FetchParams, fetch_infos: FetchInfos
+        self,
+        params: FetchParams,
+        fetch_infos: FetchInfos,
+        follower_fetch_time_ms: int | None,
+        advanced: list[TopicPartition],
     ) -> tuple[list[tuple[TopicPartition, FetchPartitionResult]], list[FetchDataInfo], int, bool]:
-        """(results, the successful reads, bytes read, whether any failed)."""
+        """(results, the successful reads, bytes read, whether any failed or diverges).
+
+        With a follower_fetch_time_ms (ms) the follower's state is updated from each read that succeeds (RD-09);
+        `advanced` gets the partitions whose high watermark has risen by that.
+        """
         results: list[tuple[TopicPartition, FetchPartitionResult]] = []
         reads: list[FetchDataInfo] = []
         total = 0
-        failed = False
+        answers_now = False
         remaining = params.max_bytes
         isolation = params.isolation
         hard_limit = params.hard_max_bytes
         min_one_message = not hard_limit
+        replica_id = params.replica_id
+        replica = None
         for topic_partition, data in fetch_infos:
             try:
-                if params.replica_id >= 0:
-                    # RD-10: nobody but this broker is assigned to any partition it leads.
-                    raise UnknownTopicOrPartition(f"{topic_partition}: broker {params.replica_id} is no replica")
                 hosted = self._partitions.get(topic_partition)
                 partition = hosted if type(hosted) is Partition else self.get_partition_or_exception(topic_partition)
+                if replica_id >= 0:
+                    replica = partition.follower_replica(replica_id, data.current_leader_epoch)
                 read = partition.read_records(
                     data.fetch_offset,
                     data.max_bytes if data.max_bytes < remaining else remaining,
                     isolation,
                     min_one_message,
                     data.current_leader_epoch,
+                    data.last_fetched_epoch,
                 )
+                fetched = read.fetched
+                if (
+                    replica is not None
+                    and follower_fetch_time_ms is not None
+                    and read.diverging_epoch is None
+                    and partition.update_follower_fetch_state(
+                        replica, read, data.log_start_offset, follower_fetch_time_ms
+                    )
+                ):
+                    advanced.append(topic_partition)
             except Exception as error:
-                failed = True
+                answers_now = True
                 results.append((topic_partition, FetchPartitionResult(_api_error(error, "fetch", topic_partition))))
                 continue
-            fetched = read.fetched
             records = fetched.records
             size = records.size_in_bytes
             if size:
@@ -418,20 +469,19 @@ class ReplicaManager:
                     total += size
                     remaining = remaining - size if size < remaining else 0
             reads.append(fetched)
-            results.append(
-                (
-                    topic_partition,
-                    FetchPartitionResult(
-                        None,
-                        read.high_watermark,
-                        read.last_stable_offset,
-                        read.log_start_offset,
-                        records,
-                        fetched.aborted_transactions,
-                    ),
-                )
+            result = FetchPartitionResult(
+                None,
+                read.high_watermark,
+                read.last_stable_offset,
+                read.log_start_offset,
+                records,
+                fetched.aborted_transactions,
             )
-        return results, reads, total, failed
+            if read.diverging_epoch is not None:
+                result.diverging_epoch = read.diverging_epoch
+                answers_now = True
+            results.append((topic_partition, result))
+        return results, reads, total, answers_now
 
     # -- lookups and DeleteRecords -----------------------------------------------------------------------------------
 

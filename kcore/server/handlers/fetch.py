@@ -16,6 +16,7 @@ from kcore.errors import (
 )
 from kcore.protocol.messages.fetch import (
     AbortedTransaction,
+    EpochEndOffset,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
@@ -161,7 +162,7 @@ def _responses(
                 continue
             aborted = result.aborted_transactions
             partitions.append(
-                PartitionData(
+                answer := PartitionData(
                     partition_index=partition.partition,
                     error_code=NONE,
                     high_watermark=result.high_watermark,
@@ -174,6 +175,9 @@ def _responses(
                     records=result.converted or (result.records if result.records.size_in_bytes else b""),
                 )
             )
+            if result.diverging_epoch is not None:
+                epoch, end_offset = result.diverging_epoch
+                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
         responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
     return responses
 

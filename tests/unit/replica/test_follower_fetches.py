@@ -1,0 +1,273 @@
+"""A leader serves the fetches of its followers: what it reads for them, and what it learns from them (RD, PART)."""
+
+import pytest
+
+from kcore import errors
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.replica.fetch_params import FUTURE_LOCAL_REPLICA_ID, FetchParams, FetchPartitionData
+from kcore.replica.partition_state import PendingIsr
+from kcore.replica.partition_state_store import StoredIsr
+
+from .conftest import TP, Answer, Node, batch, update
+
+LAG = 30_000
+
+
+class Store:
+    """Keeps each ISR change until the test answers it."""
+
+    def __init__(self):
+        self.asked = []
+
+    def change_isr(self, topic_partition, isr, expected_version, on_done):
+        self.asked.append((topic_partition, isr, expected_version, on_done))
+
+    def store_last(self):
+        (_, isr, version, on_done) = self.asked.pop()
+        on_done(StoredIsr(isr, version + 1))
+
+
+@pytest.fixture
+def store():
+    return Store()
+
+
+@pytest.fixture
+def node(tmp_path, store):
+    node = Node(tmp_path, partition_state_store=store, replica_lag_time_max_ms=LAG)
+    yield node
+    node.shutdown()
+
+
+@pytest.fixture
+def leader(node):
+    """Broker 0 leads with epoch 4; 1 and 2 follow and are in sync."""
+    node.lead(epoch=4, isr=(0, 1, 2))
+    return node
+
+
+def follow(node, broker_id, offset, tp=TP, *, wait_ms=0, epoch=4, last_epoch=-1, log_start=0, **params):
+    """A follower's fetch of one partition, or of several: offset is then {partition: offset}."""
+    answer = Answer()
+    offsets = offset if isinstance(offset, dict) else {tp: offset}
+    infos = [(tp, FetchPartitionData(offset, 1 << 20, log_start, epoch, last_epoch)) for tp, offset in offsets.items()]
+    isolation = FetchParams.isolation_of(broker_id, read_committed=False)
+    node.replica_manager.fetch_messages(
+        FetchParams(replica_id=broker_id, max_wait_ms=wait_ms, isolation=isolation, **params), infos, answer
+    )
+    return answer
+
+
+def one(answer):
+    ((_, result),) = answer.result
+    return result
+
+
+def state_of(node, broker_id, tp=TP):
+    return node.replica_manager.get_partition(tp)._state.replicas[broker_id].state
+
+
+def high_watermark(node, tp=TP):
+    return node.replica_manager.get_partition(tp).log.high_watermark
+
+
+def test_API_14_RD_04_RD_22_V22_02_a_follower_reads_to_the_log_end_and_a_consumer_to_the_high_watermark(leader):
+    records = batch(b"a", b"b")
+    leader.produce(records, acks=1)
+    result = one(follow(leader, 1, 0))
+    assert (result.error, result.high_watermark, result.log_start_offset) == (None, 0, 0)
+    assert result.records.size_in_bytes == len(records)
+    assert one(leader.fetch(0)).records.size_in_bytes == 0
+
+
+def test_RD_29_a_consumer_above_the_high_watermark_and_not_above_the_log_end_gets_nothing_and_no_error(leader):
+    leader.produce(batch(b"a", b"b"), acks=1)
+    for offset in (0, 1, 2):
+        result = one(leader.fetch(offset))
+        assert (result.error, result.records.size_in_bytes, result.high_watermark) == (None, 0, 0)
+    assert isinstance(one(leader.fetch(3)).error, errors.OffsetOutOfRange)
+
+
+def test_RD_09_PART_11_V22_04_V22_05_the_offset_a_follower_asks_for_is_its_log_end(leader):
+    leader.produce(batch(b"a", b"b"), acks=1)
+    leader.advance(7)
+    follow(leader, 1, 1, log_start=1)
+    state = state_of(leader, 1)
+    assert (state.log_end_offset, state.log_start_offset) == (1, 1)
+    assert state.last_fetch_time_ms == leader.time.milliseconds()
+    assert state.last_fetch_leader_log_end_offset == 2
+    assert state_of(leader, 2).log_end_offset == -1
+
+
+def test_PART_12_a_follower_that_has_what_there_was_at_its_last_fetch_was_caught_up_then(leader):
+    began = state_of(leader, 1).last_caught_up_time_ms
+    leader.produce(batch(), acks=1)
+    leader.advance(100)
+    first = leader.time.milliseconds()
+    follow(leader, 1, 0)
+    assert state_of(leader, 1).last_caught_up_time_ms == began
+    leader.produce(batch(), acks=1)
+    leader.advance(100)
+    follow(leader, 1, 1)
+    assert state_of(leader, 1).last_caught_up_time_ms == first
+    follow(leader, 1, 2)
+    assert state_of(leader, 1).last_caught_up_time_ms == leader.time.milliseconds()
+
+
+def test_HW_01_PART_14_PART_15_PURG_10_the_slowest_of_the_isr_moves_the_high_watermark_and_ends_the_produce(leader):
+    answer = leader.produce(batch(b"a", b"b"), acks=-1)
+    consumer = leader.fetch(0, max_wait_ms=500)
+    follow(leader, 1, 2)
+    assert (high_watermark(leader), answer.waits, consumer.waits) == (0, True, True)
+    follow(leader, 2, 1)
+    assert (high_watermark(leader), answer.waits) == (1, True)
+    follow(leader, 2, 2)
+    assert (high_watermark(leader), answer.result[TP].error) == (2, None)
+    assert not consumer.waits
+    follow(leader, 2, 1)
+    assert high_watermark(leader) == 2  # it never goes back
+
+
+def test_PART_10_PURG_16_an_append_wakes_followers_and_the_high_watermark_wakes_consumers(leader):
+    consumer = leader.fetch(0, max_wait_ms=500)
+    followers = [follow(leader, broker_id, 0, wait_ms=500) for broker_id in (1, 2)]
+    assert consumer.waits and followers[0].waits and followers[1].waits
+    leader.produce(batch(b"a"), acks=1)
+    assert [one(follower).records.size_in_bytes > 0 for follower in followers] == [True, True]
+    assert consumer.waits
+    follow(leader, 1, 1)
+    last = follow(leader, 2, 1, wait_ms=500)
+    assert one(consumer).records.size_in_bytes > 0
+    assert last.waits
+
+
+def test_a_fetch_that_waited_is_not_taken_for_a_second_fetch(leader):
+    """Its offset is older than what the follower may have appended since by another answer."""
+    follower = follow(leader, 1, 0, wait_ms=500)
+    came = state_of(leader, 1)
+    leader.advance(500)
+    assert not follower.waits
+    assert state_of(leader, 1) == came
+
+
+def test_PART_13_a_follower_that_has_caught_up_is_proposed_for_the_isr_and_the_high_watermark_waits_for_it(node, store):
+    partition = node.lead(epoch=4, isr=(0,), replicas=(0, 1))
+    node.produce(batch(b"a", b"b"), acks=1)
+    follow(node, 1, 1)
+    assert (store.asked, high_watermark(node)) == ([], 2)
+    follow(node, 1, 2)
+    assert partition._state.isr == PendingIsr(frozenset({0}), frozenset({0, 1}))
+    node.produce(batch(b"c"), acks=1)
+    assert high_watermark(node) == 2
+    follow(node, 1, 2)
+    assert len(store.asked) == 1  # one change at a time
+    store.store_last()
+    assert partition.isr == {0, 1}
+    follow(node, 1, 3)
+    assert high_watermark(node) == 3
+
+
+def test_PART_13_a_follower_below_the_start_of_the_leader_epoch_may_not_join(node, store):
+    """It may lack what the epoch before had committed above the high watermark that this leader knows of."""
+    node.lead(epoch=3, isr=(0, 1))
+    node.produce(batch(b"a", b"b"), acks=1)
+    node.become(update(epoch=4, isr=(0, 2), replicas=(0, 1, 2), partition_epoch=1))
+    assert high_watermark(node) == 0
+    follow(node, 1, 1)
+    assert store.asked == []
+    follow(node, 1, 2)
+    assert [asked[1] for asked in store.asked] == [{0, 1, 2}]
+
+
+def test_PURG_10_a_produce_is_tried_again_when_the_isr_has_changed(leader, store):
+    answer = leader.produce(batch(b"a"), acks=-1, timeout_ms=10 * LAG)
+    follow(leader, 1, 1)
+    leader.advance(LAG + 1)
+    follow(leader, 1, 1)
+    leader.replica_manager.get_partition(TP).maybe_shrink_isr()
+    assert answer.waits
+    store.store_last()
+    assert answer.result[TP].error is None
+
+
+def test_RD_10_the_fetch_of_a_broker_that_is_not_assigned_is_refused_and_changes_nothing(leader):
+    leader.produce(batch(), acks=1)
+    before = {i: state_of(leader, i) for i in (1, 2)}
+    result = one(follow(leader, 3, 1, wait_ms=500))
+    assert isinstance(result.error, errors.UnknownTopicOrPartition)
+    assert (result.high_watermark, result.records.size_in_bytes) == (-1, 0)
+    assert {i: state_of(leader, i) for i in (1, 2)} == before
+
+
+@pytest.mark.parametrize(
+    ("offset", "fields", "error"),
+    [
+        (9, {}, errors.OffsetOutOfRange),
+        (2, {"epoch": 3}, errors.FencedLeaderEpoch),
+        (2, {"epoch": 5}, errors.UnknownLeaderEpoch),
+        (2, {"last_epoch": 9}, errors.OffsetOutOfRange),
+    ],
+)
+def test_V22_15_RD_09_a_failed_read_does_not_move_the_followers_state(leader, offset, fields, error):
+    leader.produce(batch(b"a", b"b"), acks=1)
+    before = state_of(leader, 1)
+    assert isinstance(one(follow(leader, 1, offset, **fields)).error, error)
+    assert state_of(leader, 1) == before
+    assert high_watermark(leader) == 0
+
+
+def test_V22_15_one_partitions_error_leaves_the_others_of_the_fetch_alone(leader):
+    other = TopicPartition("t", 1)
+    leader.lead(other, epoch=4, isr=(0, 1))
+    leader.produce({TP: batch(), other: batch()}, acks=1)
+    answer = follow(leader, 1, {TP: 7, other: 1})
+    assert [result.error and type(result.error) for _, result in answer.result] == [errors.OffsetOutOfRange, None]
+    assert (state_of(leader, 1).log_end_offset, state_of(leader, 1, other).log_end_offset) == (-1, 1)
+    assert (high_watermark(leader), high_watermark(leader, other)) == (0, 1)
+
+
+def test_RD_13_V22_11_a_log_that_diverges_is_told_so_at_once_and_does_not_count_as_replicated(leader):
+    """Our epoch 4 begins at 2.  A follower whose last record, at 3, has epoch 3 must cut what it has above."""
+    leader.produce(batch(b"a", b"b"), acks=1)
+    leader.become(update(epoch=6, isr=(0, 1, 2), partition_epoch=1))
+    leader.produce(batch(b"c", b"d"), acks=1)
+    before = state_of(leader, 1)
+    result = one(follow(leader, 1, 3, epoch=6, last_epoch=5, wait_ms=500))
+    assert (result.error, result.diverging_epoch, result.records.size_in_bytes) == (None, (4, 2), 0)
+    assert (result.high_watermark, result.log_start_offset) == (0, 0)
+    assert state_of(leader, 1) == before
+    result = one(follow(leader, 1, 2, epoch=6, last_epoch=4))
+    assert (result.diverging_epoch, result.records.size_in_bytes > 0) == (None, True)
+    assert state_of(leader, 1).log_end_offset == 2
+
+
+def test_a_fetch_from_the_leader_epoch_before_does_not_count_for_the_new_one(leader):
+    """It was read while epoch 4 held, and taken in after epoch 5 had begun."""
+    leader.produce(batch(b"a"), acks=1)
+    partition = leader.replica_manager.get_partition(TP)
+    replica = partition.follower_replica(1, 4)
+    read = partition.read_records(1, 1000, FetchIsolation.LOG_END, True, 4)
+    leader.become(update(leader=1, epoch=5, isr=(1,), replicas=(0, 1, 2), partition_epoch=1))
+    leader.become(update(epoch=6, isr=(0, 1, 2), partition_epoch=2))
+    assert partition.update_follower_fetch_state(replica, read, 0, leader.time.milliseconds()) is False
+    assert state_of(leader, 1).log_end_offset == -1
+    assert high_watermark(leader) == 0
+
+
+def test_RD_27_the_future_replica_of_a_moving_log_reads_to_the_log_end_and_is_no_follower(leader):
+    leader.produce(batch(b"a"), acks=1)
+    result = one(follow(leader, FUTURE_LOCAL_REPLICA_ID, 0))
+    assert (result.error, result.records.size_in_bytes > 0) == (None, True)
+    assert high_watermark(leader) == 0
+    assert {state_of(leader, i).log_end_offset for i in (1, 2)} == {-1}
+
+
+def test_PURG_17_the_fetches_that_wait_are_answered_when_leadership_is_lost(leader):
+    waiting = follow(leader, 1, 0, wait_ms=500)
+    produce = leader.produce(batch(b"a"), acks=-1)
+    again = follow(leader, 1, 1, wait_ms=500)
+    leader.become(update(leader=1, epoch=5, isr=(1,), replicas=(0, 1, 2), partition_epoch=1))
+    assert one(waiting).error is None  # by the append
+    assert isinstance(one(again).error, errors.FencedLeaderEpoch)
+    assert isinstance(produce.result[TP].error, errors.NotLeaderOrFollower)
