@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from kcore.common.random_source import random_uuid
-from kcore.common.topic_partition import ZERO_UUID
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.metadata.store import StoreError
 
 CLUSTER_ID = "/cluster/id"
@@ -22,6 +22,16 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+#: Ephemeral: the active controller, a ControllerZNode.  Its epoch outlives it.
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+#: Kafka's orders to the controller, each with a body for several partitions.
+PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+#: News for the controller in sequential nodes: partitions whose leader has changed the ISR; brokers whose log
+#: directories failed.
+ISR_CHANGE_NOTIFICATION = "/isr_change_notification"
+LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
 #: A path that Kafka does not have: deletions of topics that have begun, by topic id.
 TOPIC_DELETIONS = "/kcore/topic_deletions"
 #: Kafka's orders to delete a topic, by its name; their bodies are empty.  Before TOPIC_DELETIONS, brokers noted here
@@ -52,6 +62,11 @@ def topic_deletion(topic_id: UUID) -> str:
 
 def broker_id(number: int) -> str:
     return f"{BROKER_IDS}/{number}"
+
+
+def delete_topic(name: str) -> str:
+    """Kafka's order to the controller to delete a topic; its body is empty."""
+    return f"{DELETE_TOPICS}/{name}"
 
 
 class TopicZNode(NamedTuple):
@@ -139,6 +154,23 @@ class BrokerZNode(NamedTuple):
         return cls(body["host"], int(body["port"]), body.get("rack"), int(body["timestamp"]))
 
 
+class ControllerZNode(NamedTuple):
+    """/controller: the active controller."""
+
+    broker_id: int
+    timestamp: int
+
+    def encode(self) -> bytes:
+        return _encode(
+            {"version": 2, "brokerid": self.broker_id, "timestamp": str(self.timestamp), "kraftControllerEpoch": -1}
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> ControllerZNode:
+        body = _decode(data, "the controller's node")
+        return cls(int(body["brokerid"]), int(body["timestamp"]))
+
+
 class ProducerIdBlock(NamedTuple):
     """/latest_producer_id_block: the last block of producer ids that was given to a broker, both ends included."""
 
@@ -176,6 +208,33 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 def decode_config(data: bytes) -> dict[str, str]:
     return {str(k): str(v) for k, v in _decode(data, "a config")["config"].items()}
+
+
+def encode_partitions(topic_partitions: Iterable[TopicPartition]) -> bytes:
+    """The body of an ISR change notification, and of an order to elect the preferred leaders."""
+    return _encode({"version": 1, "partitions": [{"topic": t, "partition": number} for t, number in topic_partitions]})
+
+
+def decode_partitions(data: bytes) -> list[TopicPartition]:
+    """Raises StoreError, as all decoders do."""
+    try:
+        listed = _decode(data, "a list of partitions")["partitions"]
+        return [TopicPartition(str(item["topic"]), int(item["partition"])) for item in listed]
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"not a list of partitions: {data[:80]!r}") from error
+
+
+def encode_log_dir_event(broker: int) -> bytes:
+    """A log directory of the broker has failed: event 1, the only one."""
+    return _encode({"version": 1, "broker": broker, "event": 1})
+
+
+def decode_log_dir_event(data: bytes) -> int:
+    """The broker."""
+    try:
+        return int(_decode(data, "a log directory's failure")["broker"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"not a log directory's failure: {data[:80]!r}") from error
 
 
 def encode_deletion(topic: str) -> bytes:
