@@ -1,0 +1,302 @@
+"""The controller's reads and writes of znodes.
+
+Every write is a multi() with a check of the controller epoch's version: what an old controller writes after another
+one was elected does not take effect (ControllerMoved).  Source: KafkaZkClient, Kafka 3.9; KIP-380.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.controller.controller_context import LiveBroker
+from kcore.controller.election import LeaderAndIsr
+from kcore.errors import KafkaError
+from kcore.metadata import znodes
+from kcore.metadata.store import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    MetadataStore,
+    MultiFailed,
+    NodeExists,
+    NoNode,
+    Operation,
+    SetData,
+    StoreError,
+    Watch,
+    parent_of,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Operations of one multi(): ZooKeeper takes no message above 1 MiB.
+_BATCH = 1000
+
+_T = TypeVar("_T")
+
+
+class ControllerMoved(KafkaError):
+    """Another controller was elected since."""
+
+
+class VersionedState(NamedTuple):
+    """A partition's stored state and who wrote it."""
+
+    topic_partition: TopicPartition
+    state: LeaderAndIsr
+
+
+class ControllerStore:
+    """epoch_version: of the controller epoch's node, once this broker is the controller.
+
+    Thread-safe as the store; only the event thread calls it.  Bodies that cannot be read are logged and left out.
+    """
+
+    def __init__(self, store: MetadataStore) -> None:
+        self._store = store
+        self.epoch_version = -1
+
+    # -- election ---------------------------------------------------------------------------------------
+
+    def ensure_paths(self) -> None:
+        """Create the nodes that watches of children need."""
+        for path in (
+            znodes.BROKER_IDS,
+            znodes.TOPICS,
+            znodes.TOPIC_CONFIGS,
+            znodes.DELETE_TOPICS,
+            znodes.ISR_CHANGE_NOTIFICATION,
+            znodes.LOG_DIR_EVENT_NOTIFICATION,
+        ):
+            self._store.ensure_path(path)
+        if self._store.get(znodes.CONTROLLER_EPOCH) is None:
+            try:
+                self._store.create(znodes.CONTROLLER_EPOCH, b"0")
+            except NodeExists:
+                pass
+
+    def controller_id(self, watch: Watch | None = None) -> int:
+        """The active controller, -1 for none.  The watch is called when that changes."""
+        node = self._store.get(znodes.CONTROLLER, watch)
+        if node is None:
+            return -1
+        decoded = _decoded(znodes.ControllerZNode.decode, node.data, znodes.CONTROLLER)
+        return decoded.broker_id if decoded is not None else -1
+
+    def elect(self, broker_id: int, timestamp: int) -> int:
+        """Create /controller and raise the epoch, as one change; the new epoch.
+
+        Raises NodeExists if another broker was faster, ControllerMoved if it has come and gone meanwhile.
+        """
+        node = self._store.get(znodes.CONTROLLER_EPOCH)
+        if node is None:
+            raise NoNode(znodes.CONTROLLER_EPOCH)
+        try:
+            epoch = int(node.data) + 1
+        except ValueError as error:
+            raise StoreError(f"{znodes.CONTROLLER_EPOCH}: {node.data[:80]!r} is not a number") from error
+        body = znodes.ControllerZNode(broker_id, timestamp).encode()
+        try:
+            _, version = self._store.multi(
+                [
+                    Create(znodes.CONTROLLER, body, ephemeral=True),
+                    SetData(znodes.CONTROLLER_EPOCH, str(epoch).encode(), node.version),
+                ]
+            )
+        except MultiFailed as error:
+            if isinstance(error.cause, BadVersion):
+                raise ControllerMoved("another controller raised the epoch") from error
+            raise error.cause from None
+        assert isinstance(version, int)
+        self.epoch_version = version
+        return epoch
+
+    def delete_controller(self) -> None:
+        """Let another broker be elected, if this one still is."""
+        try:
+            self._multi([Delete(znodes.CONTROLLER)])
+        except NoNode:
+            pass
+
+    # -- watches ----------------------------------------------------------------------------------------
+
+    def watch_children(self, path: str, watch: Watch) -> list[str]:
+        """The children's names; the watch is called when one comes or goes."""
+        return self._store.children(path, watch)
+
+    def watch_node(self, path: str, watch: Watch) -> bytes | None:
+        node = self._store.get(path, watch)
+        return node.data if node is not None else None
+
+    # -- reads ------------------------------------------------------------------------------------------
+
+    def live_brokers(self, watch: Watch | None = None) -> dict[int, LiveBroker]:
+        brokers = {}
+        for name in self._store.children(znodes.BROKER_IDS, watch):
+            node = self._store.get(f"{znodes.BROKER_IDS}/{name}")
+            if node is None or not name.isdecimal():
+                continue
+            decoded = _decoded(znodes.BrokerZNode.decode, node.data, f"{znodes.BROKER_IDS}/{name}")
+            if decoded is not None:
+                brokers[int(name)] = LiveBroker(int(name), _endpoints(decoded), decoded.rack, node.czxid)
+        return brokers
+
+    def topic(self, name: str, watch: Watch | None = None) -> znodes.TopicZNode | None:
+        """The topic's partitions; None if it is not there.  The watch is called when partitions are added."""
+        node = self._store.get(znodes.topic(name), watch)
+        return _decoded(znodes.TopicZNode.decode, node.data, znodes.topic(name)) if node is not None else None
+
+    def topic_config(self, name: str) -> Mapping[str, str]:
+        node = self._store.get(znodes.topic_config(name))
+        config = _decoded(znodes.decode_config, node.data, znodes.topic_config(name)) if node is not None else None
+        return config or {}
+
+    def states(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
+        """The stored states; partitions without one are left out."""
+        states = {}
+        for tp in topic_partitions:
+            path = znodes.partition_state(tp.topic, tp.partition)
+            node = self._store.get(path)
+            decoded = _decoded(znodes.PartitionStateZNode.decode, node.data, path) if node is not None else None
+            if node is not None and decoded is not None:
+                states[tp] = LeaderAndIsr(
+                    decoded.leader, decoded.leader_epoch, tuple(decoded.isr), decoded.controller_epoch, node.version
+                )
+        return states
+
+    def notified_partitions(self, names: Iterable[str]) -> list[TopicPartition]:
+        """Of ISR change notifications, each once."""
+        partitions: dict[TopicPartition, None] = {}
+        for body in self._bodies(znodes.ISR_CHANGE_NOTIFICATION, names):
+            partitions.update(dict.fromkeys(_decoded(znodes.decode_partitions, body, "an ISR change") or ()))
+        return list(partitions)
+
+    def notified_brokers(self, names: Iterable[str]) -> set[int]:
+        """Brokers whose log directories have failed."""
+        bodies = self._bodies(znodes.LOG_DIR_EVENT_NOTIFICATION, names)
+        events = (_decoded(znodes.decode_log_dir_event, body, "a log directory's failure") for body in bodies)
+        return {broker_id for broker_id in events if broker_id is not None}
+
+    def _bodies(self, parent: str, names: Iterable[str]) -> Iterable[bytes]:
+        for name in names:
+            node = self._store.get(f"{parent}/{name}")
+            if node is not None:
+                yield node.data
+
+    # -- writes -----------------------------------------------------------------------------------------
+
+    def create_states(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> dict[TopicPartition, StoreError | None]:
+        """Create the state nodes of new partitions; None for each that was created, or its error."""
+        return self._each(states, self._create_state)
+
+    def change_states(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> dict[TopicPartition, StoreError | None]:
+        """Replace stored states, each conditional on its partition_epoch; BadVersion says to read it again."""
+        return self._each(states, _change_state)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete all nodes of a topic, and the order to delete it, as one change."""
+        operations: list[Operation] = []
+        for path in (znodes.topic(name), znodes.topic_config(name), znodes.delete_topic(name)):
+            self._delete_recursive(path, operations)
+        self._multi(operations)
+
+    def delete_children(self, parent: str, names: Iterable[str]) -> None:
+        """Nodes that are not there any more are no error."""
+        for name in names:
+            try:
+                self._multi([Delete(f"{parent}/{name}")])
+            except NoNode:
+                pass
+
+    def delete_node(self, path: str) -> None:
+        try:
+            self._multi([Delete(path)])
+        except NoNode:
+            pass
+
+    def _each(
+        self,
+        states: Mapping[TopicPartition, LeaderAndIsr],
+        operations_for: Callable[[TopicPartition, LeaderAndIsr], list[Operation]],
+    ) -> dict[TopicPartition, StoreError | None]:
+        """Many partitions in one change; one by one where that fails, so that each gets its own error."""
+        errors: dict[TopicPartition, StoreError | None] = {}
+        batch: dict[TopicPartition, list[Operation]] = {}
+        size = 0
+        for tp, state in states.items():
+            batch[tp] = operations_for(tp, state)
+            size += len(batch[tp])
+            if size >= _BATCH:
+                errors |= self._write(batch)
+                batch, size = {}, 0
+        return errors | self._write(batch)
+
+    def _write(self, batch: Mapping[TopicPartition, Sequence[Operation]]) -> dict[TopicPartition, StoreError | None]:
+        if not batch:
+            return {}
+        # The parents of partitions of one topic are the same nodes: each is created once.
+        operations = list(dict.fromkeys(operation for part in batch.values() for operation in part))
+        try:
+            self._multi(operations)
+            return dict.fromkeys(batch)
+        except (NodeExists, NoNode, BadVersion) as error:
+            if len(batch) == 1:
+                return dict.fromkeys(batch, error)
+        errors: dict[TopicPartition, StoreError | None] = {}
+        for tp, part in batch.items():
+            try:
+                # Another partition may have created a parent since.
+                missing = [o for o in part if not (isinstance(o, Create) and not o.data and self._store.get(o.path))]
+                self._multi(missing)
+                errors[tp] = None
+            except (NodeExists, NoNode, BadVersion) as error:
+                errors[tp] = error
+        return errors
+
+    def _multi(self, operations: Sequence[Operation]) -> None:
+        """Raises ControllerMoved, or the error of the operation that failed."""
+        try:
+            self._store.multi([Check(znodes.CONTROLLER_EPOCH, self.epoch_version), *operations])
+        except MultiFailed as error:
+            if error.index == 0:
+                raise ControllerMoved(f"the controller epoch's node has changed: {error.cause}") from error
+            raise error.cause from None
+
+    def _create_state(self, tp: TopicPartition, state: LeaderAndIsr) -> list[Operation]:
+        path = znodes.partition_state(tp.topic, tp.partition)
+        parents = (parent_of(parent_of(path)), parent_of(path))
+        missing: list[Operation] = [Create(parent) for parent in parents if self._store.get(parent) is None]
+        return [*missing, Create(path, _body(state))]
+
+    def _delete_recursive(self, path: str, operations: list[Operation]) -> None:
+        if self._store.get(path) is not None:
+            for name in self._store.children(path):
+                self._delete_recursive(f"{path}/{name}", operations)
+            operations.append(Delete(path))
+
+
+def _change_state(tp: TopicPartition, state: LeaderAndIsr) -> list[Operation]:
+    return [SetData(znodes.partition_state(tp.topic, tp.partition), _body(state), state.partition_epoch)]
+
+
+def _body(state: LeaderAndIsr) -> bytes:
+    return znodes.PartitionStateZNode(
+        state.leader, state.leader_epoch, list(state.isr), state.controller_epoch
+    ).encode()
+
+
+def _endpoints(broker: znodes.BrokerZNode) -> dict[str, tuple[str, int]]:
+    return {"PLAINTEXT": (broker.host, broker.port)}
+
+
+def _decoded(decode: Callable[[bytes], _T], data: bytes, what: str) -> _T | None:
+    """None for a body that is half-written or foreign; the controller goes on without it."""
+    try:
+        return decode(data)
+    except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
+        logger.error("%s cannot be read: %s", what, error)
+        return None
