@@ -44,6 +44,7 @@ from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import meta_properties
 from kcore.server.admin_manager import AdminManager
+from kcore.server.fetch_session import FetchSessionCache
 from kcore.server.handlers import Services
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
 from kcore.server.kafka_apis import KafkaApis
@@ -310,6 +311,7 @@ class Broker:
                 self.admin_manager,
                 producer_ids,
                 pool,
+                FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], time),
             )
         )
         disk_scheduler.schedule(

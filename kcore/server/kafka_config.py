@@ -66,6 +66,9 @@ _BROKER_KEYS = [
     ConfigKey("delete.topic.enable", _BOOLEAN, True, None, "Whether topics can be deleted."),
     # -- fetching
     ConfigKey("fetch.max.bytes", _INT, 55 << 20, at_least(1024), "Largest fetch response."),
+    ConfigKey(
+        "max.incremental.fetch.session.cache.slots", _INT, 1000, at_least(0), "Incremental fetch sessions at one time."
+    ),
     ConfigKey("producer.id.expiration.ms", _INT, 86_400_000, at_least(1), "An idle producer's state is dropped after."),
     ConfigKey(
         "producer.id.expiration.check.interval.ms", _INT, 600_000, at_least(1), "How often idle producers are dropped."
@@ -179,7 +182,7 @@ _IGNORED = """
     internal.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
     leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
     log.dir.failure.timeout.ms max.connection.creation.rate
-    max.connections.per.ip.overrides max.incremental.fetch.session.cache.slots
+    max.connections.per.ip.overrides
     max.request.partition.size.limit metadata.log.dir
     metadata.log.max.record.bytes.between.snapshots
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
     from kcore.replica.replica_manager import ReplicaManager
     from kcore.server.admin_manager import AdminManager
+    from kcore.server.fetch_session import FetchSessionCache
     from kcore.server.kafka_config import KafkaConfig
     from kcore.server.metadata_cache import MetadataCache
     from kcore.server.producer_ids import ProducerIdManager
@@ -29,3 +30,4 @@ class Services:
     admin_manager: AdminManager
     producer_ids: ProducerIdManager
     request_handler_pool: RequestHandlerPool
+    fetch_sessions: FetchSessionCache

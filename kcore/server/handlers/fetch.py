@@ -1,14 +1,15 @@
-"""Fetch (1): read record batches; without sessions, so every answer has session id 0."""
+"""Fetch (1): read record batches, in a session (KIP-227) or without."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
     ApiError,
-    FetchSessionIdNotFound,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
@@ -26,12 +27,13 @@ from kcore.protocol.messages.fetch import (
 from kcore.record.down_conversion import down_convert
 from kcore.replica.delayed_fetch import FetchCallback
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.server.fetch_session import FINAL_EPOCH, FIRST_VERSION_WITH_TOPIC_IDS, INITIAL_EPOCH, CachedPartition
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
 _READ_COMMITTED = 1
-#: Session epochs that begin a session, or ask for none.  Source: FetchMetadata, Kafka (KIP-227).
-_INITIAL_EPOCH, _FINAL_EPOCH = 0, -1
+#: A session of more is read on the pool: a partition costs some 4 us of the thread's time.
+MAX_INLINE_PARTITIONS = 300
 
 
 class Handler:
@@ -40,16 +42,21 @@ class Handler:
         self._replica_manager = services.replica_manager
         self._config = services.config
         self._pool = services.request_handler_pool
+        self._sessions = services.fetch_sessions
 
     def may_block(self, context: RequestContext, body: FetchRequest) -> bool:
+        if body.session_epoch > INITIAL_EPOCH:
+            session = self._sessions.get(body.session_id)
+            return session is not None and session.size > MAX_INLINE_PARTITIONS
         return context.api_version < 4  # record batches become old messages
 
     def handle(self, context: RequestContext, body: FetchRequest) -> None:
         version = context.api_version
-        if body.session_epoch not in (_INITIAL_EPOCH, _FINAL_EPOCH):
-            # The broker never returns a session id, so there is no session to continue; the client sends a full fetch.
-            context.respond(FetchResponse(error_code=FetchSessionIdNotFound.code))
+        if body.session_epoch != FINAL_EPOCH:
+            self._handle_in_session(context, body)
             return
+        if body.session_id:
+            self._sessions.close(body.session_id)
         cache = self._cache.snapshot
         infos: list[tuple[TopicPartition, FetchPartitionData]] = []
         refused: dict[tuple[int, int], int] = {}
@@ -79,8 +86,6 @@ class Handler:
                             ),
                         )
                     )
-        replica_id = body.replica_id if version < 15 else body.replica_state.replica_id
-        max_bytes = min(body.max_bytes, self._config["fetch.max.bytes"])
         topics = body.topics
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
@@ -89,7 +94,16 @@ class Handler:
         if not infos:
             respond([])
             return
-        params = FetchParams(
+        self._replica_manager.fetch_messages(
+            self._params(body, version),
+            infos,
+            respond if version >= 4 else self._converting(context, infos, respond),
+        )
+
+    def _params(self, body: FetchRequest, version: int) -> FetchParams:
+        replica_id = _replica_id(body, version)
+        max_bytes = min(body.max_bytes, self._config["fetch.max.bytes"])
+        return FetchParams(
             replica_id=replica_id,
             max_wait_ms=body.max_wait_ms,
             min_bytes=min(body.min_bytes, max_bytes),
@@ -97,9 +111,52 @@ class Handler:
             isolation=FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
             hard_max_bytes=version <= 2,
         )
-        self._replica_manager.fetch_messages(
-            params, infos, respond if version >= 4 else self._converting(context, infos, respond)
-        )
+
+    def _handle_in_session(self, context: RequestContext, body: FetchRequest) -> None:
+        """A fetch that begins or continues a session: what to read is the session's, and so is what to answer."""
+        version = context.api_version
+        try:
+            fetch = self._sessions.new_context(body, version, _replica_id(body, version) >= 0)
+        except ApiError as error:
+            context.respond(FetchResponse(error_code=error.code))
+            return
+        readable, refused = self._resolve(fetch.partitions(), version)
+
+        def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
+            answers = chain(refused, zip(readable, [result for _, result in results], strict=True))
+            try:
+                session_id, selected = fetch.select(answers)
+            except ApiError as error:
+                context.respond(FetchResponse(error_code=error.code))
+                return
+            context.respond(FetchResponse(session_id=session_id, responses=_session_responses(selected)))
+
+        if not readable:
+            respond([])
+            return
+        infos = [(cached.topic_partition, cached.data) for cached in readable]
+        self._replica_manager.fetch_messages(self._params(body, version), infos, respond)
+
+    def _resolve(
+        self, partitions: list[CachedPartition], version: int
+    ) -> tuple[list[CachedPartition], list[tuple[CachedPartition, FetchPartitionResult]]]:
+        """(what can be read, what is refused and why)."""
+        snapshot = self._cache.snapshot
+        readable: list[CachedPartition] = []
+        refused: list[tuple[CachedPartition, FetchPartitionResult]] = []
+        for cached in partitions:
+            error: type[ApiError] | None = None
+            if version >= FIRST_VERSION_WITH_TOPIC_IDS and not cached.resolve(snapshot):
+                error = UnknownTopicId
+            elif not snapshot.contains(cached.topic_partition):
+                error = UnknownTopicOrPartition
+            elif version < 10 and self._is_stored_in_zstd(cached.topic_partition):
+                error = UnsupportedCompressionType
+            if error is None:
+                readable.append(cached)
+            else:
+                refused.append((cached, FetchPartitionResult(error(f"{cached.topic_partition}: {error.__name__}"))))
+        return readable, refused
 
     def _converting(
         self, context: RequestContext, infos: list[tuple[TopicPartition, FetchPartitionData]], respond: FetchCallback
@@ -156,30 +213,50 @@ def _responses(
             if refused and (t, p) in refused:
                 partitions.append(_refusal(partition.partition, refused[t, p]))
                 continue
-            result = next(following)[1]
-            if result.error is not None:
-                partitions.append(_refusal(partition.partition, result.error.code, result))
-                continue
-            aborted = result.aborted_transactions
-            partitions.append(
-                answer := PartitionData(
-                    partition_index=partition.partition,
-                    error_code=NONE,
-                    high_watermark=result.high_watermark,
-                    last_stable_offset=result.last_stable_offset,
-                    log_start_offset=result.log_start_offset,
-                    aborted_transactions=None
-                    if aborted is None
-                    else [AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted],
-                    preferred_read_replica=result.preferred_read_replica,
-                    records=result.converted or (result.records if result.records.size_in_bytes else b""),
-                )
-            )
-            if result.diverging_epoch is not None:
-                epoch, end_offset = result.diverging_epoch
-                answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+            partitions.append(_partition_data(partition.partition, next(following)[1]))
         responses.append(FetchableTopicResponse(topic=topic.topic, topic_id=topic.topic_id, partitions=partitions))
     return responses
+
+
+def _session_responses(
+    answers: Iterable[tuple[CachedPartition, FetchPartitionResult]],
+) -> list[FetchableTopicResponse]:
+    """The partitions in this order; neighbours of one topic are in one element."""
+    responses: list[FetchableTopicResponse] = []
+    topic: FetchableTopicResponse | None = None
+    for cached, result in answers:
+        if topic is None or cached.topic != topic.topic or cached.topic_id != topic.topic_id:
+            topic = FetchableTopicResponse(topic=cached.topic, topic_id=cached.topic_id, partitions=[])
+            responses.append(topic)
+        topic.partitions.append(_partition_data(cached.number, result))
+    return responses
+
+
+def _partition_data(number: int, result: FetchPartitionResult) -> PartitionData:
+    if result.error is not None:
+        return _refusal(number, result.error.code, result)
+    aborted = result.aborted_transactions
+    answer = PartitionData(
+        partition_index=number,
+        error_code=NONE,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start_offset,
+        aborted_transactions=None
+        if aborted is None
+        else [AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in aborted],
+        preferred_read_replica=result.preferred_read_replica,
+        records=result.converted or (result.records if result.records.size_in_bytes else b""),
+    )
+    if result.diverging_epoch is not None:
+        epoch, end_offset = result.diverging_epoch
+        answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
+    return answer
+
+
+def _replica_id(body: FetchRequest, version: int) -> int:
+    """-1 for a consumer."""
+    return body.replica_id if version < 15 else body.replica_state.replica_id
 
 
 def _refusal(number: int, error_code: int, result: FetchPartitionResult | None = None) -> PartitionData:
