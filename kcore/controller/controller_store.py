@@ -142,7 +142,7 @@ class ControllerStore:
                 continue
             decoded = _decoded(znodes.BrokerZNode.decode, node.data, f"{znodes.BROKER_IDS}/{name}")
             if decoded is not None:
-                brokers[int(name)] = LiveBroker(int(name), _endpoints(decoded), decoded.rack, node.czxid)
+                brokers[int(name)] = LiveBroker(int(name), decoded.endpoints, decoded.rack, node.czxid)
         return brokers
 
     def topic(self, name: str, watch: Watch | None = None) -> znodes.TopicZNode | None:
@@ -287,10 +287,6 @@ def _body(state: LeaderAndIsr) -> bytes:
     return znodes.PartitionStateZNode(
         state.leader, state.leader_epoch, list(state.isr), state.controller_epoch
     ).encode()
-
-
-def _endpoints(broker: znodes.BrokerZNode) -> dict[str, tuple[str, int]]:
-    return {"PLAINTEXT": (broker.host, broker.port)}
 
 
 def _decoded(decode: Callable[[bytes], _T], data: bytes, what: str) -> _T | None:

@@ -126,21 +126,28 @@ class PartitionStateZNode(NamedTuple):
 
 
 class BrokerZNode(NamedTuple):
-    """/brokers/ids/N: where a live broker listens."""
+    """/brokers/ids/N: where a live broker listens.
 
-    host: str
-    port: int
+    endpoints: listener name -> (host, port).  security_protocols: listener name -> "PLAINTEXT", "SSL", …
+    timestamp: of the registration, ms.
+    """
+
+    endpoints: Mapping[str, tuple[str, int]]
     rack: str | None
     timestamp: int
+    security_protocols: Mapping[str, str]
 
     def encode(self) -> bytes:
+        # host and port are for readers of version 1, which knew no other protocol.
+        plaintext = (at for name, at in self.endpoints.items() if self.security_protocols[name] == "PLAINTEXT")
+        host, port = next(plaintext, (None, -1))
         body: dict[str, Any] = {
             "features": {},
-            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
-            "endpoints": [f"PLAINTEXT://{self.host}:{self.port}"],
+            "listener_security_protocol_map": dict(self.security_protocols),
+            "endpoints": [_endpoint_to_string(name, *at) for name, at in self.endpoints.items()],
             "jmx_port": -1,
-            "port": self.port,
-            "host": self.host,
+            "port": port,
+            "host": host,
             "version": 5,
             "timestamp": str(self.timestamp),
         }
@@ -150,8 +157,18 @@ class BrokerZNode(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> BrokerZNode:
+        """Versions 1 to 5.  Raises StoreError."""
         body = _decode(data, "a broker's node")
-        return cls(body["host"], int(body["port"]), body.get("rack"), int(body["timestamp"]))
+        try:
+            if int(body["version"]) < 2:
+                endpoints = {"PLAINTEXT": (str(body["host"]), int(body["port"]))}
+            else:
+                endpoints = dict(_endpoint_from_string(text) for text in body["endpoints"])
+            protocols = body.get("listener_security_protocol_map") or {}
+            rack, timestamp = body.get("rack"), int(body.get("timestamp", -1))
+            return cls(endpoints, rack, timestamp, {name: str(protocols.get(name, name)) for name in endpoints})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StoreError(f"not a broker's node: {data[:200]!r}") from error
 
 
 class ControllerZNode(NamedTuple):
@@ -273,6 +290,19 @@ def random_id(random: Random) -> UUID:
         value = random_uuid(random)
         if value not in (ZERO_UUID, UUID(int=1)) and not id_to_string(value).startswith("-"):
             return value
+
+
+def _endpoint_to_string(listener_name: str, host: str, port: int) -> str:
+    return f"{listener_name}://[{host}]:{port}" if ":" in host else f"{listener_name}://{host}:{port}"
+
+
+def _endpoint_from_string(text: str) -> tuple[str, tuple[str, int]]:
+    """NAME://host:port or NAME://[host]:port.  Raises ValueError."""
+    name, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not separator or not colon:
+        raise ValueError(f"not an endpoint: {text!r}")
+    return name, (host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def _keyed(assignment: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:

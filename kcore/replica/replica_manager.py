@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
+#: Called with the partitions that this broker leads from now on, and with those that it follows.
+LeadershipCallback = Callable[[Sequence[Partition], Sequence[Partition]], None]
 
 
 class DeleteRecordsResult:
@@ -130,7 +132,10 @@ class ReplicaManager:
         return [partition for partition in self._partitions.values() if isinstance(partition, Partition)]
 
     def become_leader_or_follower(
-        self, updates: Sequence[LeaderAndIsrUpdate], controller_epoch: int
+        self,
+        updates: Sequence[LeaderAndIsrUpdate],
+        controller_epoch: int,
+        on_leadership_change: LeadershipCallback = lambda new_leaders, new_followers: None,
     ) -> dict[TopicPartition, ApiError | None]:
         """Lead or follow each partition as its update says, creating the logs that this broker does not have.
 
@@ -140,14 +145,20 @@ class ReplicaManager:
         UnknownTopicOrPartition where this broker is no replica (RM-07).  Raises StaleControllerEpoch, and changes
         nothing, for a controller epoch below the last one (RM-02).  The first call starts the high-watermark
         checkpoint task (RM-10).  Requests that wait for a partition are tried again after its change (RM-19).
+        on_leadership_change(partitions led from now on, partitions followed from now on) is called once, after all of
+        them have changed, before the next change of any partition can begin (RM-13).
         """
         results: dict[TopicPartition, ApiError | None] = {}
+        new_leaders: list[Partition] = []
+        new_followers: list[Partition] = []
         try:
             with self.state_change_lock:
                 self._check_controller_epoch(controller_epoch)
                 for update in updates:
                     try:
-                        self._become(update, controller_epoch)
+                        if self._become(update, controller_epoch):
+                            partition = self.get_partition_or_exception(update.topic_partition)
+                            (new_leaders if partition.is_leader else new_followers).append(partition)
                     except KafkaError as error:
                         results[update.topic_partition] = _api_error(error, "state change", update.topic_partition)
                     else:
@@ -159,6 +170,7 @@ class ReplicaManager:
                         self._checkpoint_interval_ms,
                         self._checkpoint_interval_ms,
                     )
+                on_leadership_change(new_leaders, new_followers)
         finally:
             for topic_partition, failure in results.items():
                 if failure is None:
@@ -170,11 +182,13 @@ class ReplicaManager:
             raise StaleControllerEpoch(f"controller epoch {controller_epoch}, the last was {self._controller_epoch}")
         self._controller_epoch = controller_epoch
 
-    def _become(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> None:
-        """One partition's change (RM-04..09).  Raises its error."""
+    def _become(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
+        """One partition's change (RM-04..09); whether its leadership is another one now.  Raises its error."""
         topic_partition = update.topic_partition
         hosted = self._partitions.get(topic_partition)
         if isinstance(hosted, Partition):
+            if update.topic_id is not None and update.topic_id != hosted.log.topic_id:
+                self.log_manager.get_or_create_log(topic_partition, topic_id=update.topic_id)
             if update.leader_epoch <= hosted.leader_epoch:
                 raise StaleControllerEpoch(
                     f"{topic_partition}: leader epoch {update.leader_epoch}, ours is {hosted.leader_epoch}"
@@ -184,8 +198,7 @@ class ReplicaManager:
         if self.broker_id not in update.replicas:
             raise UnknownTopicOrPartition(f"{topic_partition}: broker {self.broker_id} is not in {update.replicas}")
         if isinstance(hosted, Partition):
-            self._change_state(hosted, update, controller_epoch)
-            return
+            return self._change_state(hosted, update, controller_epoch)
         try:
             log = self.log_manager.get_or_create_log(topic_partition, topic_id=update.topic_id, is_new=update.is_new)
             partition = Partition(
@@ -197,13 +210,14 @@ class ReplicaManager:
                 state_store=self._partition_state_store,
                 on_isr_changed=self._complete_waiting,
             )
-            self._change_state(partition, update, controller_epoch)
+            changed = self._change_state(partition, update, controller_epoch)
         except KafkaError as error:
             self._partitions[topic_partition] = OfflinePartition(topic_partition, str(error), is_permanent=False)
             raise
         self._partitions[topic_partition] = partition
+        return changed
 
-    def _change_state(self, partition: Partition, update: LeaderAndIsrUpdate, controller_epoch: int) -> None:
+    def _change_state(self, partition: Partition, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         leads = update.leader == self.broker_id
         change = partition.make_leader if leads else partition.make_follower
         changed = change(update, controller_epoch)
@@ -214,6 +228,7 @@ class ReplicaManager:
             update.leader_epoch,
             "" if changed else " (as before)",
         )
+        return changed
 
     def stop_replicas(
         self, stops: Sequence[StopReplica], controller_epoch: int

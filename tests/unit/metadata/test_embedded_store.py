@@ -241,9 +241,33 @@ def test_nodes_have_kafkas_paths_and_bodies():
         "isr": [1],
     }
     assert znodes.PartitionStateZNode.decode(state.encode()) == state
-    broker = znodes.BrokerZNode("h", 9092, "r1", 1700000000000)
+    # What a 3.9 broker with two listeners writes.
+    broker = znodes.BrokerZNode(
+        {"PLAINTEXT": ("h", 9092), "SECURE": ("::1", 9093)},
+        "r1",
+        1700000000000,
+        {"PLAINTEXT": "PLAINTEXT", "SECURE": "SSL"},
+    )
+    assert znodes.broker_id(3) == "/brokers/ids/3"
+    assert broker.encode() == (
+        b'{"features":{},"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT","SECURE":"SSL"},'
+        b'"endpoints":["PLAINTEXT://h:9092","SECURE://[::1]:9093"],"jmx_port":-1,"port":9092,"host":"h","version":5,'
+        b'"timestamp":"1700000000000","rack":"r1"}'
+    )
     assert znodes.BrokerZNode.decode(broker.encode()) == broker
-    assert json.loads(broker.encode())["endpoints"] == ["PLAINTEXT://h:9092"]
+    secure = znodes.BrokerZNode({"SECURE": ("h", 9093)}, None, 1, {"SECURE": "SSL"})
+    assert json.loads(secure.encode())["port"] == -1 and json.loads(secure.encode())["host"] is None
+    assert znodes.BrokerZNode.decode(secure.encode()) == secure
+    first = znodes.BrokerZNode.decode(b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"2233345666"}')
+    assert first.endpoints == {"PLAINTEXT": ("h", 9092)} and first.security_protocols == {"PLAINTEXT": "PLAINTEXT"}
+    for bad in (
+        b"{}",
+        b'{"version":5,"endpoints":["h:1"]}',
+        b'{"version":5,"endpoints":7}',
+        b'{"version":1,"host":"h"}',
+    ):
+        with pytest.raises(StoreError):
+            znodes.BrokerZNode.decode(bad)
     block = znodes.ProducerIdBlock(0, 1000, 1999)
     assert block.encode() == b'{"version":1,"broker":0,"block_start":"1000","block_end":"1999"}'
     assert znodes.ProducerIdBlock.decode(block.encode()) == block

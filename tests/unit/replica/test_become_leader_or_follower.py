@@ -308,3 +308,41 @@ def test_a_stop_that_cannot_delete_is_that_partitions_error(node, monkeypatch):
 
     monkeypatch.setattr(node.log_manager, "async_delete", fail_once)
     assert node.stop(TP, OTHER, delete=True) == {TP: errors.KafkaStorageError, OTHER: None}
+
+
+# -- the leadership callback
+
+
+def test_RM_13_RM_15_API_03_the_callback_gets_what_is_led_and_followed_from_now_on_once_and_before_the_results(node):
+    calls = []
+
+    def note(leaders, followers):
+        assert node.replica_manager.state_change_lock._is_owned()
+        calls.append(([p.topic_partition for p in leaders], [p.topic_partition for p in followers]))
+
+    def become(*updates):
+        return node.replica_manager.become_leader_or_follower(updates, 1, note)
+
+    become(update(TP), update(OTHER, leader=1, replicas=(0, 1)), update(THIRD, replicas=(1, 2)))
+    assert calls == [([TP], [OTHER])]
+    # A leader that leads on, with another epoch: nothing for the callback (RM-15).
+    become(update(TP, epoch=1), update(OTHER, epoch=1, replicas=(0, 1)))
+    assert calls[1:] == [([OTHER], [])]
+    become()
+    assert calls[2:] == [([], [])]
+
+
+def test_RM_02_the_callback_is_not_called_for_a_request_of_an_old_controller(node):
+    calls = []
+    node.become(update(TP), controller_epoch=5)
+    with pytest.raises(errors.StaleControllerEpoch):
+        node.replica_manager.become_leader_or_follower([update(OTHER)], 4, lambda *partitions: calls.append(partitions))
+    assert calls == []
+
+
+def test_a_hosted_partition_refuses_another_topic_id_and_takes_its_first(node):
+    node.become(update(TP, topic_id=UUID(int=7)), update(OTHER))
+    assert node.become(update(TP, epoch=1, topic_id=UUID(int=8))) == {TP: errors.InconsistentTopicId}
+    assert node.become(update(TP, epoch=1, topic_id=UUID(int=7))) == {TP: None}
+    assert node.become(update(OTHER, epoch=1, topic_id=UUID(int=9))) == {OTHER: None}
+    assert node.replica_manager.get_partition(OTHER).log.topic_id == UUID(int=9)
