@@ -47,7 +47,7 @@ def set_aside(path: str) -> str:
 def clear_the_way(path: str) -> None:
     """Where a file is to be made and there is none: set aside what else has its name, and say so in the log."""
 
-def make_directory(path: str) -> None: ...  # and those above it; fine if it is there
+def make_directory(path: str) -> bool: ...  # and those above it; whether it was missing
 def list_directory(path: str) -> list[str]: ...  # in no order
 def remove_tree(path: str) -> None:
     """Remove a directory with all that is in it, or a file; fine if it is gone."""

@@ -93,6 +93,7 @@ def load_log(
     recovery_point: int = 0,
     high_watermark: int = 0,
     had_clean_shutdown: bool = False,
+    is_empty: bool = False,
     sole_replica: bool = False,
     producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
     log_dir: LogDir | None = None,
@@ -105,6 +106,7 @@ def load_log(
     is missing or wrong ends before its first bad batch, as in mode "a".  Other segments are not scanned, even if they
     were not flushed: bytes at the log's end that are no batch are left out; any other bad batch raises CorruptMessage
     when it is read.
+    is_empty: the caller has just made the directory, so there is nothing to look for in it.
     log_dir: the data directory.  The loader reports to it how many segments need a scan; UnifiedLog describes what
     the log does with it.  segment_threads: its free threads share the scans; the calling thread may belong to the same
     pool.
@@ -115,6 +117,7 @@ def load_log(
     loader.random = random
     loader.segment_threads = segment_threads
     loader.log_dir = log_dir
+    loader.is_empty = is_empty
     try:
         parts = loader.load(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
         return UnifiedLog(
@@ -153,11 +156,14 @@ class _LogLoader:
         self.random = SYSTEM_RANDOM
         self.segment_threads: Executor | None = None
         self.log_dir: LogDir | None = None
+        self.is_empty = False
 
     def load(
         self, log_start_offset: int, recovery_point: int, had_clean_shutdown: bool, producer_id_expiration_ms: int
     ) -> LoadedParts:
-        files, self.swapped = finish_interrupted_changes(self.directory, writable=self.writable)
+        files: list[SegmentFileName] = []
+        if not self.is_empty:
+            files, self.swapped = finish_interrupted_changes(self.directory, writable=self.writable)
         snapshots = [f.base_offset for f in files if f.kind == SNAPSHOT_SUFFIX]
         state = ProducerStateManager(
             str(self.tp),
@@ -705,6 +711,8 @@ class _LogLoader:
 
     def _read_epochs(self, had_clean_shutdown: bool) -> list[EpochEntry] | None:
         """The epochs in the file; None, for the batches' epochs, if it is damaged or may not be on the disk."""
+        if self.is_empty:
+            return None
         try:
             entries = self.epoch_checkpoint.read()
             if any(entry.epoch < 0 or entry.start_offset < 0 for entry in entries):
@@ -785,6 +793,8 @@ class _LogLoader:
         return list(epochs.entries)
 
     def _read_topic_id(self) -> UUID | None:
+        if self.is_empty:
+            return None
         try:
             return read_topic_id(self.directory)
         except CorruptFile as error:

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from kcore.common.executors import ExecutorFactory, thread_pool
-from kcore.common.file import is_directory, make_directory, remove_tree, rename, sync_path
+from kcore.common.file import make_directory, remove_tree, rename, sync_path
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
@@ -206,6 +206,7 @@ class LogManager:
         log_start_offset: int = 0,
         high_watermark: int = 0,
         had_clean_shutdown: bool = False,
+        is_empty: bool = False,
         segment_threads: Executor | None = None,
     ) -> UnifiedLog:
         return load_log(
@@ -219,6 +220,7 @@ class LogManager:
             recovery_point=recovery_point,
             high_watermark=high_watermark,
             had_clean_shutdown=had_clean_shutdown,
+            is_empty=is_empty,
             producer_id_expiration_ms=self._producer_id_expiration_ms,
             log_dir=log_dir,
             segment_threads=segment_threads,
@@ -364,10 +366,9 @@ class LogManager:
         for log_dir in candidates:
             path = os.path.join(log_dir.path, name)
             try:
-                made = not is_directory(path)
-                make_directory(path)
+                made = make_directory(path)
                 try:
-                    log = self._load(log_dir, tp, path, config)
+                    log = self._load(log_dir, tp, path, config, is_empty=made)
                 except OSError:
                     if made:
                         _remove_quietly(path)

@@ -16,6 +16,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import SYSTEM_TIME, Time
@@ -58,10 +59,22 @@ _SCHEMA = (
     "CREATE TABLE counter (zxid INTEGER NOT NULL, session_id INTEGER NOT NULL)",
     "INSERT INTO counter VALUES (1, 0)",
 )
-_WRITE = (
-    f"INSERT INTO node (path, parent, {_COLUMNS}) VALUES ({', '.join('?' * (2 + len(ROOT)))}) "
-    f"ON CONFLICT (path) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in NodeRow._fields)}"
-)
+
+
+def _write(rows: int) -> str:
+    """The statement that writes so many nodes."""
+    values = f"({', '.join('?' * (2 + len(ROOT)))})"
+    return (
+        f"INSERT INTO node (path, parent, {_COLUMNS}) VALUES {', '.join([values] * rows)} "
+        f"ON CONFLICT (path) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in NodeRow._fields)}"
+    )
+
+
+_WRITE = _write(1)
+# Each statement gives the GIL up, and a busy thread may keep it for a switch interval.  Ten parameters a node: SQLite
+# before 3.32 allows 999.
+_MANY = 64
+_WRITE_MANY = _write(_MANY)
 _GET = f"SELECT {', '.join(Node._fields)} FROM node WHERE path = ?"
 #: Version 1 had no root, no counters and no sessions.
 _FROM_VERSION_1 = (
@@ -200,11 +213,17 @@ class EmbeddedStore(MetadataStore):
         results = changes.apply(operations)
         if changes.rows:
             self._db.execute("UPDATE counter SET zxid = ?", (zxid + 1,))
+            written: list[tuple[object, ...]] = []
             for path, row in changes.rows.items():
                 if row is None:
                     self._db.execute("DELETE FROM node WHERE path = ?", (path,))
                 else:
-                    self._db.execute(_WRITE, (path, "" if path == "/" else parent_of(path), *row))
+                    written.append((path, "" if path == "/" else parent_of(path), *row))
+            while len(written) >= _MANY:
+                self._db.execute(_WRITE_MANY, list(chain.from_iterable(written[-_MANY:])))
+                del written[-_MANY:]
+            for values in written:
+                self._db.execute(_WRITE, values)
         return results
 
     # -- session ----------------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ class NodeChanges:
             raise NoNode(parent)
         if sequential:
             path += f"{above.children_created:010}"
-        if self._row(path) is not None:
+        if (self.rows.get(path) if self._is_new(parent) else self._row(path)) is not None:
             raise NodeExists(path)
         if above.ephemeral_owner:
             raise NoChildrenForEphemerals(parent)
@@ -127,6 +127,11 @@ class NodeChanges:
         if expected_version not in (ANY_VERSION, row.version):
             raise BadVersion(f"{path}: version {row.version}, expected {expected_version}")
         return row
+
+    def _is_new(self, path: str) -> bool:
+        """Whether this change created the node: whatever is below it is in self.rows, and the tree need not be read."""
+        row = self.rows.get(path)
+        return row is not None and row.czxid == self._zxid
 
     def _row(self, path: str) -> NodeRow | None:
         return self.rows[path] if path in self.rows else self._row_of(path)

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+from kcore.common.switch_interval import short_switch_interval
 from kcore.network.connection import Request
 
 logger = logging.getLogger(__name__)
@@ -23,7 +24,8 @@ class RequestHandlerPool:
 
     Thread-safe.  A thread starts when a request finds none idle, and stays until shutdown(): a broker that gets no such
     request has none.  At most one request per connection waits; one whose connection closes is taken out, so what
-    waits is bounded by the connections, and its bytes count towards queued.max.request.bytes.
+    waits is bounded by the connections, and its bytes count towards queued.max.request.bytes.  While a task runs,
+    Python's switch interval is short, so that the network thread need not wait for its turn, nor the task for its own.
     """
 
     def __init__(self, name: str, num_threads: int) -> None:
@@ -85,7 +87,8 @@ class _Lane:
                     return
                 request, task = self._waiting.popitem(last=False)
             try:
-                task()
+                with short_switch_interval():
+                    task()
             except Exception:
                 logger.exception("%s: a request failed", request.connection.peer_host)
                 if not request.is_done:

@@ -14,7 +14,7 @@ import pytest
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.metadata import embedded_store, znodes
 from kcore.metadata.embedded_store import FILE_NAME, SESSION_TIMEOUT_MS, EmbeddedStore
-from kcore.metadata.store import Create, EventType, StoreError, WatchEvent
+from kcore.metadata.store import Create, EventType, MultiFailed, StoreError, WatchEvent
 
 
 @pytest.fixture
@@ -289,3 +289,20 @@ def test_ids_are_written_as_kafka_writes_them():
         assert znodes.id_from_string(text) == value
     with pytest.raises(StoreError):
         znodes.id_from_string("too short")
+
+
+def test_nodes_of_one_multi_are_written_by_few_statements_and_not_looked_for_below_new_ones(store):
+    """A CreateTopics of many partitions shares the GIL with the network thread: each statement is a hand-over."""
+    operations = [Create("/topic", b"t")]
+    for number in range(1000):
+        operations += [Create(f"/topic/{number}"), Create(f"/topic/{number}/state", b"%d" % number)]
+    statements = []
+    store._db.set_trace_callback(statements.append)
+    store.multi(operations)
+    store._db.set_trace_callback(None)
+    assert len(statements) < 2 * len(operations) / embedded_store._MANY + 100
+    assert store.get("/topic/999/state")[:2] == (b"999", 0)
+    assert len(store.children("/topic")) == 1000
+    with pytest.raises(MultiFailed):
+        store.multi([Create("/other"), Create("/other/x"), Create("/other/x")])
+    assert store.get("/other") is None
