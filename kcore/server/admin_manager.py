@@ -1,6 +1,6 @@
 """AdminManager: what a request to change topics must satisfy, where new replicas go, and what is answered.
 
-Rules and messages are those of Kafka's controller (ReplicationControlManager, 4.x; AdminManager, 3.9).  LocalController
+Rules and messages are those of Kafka's controller (ReplicationControlManager, 4.x; AdminManager, 3.9).  A TopicChanges
 carries the change out.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -22,20 +22,26 @@ from kcore.errors import (
     InvalidRequest,
     InvalidTopicException,
     PolicyViolation,
+    RequestTimedOut,
     TopicAlreadyExists,
     TopicAuthorizationFailed,
     UnknownTopicOrPartition,
 )
 from kcore.log.log_config import MAX_LONG, LogConfig
+from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
+from kcore.purgatory.timer import Timer
 from kcore.server.kafka_config import KafkaConfig
-from kcore.server.local_controller import LocalController
 from kcore.server.metadata_cache import MetadataCache, TopicInfo
+from kcore.server.topic_changes import DelayedTopicChange, IsDone, TopicChanges
 from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
 
 #: Partitions one request may create; more would be a mistake, or an attack.
 MAX_PARTITIONS_PER_REQUEST = 10_000
+#: How long calls in the broker's own process wait for the controller: Kafka's request.timeout.ms.
+WAIT_MS = 30_000
+_ANY_TOPIC = "any topic"
 
 
 class CreatedTopic(NamedTuple):
@@ -58,13 +64,15 @@ class AdminManager:
         broker_id: int,
         config: KafkaConfig,
         metadata_cache: MetadataCache,
-        controller: LocalController,
+        changes: TopicChanges,
         topic_configs: TopicConfigs,
+        timer: Timer,
     ) -> None:
         self._broker_id = broker_id
         self._config = config
         self._cache = metadata_cache
-        self._controller = controller
+        self._changes = changes
+        self._waiting = DelayedOperationPurgatory("Topic", timer)
         self._topic_configs = topic_configs
         #: Topics that have flush.messages, and whether those without it have it from the broker: what may_block asks.
         self.flushing_topics = topic_configs.flushing
@@ -83,6 +91,39 @@ class AdminManager:
     def read_flush_default(self) -> None:
         """To be called after a change of log.flush.interval.messages."""
         self.flushes_by_default = self._config.log_config.flush_messages < MAX_LONG
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker answers requests to change topics; any other answers NOT_CONTROLLER."""
+        return self._changes.is_controller
+
+    # -- waiting for the metadata -------------------------------------------------------------------------
+
+    def when_done(
+        self, changes: Mapping[str, IsDone], timeout_ms: float, on_done: Callable[[Collection[str]], None]
+    ) -> None:
+        """Call on_done, now or later on another thread, once the metadata have the changes (topic -> has it?), with the
+        topics whose change they do not have after timeout_ms."""
+        operation = DelayedTopicChange(max(timeout_ms, 0), self._cache, changes, on_done)
+        self._waiting.try_complete_else_watch(operation, [_ANY_TOPIC])
+
+    def wait_for(self, name: str, is_done: IsDone, timeout_ms: float = WAIT_MS) -> None:
+        """Return when the metadata have a change.  Raises RequestTimedOut."""
+        missing: list[str] = []
+        answered = threading.Event()
+
+        def on_done(names: Collection[str]) -> None:
+            missing.extend(names)
+            answered.set()
+
+        self.when_done({name: is_done}, timeout_ms, on_done)
+        # Longer than the timer: that ends with the broker, and then nobody calls on_done.
+        if not answered.wait((timeout_ms + 1000) / 1000) or missing:
+            raise RequestTimedOut(f"{name}: the controller has not carried the change out after {timeout_ms} ms")
+
+    def metadata_changed(self) -> None:
+        """To be called after a change of the metadata by the controller, without a lock."""
+        self._waiting.check_and_complete(_ANY_TOPIC)
 
     # -- create -----------------------------------------------------------------------------------------
 
@@ -117,14 +158,15 @@ class AdminManager:
             replicas = len(next(iter(placement.values())))
             if validate_only:
                 return CreatedTopic(ZERO_UUID, len(placement), replicas, config)
-            topic_id = self._controller.create_topic(name, placement, overrides)
+            topic_id = self._changes.create_topic(name, placement, overrides)
             logger.info("created topic %s with %d partitions, id %s", name, len(placement), topic_id)
             return CreatedTopic(topic_id, len(placement), replicas, config)
 
-    def auto_create_topic(self, name: str) -> TopicInfo | None:
-        """Create a topic because a client asked for it; None if the broker's settings or its state forbid it.
+    def auto_create_topic(self, name: str) -> bool:
+        """Create a topic because a client requests it; whether it is there, or will be once the controller has seen it.
+        False if the broker's settings or its state forbid it.
 
-        Raises InvalidTopicException.
+        Any broker of a cluster does this, not only the controller.  Raises InvalidTopicException.
         """
         try:
             if name == topic_names.GROUP_METADATA_TOPIC:
@@ -139,15 +181,15 @@ class AdminManager:
                     },
                 )
             elif name == topic_names.TRANSACTION_STATE_TOPIC or name == topic_names.CLUSTER_METADATA_TOPIC:
-                return None
+                return False
             else:
                 self.create_topic(name)
         except TopicAlreadyExists:
             pass  # another request was faster
         except InvalidReplicationFactor as error:
             logger.error("topic %s could not be created automatically: %s", name, error)
-            return None
-        return self._cache.topic(name)
+            return False
+        return True
 
     def _placement(
         self, num_partitions: int, replication_factor: int, assignments: Mapping[int, Sequence[int]] | None
@@ -252,7 +294,7 @@ class AdminManager:
                 }
             if validate_only:
                 return
-            self._controller.create_partitions(name, placement)
+            self._changes.create_partitions(name, placement)
 
     # -- delete -----------------------------------------------------------------------------------------
 
@@ -262,6 +304,6 @@ class AdminManager:
             topic = self._cache.topic(name)
             if topic is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-            self._controller.delete_topic(topic)
+            self._changes.delete_topic(topic)
             logger.info("deleted topic %s", name)
             return topic

@@ -55,6 +55,7 @@ from kcore.server.metadata_partition_state_store import MetadataPartitionStateSt
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.request_handler_pool import RequestHandlerPool
 from kcore.server.topic_adoption import TopicAdoption
+from kcore.server.topic_changes import has_partitions, is_gone
 from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
@@ -235,7 +236,7 @@ class Broker:
             self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
         )
         self.admin_manager = AdminManager(
-            self.broker_id, config, self.metadata_cache, self.local_controller, topic_configs
+            self.broker_id, config, self.metadata_cache, self.local_controller, topic_configs, timer
         )
         flush_default = ("log.flush.interval.messages",)
         parts.callback(config.on_change(flush_default, self.admin_manager.read_flush_default))
@@ -385,7 +386,9 @@ class Broker:
             raise InvalidPartitions(f"partitions={partitions}: expected 1 or more, or -1 for num.partitions")
         settings = {key if "." in key else key.replace("_", "."): _as_text(value) for key, value in config.items()}
         with self._serving():
-            return self.admin_manager.create_topic(name, partitions, configs=settings).topic_id
+            created = self.admin_manager.create_topic(name, partitions, configs=settings)
+            self.admin_manager.wait_for(name, has_partitions(name, created.num_partitions))
+            return created.topic_id
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data.  Raises UnknownTopicOrPartition; RuntimeError unless the broker runs."""
@@ -394,6 +397,7 @@ class Broker:
             self.group_coordinator.handle_deleted_partitions(
                 [TopicPartition(name, number) for number in deleted.partitions]
             )
+            self.admin_manager.wait_for(name, is_gone(deleted))
 
     def produce(
         self,

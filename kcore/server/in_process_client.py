@@ -21,6 +21,7 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache, TopicInfo
+from kcore.server.topic_changes import has_partitions
 
 if TYPE_CHECKING:
     from kcore.record.record_batch import Record, TimestampType
@@ -125,7 +126,9 @@ class InProcessClient:
             topic_names.validate(topic)
             if not self._config["auto.create.topics.enable"]:
                 raise UnknownTopicOrPartition(f"{topic}: no such topic, and auto.create.topics.enable is false")
-            info = self._admin_manager.auto_create_topic(topic)
+            if self._admin_manager.auto_create_topic(topic):
+                self._admin_manager.wait_for(topic, has_partitions(topic, 1))
+                info = self._cache.topic(topic)
         if info is None:
             raise UnknownTopicOrPartition(f"{topic}: no such topic, and it could not be created")
         return info

@@ -23,6 +23,7 @@ from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo, TopicInfo
 from kcore.server.topic_adoption import HostedLogs, TopicAdoption
+from kcore.server.topic_changes import Assignment
 from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
@@ -31,9 +32,6 @@ logger = logging.getLogger(__name__)
 INITIAL_LEADER_EPOCH = 0
 #: Nobody is elected; this controller is the first and the only one.
 CONTROLLER_EPOCH = 1
-
-#: Partition -> brokers, the preferred leader first.
-Assignment = Mapping[int, Sequence[int]]
 
 
 class _Leadership(NamedTuple):
@@ -45,7 +43,7 @@ class _Leadership(NamedTuple):
 
 
 class LocalController:
-    """Thread-safe: one change at a time, from the store's write to the snapshot.
+    """A TopicChanges.  Thread-safe: one change at a time, from the store's write to the snapshot.
 
     Every method may wait for the store and for disks, so none of them is called on a network thread.
     """
@@ -70,6 +68,11 @@ class LocalController:
         self._offline: dict[str, dict[int, bool]] = {}
         #: Called for each partition that this broker leads from now on, with its epoch (API-04).
         self.on_leadership: Callable[[TopicPartition, int], None] = lambda topic_partition, leader_epoch: None
+
+    @property
+    def is_controller(self) -> bool:
+        """Always: there is no other broker."""
+        return True
 
     # -- start ------------------------------------------------------------------------------------------
 
@@ -270,9 +273,10 @@ class LocalController:
             if number in leader_epochs:
                 leader = self._broker_id if results[TopicPartition(name, number)] is None else NO_LEADER
                 isr = (self._broker_id,)
-                partitions[number] = PartitionInfo(leader, leader_epochs[number], tuple(replicas), isr)
+                offline = tuple(replica for replica in replicas if replica != leader)
+                partitions[number] = PartitionInfo(leader, leader_epochs[number], tuple(replicas), isr, offline)
             elif number not in partitions:
-                partitions[number] = PartitionInfo(NO_LEADER, -1, tuple(replicas), ())
+                partitions[number] = PartitionInfo(NO_LEADER, -1, tuple(replicas), (), tuple(replicas))
         return TopicInfo(name, node.topic_id or ZERO_UUID, partitions)
 
 

@@ -28,16 +28,18 @@ class BrokerInfo(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """leader: a broker's id or NO_LEADER."""
+    """leader: a broker's id or NO_LEADER.  offline_replicas: those whose broker or log directory is not available."""
 
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    offline_replicas: tuple[int, ...] = ()
 
 
 class TopicInfo(NamedTuple):
-    """partitions: by number; numbers are 0 to len - 1.  Never changed: a topic that changes gets another value."""
+    """partitions: by number; numbers are 0 to len - 1, except between two requests of a controller that divides a topic
+    among them.  Never changed: a topic that changes gets another value."""
 
     name: str
     topic_id: UUID
@@ -112,9 +114,17 @@ class MetadataSnapshot:
         """These and no other brokers are alive."""
         return replace(self, _brokers={broker.node_id: broker for broker in brokers})
 
-    def with_topics(self, topics: Iterable[TopicInfo]) -> MetadataSnapshot:
-        """These topics are new or have changed.  Copies the tables of topics: pass many at once."""
+    def with_controller(self, controller_id: int) -> MetadataSnapshot:
+        return replace(self, controller_id=controller_id)
+
+    def with_topics(self, topics: Iterable[TopicInfo], without: Iterable[str] = ()) -> MetadataSnapshot:
+        """`topics` are new or have changed, those named by `without` are gone.  Copies the tables of topics: pass many
+        at once."""
         table, names = dict(self._topics), dict(self._names)
+        for name in without:
+            gone = table.pop(name, None)
+            if gone is not None:
+                names.pop(gone.topic_id, None)
         for topic in topics:
             old = table.get(topic.name)
             if old is not None:
@@ -125,11 +135,7 @@ class MetadataSnapshot:
         return replace(self, _topics=table, _names=names)
 
     def without_topic(self, name: str) -> MetadataSnapshot:
-        table, names = dict(self._topics), dict(self._names)
-        topic = table.pop(name, None)
-        if topic is not None:
-            names.pop(topic.topic_id, None)
-        return replace(self, _topics=table, _names=names)
+        return self.with_topics((), without=[name])
 
 
 class MetadataCache:

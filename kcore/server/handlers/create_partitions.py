@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
-from kcore.errors import NONE, ApiError, InvalidRequest, code_of
+from kcore.errors import NONE, ApiError, InvalidRequest, NotController, RequestTimedOut, code_of
 from kcore.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -13,6 +14,7 @@ from kcore.protocol.messages.create_partitions import (
 )
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.topic_changes import has_partitions
 
 
 class Handler:
@@ -22,6 +24,9 @@ class Handler:
         self._admin = services.admin_manager
 
     def handle(self, context: RequestContext, body: CreatePartitionsRequest) -> None:
+        if not self._admin.is_controller:
+            context.respond(self.error_response(body, NotController.code, context.api_version))
+            return
         names = Counter(topic.name for topic in body.topics)
         results = {}
         for topic in body.topics:
@@ -29,7 +34,18 @@ class Handler:
                 results[topic.name] = _result(topic.name, InvalidRequest("Duplicate topic name."))
             else:
                 results[topic.name] = self._grow(topic, body.validate_only)
-        context.respond(CreatePartitionsResponse(results=list(results.values())))
+        grown = {
+            topic.name: has_partitions(topic.name, topic.count)
+            for topic in body.topics
+            if results[topic.name].error_code == NONE and not body.validate_only
+        }
+
+        def respond(missing: Collection[str]) -> None:
+            for name in missing:
+                results[name] = _result(name, RequestTimedOut("The controller has not elected leaders yet."))
+            context.respond(CreatePartitionsResponse(results=list(results.values())))
+
+        self._admin.when_done(grown, body.timeout_ms, respond)
 
     def _grow(self, topic: CreatePartitionsTopic, validate_only: bool) -> CreatePartitionsTopicResult:
         assignments = None if topic.assignments is None else [item.broker_ids for item in topic.assignments]

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
-from kcore.errors import NONE, ApiError, InvalidReplicaAssignment, InvalidRequest, code_of
+from kcore.errors import (
+    NONE,
+    ApiError,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    NotController,
+    RequestTimedOut,
+    code_of,
+)
 from kcore.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -15,6 +24,7 @@ from kcore.protocol.messages.create_topics import (
 from kcore.server.config_entries import topic_entries
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.topic_changes import has_partitions
 
 
 class Handler:
@@ -25,6 +35,9 @@ class Handler:
         self._config = services.config
 
     def handle(self, context: RequestContext, body: CreateTopicsRequest) -> None:
+        if not self._admin.is_controller:
+            context.respond(self.error_response(body, NotController.code, context.api_version))
+            return
         names = Counter(topic.name for topic in body.topics)
         results = []
         answered = set()
@@ -34,7 +47,16 @@ class Handler:
             elif topic.name not in answered:
                 answered.add(topic.name)
                 results.append(_error(topic.name, InvalidRequest("Duplicate topic name.")))
-        context.respond(CreateTopicsResponse(topics=results))
+        created = {
+            result.name: has_partitions(result.name, result.num_partitions)
+            for result in results
+            if result.error_code == NONE and not body.validate_only
+        }
+
+        def respond(missing: Collection[str]) -> None:
+            context.respond(CreateTopicsResponse(topics=[_timed_out(r) if r.name in missing else r for r in results]))
+
+        self._admin.when_done(created, body.timeout_ms, respond)
 
     def _create(self, topic: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
         try:
@@ -74,6 +96,10 @@ class Handler:
         return CreateTopicsResponse(
             topics=[CreatableTopicResult(name=topic.name, error_code=error_code) for topic in body.topics]
         )
+
+
+def _timed_out(result: CreatableTopicResult) -> CreatableTopicResult:
+    return _error(result.name, RequestTimedOut("The topic is created, but the controller has not elected leaders yet."))
 
 
 def _error(name: str, error: ApiError) -> CreatableTopicResult:

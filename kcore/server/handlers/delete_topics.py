@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from uuid import UUID
 
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
@@ -10,6 +11,8 @@ from kcore.errors import (
     NONE,
     ApiError,
     InvalidRequest,
+    NotController,
+    RequestTimedOut,
     TopicDeletionDisabled,
     UnknownTopicId,
     code_of,
@@ -22,6 +25,7 @@ from kcore.protocol.messages.delete_topics import (
 )
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.topic_changes import IsDone, is_gone
 
 
 class Handler:
@@ -34,6 +38,9 @@ class Handler:
         self._config = services.config
 
     def handle(self, context: RequestContext, body: DeleteTopicsRequest) -> None:
+        if not self._admin.is_controller:
+            context.respond(self.error_response(body, NotController.code, context.api_version))
+            return
         if not self._config["delete.topic.enable"]:
             error = InvalidRequest if context.api_version < 3 else TopicDeletionDisabled
             context.respond(self.error_response(body, error.code, context.api_version))
@@ -41,6 +48,7 @@ class Handler:
         names = Counter(topic.name for topic in _asked(body) if topic.name is not None)
         ids = Counter(topic.topic_id for topic in _asked(body) if topic.topic_id != ZERO_UUID)
         responses = []
+        deleted: dict[str, IsDone] = {}
         answered: set[tuple[str | None, UUID]] = set()
         for topic in _asked(body):
             key = (topic.name, topic.topic_id)
@@ -48,10 +56,21 @@ class Handler:
                 continue
             answered.add(key)
             duplicate = (topic.name is not None and names[topic.name] > 1) or ids[topic.topic_id] > 1
-            responses.append(self._delete(topic.name, topic.topic_id, duplicate))
-        context.respond(DeleteTopicsResponse(responses=responses))
+            responses.append(self._delete(topic.name, topic.topic_id, duplicate, deleted))
 
-    def _delete(self, name: str | None, topic_id: UUID, duplicate: bool) -> DeletableTopicResult:
+        def respond(missing: Collection[str]) -> None:
+            for response in responses:
+                if response.error_code == NONE and response.name in missing:
+                    response.error_code = RequestTimedOut.code
+                    response.error_message = "The topic is being deleted."
+            context.respond(DeleteTopicsResponse(responses=responses))
+
+        self._admin.when_done(deleted, body.timeout_ms, respond)
+
+    def _delete(
+        self, name: str | None, topic_id: UUID, duplicate: bool, deleted: dict[str, IsDone]
+    ) -> DeletableTopicResult:
+        """Delete one topic; adds to `deleted` what must be waited for."""
         try:
             if name is not None and topic_id != ZERO_UUID:
                 raise InvalidRequest("You may not specify both topic name and topic id.")
@@ -63,15 +82,16 @@ class Handler:
                 name = self._cache.snapshot.topic_name(topic_id)
                 if name is None:
                     raise UnknownTopicId(f"No topic has the id {topic_id}.")
-            deleted = self._admin.delete_topic(name)
+            topic = self._admin.delete_topic(name)
         except ApiError as error:
             return DeletableTopicResult(
                 name=name, topic_id=topic_id, error_code=code_of(error), error_message=str(error)
             )
         self._group_coordinator.handle_deleted_partitions(
-            [TopicPartition(deleted.name, number) for number in deleted.partitions]
+            [TopicPartition(topic.name, number) for number in topic.partitions]
         )
-        return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id, error_code=NONE)
+        deleted[topic.name] = is_gone(topic)
+        return DeletableTopicResult(name=topic.name, topic_id=topic.topic_id, error_code=NONE)
 
     def error_response(self, body: DeleteTopicsRequest, error_code: int, version: int) -> DeleteTopicsResponse:
         return DeleteTopicsResponse(

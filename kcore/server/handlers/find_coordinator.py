@@ -79,7 +79,8 @@ class Handler:
         topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
         if topic is None:
             # Whatever auto.create.topics.enable says: without this topic there are no groups.
-            topic = self._admin.auto_create_topic(topic_names.GROUP_METADATA_TOPIC)
+            self._admin.auto_create_topic(topic_names.GROUP_METADATA_TOPIC)
+            topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
         info = topic.partitions.get(self._group_coordinator.partition_for(key)) if topic is not None else None
         endpoint = self._cache.snapshot.endpoint(info.leader, listener_name) if info is not None else None
         if info is None or endpoint is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from kcore.common import topic_names
 from kcore.common.topic_partition import ZERO_UUID
@@ -11,6 +12,8 @@ from kcore.errors import (
     ApiError,
     InvalidRequest,
     LeaderNotAvailable,
+    ListenerNotFound,
+    ReplicaNotAvailable,
     UnknownTopicId,
     UnknownTopicOrPartition,
     code_of,
@@ -30,6 +33,20 @@ from kcore.server.request_context import RequestContext
 
 #: Partitions in an answer of half a millisecond.
 _MAX_INLINE_PARTITIONS = 300
+
+
+class _View(NamedTuple):
+    """What one client sees of a snapshot.  broker_ids: those in the response, which have a listener of the client's."""
+
+    snapshot: MetadataSnapshot
+    broker_ids: frozenset[int]
+    version: int
+    operations: int
+
+    @classmethod
+    def of(cls, snapshot: MetadataSnapshot, context: RequestContext, operations: int) -> _View:
+        endpoints = snapshot.endpoints(context.listener_name)
+        return cls(snapshot, frozenset(broker.node_id for broker, _ in endpoints), context.api_version, operations)
 
 
 class Handler:
@@ -65,7 +82,8 @@ class Handler:
         operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED
         if body.topics is None or (version == 0 and not body.topics):
             snapshot = self._cache.snapshot
-            topics = [_describe(topic, snapshot, operations) for topic in snapshot.topics()]
+            view = _View.of(snapshot, context, operations)
+            topics = [_describe(topic, view) for topic in snapshot.topics()]
         else:
             if version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in body.topics):
                 # The field is in versions 10 and 11, but Kafka's brokers learnt to answer it with 12.
@@ -77,7 +95,8 @@ class Handler:
             refused = self._create_missing(requested.values()) if may_create else {}
             # One snapshot for the whole answer, taken after the missing topics were created.
             snapshot = self._cache.snapshot
-            topics = [_answer(topic, refused, snapshot, operations) for topic in requested.values()]
+            view = _View.of(snapshot, context, operations)
+            topics = [_answer(topic, refused, view) for topic in requested.values()]
         context.respond(
             MetadataResponse(
                 brokers=[
@@ -97,13 +116,15 @@ class Handler:
 
     def _create_missing(self, topics: Iterable[MetadataRequestTopic]) -> dict[str, ApiError]:
         """Create the topics that are requested by name and missing.  Returns the errors by topic name."""
-        refused = {}
+        refused: dict[str, ApiError] = {}
         for topic in topics:
             name = topic.name or ""
             if topic.topic_id == ZERO_UUID and self._cache.topic(name) is None:
                 try:
                     topic_names.validate(name)
-                    self._admin.auto_create_topic(name)
+                    if self._admin.auto_create_topic(name):
+                        # In a cluster it is in the metadata once the controller has elected leaders.
+                        refused[name] = LeaderNotAvailable(name)
                 except ApiError as error:
                     refused[name] = error
         return refused
@@ -118,19 +139,18 @@ class Handler:
         )
 
 
-def _answer(
-    requested: MetadataRequestTopic, refused: Mapping[str, ApiError], snapshot: MetadataSnapshot, operations: int
-) -> MetadataResponseTopic:
+def _answer(requested: MetadataRequestTopic, refused: Mapping[str, ApiError], view: _View) -> MetadataResponseTopic:
     """One requested topic, by id if it has one."""
+    snapshot = view.snapshot
     if requested.topic_id != ZERO_UUID:
         by_id = snapshot.topic_by_id(requested.topic_id)
         if by_id is None:
             return MetadataResponseTopic(error_code=UnknownTopicId.code, name=None, topic_id=requested.topic_id)
-        return _describe(by_id, snapshot, operations)
+        return _describe(by_id, view)
     name = requested.name or ""
     topic = snapshot.topic(name)
     if topic is not None:
-        return _describe(topic, snapshot, operations)
+        return _describe(topic, view)
     error = refused.get(name) or _name_error(name)
     error_code = code_of(error) if error is not None else UnknownTopicOrPartition.code
     return MetadataResponseTopic(error_code=error_code, name=name, is_internal=topic_names.is_internal(name))
@@ -144,26 +164,36 @@ def _name_error(name: str) -> ApiError | None:
     return None
 
 
-def _describe(topic: TopicInfo, snapshot: MetadataSnapshot, operations: int) -> MetadataResponseTopic:
-    alive = snapshot.broker_ids()
+def _describe(topic: TopicInfo, view: _View) -> MetadataResponseTopic:
+    partitions = []
+    for number, info in topic.partitions.items():
+        error_code, leader = NONE, info.leader
+        if leader not in view.broker_ids:
+            # From version 6 on, a leader without a listener of the client's is told from a leader that is not alive.
+            is_alive = view.version >= 6 and view.snapshot.broker(leader) is not None
+            error_code, leader = (ListenerNotFound if is_alive else LeaderNotAvailable).code, NO_LEADER
+        replicas, isr = list(info.replicas), list(info.isr)
+        if view.version == 0:
+            # The first clients take a replica that is not among the response's brokers for an error.
+            replicas, isr = [r for r in replicas if r in view.broker_ids], [r for r in isr if r in view.broker_ids]
+            if error_code == NONE and len(replicas) + len(isr) < len(info.replicas) + len(info.isr):
+                error_code = ReplicaNotAvailable.code
+        partitions.append(
+            MetadataResponsePartition(
+                error_code=error_code,
+                partition_index=number,
+                leader_id=leader,
+                leader_epoch=info.leader_epoch,
+                replica_nodes=replicas,
+                isr_nodes=isr,
+                offline_replicas=list(info.offline_replicas),
+            )
+        )
     return MetadataResponseTopic(
         error_code=NONE,
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic_names.is_internal(topic.name),
-        partitions=[
-            MetadataResponsePartition(
-                error_code=NONE if info.leader != NO_LEADER else LeaderNotAvailable.code,
-                partition_index=number,
-                leader_id=info.leader,
-                leader_epoch=info.leader_epoch,
-                replica_nodes=list(info.replicas),
-                isr_nodes=list(info.isr),
-                offline_replicas=[
-                    replica for replica in info.replicas if info.leader == NO_LEADER or replica not in alive
-                ],
-            )
-            for number, info in topic.partitions.items()
-        ],
-        topic_authorized_operations=operations,
+        partitions=partitions,
+        topic_authorized_operations=view.operations,
     )

@@ -1,0 +1,88 @@
+"""TopicChanges: who carries out a change of topics that AdminManager has validated, and how its end is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from kcore.purgatory.delayed_operation import DelayedOperation
+from kcore.server.metadata_cache import MetadataCache, MetadataSnapshot, TopicInfo
+
+#: Partition -> brokers, the preferred leader first.
+Assignment = Mapping[int, Sequence[int]]
+
+
+class TopicChanges(Protocol):
+    """Implemented by LocalController, and by the store's writer of a broker in a cluster.
+
+    When a method returns, the change is stored; the metadata of a cluster's brokers have it later, once the controller
+    has carried it out.  Every method may wait for the store and for disks.
+    """
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether requests to change topics are to come to this broker."""
+
+    def create_topic(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> UUID:
+        """Create a topic that was validated; its id.  Raises TopicAlreadyExists."""
+
+    def create_partitions(self, name: str, added: Assignment) -> None:
+        """Give a topic more partitions.  Raises UnknownTopicOrPartition."""
+
+    def delete_topic(self, topic: TopicInfo) -> None:
+        """Delete a topic with its data."""
+
+
+#: Whether a change is in the metadata.
+IsDone = Callable[[MetadataSnapshot], bool]
+
+
+def has_partitions(name: str, count: int) -> IsDone:
+    def is_done(snapshot: MetadataSnapshot) -> bool:
+        topic = snapshot.topic(name)
+        return topic is not None and len(topic.partitions) >= count
+
+    return is_done
+
+
+def is_gone(deleted: TopicInfo) -> IsDone:
+    """Whether the topic is gone, or another of its name has taken its place."""
+
+    def is_done(snapshot: MetadataSnapshot) -> bool:
+        topic = snapshot.topic(deleted.name)
+        return topic is None or topic.topic_id != deleted.topic_id
+
+    return is_done
+
+
+class DelayedTopicChange(DelayedOperation):
+    """A request whose changes are stored, until this broker's metadata have them or its time is up.
+
+    on_done gets the names of the topics whose change is not there yet.
+    Source: DelayedCreatePartitions, DelayedDeleteTopics, Kafka 3.9.
+    """
+
+    __slots__ = ("_cache", "_changes", "_on_done")
+
+    def __init__(
+        self,
+        timeout_ms: float,
+        cache: MetadataCache,
+        changes: Mapping[str, IsDone],
+        on_done: Callable[[Collection[str]], None],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._cache = cache
+        self._changes = changes
+        self._on_done = on_done
+
+    def try_complete(self) -> bool:
+        return not self._missing() and self.force_complete()
+
+    def on_complete(self) -> None:
+        self._on_done(self._missing())
+
+    def _missing(self) -> list[str]:
+        snapshot = self._cache.snapshot
+        return [name for name, is_done in self._changes.items() if not is_done(snapshot)]
