@@ -34,6 +34,10 @@ class DelayedOperation:
         """Call and return force_complete() if the operation can complete now, else return False."""
         raise AssertionError(f"{type(self).__name__} has no try_complete()")
 
+    def try_complete_for(self, key: Hashable) -> bool:
+        """The same after a change of what `key` names: an operation that waits under many keys may look at one."""
+        return self.try_complete()
+
     def on_complete(self) -> None:
         """What the operation does, once, on the thread that completed it."""
         raise AssertionError(f"{type(self).__name__} has no on_complete()")
@@ -80,8 +84,10 @@ class DelayedOperationPurgatory:
 
         keys is kept until the operation completes and must not change.
         """
-        if operation.try_complete():
-            return True
+        return operation.try_complete() or self.watch(operation, keys)
+
+    def watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
+        """The same for an operation that the caller has just tried in its own way."""
         operation._watch_keys = keys
         operation._purgatory = self
         watchers = self._watchers
@@ -116,7 +122,7 @@ class DelayedOperationPurgatory:
         completed = 0
         for operation in operations:
             try:
-                if not operation.is_completed and operation.try_complete():
+                if not operation.is_completed and operation.try_complete_for(key):
                     completed += 1
             except Exception:
                 logger.exception("%s: an operation waiting for %s failed", self.name, key)

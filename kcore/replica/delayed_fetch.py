@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
@@ -23,10 +23,10 @@ class DelayedFetch(DelayedOperation):
     then reads afresh (PURG-11..16, RD-16).
 
     start_offsets holds where each partition's reading starts, from the first read.  Only reads: may be tried
-    on several threads.  Source: DelayedFetch, Kafka 2.4.
+    on several threads.  `keys` is what it waits under.  Source: DelayedFetch, Kafka 2.4.
     """
 
-    __slots__ = ("_callback", "_fetch_infos", "_params", "_replica_manager", "_start_offsets")
+    __slots__ = ("_callback", "_fetch_infos", "_params", "_replica_manager", "_start_offsets", "keys")
 
     def __init__(
         self,
@@ -42,34 +42,50 @@ class DelayedFetch(DelayedOperation):
         self._start_offsets = start_offsets
         self._replica_manager = replica_manager
         self._callback = callback
+        self.keys = {topic_partition: at for at, (topic_partition, _) in enumerate(fetch_infos)}
 
     def try_complete(self) -> bool:
-        isolation = self._params.isolation
         min_bytes = self._params.min_bytes
         accumulated = 0
-        for (topic_partition, data), start in zip(self._fetch_infos, self._start_offsets, strict=True):
-            try:
-                partition = self._replica_manager.get_partition_or_exception(topic_partition)
-                partition.check_leader(data.current_leader_epoch)
-            except ApiError:
-                # Cases A to E: the fresh read will give the reason.
+        for at in range(len(self._fetch_infos)):
+            available = self._readable_bytes(at)
+            if available is None:
                 return self.force_complete()
-            end = partition.last_fetchable_offset_metadata(isolation)
-            # Equal offsets are no reason, even on different segments: a roll leaves the limit where it was (PURG-15).
-            if end.message_offset == start.message_offset:
-                continue
-            if end.segment_base_offset != start.segment_base_offset:
-                # Case F: the limit moved back by a truncation, or forward past the end of the start's segment.
-                return self.force_complete()
-            if end.message_offset > start.message_offset:
-                if end.relative_position_in_segment < 0 or start.relative_position_in_segment < 0:
-                    # There is something to read, and counting it would cost the read itself.
-                    return self.force_complete()
-                available = end.relative_position_in_segment - start.relative_position_in_segment
-                accumulated += min(available, data.max_bytes)
+            if available:
+                accumulated += available
                 if accumulated >= min_bytes:
                     return self.force_complete()
         return False
+
+    def try_complete_for(self, key: Hashable) -> bool:
+        # With min_bytes 1 a partition completes the fetch or it does not, whatever is in the others: an append to one
+        # of a follower's 2,000 partitions looks at this one.
+        at = self.keys.get(key) if isinstance(key, TopicPartition) else None
+        if at is None or self._params.min_bytes > 1:
+            return self.try_complete()
+        return self._readable_bytes(at) != 0 and self.force_complete()
+
+    def _readable_bytes(self, at: int) -> int | None:
+        """How much this partition has to read, at most its limit; None where the fetch must be answered at once."""
+        topic_partition, data = self._fetch_infos[at]
+        start = self._start_offsets[at]
+        try:
+            partition = self._replica_manager.get_partition_or_exception(topic_partition)
+            partition.check_leader(data.current_leader_epoch)
+        except ApiError:
+            return None  # Cases A to E: the fresh read will give the reason.
+        end = partition.last_fetchable_offset_metadata(self._params.isolation)
+        # Equal offsets are no reason, even on different segments: a roll leaves the limit where it was (PURG-15).
+        if end.message_offset == start.message_offset:
+            return 0
+        if end.segment_base_offset != start.segment_base_offset:
+            # Case F: the limit moved back by a truncation, or forward past the end of the start's segment.
+            return None
+        if end.message_offset < start.message_offset:
+            return 0
+        if end.relative_position_in_segment < 0 or start.relative_position_in_segment < 0:
+            return None  # There is something to read, and counting it would cost the read itself.
+        return min(end.relative_position_in_segment - start.relative_position_in_segment, data.max_bytes)
 
     def on_complete(self) -> None:
         self._callback(self._replica_manager.read_from_local_log(self._params, self._fetch_infos))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,10 +42,11 @@ class DelayedProduce(DelayedOperation):
     """Answers once the high watermark has passed the records of every partition in `pending`, or with
     REQUEST_TIMED_OUT for those that it has not (PURG-07..09).  Partitions that failed already keep their error.
 
-    try_complete() may run on two threads: both would take a partition out of `pending` with the same result.
+    _lock is held while `pending` and the statuses change.  Without it, a thread that saw an older high watermark could
+    put a partition back into `pending` before another one answers, or set an error after the answer.
     """
 
-    __slots__ = ("_callback", "_pending", "_replica_manager", "_statuses")
+    __slots__ = ("_callback", "_lock", "_pending", "_replica_manager", "_statuses")
 
     def __init__(
         self,
@@ -59,24 +61,29 @@ class DelayedProduce(DelayedOperation):
         self._pending = pending
         self._replica_manager = replica_manager
         self._callback = callback
+        self._lock = threading.Lock()
 
     def try_complete(self) -> bool:
-        still_pending = []
-        for topic_partition in self._pending:
-            status = self._statuses[topic_partition]
-            try:
-                partition = self._replica_manager.get_partition_or_exception(topic_partition)
-                if not partition.check_enough_replicas_reach_offset(status.required_offset):
-                    still_pending.append(topic_partition)
-            except ApiError as error:
-                status.error = error
-        self._pending = still_pending
+        with self._lock:
+            if self.is_completed:
+                return False
+            still_pending = []
+            for topic_partition in self._pending:
+                status = self._statuses[topic_partition]
+                try:
+                    partition = self._replica_manager.get_partition_or_exception(topic_partition)
+                    if not partition.check_enough_replicas_reach_offset(status.required_offset):
+                        still_pending.append(topic_partition)
+                except ApiError as error:
+                    status.error = error
+            self._pending = still_pending
         return not still_pending and self.force_complete()
 
     def on_complete(self) -> None:
-        for topic_partition in self._pending:
-            # The data stay written; only the promise is missing.
-            self._statuses[topic_partition].error = RequestTimedOut(f"{topic_partition}: not replicated in time")
+        with self._lock:
+            for topic_partition in self._pending:
+                # The data stay written; only the promise is missing.
+                self._statuses[topic_partition].error = RequestTimedOut(f"{topic_partition}: not replicated in time")
         self._callback(self._statuses)
 
     def on_expiration(self) -> None:

@@ -247,7 +247,7 @@ class Partition:
         self._store_isr(pending)
 
     def _out_of_sync(self, state: PartitionState) -> frozenset[int]:
-        if not isinstance(state, LeaderState):
+        if not isinstance(state, LeaderState) or len(state.isr.committed) <= 1:
             return frozenset()
         return isr_rules.out_of_sync_replicas(
             self.local_broker_id,

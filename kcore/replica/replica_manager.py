@@ -80,6 +80,7 @@ class ReplicaManager:
         high_watermark_checkpoint_interval_ms: int = 5000,
         replica_lag_time_max_ms: int = DEFAULT_REPLICA_LAG_TIME_MAX_MS,
         partition_state_store: PartitionStateStore | None = None,
+        clock_scheduler: Scheduler | None = None,
     ) -> None:
         self.broker_id = broker_id
         self.log_manager = log_manager
@@ -94,7 +95,8 @@ class ReplicaManager:
         self._is_known_topic_partition = is_known_topic_partition
         self._checkpoint_interval_ms = high_watermark_checkpoint_interval_ms
         self._replica_lag_time_max_ms = replica_lag_time_max_ms
-        self._checkpoint_task: ScheduledTask | None = None
+        self._clock_scheduler = clock_scheduler or scheduler
+        self._tasks: list[ScheduledTask] = []
         self._checkpointed: dict[TopicPartition, int] = {}
         self._partition_state_store = partition_state_store
         self._controller_epoch = NO_EPOCH
@@ -143,8 +145,9 @@ class ReplicaManager:
         offline (RM-05) or whose log cannot be had (RM-11, RM-16), InconsistentTopicId where the log belongs to a
         deleted topic of the same name, StaleControllerEpoch for a leader epoch that is not above ours (RM-08),
         UnknownTopicOrPartition where this broker is no replica (RM-07).  Raises StaleControllerEpoch, and changes
-        nothing, for a controller epoch below the last one (RM-02).  The first call starts the high-watermark
-        checkpoint task (RM-10).  Requests that wait for a partition are tried again after its change (RM-19).
+        nothing, for a controller epoch below the last one (RM-02).  The first call starts the periodic tasks: the
+        high-watermark checkpoint (RM-10), and maybe_shrink_isrs each half of replica.lag.time.max.ms (RM-27).
+        Requests that wait for a partition are tried again after its change (RM-19).
         on_leadership_change(partitions led from now on, partitions followed from now on) is called once, after all of
         them have changed, before the next change of any partition can begin (RM-13).
         """
@@ -163,19 +166,28 @@ class ReplicaManager:
                         results[update.topic_partition] = _api_error(error, "state change", update.topic_partition)
                     else:
                         results[update.topic_partition] = None
-                if self._checkpoint_task is None:
-                    self._checkpoint_task = self._scheduler.schedule(
-                        "highwatermark-checkpoint",
-                        self.checkpoint_high_watermarks,
-                        self._checkpoint_interval_ms,
-                        self._checkpoint_interval_ms,
-                    )
+                if not self._tasks:
+                    self._start_tasks()
                 on_leadership_change(new_leaders, new_followers)
         finally:
             for topic_partition, failure in results.items():
                 if failure is None:
                     self._complete_waiting(topic_partition)
         return results
+
+    def _start_tasks(self) -> None:
+        every_ms: float = self._checkpoint_interval_ms
+        checkpoint = self._scheduler.schedule(
+            "highwatermark-checkpoint", self.checkpoint_high_watermarks, every_ms, every_ms
+        )
+        every_ms = self._replica_lag_time_max_ms / 2
+        shrink = self._clock_scheduler.schedule("isr-expiration", self.maybe_shrink_isrs, every_ms, every_ms)
+        self._tasks = [checkpoint, shrink]
+
+    def maybe_shrink_isrs(self) -> None:
+        """Partition.maybe_shrink_isr of every partition that this broker leads (RM-27)."""
+        for partition in self.partitions():
+            partition.maybe_shrink_isr()
 
     def _check_controller_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self._controller_epoch:
@@ -409,10 +421,9 @@ class ReplicaManager:
             self._complete_waiting(topic_partition)
         start_offsets = [data.fetch_offset_metadata for data in fetched]
         operation = DelayedFetch(params, fetch_infos, start_offsets, self, response_callback)
-        keys = [topic_partition for topic_partition, _ in fetch_infos]
         is_to_log_end = params.isolation is FetchIsolation.LOG_END
         purgatory = self.delayed_log_end_fetch_purgatory if is_to_log_end else self.delayed_fetch_purgatory
-        purgatory.try_complete_else_watch(operation, keys)
+        purgatory.watch(operation, operation.keys)
 
     def read_from_local_log(
         self, params: FetchParams, fetch_infos: FetchInfos
@@ -559,8 +570,8 @@ class ReplicaManager:
 
     def shutdown(self) -> None:
         """Answer whoever still waits, and leave the high watermarks on disk.  The logs are the log manager's."""
-        if self._checkpoint_task is not None:
-            self._checkpoint_task.cancel()
+        for task in self._tasks:
+            task.cancel()
         for partition in self.partitions():
             partition.resign()
             self._complete_waiting(partition.topic_partition)

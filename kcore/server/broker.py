@@ -230,6 +230,8 @@ class Broker:
             timer,
             is_known_topic_partition=self.metadata_cache.contains,
             high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+            replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
+            clock_scheduler=clock_scheduler,
             partition_state_store=MetadataPartitionStateStore(self.broker_id, self.store, disk_scheduler),
         )
         self.local_controller = LocalController(

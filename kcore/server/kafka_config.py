@@ -86,6 +86,8 @@ _BROKER_KEYS = [
     ConfigKey(
         "replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, at_least(1), "How often watermarks are written."
     ),
+    # -- replication
+    ConfigKey("replica.lag.time.max.ms", _LONG, 30_000, None, "A follower that lags for longer leaves the ISR."),
     # -- compaction
     ConfigKey("log.cleaner.enable", _BOOLEAN, True, None, "Compact the topics that ask for it; off: they only grow."),
     ConfigKey("log.cleaner.threads", _INT, 1, at_least(0), "Threads that compact logs."),
@@ -205,7 +207,7 @@ _IGNORED = """
     remote.log.storage.manager.class.name remote.log.storage.manager.class.path
     remote.log.storage.manager.impl.prefix remote.log.storage.system.enable replica.fetch.backoff.ms
     replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-    replica.lag.time.max.ms replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
+    replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
     replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id
     sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
     sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name

@@ -1,5 +1,6 @@
 """DelayedProduce on its own: with an ISR of one nothing ever waits, so the high watermark is moved by hand."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -102,3 +103,27 @@ def test_PURG_10_lost_leadership_and_lost_partitions_end_the_wait(parked):
     del parked.partitions[B]
     parked.purgatory.check_and_complete(A)
     assert parked.errors() == [errors.NotLeaderOrFollower, errors.UnknownTopicOrPartition, errors.CorruptMessage]
+
+
+def test_PURG_01_PURG_08_a_thread_that_tries_does_not_change_what_another_has_answered(parked):
+    """An error that it came upon after the other's answer was in the answer, or not, as it happened."""
+    (operation,) = parked.purgatory._watchers[A]
+    parked.partitions[A].log.high_watermark = 5
+    partition = parked.partitions[B]
+    others, answered = [], []
+    parked.answers = SimpleNamespace(append=lambda statuses: None)
+    operation._callback = lambda statuses: answered.append({tp: status.error for tp, status in statuses.items()})
+
+    def lose_leadership_meanwhile(offset):
+        del partition.check_enough_replicas_reach_offset
+        partition.log.high_watermark = 7
+        other = threading.Thread(target=operation.try_complete)
+        other.start()
+        other.join(0.2)  # it waits for this thread now, or would have answered
+        others.append(other)
+        raise errors.NotLeaderOrFollower("lost")
+
+    partition.check_enough_replicas_reach_offset = lose_leadership_meanwhile
+    operation.try_complete()
+    others[0].join(30)
+    assert answered == [{tp: status.error for tp, status in operation._statuses.items()}]

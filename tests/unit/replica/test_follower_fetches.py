@@ -3,6 +3,8 @@
 import pytest
 
 from kcore import errors
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.replica.fetch_params import FUTURE_LOCAL_REPLICA_ID, FetchParams, FetchPartitionData
@@ -147,7 +149,7 @@ def test_a_fetch_that_waited_is_not_taken_for_a_second_fetch(leader):
     follower = follow(leader, 1, 0, wait_ms=500)
     came = state_of(leader, 1)
     leader.advance(500)
-    assert not follower.waits
+    assert one(follower).error is None
     assert state_of(leader, 1) == came
 
 
@@ -271,3 +273,87 @@ def test_PURG_17_the_fetches_that_wait_are_answered_when_leadership_is_lost(lead
     assert one(waiting).error is None  # by the append
     assert isinstance(one(again).error, errors.FencedLeaderEpoch)
     assert isinstance(produce.result[TP].error, errors.NotLeaderOrFollower)
+
+
+# -- what wakes a fetch, and what that costs
+
+
+def partitions(node, count):
+    tps = [TopicPartition("many", i) for i in range(count)]
+    node.become(*(update(tp, epoch=4, isr=(0, 1, 2)) for tp in tps))
+    return tps
+
+
+def looks(node, monkeypatch):
+    """Each partition that is looked up, from now on."""
+    seen = []
+    lookup = node.replica_manager.get_partition_or_exception
+    monkeypatch.setattr(
+        node.replica_manager, "get_partition_or_exception", lambda tp, *args: seen.append(tp) or lookup(tp, *args)
+    )
+    return seen
+
+
+def test_PURG_16_an_append_looks_at_its_own_partition_of_a_followers_fetch_only(leader, monkeypatch):
+    tps = partitions(leader, 200)
+    first = follow(leader, 1, dict.fromkeys(tps, 0), wait_ms=500)
+    second = follow(leader, 2, dict.fromkeys(tps, 0), wait_ms=500)
+    seen = looks(leader, monkeypatch)
+    leader.produce({tps[150]: batch()}, acks=1)
+    assert not first.waits and not second.waits
+    assert set(seen) == {tps[150]}
+
+
+def test_a_followers_fetch_with_nothing_new_looks_at_nobody_who_waits(leader, monkeypatch):
+    tps = partitions(leader, 200)
+    follow(leader, 1, dict.fromkeys(tps, 0))
+    leader.fetch(dict.fromkeys(tps, 0), max_wait_ms=500)
+    follow(leader, 2, dict.fromkeys(tps, 0), wait_ms=500)
+    produce = leader.produce({tps[0]: batch()}, acks=-1)
+    follow(leader, 2, {tps[0]: 1})
+    assert produce.waits
+    seen = looks(leader, monkeypatch)
+    follow(leader, 1, dict.fromkeys(tps[1:], 0))
+    assert seen == []
+    follow(leader, 1, {tps[0]: 1})
+    assert not produce.waits
+
+
+def test_PURG_14_with_min_bytes_above_1_all_partitions_count(leader):
+    tps = partitions(leader, 3)
+    one_batch = len(batch(b"x" * 100))
+    waiting = follow(leader, 1, dict.fromkeys(tps, 0), wait_ms=500, min_bytes=2 * one_batch)
+    leader.produce({tps[0]: batch(b"x" * 100)}, acks=1)
+    assert waiting.waits
+    leader.produce({tps[2]: batch(b"x" * 100)}, acks=1)
+    assert sum(result.records.size_in_bytes for _, result in waiting.result) == 2 * one_batch
+
+
+# -- who leaves the ISR, and when that is looked at
+
+
+def test_RM_27_PART_16_each_half_of_the_lag_time_every_led_partition_is_looked_at(node, store):
+    stuck, slow, fine = (TopicPartition("t", i) for i in range(3))
+    for tp in (stuck, slow, fine):
+        node.lead(tp, epoch=4, isr=(0, 1))
+        node.produce({tp: batch()}, acks=1)
+    for _ in range(6):
+        node.advance(LAG / 4)
+        node.produce({tp: batch() for tp in (stuck, slow, fine)}, acks=1)
+        follow(node, 1, 0, slow)
+        follow(node, 1, node.replica_manager.get_partition(fine).log.log_end_offset, fine)
+    assert sorted((tp, isr) for tp, isr, *_ in store.asked) == [(stuck, {0}), (slow, {0})]
+    for _ in range(2):
+        store.store_last()
+    assert [node.replica_manager.get_partition(tp).isr for tp in (stuck, slow, fine)] == [{0}, {0}, {0, 1}]
+    assert high_watermark(node, stuck) == 7
+    assert high_watermark(node, slow) == 7
+
+
+def test_RM_27_the_look_is_taken_by_the_clock_scheduler_and_ends_with_shutdown(tmp_path):
+    clock = MockScheduler(MockTime())
+    node = Node(tmp_path, clock_scheduler=clock, replica_lag_time_max_ms=LAG)
+    node.lead(isr=(0, 1))
+    assert [(task.name, task.period_ms) for _, _, task in clock._queue._heap] == [("isr-expiration", LAG / 2)]
+    node.shutdown()
+    assert clock._queue.next_due_ms() is None

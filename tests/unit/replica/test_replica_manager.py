@@ -159,6 +159,10 @@ def test_APP_17_APP_19_each_partition_fails_for_itself(leader):
     assert result[TP].base_offset == 1
 
 
+def test_V22_08_APP_10_a_produce_of_no_partition_is_answered_at_once(leader):
+    assert leader.produce({}, acks=-1).result == {}
+
+
 def test_APP_11_acks_all_with_every_partition_failed_is_answered_at_once(leader):
     assert not leader.produce({UNKNOWN: batch()}).waits
 
