@@ -173,18 +173,20 @@ class LogCleanerManager:
         log_dir: str,
         *,
         update: tuple[TopicPartition, int] | None = None,
-        remove: TopicPartition | None = None,
+        remove: Collection[TopicPartition] = (),
     ) -> None:
-        """Write a directory's file with one log changed or left out, and without logs that are no longer there."""
+        """Write a directory's file with one log changed or some left out, and without logs that are no longer there;
+        nothing is written where nothing changes."""
         with self._lock:
             checkpoint = self._checkpoints.get(log_dir)
             if checkpoint is None:
                 return
-            logs = self._logs()
-            offsets = {tp: offset for tp, offset in self._read(checkpoint).items() if tp in logs and tp != remove}
+            logs, gone, before = self._logs(), set(remove), self._read(checkpoint)
+            offsets = {tp: offset for tp, offset in before.items() if tp in logs and tp not in gone}
             if update is not None:
                 offsets[update[0]] = update[1]
-            self._write(checkpoint, offsets)
+            if offsets != before:
+                self._write(checkpoint, offsets)
 
     def _write(self, checkpoint: OffsetCheckpointFile, offsets: dict[TopicPartition, int]) -> None:
         try:
@@ -210,7 +212,7 @@ class LogCleanerManager:
             checkpoint = self._checkpoints.get(source)
             offset = None if checkpoint is None else self._read(checkpoint).get(topic_partition)
             if offset is not None:
-                self.update_checkpoints(source, remove=topic_partition)
+                self.update_checkpoints(source, remove=[topic_partition])
                 self.update_checkpoints(destination, update=(topic_partition, offset))
             if (source, topic_partition) in self._uncleanable:
                 self._uncleanable.discard((source, topic_partition))

@@ -173,19 +173,15 @@ class LogDir:
                 others = {other: start for other, start in starts.items() if other != tp}
                 self._write(self.log_starts, others | _log_starts_worth_keeping([log]))
 
-    def update(self, checkpoint: OffsetCheckpointFile, topic_partition: TopicPartition, offset: int | None) -> None:
-        """Change one partition in one of the files, None takes it out; nothing is written if that is what it says.
-
-        Raises OSError.
-        """
+    def update(self, checkpoint: OffsetCheckpointFile, topic_partition: TopicPartition, offset: int) -> None:
+        """Change one partition in one of the files; nothing is written if that is what it says.  Raises OSError."""
         with self._checkpoint_lock:
             offsets = self._read(checkpoint)
             if offsets.get(topic_partition) != offset:
-                offsets = {other: value for other, value in offsets.items() if other != topic_partition}
-                self._write(checkpoint, offsets if offset is None else offsets | {topic_partition: offset})
+                self._write(checkpoint, offsets | {topic_partition: offset})
 
-    def drop(self, topic_partition: TopicPartition, *, cleaner_offsets: bool) -> None:
-        """The log is no longer here: a new one of the same name must not get its offsets.
+    def drop(self, topic_partitions: Collection[TopicPartition], *, cleaner_offsets: bool) -> None:
+        """The logs are no longer here: a new one of the same name must not get an old one's offsets.
 
         cleaner_offsets: in that file too; else the cleaner sees to it.  A failure takes the directory offline.
         """
@@ -194,7 +190,11 @@ class LogDir:
             checkpoints.append(self.cleaner_offsets)
         for checkpoint in checkpoints:
             try:
-                self.update(checkpoint, topic_partition, None)
+                with self._checkpoint_lock:
+                    offsets = self._read(checkpoint)
+                    if not offsets.keys().isdisjoint(topic_partitions):
+                        gone = set(topic_partitions)
+                        self._write(checkpoint, {tp: offset for tp, offset in offsets.items() if tp not in gone})
             except OSError as error:
                 self.fail(error)
 

@@ -390,24 +390,43 @@ class LogManager:
         known partition owns it, but that may be a mistake: the directory is renamed to -stray and kept.  Deleting a
         future log ends its move.  Raises KafkaStorageError; an unknown partition is no error.
         """
-        with self._lock:
-            log = self._logs.pop(topic_partition, is_future=is_future)
+        for error in self.async_delete_logs([topic_partition], is_future=is_future, is_stray=is_stray).values():
+            raise error
+
+    def async_delete_logs(
+        self, topic_partitions: Iterable[TopicPartition], *, is_future: bool = False, is_stray: bool = False
+    ) -> dict[TopicPartition, KafkaError]:
+        """async_delete() of several logs; the errors.  Each checkpoint is written once: it has a line for each log, so
+        that writing it after each of ten thousand deletions takes minutes."""
+        errors: dict[TopicPartition, KafkaError] = {}
+        renamed: list[UnifiedLog] = []
+        for topic_partition in topic_partitions:
+            with self._lock:
+                log = self._logs.pop(topic_partition, is_future=is_future)
             if log is None:
-                return
-            log_dir = self._dirs.get(os.path.dirname(log.directory))
-        if is_future:
-            self._resume_cleaning(topic_partition)
-        elif self.cleaner is not None:
-            # It is out of the table, so no cleaner takes it up again.
-            self.cleaner.manager.abort_cleaning(topic_partition)
-        if is_stray:
-            self._set_aside(log, "the partition is not this broker's")
-        else:
-            log.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random))
-        if log_dir is not None:
-            self._drop_checkpoints(log_dir, topic_partition)
+                continue
+            if is_future:
+                self._resume_cleaning(topic_partition)
+            elif self.cleaner is not None:
+                # It is out of the table, so no cleaner takes it up again.
+                self.cleaner.manager.abort_cleaning(topic_partition)
+            try:
+                if is_stray:
+                    self._set_aside(log, "the partition is not this broker's")
+                else:
+                    log.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random))
+            except KafkaError as error:
+                errors[topic_partition] = error
+            else:
+                renamed.append(log)
+        for path, log_dir in list(self._dirs.items()):
+            gone = [log.topic_partition for log in renamed if log.parent_dir == path]
+            if gone:
+                self._drop_checkpoints(log_dir, gone)
         if not is_stray:
-            self._schedule_removal(log.directory, log.config.file_delete_delay_ms)
+            for log in renamed:
+                self._schedule_removal(log.directory, log.config.file_delete_delay_ms)
+        return errors
 
     def replace_current_with_future_log(self, topic_partition: TopicPartition) -> UnifiedLog:
         """The future log becomes the current one, which is deleted later.  The caller prevents appends to both.
@@ -446,17 +465,17 @@ class LogManager:
         self._resume_cleaning(topic_partition)
         current.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random))
         if old_dir is not None:
-            self._drop_checkpoints(old_dir, topic_partition)
+            self._drop_checkpoints(old_dir, [topic_partition])
         log_dir.checkpoint_recovery_points(partial(self._logs.in_dir, log_dir.path))
         self.checkpoint_log_start_offsets()
         self._schedule_removal(current.directory, current.config.file_delete_delay_ms)
         logger.info("%s: its log is now in %s", topic_partition, log.directory)
         return log
 
-    def _drop_checkpoints(self, log_dir: LogDir, tp: TopicPartition) -> None:
+    def _drop_checkpoints(self, log_dir: LogDir, topic_partitions: Collection[TopicPartition]) -> None:
         if self.cleaner is not None:
-            self.cleaner.manager.update_checkpoints(log_dir.path, remove=tp)
-        log_dir.drop(tp, cleaner_offsets=self.cleaner is None)
+            self.cleaner.manager.update_checkpoints(log_dir.path, remove=topic_partitions)
+        log_dir.drop(topic_partitions, cleaner_offsets=self.cleaner is None)
 
     def _schedule_removal(self, path: str, delay_ms: float | None = None) -> None:
         def remove() -> None:

@@ -263,6 +263,9 @@ class ReplicaManager:
                         results[stop.topic_partition] = _api_error(error, "stop", stop.topic_partition)
                     else:
                         results[stop.topic_partition] = None
+                delete = [stop.topic_partition for stop in stops if stop.delete and not results[stop.topic_partition]]
+                for topic_partition, failure in self.log_manager.async_delete_logs(delete).items():
+                    results[topic_partition] = _api_error(failure, "stop", topic_partition)
         finally:
             for topic_partition in results:
                 self._complete_waiting(topic_partition)
@@ -281,8 +284,6 @@ class ReplicaManager:
         self._partitions.pop(topic_partition, None)
         if isinstance(hosted, Partition):
             hosted.resign()
-        if stop.delete and self.log_manager.get_log(topic_partition) is not None:
-            self.log_manager.async_delete(topic_partition)
 
     def handle_log_dir_failure(self, log_dir: str) -> None:
         """Take every partition whose log is in a failed data directory offline, for good (RM-29).

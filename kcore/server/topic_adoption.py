@@ -96,8 +96,8 @@ class TopicAdoption:
         for topic_id, name in self._interrupted_deletions.items():
             logs = [log for log in self._log_manager.all_logs() if log.topic_partition.topic == name]
             left = [log.topic_partition for log in logs if log.topic_id == topic_id]
-            for topic_partition in left:
-                self._log_manager.async_delete(topic_partition)
+            for error in self._log_manager.async_delete_logs(left).values():
+                raise error
             if self._store.get(znodes.topic(name)) is None and len(left) == len(logs):
                 self._topic_configs.remove(name)  # what prepare() gave it
             logger.info("topic %s: its deletion was interrupted, %d partitions were left", name, len(left))

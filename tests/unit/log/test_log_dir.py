@@ -140,7 +140,7 @@ def test_a_log_that_goes_leaves_no_offset_for_a_new_one_of_its_name(log_dir, tmp
     files = [log_dir.recovery_points, log_dir.log_starts, log_dir.high_watermarks, log_dir.cleaner_offsets]
     for each in files:
         each.write({A: 5, B: 6})
-    log_dir.drop(A, cleaner_offsets=cleaner_offsets)
+    log_dir.drop([A], cleaner_offsets=cleaner_offsets)
     assert [each.read() for each in files[:3]] == [{B: 6}] * 3
     assert log_dir.cleaner_offsets.read() == ({B: 6} if cleaner_offsets else {A: 5, B: 6})
 

@@ -829,3 +829,34 @@ def test_a_new_partition_costs_few_calls_because_nothing_is_looked_for_in_its_em
     again = managers.start()
     assert again.get_log(TopicPartition("new", 9)).topic_id == UUID(int=7)
     again.shutdown()
+
+
+def test_deleting_many_logs_writes_each_checkpoint_once(managers, tmp_path):
+    manager = managers.start()
+    tps = [TopicPartition("many", number) for number in range(20)]
+    written(manager, *tps, A)
+    manager.checkpoint_recovery_offsets()
+    manager.checkpoint_high_watermarks(dict.fromkeys([*tps, A], 1))
+    with recorded() as record:
+        assert manager.async_delete_logs([*tps, B]) == {}
+        done = calls(record, tmp_path, "rename")
+    checkpoints = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
+    assert [sum(name in line for line in done) for name in checkpoints] == [1, 1]
+    for name in checkpoints:
+        lines = (tmp_path / name).read_text().splitlines()
+        assert len(lines) == 3 and lines[2].startswith("a 0 "), lines
+    assert manager.all_logs() == [manager.get_log(A)]
+    manager.shutdown()
+
+
+def test_of_several_logs_one_that_cannot_be_deleted_is_its_own_error(managers, tmp_path):
+    manager = written(managers.start(), A, B)
+    file.fail_next("rename", errno.EIO, under=manager.get_log(A).directory)
+    try:
+        failures = manager.async_delete_logs([A, B])
+    finally:
+        file.clear_faults()
+    assert list(failures) == [A] and isinstance(failures[A], KafkaStorageError)
+    assert manager.all_logs() == []
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name.startswith("a-")] == ["a-0"]
+    manager.shutdown()

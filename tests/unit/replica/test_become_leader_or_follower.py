@@ -299,14 +299,13 @@ def test_a_stop_of_an_older_leader_epoch_is_fenced_and_a_negative_epoch_is_not_c
 
 def test_a_stop_that_cannot_delete_is_that_partitions_error(node, monkeypatch):
     node.become(update(), update(OTHER))
-    async_delete = node.log_manager.async_delete
+    async_delete_logs = node.log_manager.async_delete_logs
 
-    def fail_once(topic_partition):
-        if topic_partition == TP:
-            raise errors.KafkaStorageError("broken")
-        async_delete(topic_partition)
+    def fail_once(topic_partitions):
+        async_delete_logs([topic_partition for topic_partition in topic_partitions if topic_partition != TP])
+        return {TP: errors.KafkaStorageError("broken")}
 
-    monkeypatch.setattr(node.log_manager, "async_delete", fail_once)
+    monkeypatch.setattr(node.log_manager, "async_delete_logs", fail_once)
     assert node.stop(TP, OTHER, delete=True) == {TP: errors.KafkaStorageError, OTHER: None}
 
 

@@ -24,8 +24,9 @@ class Logs:
     def all_logs(self):
         return list(self.logs)
 
-    def async_delete(self, topic_partition):
-        self.logs = [log for log in self.logs if log.topic_partition != topic_partition]
+    def async_delete_logs(self, topic_partitions):
+        self.logs = [log for log in self.logs if log.topic_partition not in topic_partitions]
+        return {}
 
 
 def adoption_of(store, *logs, configs=None):
