@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
@@ -116,7 +116,7 @@ class ControllerContext:
     # -- topics -----------------------------------------------------------------------------------------
 
     @property
-    def topics(self) -> Collection[str]:
+    def topics(self) -> Set[str]:
         return self.topic_ids.keys()
 
     def set_assignment(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:

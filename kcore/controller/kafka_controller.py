@@ -1,0 +1,657 @@
+"""KafkaController: every broker of a cluster has one, and one of them is active.
+
+All its work runs on one event thread.  The active controller reads the store once, at its fail-over, and from then on
+follows watches.  Source: KafkaController, Kafka 2.4 and 3.9; behaviours CTRL-01 to CTRL-23.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from kcore.common.scheduler import ScheduledTask, Scheduler
+from kcore.common.time import Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.controller.controller_channel_manager import ControllerChannels
+from kcore.controller.controller_context import (
+    ControllerContext,
+    LiveBroker,
+    PartitionReplica,
+    PartitionState,
+    ReplicaAssignment,
+    ReplicaState,
+)
+from kcore.controller.controller_event_manager import ControllerEvent, ControllerEventManager
+from kcore.controller.controller_request_batch import ControllerBrokerRequestBatch
+from kcore.controller.controller_store import ControllerMoved, ControllerStore
+from kcore.controller.election import ElectionStrategy
+from kcore.controller.partition_state_machine import PartitionStateMachine
+from kcore.controller.replica_state_machine import ReplicaStateMachine
+from kcore.controller.topic_deletion_manager import TopicDeletionManager
+from kcore.errors import (
+    NONE,
+    ApiError,
+    BrokerNotAvailable,
+    KafkaStorageError,
+    NotController,
+    StaleBrokerEpoch,
+    UnknownServerError,
+)
+from kcore.metadata import znodes
+from kcore.metadata.store import (
+    MetadataStore,
+    NodeExists,
+    SessionEvent,
+    SessionExpired,
+    StoreError,
+    Watch,
+    WatchEvent,
+)
+
+logger = logging.getLogger(__name__)
+
+#: The active controller's id while nobody is elected.
+NO_CONTROLLER = -1
+#: Before a broker that could not take part in an election tries again.
+_ELECTION_RETRY_MS = 1000
+_FIRST_REBALANCE_MS = 5000
+
+#: (error, partitions that the broker still leads).
+OnControlledShutdown = Callable[[ApiError | None, Collection[TopicPartition]], None]
+
+
+class ControllerSettings(NamedTuple):
+    """The broker's settings that matter to a controller, by Kafka's names.
+
+    rebalance_interval_ms: leader.imbalance.check.interval.seconds; 0 where auto.leader.rebalance.enable is false.
+    """
+
+    unclean_leader_election_enable: bool = False
+    delete_topic_enable: bool = True
+    rebalance_interval_ms: float = 0
+    leader_imbalance_per_broker_percentage: int = 10
+    inter_broker_listener_name: str = "PLAINTEXT"
+
+
+class _Term:
+    """The time between one fail-over and the resignation: what a watch of an older term says is ignored."""
+
+    def __init__(self) -> None:
+        self.watches: dict[str, Watch] = {}
+
+
+class KafkaController:
+    """Thread-safe: what other threads call puts an event.  Lifetime: startup() once, shutdown() once.
+
+    register_broker: registers this broker again, after the session has expired.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        channels: ControllerChannels,
+        settings: ControllerSettings,
+        register_broker: Callable[[], object],
+        time: Time,
+        scheduler: Scheduler,
+    ) -> None:
+        self.broker_id = broker_id
+        self._metadata_store = store
+        self._store = ControllerStore(store)
+        self._channels = channels
+        self._settings = settings
+        self._register_broker = register_broker
+        self._time = time
+        self._scheduler = scheduler
+        self.events = ControllerEventManager(f"kcore-controller-events-{broker_id}")
+        self.context = ControllerContext()
+        batch = ControllerBrokerRequestBatch(
+            broker_id,
+            self.context,
+            channels,
+            settings.inter_broker_listener_name,
+            self._leader_and_isr_answered,
+            self._stop_replica_answered,
+        )
+        self._batch = batch
+        self.replica_state_machine = ReplicaStateMachine(self.context, self._store, batch)
+        self.partition_state_machine = PartitionStateMachine(
+            self.context, self._store, batch, self._is_unclean_election_enabled, self._count_unclean_election
+        )
+        self.topic_deletion_manager = TopicDeletionManager(
+            self.context,
+            self._store,
+            batch,
+            self.replica_state_machine,
+            self.partition_state_machine,
+            settings.delete_topic_enable,
+        )
+        #: The active controller as this broker knows it, NO_CONTROLLER for none.
+        self.active_controller_id = NO_CONTROLLER
+        #: Kafka's UncleanLeaderElectionsPerSec, as a count.
+        self.unclean_leader_elections = 0
+        self._term: _Term | None = None
+        self._tasks: list[ScheduledTask] = []
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    def startup(self, *, start_thread: bool = True) -> None:
+        """Take part in the election.  start_thread=False: the caller processes the events."""
+        self._metadata_store.add_session_listener(self._session_changed)
+        self._put("Startup", self._startup)
+        if start_thread:
+            self.events.start()
+
+    def shutdown(self) -> None:
+        """Resign, if active, so that another broker can be elected before this one's session ends."""
+        self.events.close()
+        if self.is_active:
+            self._move(None)
+
+    @property
+    def is_active(self) -> bool:
+        return self.active_controller_id == self.broker_id
+
+    def controlled_shutdown(self, broker_id: int, broker_epoch: int, on_done: OnControlledShutdown) -> None:
+        """Move the leadership away from a broker that is about to stop (PSM-08).
+
+        on_done: called once, on any thread, with None and the partitions that the broker still leads, or with
+        NotController, StaleBrokerEpoch, BrokerNotAvailable, UnknownServerError.  broker_epoch: a negative one is not
+        compared.
+        """
+
+        def process() -> None:
+            try:
+                remaining = self._controlled_shutdown(broker_id, broker_epoch)
+            except ApiError as error:
+                on_done(error, ())
+            except Exception as error:
+                on_done(UnknownServerError(f"the controlled shutdown of broker {broker_id} failed: {error}"), ())
+                raise
+            else:
+                on_done(None, remaining)
+
+        def preempt() -> None:
+            on_done(NotController(f"broker {self.broker_id} is not the controller any more"), ())
+
+        self._put("ControlledShutdown", process, preempt)
+
+    # -- events -----------------------------------------------------------------------------------------
+
+    def _put(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
+        self.events.put(ControllerEvent(name, partial(self._guarded, process), preempt))
+
+    def _guarded(self, process: Callable[[], None]) -> None:
+        """Process an event; whatever goes wrong in the store ends the term (CTRL-07)."""
+        try:
+            process()
+        except ControllerMoved as error:
+            logger.info("controller %d: %s", self.broker_id, error)
+            self._resign_if_replaced()
+        except SessionExpired as error:
+            logger.info("controller %d: the session has expired: %s", self.broker_id, error)
+        except Exception as error:
+            if self.is_active:
+                self._move(error)
+            raise
+
+    def _put_if_in_term(self, term: _Term, name: str, process: Callable[[], None]) -> None:
+        def process_in_term() -> None:
+            if self._term is term:
+                process()
+
+        self._put(name, process_in_term)
+
+    def _watch(self, name: str, process: Callable[[], None]) -> Watch:
+        """The watch of this term that puts an event of this name; the same one each time."""
+        term = self._term
+        assert term is not None
+        watch = term.watches.get(name)
+        if watch is None:
+
+            def watch(event: WatchEvent) -> None:
+                self._put_if_in_term(term, name, process)
+
+            term.watches[name] = watch
+        return watch
+
+    # -- election ---------------------------------------------------------------------------------------
+
+    def _startup(self) -> None:
+        self._store.ensure_paths()
+        # CTRL-03: the watch first, then the election.
+        self.active_controller_id = self._store.controller_id(self._controller_watch)
+        self._elect()
+
+    def _controller_watch(self, event: WatchEvent) -> None:
+        self._put("ControllerChange", self._controller_changed)
+
+    def _controller_changed(self) -> None:
+        self._resign_if_replaced()
+        if self.active_controller_id == NO_CONTROLLER:
+            self._elect()
+
+    def _resign_if_replaced(self) -> None:
+        was_active = self.is_active
+        self.active_controller_id = self._store.controller_id(self._controller_watch)
+        if was_active and not self.is_active:
+            self._resign()
+
+    def _elect(self) -> None:
+        """Become the controller unless there is one (CTRL-04 to CTRL-07)."""
+        try:
+            self.active_controller_id = self._store.controller_id()
+            if self.active_controller_id != NO_CONTROLLER:
+                return
+            epoch = self._store.elect(self.broker_id, self._time.milliseconds())
+        except (NodeExists, ControllerMoved):
+            self.active_controller_id = self._store.controller_id()
+            logger.info("broker %d was elected, not %d", self.active_controller_id, self.broker_id)
+            return
+        except SessionExpired:
+            raise
+        except StoreError as error:
+            logger.error("broker %d could not take part in the election: %s", self.broker_id, error)
+            self._move(error)
+            return
+        logger.info("broker %d is the controller, epoch %d", self.broker_id, epoch)
+        self.active_controller_id = self.broker_id
+        self.context.clear()
+        self.context.epoch = epoch
+        try:
+            self._fail_over()
+        except SessionExpired:
+            raise
+        except Exception as error:
+            logger.exception("controller %d: the fail-over failed", self.broker_id)
+            self._move(error)
+
+    def _move(self, error: BaseException | None) -> None:
+        """CTRL-07: resign and delete /controller, so that somebody else can be elected."""
+        try:
+            if self.is_active:
+                self._store.delete_controller()
+        except (StoreError, ControllerMoved) as failure:
+            logger.error("controller %d: its node could not be deleted: %s", self.broker_id, failure)
+        self.active_controller_id = NO_CONTROLLER
+        self._resign()
+        if error is not None:
+            # The node's deletion wakes up the watch; a store that failed may have lost that.
+            retry = partial(self._put, "Reelect", self._controller_changed)
+            self._scheduler.schedule(f"kcore-reelect-{self.broker_id}", retry, _ELECTION_RETRY_MS)
+
+    def _resign(self) -> None:
+        """Forget what a controller knows, close its connections; watches of this term are ignored from now on."""
+        logger.info("broker %d is not the controller any more", self.broker_id)
+        self._term = None
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        self._batch.clear()
+        self._channels.close()
+        self.context.clear()
+
+    # -- session ----------------------------------------------------------------------------------------
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        """On a thread of the store."""
+        if event is SessionEvent.EXPIRED:
+            # CTRL-08: what was queued belongs to the old session, and must not be done under the new one.
+            expire = ControllerEvent("Expire", self._expire)
+            self.events.clear_and_put(expire)
+            self.events.await_started(expire)
+            self._metadata_store.new_session()
+            self._put("RegisterBrokerAndReelect", self._register_and_reelect)
+        elif event is SessionEvent.CONNECTED:
+            self._put("ControllerChange", self._controller_changed)
+
+    def _expire(self) -> None:
+        self.active_controller_id = NO_CONTROLLER
+        self._resign()
+
+    def _register_and_reelect(self) -> None:
+        """CTRL-09."""
+        self._register_broker()
+        self.active_controller_id = self._store.controller_id(self._controller_watch)
+        self._elect()
+
+    # -- fail-over --------------------------------------------------------------------------------------
+
+    def _fail_over(self) -> None:
+        """CTRL-10 to CTRL-19; the epoch was raised with the election."""
+        self._term = _Term()
+        context, store = self.context, self._store
+        # CTRL-11: watches before reading, so that no change in between is missed.
+        store.live_brokers(self._watch("BrokerChange", self._brokers_changed))
+        store.watch_children(znodes.TOPICS, self._watch("TopicChange", self._topics_changed))
+        deletions = store.watch_children(
+            znodes.DELETE_TOPICS, self._watch("TopicDeletion", self._topic_deletions_changed)
+        )
+        log_dir_events = store.watch_children(
+            znodes.LOG_DIR_EVENT_NOTIFICATION, self._watch("LogDirEventNotification", self._log_dirs_failed)
+        )
+        isr_changes = store.watch_children(
+            znodes.ISR_CHANGE_NOTIFICATION, self._watch("IsrChangeNotification", self._isrs_changed)
+        )
+        # CTRL-12
+        store.watch_node(
+            znodes.PREFERRED_REPLICA_ELECTION, self._watch("ReplicaLeaderElection", self._preferred_election_ordered)
+        )
+        # CTRL-13: what they would say is read now.
+        store.delete_children(znodes.LOG_DIR_EVENT_NOTIFICATION, log_dir_events)
+        store.delete_children(znodes.ISR_CHANGE_NOTIFICATION, isr_changes)
+        self._read_context()
+        ineligible = self._topics_with_offline_replicas(deletions)
+        self.topic_deletion_manager.init(deletions, ineligible)
+        # CTRL-16: a broker must know the live brokers before it can handle a LeaderAndIsr.
+        self._send_update_metadata(context.live_or_shutting_down_ids, context.leadership)
+        self.replica_state_machine.startup()
+        self.partition_state_machine.startup()
+        # CTRL-18
+        self.topic_deletion_manager.resume()
+        self._preferred_election_ordered()
+        # CTRL-19
+        if self._settings.rebalance_interval_ms:
+            self._tasks.append(
+                self._scheduler.schedule(
+                    f"kcore-preferred-leaders-{self.broker_id}",
+                    partial(self._put_if_in_term, self._term, "AutoPreferredReplicaLeaderElection", self._rebalance),
+                    _FIRST_REBALANCE_MS,
+                    self._settings.rebalance_interval_ms,
+                )
+            )
+
+    def _read_context(self) -> None:
+        """CTRL-14."""
+        context, store = self.context, self._store
+        context.live_brokers = store.live_brokers()
+        for name in store.watch_children(znodes.TOPICS, self._watch("TopicChange", self._topics_changed)):
+            self._read_topic(name)
+        context.leadership = store.states(context.assignments)
+        for broker in context.live_brokers.values():
+            self._channels.add_broker(broker)
+
+    def _read_topic(self, name: str) -> list[TopicPartition]:
+        """Read a topic's assignment, and watch it; the partitions that were not known before."""
+        node = self._store.topic(name, self._topic_watch(name))
+        if node is None:
+            return []
+        self.context.topic_ids[name] = node.topic_id
+        new = []
+        for number, replicas in sorted(node.assignment.items()):
+            tp = TopicPartition(name, number)
+            if tp not in self.context.assignments:
+                adding, removing = node.adding.get(number, ()), node.removing.get(number, ())
+                self.context.set_assignment(tp, ReplicaAssignment(tuple(replicas), tuple(adding), tuple(removing)))
+                new.append(tp)
+        return new
+
+    def _topic_watch(self, name: str) -> Watch:
+        return self._watch(f"PartitionModifications {name}", partial(self._partitions_changed, name))
+
+    # -- brokers ----------------------------------------------------------------------------------------
+
+    def _brokers_changed(self) -> None:
+        """CTRL-20.  A broker whose registration is a new one has failed and come back."""
+        context = self.context
+        current = self._store.live_brokers(self._watch("BrokerChange", self._brokers_changed))
+        new = current.keys() - context.live_brokers.keys()
+        dead = context.live_brokers.keys() - current.keys()
+        bounced = {i for i in current.keys() - new if current[i].epoch != context.live_brokers[i].epoch}
+        logger.info("brokers: new %s, dead %s, registered again %s", sorted(new), sorted(dead), sorted(bounced))
+        for broker_id in dead | bounced:
+            self._channels.remove_broker(broker_id)
+            del context.live_brokers[broker_id]
+        if dead | bounced:
+            self._on_broker_failure(dead | bounced)
+        if new | bounced:
+            for broker_id in sorted(new | bounced):
+                context.live_brokers[broker_id] = current[broker_id]
+                self._channels.add_broker(current[broker_id])
+            self._on_broker_startup(new | bounced)
+
+    def _on_broker_startup(self, broker_ids: Collection[int]) -> None:
+        context = self.context
+        for broker_id in broker_ids:
+            context.offline_dirs.pop(broker_id, None)
+            context.shutting_down.discard(broker_id)
+        # All others learn who is alive; the new ones must know all before they can follow anybody.
+        self._send_update_metadata(context.live_or_shutting_down_ids - set(broker_ids), ())
+        self._send_update_metadata(broker_ids, context.leadership)
+        self._to_online(context.replicas_on(broker_ids))
+        self.partition_state_machine.trigger_online()
+        self.topic_deletion_manager.resume_for({r.topic_partition.topic for r in context.replicas_on(broker_ids)})
+
+    def _to_online(self, replicas: Iterable[PartitionReplica]) -> None:
+        """Those of topics that are being deleted stay: their logs may be gone."""
+        remaining = [r for r in replicas if r.topic_partition.topic not in self.context.topics_with_deletion_started]
+        self.replica_state_machine.handle_state_changes(remaining, ReplicaState.ONLINE)
+
+    def _on_broker_failure(self, broker_ids: Collection[int]) -> None:
+        context = self.context
+        context.shutting_down.difference_update(broker_ids)
+        for broker_id in broker_ids:
+            context.offline_dirs.pop(broker_id, None)
+        self._on_replicas_offline(context.replicas_on(broker_ids))
+
+    def _on_replicas_offline(self, replicas: Collection[PartitionReplica]) -> None:
+        """New leaders first, then the ISRs without the replicas."""
+        context = self.context
+        leaderless = [
+            tp
+            for tp, state in context.leadership.items()
+            if not context.is_online(state.leader, tp, include_shutting_down=True)
+            and not context.is_queued_for_deletion(tp.topic)
+        ]
+        self.partition_state_machine.handle_state_changes(leaderless, PartitionState.OFFLINE)
+        self.partition_state_machine.trigger_online()
+        deleted = [r for r in replicas if context.is_queued_for_deletion(r.topic_partition.topic)]
+        others = [r for r in replicas if not context.is_queued_for_deletion(r.topic_partition.topic)]
+        self.replica_state_machine.handle_state_changes(others, ReplicaState.OFFLINE)
+        self.topic_deletion_manager.fail_replicas(deleted)
+        if not leaderless:
+            self._send_update_metadata(context.live_or_shutting_down_ids, ())
+
+    def _controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
+        context = self.context
+        if not self.is_active:
+            raise NotController(f"broker {self.broker_id} is not the controller")
+        broker = context.live_brokers.get(broker_id)
+        if broker is None:
+            raise BrokerNotAvailable(f"broker {broker_id} is not registered")
+        if 0 <= broker_epoch < broker.epoch:
+            raise StaleBrokerEpoch(f"broker {broker_id} has registered again: epoch {broker.epoch}, not {broker_epoch}")
+        logger.info("broker %d shuts down", broker_id)
+        context.shutting_down.add(broker_id)
+        replicated = [
+            tp
+            for tp, assignment in context.assignments.items()
+            if broker_id in assignment.replicas
+            and len(assignment.replicas) > 1
+            and tp in context.leadership
+            and not context.is_queued_for_deletion(tp.topic)
+        ]
+        led = [tp for tp in replicated if context.leadership[tp].leader == broker_id]
+        followed = [PartitionReplica(tp, broker_id) for tp in replicated if context.leadership[tp].leader != broker_id]
+        self.partition_state_machine.handle_state_changes(
+            led, PartitionState.ONLINE, ElectionStrategy.CONTROLLED_SHUTDOWN
+        )
+        # OFFLINE stops the replica and takes it out of the ISR.
+        self.replica_state_machine.handle_state_changes(followed, ReplicaState.OFFLINE)
+        return [tp for tp in context.partitions_led_by(broker_id) if len(context.replicas_of(tp)) > 1]
+
+    # -- topics -----------------------------------------------------------------------------------------
+
+    def _topics_changed(self) -> None:
+        """CTRL-21."""
+        context = self.context
+        names = set(self._store.watch_children(znodes.TOPICS, self._watch("TopicChange", self._topics_changed)))
+        for name in context.topics - names:
+            context.remove_topic(name)
+        new = [tp for name in sorted(names - context.topics) for tp in self._read_topic(name)]
+        self._create_partitions(new)
+
+    def _partitions_changed(self, name: str) -> None:
+        new = self._read_topic(name)
+        if self.context.is_queued_for_deletion(name):
+            if new:
+                logger.error("%s is being deleted: its new partitions are not created", name)
+            return
+        self._create_partitions(new)
+
+    def _create_partitions(self, new: Collection[TopicPartition]) -> None:
+        if not new:
+            return
+        logger.info("%d new partitions: %s", len(new), ", ".join(map(str, list(new)[:10])))
+        replicas = self.context.replicas_for(new)
+        self.partition_state_machine.handle_state_changes(new, PartitionState.NEW)
+        self.replica_state_machine.handle_state_changes(replicas, ReplicaState.NEW)
+        self.partition_state_machine.handle_state_changes(new, PartitionState.ONLINE, ElectionStrategy.OFFLINE)
+        self.replica_state_machine.handle_state_changes(replicas, ReplicaState.ONLINE)
+
+    def _topic_deletions_changed(self) -> None:
+        names = set(
+            self._store.watch_children(
+                znodes.DELETE_TOPICS, self._watch("TopicDeletion", self._topic_deletions_changed)
+            )
+        )
+        # A topic may have been created and be deleted before its creation was noticed.
+        self._topics_changed()
+        unknown = names - self.context.topics
+        self._store.delete_children(znodes.DELETE_TOPICS, sorted(unknown))
+        names -= unknown
+        if not self.topic_deletion_manager.is_enabled:
+            self._store.delete_children(znodes.DELETE_TOPICS, sorted(names))
+            return
+        new = names - self.context.topics_to_delete
+        if new:
+            logger.info("topics to be deleted: %s", sorted(new))
+            self.topic_deletion_manager.enqueue(sorted(new))
+
+    def _topics_with_offline_replicas(self, names: Iterable[str]) -> set[str]:
+        context = self.context
+        return {
+            name
+            for name in names
+            for replica in context.replicas_for(context.partitions_of(name))
+            if not context.is_online(replica.broker_id, replica.topic_partition)
+        }
+
+    # -- notifications and answers ----------------------------------------------------------------------
+
+    def _isrs_changed(self) -> None:
+        """CTRL-23."""
+        names = self._store.watch_children(
+            znodes.ISR_CHANGE_NOTIFICATION, self._watch("IsrChangeNotification", self._isrs_changed)
+        )
+        if not names:
+            return
+        partitions = [tp for tp in self._store.notified_partitions(names) if tp in self.context.assignments]
+        states = self._store.states(partitions)
+        self.context.leadership.update(states)
+        self._send_update_metadata(self.context.live_or_shutting_down_ids, states)
+        self._store.delete_children(znodes.ISR_CHANGE_NOTIFICATION, names)
+
+    def _log_dirs_failed(self) -> None:
+        """CTRL-22: the answers to LeaderAndIsr say which replicas are gone."""
+        names = self._store.watch_children(
+            znodes.LOG_DIR_EVENT_NOTIFICATION, self._watch("LogDirEventNotification", self._log_dirs_failed)
+        )
+        if not names:
+            return
+        brokers = self._store.notified_brokers(names) & self.context.live_ids
+        self._to_online(self.context.replicas_on(brokers))
+        self._store.delete_children(znodes.LOG_DIR_EVENT_NOTIFICATION, names)
+
+    def _leader_and_isr_answered(self, broker_id: int, codes: Mapping[TopicPartition, int], error_code: int) -> None:
+        """On a sender's thread."""
+        term = self._term
+        if term is not None and error_code == NONE:
+            self._put_if_in_term(
+                term, "LeaderAndIsrResponseReceived", partial(self._note_offline_dirs, broker_id, codes)
+            )
+        elif error_code != NONE:
+            logger.error("broker %d refused a LeaderAndIsr request: error code %d", broker_id, error_code)
+
+    def _note_offline_dirs(self, broker_id: int, codes: Mapping[TopicPartition, int]) -> None:
+        offline = self.context.offline_dirs.setdefault(broker_id, set())
+        failed = {tp for tp, code in codes.items() if code == KafkaStorageError.code} & self.context.assignments.keys()
+        new = failed - offline
+        offline -= {tp for tp, code in codes.items() if code == NONE}
+        offline |= failed
+        if new:
+            self._on_replicas_offline([PartitionReplica(tp, broker_id) for tp in sorted(new)])
+
+    def _stop_replica_answered(self, broker_id: int, codes: Mapping[TopicPartition, int], error_code: int) -> None:
+        """On a sender's thread: replicas were deleted, or not."""
+        term = self._term
+        if term is not None:
+            self._put_if_in_term(
+                term, "TopicDeletionStopReplicaResponseReceived", partial(self._replicas_deleted, broker_id, codes)
+            )
+
+    def _replicas_deleted(self, broker_id: int, codes: Mapping[TopicPartition, int]) -> None:
+        deleted = [PartitionReplica(tp, broker_id) for tp, code in codes.items() if code == NONE]
+        failed = [PartitionReplica(tp, broker_id) for tp, code in codes.items() if code != NONE]
+        self.topic_deletion_manager.fail_replicas(failed)
+        self.topic_deletion_manager.complete_replicas(deleted)
+
+    # -- preferred leaders ------------------------------------------------------------------------------
+
+    def _preferred_election_ordered(self) -> None:
+        """The order in /admin/preferred_replica_election."""
+        data = self._store.watch_node(
+            znodes.PREFERRED_REPLICA_ELECTION, self._watch("ReplicaLeaderElection", self._preferred_election_ordered)
+        )
+        if data is None:
+            return
+        try:
+            self._elect_preferred(tp for tp in znodes.decode_partitions(data) if tp in self.context.leadership)
+        except StoreError as error:
+            logger.error("%s: %s", znodes.PREFERRED_REPLICA_ELECTION, error)
+        self._store.delete_node(znodes.PREFERRED_REPLICA_ELECTION)
+
+    def _elect_preferred(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        context = self.context
+        led_by_another = [
+            tp
+            for tp in topic_partitions
+            if context.leadership[tp].leader != context.replicas_of(tp)[0]
+            and not context.is_queued_for_deletion(tp.topic)
+        ]
+        self.partition_state_machine.handle_state_changes(
+            led_by_another, PartitionState.ONLINE, ElectionStrategy.PREFERRED
+        )
+
+    def _rebalance(self) -> None:
+        """Bring leaders back to their preferred replicas, for brokers that have lost more than the allowed share."""
+        context = self.context
+        preferred: dict[int, list[TopicPartition]] = {}
+        for tp in context.leadership:
+            if not context.is_queued_for_deletion(tp.topic) and context.replicas_of(tp):
+                preferred.setdefault(context.replicas_of(tp)[0], []).append(tp)
+        for broker_id, topic_partitions in preferred.items():
+            lost = [tp for tp in topic_partitions if context.leadership[tp].leader != broker_id]
+            if len(lost) * 100 <= len(topic_partitions) * self._settings.leader_imbalance_per_broker_percentage:
+                continue
+            stored = self._store.states([tp for tp in lost if context.is_online(broker_id, tp)])
+            self._elect_preferred([tp for tp, state in stored.items() if broker_id in state.isr])
+
+    # -- helpers ----------------------------------------------------------------------------------------
+
+    def _send_update_metadata(self, broker_ids: Iterable[int], topic_partitions: Iterable[TopicPartition]) -> None:
+        self._batch.add_update_metadata(broker_ids, topic_partitions)
+        self._batch.send()
+
+    def _is_unclean_election_enabled(self, topic: str) -> bool:
+        value = self._store.topic_config(topic).get("unclean.leader.election.enable")
+        return self._settings.unclean_leader_election_enable if value is None else value.strip().lower() == "true"
+
+    def _count_unclean_election(self, topic_partition: TopicPartition) -> None:
+        self.unclean_leader_elections += 1
+
+
+__all__ = ["NO_CONTROLLER", "ControllerSettings", "KafkaController", "LiveBroker", "OnControlledShutdown"]

@@ -1,0 +1,123 @@
+"""Channels: order, repetition, and one slow broker beside others."""
+
+import threading
+
+import pytest
+
+from kcore.common.time import MockTime
+from kcore.controller.controller_channel_manager import (
+    RETRY_BACKOFF_MS,
+    ControllerChannel,
+    ControllerChannelManager,
+    QueuedRequest,
+    Wait,
+)
+from kcore.controller.controller_context import LiveBroker
+from kcore.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+DEADLINE_S = 60
+
+
+def request(number):
+    return UpdateMetadataRequest(controller_epoch=number)
+
+
+def test_requests_leave_in_order_one_at_a_time():
+    channel = ControllerChannel()
+    assert channel.next_request(0) == Wait(None)
+    channel.put(request(1))
+    channel.put(request(2))
+    first = channel.next_request(0)
+    assert first.request.controller_epoch == 1
+    assert channel.next_request(0) == Wait(None)
+    channel.on_reply(first)
+    second = channel.next_request(0)
+    assert second.request.controller_epoch == 2
+    channel.on_reply(second)
+    assert len(channel) == 0
+
+
+def test_a_request_is_repeated_until_it_is_answered_with_a_pause():
+    channel = ControllerChannel()
+    channel.put(request(1))
+    channel.put(request(2))
+    for now in range(0, 10_000, 1000):
+        sent = channel.next_request(now)
+        assert sent.request.controller_epoch == 1
+        channel.on_failure(sent, now)
+        assert channel.next_request(now) == Wait(now + RETRY_BACKOFF_MS)
+    assert len(channel) == 2
+
+
+@pytest.mark.parametrize("late", ["on_reply", "on_failure"])
+def test_what_comes_of_an_old_request_changes_nothing(late):
+    channel = ControllerChannel()
+    channel.put(request(1))
+    channel.put(request(2))
+    first = channel.next_request(0)
+    channel.on_reply(first)
+    second = channel.next_request(0)
+    getattr(channel, late)(*((first,) if late == "on_reply" else (first, 0)))
+    assert channel.next_request(0) == Wait(None)
+    assert len(channel) == 1
+    channel.on_reply(QueuedRequest(request(2)))  # equal to the second, but another one
+    assert len(channel) == 1
+    channel.on_reply(second)
+    assert len(channel) == 0
+
+
+class Brokers:
+    """Broker 1 hangs until released, broker 2 refuses the first two times, broker 3 answers."""
+
+    def __init__(self):
+        self.released = threading.Event()
+        self.refusals = 2
+        self.sent = []
+        self.closed = []
+
+    def sender(self, broker):
+        brokers = self
+
+        class Sender:
+            def send(self, message):
+                if broker.broker_id == 1:
+                    brokers.released.wait(DEADLINE_S)
+                if broker.broker_id == 2 and brokers.refusals:
+                    brokers.refusals -= 1
+                    raise ConnectionRefusedError("refused")
+                brokers.sent.append((broker.broker_id, message.controller_epoch))
+                return UpdateMetadataResponse()
+
+            def close(self):
+                brokers.closed.append(broker.broker_id)
+                brokers.released.set()
+
+        return Sender()
+
+
+def test_a_slow_or_unreachable_broker_does_not_hold_up_the_others():
+    brokers = Brokers()
+    manager = ControllerChannelManager(7, brokers.sender)
+    answered = {broker_id: threading.Event() for broker_id in (1, 2, 3)}
+    for broker_id in (1, 2, 3):
+        manager.add_broker(LiveBroker(broker_id, {}, None, 1))
+        manager.send_request(broker_id, request(1))
+        manager.send_request(broker_id, request(2), lambda reply, b=broker_id: answered[b].set())
+    assert answered[3].wait(DEADLINE_S) and answered[2].wait(DEADLINE_S)
+    assert not answered[1].is_set()
+    assert [sent for sent in brokers.sent if sent[0] == 2] == [(2, 1), (2, 2)]
+    manager.close()
+    assert sorted(brokers.closed) == [1, 2, 3]
+
+
+def test_what_was_not_sent_is_dropped_with_the_broker():
+    brokers = Brokers()
+    manager = ControllerChannelManager(7, brokers.sender, MockTime())
+    manager.add_broker(LiveBroker(1, {}, None, 1))
+    for number in range(3):
+        manager.send_request(1, request(number))
+    manager.remove_broker(1)
+    assert len(brokers.sent) <= 1
+    manager.send_request(1, request(9))
+    manager.close()
+    assert (1, 9) not in brokers.sent

@@ -1,0 +1,602 @@
+"""The controller on a store without threads: elections, fail-over, brokers and topics that come and go."""
+
+import pytest
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.controller.controller_context import PartitionReplica, PartitionState, ReplicaState
+from kcore.controller.election import LEADER_DURING_DELETE
+from kcore.controller.kafka_controller import NO_CONTROLLER, ControllerSettings, KafkaController
+from kcore.errors import BrokerNotAvailable, KafkaStorageError, NotController, StaleBrokerEpoch
+from kcore.metadata import znodes
+from kcore.metadata.store import SetData
+from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from kcore.protocol.messages.stop_replica import StopReplicaRequest
+from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
+from tests.unit.controller.world import FakeChannels, partitions_of
+
+T0 = TopicPartition("t", 0)
+
+
+def active_ids(world):
+    return [c.broker_id for c in world.controllers.values() if c.is_active]
+
+
+# -- election -------------------------------------------------------------------------------------------
+
+
+def test_CTRL_01_one_of_the_brokers_is_the_controller_and_any_other_can_follow_it(world):
+    world.start(1, 2, 3)
+    assert active_ids(world) == [1]
+    world.kill(1)
+    assert len(active_ids(world)) == 1
+    world.kill(active_ids(world)[0])
+    assert len(active_ids(world)) == 1
+
+
+def test_CTRL_03_the_watch_on_the_controllers_node_is_set_before_the_election(world, monkeypatch):
+    world.start(1)
+    calls = []
+    store = world.stores[2] = world._open()
+    for name in ("get", "multi"):
+        real = getattr(store, name)
+        monkeypatch.setattr(store, name, lambda *a, r=real, n=name: calls.append((n, *a)) or r(*a))
+    controller = KafkaController(2, store, FakeChannels(), ControllerSettings(), int, world.time, world.scheduler)
+    controller.startup(start_thread=False)
+    controller.events.process_all()
+    reads = [call for call in calls if call[1] == znodes.CONTROLLER]
+    assert reads[0][:2] == ("get", znodes.CONTROLLER) and reads[0][2] is not None
+    # CTRL-04: the controller is there, so that nothing is created.
+    assert not [call for call in calls if call[0] == "multi"]
+
+
+def test_CTRL_04_a_broker_that_starts_later_takes_note_of_the_controller(world):
+    world.start(3)
+    world.start(1)
+    assert active_ids(world) == [3]
+    assert world.controllers[1].active_controller_id == 3
+
+
+def test_CTRL_05_the_controllers_node_is_ephemeral_and_has_its_id_and_the_time(world):
+    world.start(7)
+    node = world.admin.get(znodes.CONTROLLER)
+    assert node.ephemeral_owner == world.stores[7].session_id
+    assert znodes.ControllerZNode.decode(node.data) == (7, world.time.milliseconds())
+
+
+def test_CTRL_06_who_loses_the_race_takes_note_of_the_winner(world):
+    world.start(1)
+    controller = world.controllers[1]
+    world.start(2)
+    loser = world.controllers[2]
+    real = loser._store.controller_id
+    answers = iter([NO_CONTROLLER])
+    loser._store.controller_id = lambda *a: next(answers, None) or real(*a)
+    loser._elect()
+    assert (controller.is_active, loser.is_active, loser.active_controller_id) == (True, False, 1)
+
+
+def test_CTRL_07_a_fail_over_that_fails_gives_the_election_back(world, monkeypatch):
+    world.start(1, 2)
+    monkeypatch.setattr(
+        world.controllers[2].replica_state_machine, "startup", lambda: (_ for _ in ()).throw(OSError("full"))
+    )
+    world.controllers[1]._move(None)
+    world.deliver()
+    world.controllers[2].events.process_all()
+    assert not world.controllers[2].is_active
+    assert world.channels[2].brokers == {}
+    monkeypatch.undo()
+    world.settle()
+    assert len(active_ids(world)) == 1
+
+
+def test_CTRL_08_and_CTRL_09_a_controller_whose_session_expires_resigns_before_it_takes_part_again(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    controller, channels = world.controllers[1], world.channels[1]
+    done = []
+    controller._put("stale", lambda: done.append("ran"), lambda: done.append("skipped"))
+    old_node = world.admin.get(znodes.broker_id(1))
+    world.expire(1)
+    world.settle()
+    assert done == ["skipped"]
+    (active,) = active_ids(world)  # either of them
+    assert world.admin.get(znodes.CONTROLLER_EPOCH).data == b"2"
+    assert channels.brokers.keys() == ({1, 2} if active == 1 else set())
+    # Registered again, under the new session.
+    node = world.admin.get(znodes.broker_id(1))
+    assert node.ephemeral_owner == world.stores[1].session_id != old_node.ephemeral_owner
+    assert world.active.context.live_brokers.keys() == {1, 2}
+    world.kill(2)
+    assert active_ids(world) == [1] and controller.context.leadership[T0].leader == 1
+
+
+# -- fail-over ------------------------------------------------------------------------------------------
+
+
+def test_CTRL_10_each_controller_has_a_higher_epoch(world):
+    world.start(1, 2)
+    assert world.admin.get(znodes.CONTROLLER_EPOCH).data == b"1"
+    assert world.active.context.epoch == 1
+    world.kill(1)
+    assert world.admin.get(znodes.CONTROLLER_EPOCH).data == b"2"
+    assert world.active.context.epoch == 2
+
+
+def test_CTRL_11_a_change_between_watch_and_read_is_not_missed(world):
+    world.start(1)
+    world.create_topic("before", [[1]])
+    controller = world.active
+    real, created = controller._store.states, []
+
+    def create_while_reading(partitions):
+        if not created:
+            created.append(1)
+            node = znodes.TopicZNode({0: [1]}, None)
+            world.admin.create_recursive(znodes.topic("between"), node.encode())
+        return real(partitions)
+
+    controller._move(None)
+    controller._store.states = create_while_reading
+    world.settle()
+    assert created and world.state("between").leader == 1
+
+
+def test_CTRL_13_old_notifications_are_deleted_at_a_fail_over(world):
+    world.start(1)
+    world.controllers[1]._move(None)
+    for parent in (znodes.ISR_CHANGE_NOTIFICATION, znodes.LOG_DIR_EVENT_NOTIFICATION):
+        world.admin.create(f"{parent}/old_", b"?", sequential=True)
+    world.settle()
+    assert world.active
+    assert world.admin.children(znodes.ISR_CHANGE_NOTIFICATION) == []
+    assert world.admin.children(znodes.LOG_DIR_EVENT_NOTIFICATION) == []
+
+
+def test_CTRL_14_a_new_controller_reads_brokers_topics_and_leadership_and_has_a_channel_to_each_broker(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2, 3], [2, 3, 1]])
+    world.kill(1)
+    context = world.active.context
+    assert context.live_brokers.keys() == {2, 3} == world.requests.brokers.keys()
+    assert {tp: a.replicas for tp, a in context.assignments.items()} == {
+        T0: (1, 2, 3),
+        TopicPartition("t", 1): (2, 3, 1),
+    }
+    assert context.leadership[T0].leader == world.state("t").leader == 2
+
+
+def test_CTRL_15_V22_13_topics_are_not_deleted_where_that_is_switched_off(world):
+    world.start(1, settings=ControllerSettings(delete_topic_enable=False))
+    world.create_topic("t", [[1]])
+    world.delete_topic("t")
+    assert world.admin.children(znodes.DELETE_TOPICS) == []
+    world.controllers[1]._move(None)
+    world.admin.create(znodes.delete_topic("t"))
+    world.settle()
+    assert world.admin.children(znodes.DELETE_TOPICS) == []
+    assert world.state("t").leader == 1
+
+
+def test_CTRL_16_and_CTRL_17_brokers_hear_who_is_alive_before_they_lead_anything(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    world.channels[2].take()
+    world.kill(1)
+    sent = world.requests.take()
+    assert isinstance(sent[0][1], UpdateMetadataRequest)
+    assert [broker.id for broker in sent[0][1].live_brokers] == [2]
+    # The replicas first, from what was stored, then the election.
+    leaders = [partitions_of(r)[T0].leader for _, r in sent if isinstance(r, LeaderAndIsrRequest)]
+    assert leaders[-1] == 2
+
+
+def test_CTRL_19_preferred_leaders_are_restored_by_a_task_that_starts_with_the_term(world):
+    settings = ControllerSettings(rebalance_interval_ms=300_000)
+    world.start(1, settings=settings)
+    world.start(2, settings=settings)
+    world.create_topic("t", [[2, 1]])
+    world.kill(2)
+    world.start(2, settings=settings)
+    world.set_isr("t", 0, [1, 2])
+    assert world.state("t").leader == 1
+    for _ in range(60):
+        world.time.sleep(5_000)
+        world.scheduler.tick()
+        world.settle()
+    assert world.state("t").leader == 2
+
+
+# -- brokers --------------------------------------------------------------------------------------------
+
+
+def test_CTRL_20_the_partitions_of_a_dead_broker_get_leaders_and_its_replicas_leave_the_isr(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[3, 2, 1], [2, 3, 1], [3]])
+    world.kill(3)
+    assert world.state("t", 0)[:3] == (2, 1, [2, 1])
+    # RSM-06: it only followed this one.
+    assert (world.state("t", 1).leader, world.state("t", 1).isr) == (2, [2, 1])
+    # Its only replica is gone; RSM-08 keeps it in the ISR.
+    assert (world.state("t", 2).leader, world.state("t", 2).isr) == (-1, [3])
+    assert world.requests.brokers.keys() == {1, 2}
+
+
+def test_CTRL_20_a_broker_that_comes_back_hears_everything_and_leads_what_only_it_has(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2]])
+    world.kill(2)
+    assert world.state("t").leader == -1
+    world.requests.take()
+    world.start(2)
+    assert (world.state("t").leader, world.state("t").isr) == (2, [2])
+    sent = [request for broker, request in world.requests.take() if broker == 2]
+    assert isinstance(sent[0], UpdateMetadataRequest) and T0 in partitions_of(sent[0])
+    assert [broker.id for broker in sent[0].live_brokers] == [1, 2]
+    orders = [request for request in sent if isinstance(request, LeaderAndIsrRequest)]
+    assert partitions_of(orders[-1])[T0].leader == 2
+    assert orders[-1].broker_epoch == world.admin.get(znodes.broker_id(2)).czxid
+
+
+def test_CTRL_20_a_broker_that_has_registered_again_unseen_has_failed_and_come_back(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1]])
+    epoch = world.state("t").leader_epoch
+    world.end_session(world.stores.pop(2))
+    del world.controllers[2], world.channels[2]
+    world.start(2)
+    assert (world.state("t").leader, world.state("t").isr) == (1, [1])
+    assert world.state("t").leader_epoch == epoch + 1
+    assert world.requests.brokers.keys() == {1, 2}
+    replica = PartitionReplica(T0, 2)
+    assert world.active.context.replica_state(replica) is ReplicaState.ONLINE
+
+
+def test_CTRL_22_a_failed_log_directory_moves_the_leadership_of_the_partitions_in_it(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1], [2, 1]])
+    world.requests.codes[2, "t", 0] = KafkaStorageError.code
+    world.admin.create(
+        f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_", znodes.encode_log_dir_event(2), sequential=True
+    )
+    world.settle()
+    assert (world.state("t", 0).leader, world.state("t", 0).isr) == (1, [1])
+    assert (world.state("t", 1).leader, world.state("t", 1).isr) == (2, [2, 1])
+    assert world.admin.children(znodes.LOG_DIR_EVENT_NOTIFICATION) == []
+
+
+def test_CTRL_23_an_isr_change_reaches_the_metadata_of_all_brokers(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    world.requests.take()
+    world.set_isr("t", 0, [1])
+    name = f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_"
+    world.admin.create(name, znodes.encode_partitions([T0, TopicPartition("unknown", 3)]), sequential=True)
+    world.settle()
+    sent = world.requests.take()
+    assert [(broker, partitions_of(request)[T0].isr) for broker, request in sent] == [(1, [1]), (2, [1])]
+    assert world.active.context.leadership[T0].isr == (1,)
+    assert world.admin.children(znodes.ISR_CHANGE_NOTIFICATION) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"partitions": [{"topic": 1}]}'])
+def test_a_notification_that_cannot_be_read_is_deleted_and_the_controller_goes_on(world, body):
+    world.start(1)
+    world.admin.create(f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_", body, sequential=True)
+    world.admin.create(f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_", body, sequential=True)
+    world.admin.create(znodes.PREFERRED_REPLICA_ELECTION, body)
+    world.settle()
+    assert world.admin.children(znodes.ISR_CHANGE_NOTIFICATION) == []
+    assert world.admin.get(znodes.PREFERRED_REPLICA_ELECTION) is None
+    world.create_topic("t", [[1]])
+    assert world.state("t").leader == 1
+
+
+# -- topics ---------------------------------------------------------------------------------------------
+
+
+def test_CTRL_21_a_new_topic_gets_leaders_and_its_brokers_hear_that_it_is_new(world):
+    world.start(1, 2, 3)
+    world.requests.take()
+    world.create_topic("t", [[2, 3], [3, 1]])
+    assert world.state("t", 0) == (2, 0, [2, 3], 1)
+    assert world.state("t", 1) == (3, 0, [3, 1], 1)
+    orders = {(b, tp): s for b, r in world.requests.take(LeaderAndIsrRequest) for tp, s in partitions_of(r).items()}
+    assert {(broker, tp.partition) for broker, tp in orders} == {(2, 0), (3, 0), (3, 1), (1, 1)}
+    assert all(state.is_new for state in orders.values())
+
+
+def test_CTRL_21_partitions_that_are_added_get_leaders(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    node = world.admin.get(znodes.topic("t"))
+    topic = znodes.TopicZNode.decode(node.data)
+    world.admin.set(znodes.topic("t"), topic._replace(assignment={0: [1, 2], 1: [2, 1]}).encode(), node.version)
+    world.settle()
+    assert world.state("t", 1) == (2, 0, [2, 1], 1)
+    assert world.state("t", 0).leader_epoch == 0
+
+
+def test_a_topic_whose_node_cannot_be_read_keeps_nobody_else_from_being_created(world):
+    world.start(1)
+    world.admin.create(znodes.topic("broken"), b'{"partitions": {"x": 1}}')
+    world.create_topic("t", [[1]])
+    assert world.state("t").leader == 1
+
+
+def test_many_partitions_are_created_with_few_writes(world, monkeypatch):
+    world.start(1)
+    store, writes = world.stores[1], []
+    real = store.multi
+    monkeypatch.setattr(store, "multi", lambda operations: writes.append(len(operations)) or real(operations))
+    world.create_topic("t", [[1]] * 300)
+    assert world.state("t", 299).leader == 1
+    assert len(writes) <= 2
+
+
+def test_a_deleted_topic_leaves_no_trace(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2], [2, 1]])
+    world.requests.take()
+    world.delete_topic("t")
+    assert world.admin.get(znodes.topic("t")) is None
+    assert world.admin.get(znodes.topic_config("t")) is None
+    assert world.admin.children(znodes.DELETE_TOPICS) == []
+    context = world.active.context
+    assert not context.assignments and not context.replica_states and not context.partition_states
+    sent = world.requests.take()
+    # Clients are told first that the topic is gone.
+    first = next(request for _, request in sent if isinstance(request, UpdateMetadataRequest))
+    assert {state.leader for state in partitions_of(first).values()} == {LEADER_DURING_DELETE}
+    deleted = [
+        (broker, tp.partition, state.leader_epoch)
+        for broker, request in sent
+        if isinstance(request, StopReplicaRequest)
+        for tp, state in partitions_of(request).items()
+        if state.delete_partition
+    ]
+    assert sorted(deleted) == [(1, 0, -2), (1, 1, -2), (2, 0, -2), (2, 1, -2)]
+    world.create_topic("t", [[2]])
+    assert world.state("t") == (2, 0, [2], 1)
+
+
+def test_RSM_07_a_topic_with_a_replica_on_a_dead_broker_is_deleted_when_the_broker_is_back(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    world.kill(2)
+    world.delete_topic("t")
+    context = world.active.context
+    assert context.topics_ineligible_for_deletion == {"t"}
+    assert context.replica_state(PartitionReplica(T0, 2)) is ReplicaState.DELETION_INELIGIBLE
+    assert context.replica_state(PartitionReplica(T0, 1)) is ReplicaState.DELETION_SUCCESSFUL
+    world.start(2)
+    assert world.admin.get(znodes.topic("t")) is None
+    assert not world.active.context.topics_to_delete
+
+
+def test_RSM_07_a_replica_that_could_not_be_deleted_is_ineligible_until_its_broker_starts_again(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    world.requests.codes[2, "t", 0] = KafkaStorageError.code
+    world.delete_topic("t")
+    assert world.active.context.replica_state(PartitionReplica(T0, 2)) is ReplicaState.DELETION_INELIGIBLE
+    assert world.admin.get(znodes.topic("t")) is not None
+    world.requests.codes.clear()
+    world.kill(2)
+    world.start(2)
+    assert world.admin.get(znodes.topic("t")) is None
+
+
+def test_a_deletion_goes_on_under_the_next_controller(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[2, 3]])
+    world.requests.send_request = lambda *args: None  # no order arrives
+    world.delete_topic("t")
+    world.kill(1)
+    assert world.admin.get(znodes.topic("t")) is None
+    assert world.admin.children(znodes.DELETE_TOPICS) == []
+
+
+def test_an_order_to_delete_an_unknown_topic_is_removed(world):
+    world.start(1)
+    world.delete_topic("unknown")
+    assert world.admin.children(znodes.DELETE_TOPICS) == []
+
+
+# -- controlled shutdown --------------------------------------------------------------------------------
+
+
+def shut_down(world, controller, broker_id, epoch=-1):
+    answers = []
+    controller.controlled_shutdown(broker_id, epoch, lambda error, remaining: answers.append((error, remaining)))
+    world.settle()
+    return answers
+
+
+def test_PSM_12_a_controlled_shutdown_moves_leaders_without_an_offline_moment(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[2, 3, 1], [3, 2, 1], [2]])
+    world.requests.take()
+    assert shut_down(world, world.active, 2) == [(None, [])]
+    assert world.state("t", 0)[:3] == (3, 1, [3, 1])
+    assert (world.state("t", 1).leader, world.state("t", 1).isr) == (3, [3, 1])
+    # Nobody else can lead the third: it leads until it is gone.
+    assert world.state("t", 2).leader == 2
+    stops = [(b, tp.partition) for b, r in world.requests.take(StopReplicaRequest) for tp in partitions_of(r)]
+    assert stops == [(2, 1)]
+
+
+def test_PSM_08_a_leader_whose_followers_are_not_in_sync_remains(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1]])
+    world.set_isr("t", 0, [2])
+    assert shut_down(world, world.active, 2) == [(None, [T0])]
+    assert world.state("t").leader == 2
+
+
+def test_a_controlled_shutdown_is_refused_for_the_wrong_controller_broker_or_epoch(world):
+    world.start(1, 2)
+    epoch = world.admin.get(znodes.broker_id(2)).czxid
+    errors = [
+        shut_down(world, world.controllers[2], 2)[0][0],
+        shut_down(world, world.active, 9)[0][0],
+        shut_down(world, world.active, 2, epoch - 1)[0][0],
+        shut_down(world, world.active, 2, epoch)[0][0],
+    ]
+    assert [type(error) for error in errors] == [NotController, BrokerNotAvailable, StaleBrokerEpoch, type(None)]
+
+
+# -- partitions -----------------------------------------------------------------------------------------
+
+
+def test_PSM_02_and_PSM_03_a_new_controller_elects_leaders_where_there_are_none(world):
+    world.start(1, 2, 3)
+    world.create_topic("led", [[3, 2]])
+    world.create_topic("dead", [[1, 2]])
+    world.controllers[1].events.close()
+    world.admin.create_recursive(znodes.topic("unled"), znodes.TopicZNode({0: [2, 3]}, None).encode())
+    world.kill(1)
+    assert world.state("led")[:2] == (3, 0)
+    # Once without a leader and without the dead replica, once with the new leader.
+    assert world.state("dead")[:3] == (2, 2, [2])
+    assert world.state("unled") == (2, 0, [2, 3], 2)
+    assert set(world.active.context.partition_states.values()) == {PartitionState.ONLINE}
+
+
+def test_PSM_05_an_unclean_leader_only_where_the_topic_allows_it(world):
+    world.start(1, 2, 3)
+    world.create_topic("safe", [[3, 2]])
+    world.create_topic("unsafe", [[3, 2]], {"unclean.leader.election.enable": "true"})
+    for topic in ("safe", "unsafe"):
+        world.set_isr(topic, 0, [3])
+    world.kill(3)
+    assert (world.state("safe").leader, world.state("safe").isr) == (-1, [3])
+    assert (world.state("unsafe").leader, world.state("unsafe").isr) == (2, [2])
+    assert world.active.unclean_leader_elections == 1
+
+
+def test_PSM_07_an_order_brings_the_leader_back_to_the_preferred_replica(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1]])
+    world.kill(2)
+    world.start(2)
+    world.set_isr("t", 0, [1, 2])
+    world.admin.create(znodes.PREFERRED_REPLICA_ELECTION, znodes.encode_partitions([T0]))
+    world.settle()
+    assert world.state("t").leader == 2
+    assert world.admin.get(znodes.PREFERRED_REPLICA_ELECTION) is None
+
+
+def test_PSM_09_an_isr_change_between_read_and_write_is_not_overwritten(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[3, 1, 2]])
+    store = world.active._store
+    real, interfered = store.change_states, []
+
+    def change_after_the_leader(states):
+        if not interfered:
+            interfered.append(1)
+            world.set_isr("t", 0, [3, 2])
+        return real(states)
+
+    store.change_states = change_after_the_leader
+    world.kill(3)
+    # Broker 1 had left the ISR: had the election not read again, it would lead.
+    assert (world.state("t").leader, world.state("t").isr) == (2, [2])
+
+
+def test_PSM_10_an_election_reaches_the_live_replicas_and_the_metadata_of_every_broker(world):
+    world.start(1, 2, 3, 4)
+    world.create_topic("t", [[4, 2, 3]])
+    world.requests.take()
+    world.kill(4)
+    sent = world.requests.take()
+    assert {broker for broker, r in sent if isinstance(r, LeaderAndIsrRequest)} == {2, 3}
+    last = {
+        b: partitions_of(r)[T0].leader for b, r in sent if isinstance(r, UpdateMetadataRequest) and partitions_of(r)
+    }
+    assert last == {1: 2, 2: 2, 3: 2}
+
+
+def test_PSM_11_a_controller_that_finds_a_newer_controllers_state_leaves_it(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1]])
+    stored = world.state("t")._replace(controller_epoch=9)
+    world.admin.set(znodes.partition_state("t", 0), stored.encode())
+    world.kill(2)
+    assert world.state("t") == stored
+
+
+def test_CTRL_10_what_a_replaced_controller_writes_does_not_take_effect(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1]])
+    old = world.controllers[1]
+    # Another one was elected, and the old one has not noticed.
+    node = world.admin.get(znodes.CONTROLLER_EPOCH)
+    body = znodes.ControllerZNode(2, 0).encode()
+    world.admin.multi([SetData(znodes.CONTROLLER_EPOCH, b"2", node.version), SetData(znodes.CONTROLLER, body)])
+    before = world.state("t")
+    old._put("BrokerChange", lambda: old._on_replicas_offline([PartitionReplica(T0, 1)]))
+    old.events.process_all()
+    assert world.state("t") == before
+    assert not old.is_active and old.context.assignments == {}
+
+
+# -- replicas -------------------------------------------------------------------------------------------
+
+
+def test_RSM_02_and_RSM_03_at_the_start_of_a_term_live_replicas_hear_their_partitions_in_one_request_each(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[2, 3], [3, 2], [1, 2]])
+    world.kill(1)
+    context = world.active.context
+    states = {replica: context.replica_state(replica) for replica in context.replicas_for(context.assignments)}
+    assert {r.broker_id for r, state in states.items() if state is ReplicaState.ONLINE} == {2, 3}
+    assert states[TopicPartition("t", 2), 1] is ReplicaState.OFFLINE
+    first = {}
+    for broker, request in world.requests.take(LeaderAndIsrRequest):
+        first.setdefault(broker, request)
+    assert partitions_of(first[3]).keys() == {T0, TopicPartition("t", 1)}
+    assert not any(state.is_new for state in partitions_of(first[2]).values())
+
+
+def test_RSM_01_an_illegal_change_is_left_out_and_the_others_of_the_batch_go_on(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    machine, context = world.active.replica_state_machine, world.active.context
+    online, unknown = PartitionReplica(T0, 2), PartitionReplica(T0, 9)
+    machine.handle_state_changes([unknown, online], ReplicaState.OFFLINE)
+    assert context.replica_state(online) is ReplicaState.OFFLINE
+    assert context.replica_state(unknown) is ReplicaState.NON_EXISTENT
+
+
+def test_RSM_04_and_RSM_05_a_replica_that_is_added_hears_the_leader_but_the_leader_cannot_be_added(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1]])
+    world.requests.take()
+    controller = world.active
+    machine, context = controller.replica_state_machine, controller.context
+    machine.handle_state_changes([PartitionReplica(T0, 2)], ReplicaState.NEW)
+    ((broker, request),) = world.requests.take(LeaderAndIsrRequest)
+    assert broker == 2 and partitions_of(request)[T0].is_new and partitions_of(request)[T0].leader == 1
+    context.set_replica_state(PartitionReplica(T0, 1), ReplicaState.NON_EXISTENT)
+    machine.handle_state_changes([PartitionReplica(T0, 1)], ReplicaState.NEW)
+    assert context.replica_state(PartitionReplica(T0, 1)) is ReplicaState.NON_EXISTENT
+    # RSM-05: online, it belongs to the assignment.
+    machine.handle_state_changes([PartitionReplica(T0, 2)], ReplicaState.ONLINE)
+    assert context.replicas_of(T0) == (1, 2)
+
+
+def test_RSM_06_a_replica_that_goes_offline_is_stopped_and_the_others_get_the_smaller_isr(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2, 3]])
+    world.requests.take()
+    world.active.replica_state_machine.handle_state_changes([PartitionReplica(T0, 2)], ReplicaState.OFFLINE)
+    sent = world.requests.take()
+    stops = [(b, partitions_of(r)[T0].delete_partition) for b, r in sent if isinstance(r, StopReplicaRequest)]
+    assert stops == [(2, False)]
+    assert {b: partitions_of(r)[T0].isr for b, r in sent if isinstance(r, LeaderAndIsrRequest)} == {
+        1: [1, 3],
+        3: [1, 3],
+    }
+    assert world.state("t").isr == [1, 3]
