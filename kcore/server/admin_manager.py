@@ -6,13 +6,16 @@ carries the change out.
 
 from __future__ import annotations
 
+import bisect
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
 from kcore.common import topic_names
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import (
     InvalidConfig,
@@ -32,6 +35,7 @@ from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import MetadataCache, TopicInfo
+from kcore.server.replica_assignment import assign_replicas_to_brokers
 from kcore.server.topic_changes import DelayedTopicChange, IsDone, TopicChanges
 from kcore.server.topic_configs import TopicConfigs
 
@@ -67,11 +71,13 @@ class AdminManager:
         changes: TopicChanges,
         topic_configs: TopicConfigs,
         timer: Timer,
+        random: Random = SYSTEM_RANDOM,
     ) -> None:
         self._broker_id = broker_id
         self._config = config
         self._cache = metadata_cache
         self._changes = changes
+        self._random = random
         self._waiting = DelayedOperationPurgatory("Topic", timer)
         self._topic_configs = topic_configs
         #: Topics that have flush.messages, and whether those without it have it from the broker: what may_block asks.
@@ -217,7 +223,11 @@ class AdminManager:
         if count > MAX_PARTITIONS_PER_REQUEST:
             raise PolicyViolation(f"Excessively large number of partitions per request: {count}.")
         self._check_replication_factor(factor)
-        return {number: [self._broker_id] for number in range(count)}
+        return assign_replicas_to_brokers(self._racks(), count, factor, self._random)
+
+    def _racks(self) -> dict[int, str | None]:
+        """Live broker -> rack.  A broker alone, without a listener, has only itself."""
+        return {broker.node_id: broker.rack for broker in self._cache.snapshot.brokers()} or {self._broker_id: None}
 
     def _check_replication_factor(self, factor: int) -> None:
         brokers = len(self._cache.snapshot.broker_ids())
@@ -280,14 +290,19 @@ class AdminManager:
             if count - current > MAX_PARTITIONS_PER_REQUEST:
                 raise PolicyViolation(f"Excessively large number of partitions per request: {count - current}.")
             added = list(range(current, count))
-            placement = {number: [self._broker_id] for number in added}
-            if assignments is not None:
+            first = topic.partitions[0].replicas or (self._broker_id,)
+            if assignments is None:
+                self._check_replication_factor(len(first))
+                racks = self._racks()
+                # Where the brokers of partition 0 began: the new partitions go on from there.
+                start = bisect.bisect_left(sorted(racks), first[0]) % len(racks)
+                placement = assign_replicas_to_brokers(racks, len(added), len(first), self._random, current, start)
+            else:
                 if len(assignments) != len(added):
                     raise InvalidReplicaAssignment(
                         f"Attempted to add {len(added)} additional partition(s), but only {len(assignments)} "
                         "assignment(s) were specified."
                     )
-                first = topic.partitions[0].replicas or (self._broker_id,)
                 placement = {
                     number: self._checked_replicas(replicas, first)
                     for number, replicas in zip(added, assignments, strict=True)
