@@ -10,6 +10,7 @@ from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.purgatory.delayed_operation import DelayedOperation
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.replica_quota import leader_throttles
 
 if TYPE_CHECKING:
     from kcore.replica.replica_manager import ReplicaManager
@@ -74,9 +75,17 @@ class DelayedFetch(DelayedOperation):
             partition.check_leader(data.current_leader_epoch)
         except ApiError:
             return None  # Cases A to E: the fresh read will give the reason.
-        end = partition.last_fetchable_offset_metadata(self._params.isolation)
+        params = self._params
+        end = partition.last_fetchable_offset_metadata(params.isolation)
         # Equal offsets are no reason, even on different segments: a roll leaves the limit where it was (PURG-15).
         if end.message_offset == start.message_offset:
+            return 0
+        quota = params.quota
+        if (
+            quota is not None
+            and end.message_offset > start.message_offset
+            and leader_throttles(quota, topic_partition, params.replica_id, partition.isr)
+        ):
             return 0
         if end.segment_base_offset != start.segment_base_offset:
             # Case F: the limit moved back by a truncation, or forward past the end of the start's segment.

@@ -11,6 +11,7 @@ from kcore.record.memory_records import EMPTY, MemoryRecords
 
 if TYPE_CHECKING:
     from kcore.record.file_records import FileRecords
+    from kcore.replica.replica_quota import ReplicaQuota
 
 #: Replica ids that are no broker's.  Source: FetchRequest, Kafka 2.4.
 CONSUMER_REPLICA_ID = -1
@@ -23,7 +24,8 @@ class FetchParams:
     """The part of a fetch that concerns all its partitions.
 
     max_wait_ms <= 0 answers at once.  With hard_max_bytes the response never exceeds max_bytes; without it the
-    first partition that has data may, by what its first batch needs (RD-18, RD-19).
+    first partition that has data may, by what its first batch needs (RD-18, RD-19).  quota: the throttle of a
+    follower's fetch; None if there is none now.
     """
 
     replica_id: int = CONSUMER_REPLICA_ID
@@ -33,6 +35,7 @@ class FetchParams:
     isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
     hard_max_bytes: bool = False
     client: object | None = None
+    quota: ReplicaQuota | None = None
 
     @staticmethod
     def isolation_of(replica_id: int, read_committed: bool) -> FetchIsolation:

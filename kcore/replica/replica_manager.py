@@ -35,6 +35,7 @@ from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPar
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
 from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica
 from kcore.replica.partition_state_store import PartitionStateStore
+from kcore.replica.replica_quota import leader_throttles
 
 if TYPE_CHECKING:
     from kcore.log.log_config import LogConfig
@@ -456,6 +457,7 @@ class ReplicaManager:
         hard_limit = params.hard_max_bytes
         min_one_message = not hard_limit
         replica_id = params.replica_id
+        quota = params.quota
         replica = None
         for topic_partition, data in fetch_infos:
             try:
@@ -486,6 +488,8 @@ class ReplicaManager:
                 results.append((topic_partition, FetchPartitionResult(_api_error(error, "fetch", topic_partition))))
                 continue
             records = fetched.records
+            if quota is not None and leader_throttles(quota, topic_partition, replica_id, partition.isr):
+                records = EMPTY  # RD-26
             size = records.size_in_bytes
             if size:
                 if fetched.first_entry_incomplete and not hard_limit:

@@ -53,6 +53,7 @@ from kcore.server.local_controller import LocalController
 from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server.producer_ids import ProducerIdManager
+from kcore.server.replication_quota_manager import RATES, ReplicationQuotas
 from kcore.server.request_handler_pool import RequestHandlerPool
 from kcore.server.topic_adoption import TopicAdoption
 from kcore.server.topic_changes import has_partitions, is_gone
@@ -217,7 +218,7 @@ class Broker:
             producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
             cleaner_config=config.cleaner_config,
         )
-        log_settings = [name for name in RECONFIGURABLE if not name.startswith("max.connections")]
+        log_settings = [name for name in RECONFIGURABLE if not name.startswith("max.connections") and name not in RATES]
         parts.callback(config.on_change(log_settings, lambda: _reconfigure_logs(log_manager, config)))
         # Whoever waits at the other end of a socket waits in real time.
         clients_time = WallClockOf(time) if isinstance(time, MockTime) else time
@@ -234,6 +235,8 @@ class Broker:
             clock_scheduler=clock_scheduler,
             partition_state_store=MetadataPartitionStateStore(self.broker_id, self.store, disk_scheduler),
         )
+        self.replication_quotas = ReplicationQuotas.of(self.broker_id, config, time, self.replica_manager.log_config)
+        parts.callback(self.replication_quotas.follow(config))
         self.local_controller = LocalController(
             self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
         )
@@ -315,6 +318,7 @@ class Broker:
                 producer_ids,
                 pool,
                 FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], time),
+                self.replication_quotas,
             )
         )
         disk_scheduler.schedule(

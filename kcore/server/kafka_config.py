@@ -73,6 +73,36 @@ _BROKER_KEYS = [
     ConfigKey(
         "producer.id.expiration.check.interval.ms", _INT, 600_000, at_least(1), "How often idle producers are dropped."
     ),
+    # -- quotas
+    ConfigKey("quota.window.num", _INT, 11, at_least(1), "Windows over which clients' quotas are measured."),
+    ConfigKey("quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
+    ConfigKey("replication.quota.window.num", _INT, 11, at_least(1), "Windows over which replication is measured."),
+    ConfigKey("replication.quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
+    ConfigKey(
+        "alter.log.dirs.replication.quota.window.num", _INT, 11, at_least(1), "Windows over which moves are measured."
+    ),
+    ConfigKey("alter.log.dirs.replication.quota.window.size.seconds", _INT, 1, at_least(1), "Length of such a window."),
+    ConfigKey(
+        "leader.replication.throttled.rate",
+        _LONG,
+        2**63 - 1,
+        at_least(0),
+        "Bytes/s sent to followers of the topics' leader.replication.throttled.replicas.",
+    ),
+    ConfigKey(
+        "follower.replication.throttled.rate",
+        _LONG,
+        2**63 - 1,
+        at_least(0),
+        "Bytes/s fetched for the topics' follower.replication.throttled.replicas.",
+    ),
+    ConfigKey(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        _LONG,
+        2**63 - 1,
+        at_least(0),
+        "Bytes/s copied by moves between log directories.",
+    ),
     # -- log management
     ConfigKey("num.recovery.threads.per.data.dir", _INT, 1, at_least(1), "Threads that recover logs at start."),
     ConfigKey("log.initial.task.delay.ms", _LONG, 30_000, at_least(0), "Background work on logs begins after."),
@@ -157,8 +187,7 @@ _HARMLESS_PROTECTIVE = {
 
 #: What else Kafka 3.9 and 4.x know.
 _IGNORED = """
-    alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
-    alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name auto.include.jmx.reporter
+    alter.config.policy.class.name authorizer.class.name auto.include.jmx.reporter
     auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id.generation.enable
     broker.session.timeout.ms client.quota.callback.class connection.failed.authentication.delay.ms
     connections.max.reauth.ms control.plane.listener.name controlled.shutdown.enable
@@ -194,7 +223,7 @@ _IGNORED = """
     password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
     password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
     principal.builder.class process.roles producer.purgatory.purge.interval.requests queued.max.requests
-    quota.window.num quota.window.size.seconds remote.fetch.max.wait.ms
+    remote.fetch.max.wait.ms
     remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
     remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
     remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
@@ -208,7 +237,7 @@ _IGNORED = """
     remote.log.storage.manager.impl.prefix remote.log.storage.system.enable replica.fetch.backoff.ms
     replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
     replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
-    replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms reserved.broker.max.id
+    request.timeout.ms reserved.broker.max.id
     sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
     sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
     sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
@@ -256,9 +285,12 @@ RECONFIGURABLE = frozenset(
         "log.cleaner.io.buffer.size",
         "log.cleaner.io.max.bytes.per.second",
         "log.cleaner.threads",
+        "follower.replication.throttled.rate",
+        "leader.replication.throttled.rate",
         "max.connections",
         "max.connections.per.ip",
         "producer.id.expiration.ms",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
         *(synonyms[0][0] for synonyms in BROKER_SYNONYMS.values() if synonyms),
     }
 )

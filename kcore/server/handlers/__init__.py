@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kcore.server.kafka_config import KafkaConfig
     from kcore.server.metadata_cache import MetadataCache
     from kcore.server.producer_ids import ProducerIdManager
+    from kcore.server.replication_quota_manager import ReplicationQuotas
     from kcore.server.request_handler_pool import RequestHandlerPool
 
 
@@ -31,3 +32,4 @@ class Services:
     producer_ids: ProducerIdManager
     request_handler_pool: RequestHandlerPool
     fetch_sessions: FetchSessionCache
+    replication_quotas: ReplicationQuotas

@@ -27,6 +27,7 @@ from kcore.protocol.messages.fetch import (
 from kcore.record.down_conversion import down_convert
 from kcore.replica.delayed_fetch import FetchCallback
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.replica_quota import ReplicaQuota
 from kcore.server.fetch_session import FINAL_EPOCH, FIRST_VERSION_WITH_TOPIC_IDS, INITIAL_EPOCH, CachedPartition
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
@@ -43,6 +44,7 @@ class Handler:
         self._config = services.config
         self._pool = services.request_handler_pool
         self._sessions = services.fetch_sessions
+        self._leader_quota = services.replication_quotas.leader
 
     def may_block(self, context: RequestContext, body: FetchRequest) -> bool:
         if body.session_epoch > INITIAL_EPOCH:
@@ -94,15 +96,16 @@ class Handler:
         if not infos:
             respond([])
             return
-        self._replica_manager.fetch_messages(
-            self._params(body, version),
-            infos,
-            respond if version >= 4 else self._converting(context, infos, respond),
-        )
+        params = self._params(body, version)
+        callback: FetchCallback = respond if version >= 4 else self._converting(context, infos, respond)
+        if params.quota is not None:
+            callback = _recording(params.quota, callback)
+        self._replica_manager.fetch_messages(params, infos, callback)
 
     def _params(self, body: FetchRequest, version: int) -> FetchParams:
         replica_id = _replica_id(body, version)
         max_bytes = min(body.max_bytes, self._config["fetch.max.bytes"])
+        is_throttled = replica_id >= 0 and self._leader_quota.is_bounded
         return FetchParams(
             replica_id=replica_id,
             max_wait_ms=body.max_wait_ms,
@@ -110,6 +113,7 @@ class Handler:
             max_bytes=max_bytes,
             isolation=FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
             hard_max_bytes=version <= 2,
+            quota=self._leader_quota if is_throttled else None,
         )
 
     def _handle_in_session(self, context: RequestContext, body: FetchRequest) -> None:
@@ -135,7 +139,10 @@ class Handler:
             respond([])
             return
         infos = [(cached.topic_partition, cached.data) for cached in readable]
-        self._replica_manager.fetch_messages(self._params(body, version), infos, respond)
+        params = self._params(body, version)
+        self._replica_manager.fetch_messages(
+            params, infos, respond if params.quota is None else _recording(params.quota, respond)
+        )
 
     def _resolve(
         self, partitions: list[CachedPartition], version: int
@@ -252,6 +259,18 @@ def _partition_data(number: int, result: FetchPartitionResult) -> PartitionData:
         epoch, end_offset = result.diverging_epoch
         answer.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end_offset)
     return answer
+
+
+def _recording(quota: ReplicaQuota, respond: FetchCallback) -> FetchCallback:
+    """respond, after the bytes of throttled partitions have been recorded (QUOTA-03)."""
+
+    def record_and_respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
+        size = sum(result.records.size_in_bytes for tp, result in results if quota.is_throttled(tp))
+        if size:
+            quota.record(size)
+        respond(results)
+
+    return record_and_respond
 
 
 def _replica_id(body: FetchRequest, version: int) -> int:

@@ -267,6 +267,15 @@ def test_PURG_14_bytes_of_all_partitions_count_toward_min_bytes_each_up_to_its_l
     assert not limited.waits
 
 
+def test_PURG_11_a_wait_for_many_partitions_ends_when_one_of_them_is_deleted(leader):
+    many = [TopicPartition("many", number) for number in range(20)]
+    for tp in many:
+        leader.lead(tp)
+    answer = leader.fetch(dict.fromkeys(many, 0), max_wait_ms=500)
+    leader.stop(many[11], delete=True)
+    assert [tp for tp, result in answer.result if result.error is not None] == [many[11]]
+
+
 def test_RD_17_RD_18_partitions_share_a_budget_and_the_first_with_data_may_exceed_it(leader):
     leader.lead(OTHER)
     for tp in (TP, OTHER):
