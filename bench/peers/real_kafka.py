@@ -9,6 +9,7 @@ import struct
 import subprocess
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -75,13 +76,32 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 class RealKafka:
-    """A context manager: the broker runs inside the with block, its state in `directory`."""
+    """A context manager: the broker runs inside the with block, its state in `directory`.
 
-    def __init__(self, directory: Path, **config: str | int) -> None:
+    One of a cluster has a node_id, all voters' controller ports by node id, and the cluster's id; alone it needs none.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        node_id: int = 1,
+        voters: Mapping[int, int] | None = None,
+        cluster_id: str | None = None,
+        **config: str | int,
+    ) -> None:
         self.directory = directory
         self.port = free_port()
         self.config = config
         self.process: subprocess.Popen[bytes] | None = None
+        self._node_id = node_id
+        self._voters = {node_id: free_port()} if voters is None else voters
+        self._cluster_id = cluster_id or self.new_cluster_id()
+
+    @staticmethod
+    def new_cluster_id() -> str:
+        # It may begin with a "-", which -t would take for the next option.
+        return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
     @property
     def bootstrap_servers(self) -> str:
@@ -92,13 +112,31 @@ class RealKafka:
         assert self.process is not None
         return self.process.pid
 
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
     def __enter__(self) -> RealKafka:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        controller = free_port()
-        settings = {
+        self.launch()
+        self.wait_until_it_answers()
+        return self
+
+    def launch(self) -> None:
+        """Start the process, with the state that it left in `directory`."""
+        properties = self.directory / "server.properties"
+        if not properties.exists():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
+            cluster_id = f"--cluster-id={self._cluster_id}"
+            self._java("kafka.tools.StorageTool", "format", cluster_id, "-c", str(properties)).wait()
+        self.process = self._java("kafka.Kafka", str(properties))
+
+    def _settings(self) -> dict[str, object]:
+        controller = self._voters[self._node_id]
+        return {
             "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "node.id": self._node_id,
+            "controller.quorum.voters": ",".join(f"{voter}@127.0.0.1:{port}" for voter, port in self._voters.items()),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.listener.names": "CONTROLLER",
@@ -109,21 +147,16 @@ class RealKafka:
             "transaction.state.log.replication.factor": 1,
             "transaction.state.log.min.isr": 1,
             "group.initial.rebalance.delay.ms": 0,
-        }
-        settings |= {name.replace("_", "."): value for name, value in self.config.items()}
-        properties = self.directory / "server.properties"
-        properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        # It may begin with a "-", which -t would take for the next option.
-        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        self._java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(properties)).wait()
-        self.process = self._java("kafka.Kafka", str(properties))
+        } | {name.replace("_", "."): value for name, value in self.config.items()}
+
+    def wait_until_it_answers(self) -> None:
+        """Raises RuntimeError, with what it printed, if it ends or is silent; then it has been ended."""
         deadline = time.monotonic() + 90
         while not answers(self.port):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__(None, None, None)
+            if not self.is_running or time.monotonic() > deadline:
+                self.terminate()
                 raise RuntimeError(f"Kafka did not start:\n{(self.directory / 'out').read_text()}")
             time.sleep(0.05)
-        return self
 
     def tool(self, main: str, *arguments: str) -> None:
         """Run one of Kafka's programs to its end.  Raises RuntimeError."""
@@ -145,10 +178,15 @@ class RealKafka:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        self.terminate()
+
+    def terminate(self) -> None:
+        """Stop it cleanly; kill it after a minute.  Nothing if it does not run."""
+        if self.process is None or not self.is_running:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
