@@ -40,8 +40,10 @@ def for_code(code: int) -> type[ApiError]:
     return _BY_CODE.get(code, UnknownServerError)
 
 
-def code_of(error: BaseException) -> int:
-    """The code a response carries for this exception; UNKNOWN_SERVER_ERROR for anything unforeseen."""
+def code_of(error: BaseException | None) -> int:
+    """The code a response carries for this exception; UNKNOWN_SERVER_ERROR for anything unforeseen, NONE for None."""
+    if error is None:
+        return NONE
     return error.code if isinstance(error, ApiError) else UnknownServerError.code
 
 

@@ -299,6 +299,13 @@ class LogManager:
                 log.config = self.config_of(log.topic_partition.topic)
                 log.producer_state_manager.producer_id_expiration_ms = producer_id_expiration_ms
 
+    def reconfigure_topic(self, topic: str) -> None:
+        """The topic's own settings have changed: each of its open logs follows them from its next operation on."""
+        with self._lock:
+            for log in self._logs.all():
+                if log.topic_partition.topic == topic:
+                    log.config = self.config_of(topic)
+
     def get_or_create_log(
         self,
         topic_partition: TopicPartition,

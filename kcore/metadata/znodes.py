@@ -21,6 +21,8 @@ BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+#: Sequential nodes: each says whose settings below /config have changed.
+CONFIG_CHANGES = "/config/changes"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 #: Ephemeral: the active controller, a ControllerZNode.  Its epoch outlives it.
 CONTROLLER = "/controller"
@@ -252,6 +254,18 @@ def decode_log_dir_event(data: bytes) -> int:
         return int(_decode(data, "a log directory's failure")["broker"])
     except (KeyError, TypeError, ValueError) as error:
         raise StoreError(f"not a log directory's failure: {data[:80]!r}") from error
+
+
+def topic_of_config_change(data: bytes) -> str | None:
+    """The topic that a node below CONFIG_CHANGES is about; None for another kind of entity, and for a body that cannot
+    be read."""
+    try:
+        body = _decode(data, "a change of settings")
+        path = body["entity_path"] if "entity_path" in body else f"{body['entity_type']}/{body['entity_name']}"
+        kind, _, name = str(path).partition("/")
+    except (StoreError, KeyError):
+        return None
+    return name if kind == "topics" and name else None
 
 
 def encode_deletion(topic: str) -> bytes:

@@ -190,6 +190,16 @@ class ReplicaManager:
         for partition in self.partitions():
             partition.maybe_shrink_isr()
 
+    def update_metadata(self, controller_epoch: int, update: Callable[[], None]) -> None:
+        """Call update() unless a newer controller has spoken; no partition changes meanwhile.
+
+        Raises StaleControllerEpoch for a controller epoch below the last one.
+        Source: ReplicaManager.maybeUpdateMetadataCache, Kafka 3.9.
+        """
+        with self.state_change_lock:
+            self._check_controller_epoch(controller_epoch)
+            update()
+
     def _check_controller_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self._controller_epoch:
             raise StaleControllerEpoch(f"controller epoch {controller_epoch}, the last was {self._controller_epoch}")

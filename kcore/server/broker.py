@@ -38,25 +38,27 @@ from kcore.log.unified_log import UnifiedLog
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.embedded_store import EmbeddedStore
-from kcore.metadata.store import MetadataStore
+from kcore.metadata.store import MetadataStore, NodeExists
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import meta_properties
 from kcore.server.admin_manager import AdminManager
+from kcore.server.cluster_member import ClusterMember
 from kcore.server.fetch_session import FetchSessionCache
 from kcore.server.handlers import Services
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
 from kcore.server.kafka_apis import KafkaApis
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.local_controller import LocalController
-from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache
+from kcore.server.metadata_cache import NO_LEADER, BrokerInfo, Endpoint, MetadataCache
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.replication_quota_manager import RATES, ReplicationQuotas
 from kcore.server.request_handler_pool import RequestHandlerPool
+from kcore.server.store_topic_changes import StoreTopicChanges
 from kcore.server.topic_adoption import TopicAdoption
-from kcore.server.topic_changes import has_partitions, is_gone
+from kcore.server.topic_changes import TopicChanges, has_partitions, is_gone
 from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
@@ -86,6 +88,9 @@ class Broker:
     The constructor raises TypeError and InvalidConfig, start() also DirectoryInUse, OSError and what the metadata
     store raises.
     """
+
+    #: Whether a broker that is given a store becomes a member of a cluster: once there is a controller to obey.
+    _JOINS_CLUSTER = False
 
     def __init__(
         self,
@@ -121,6 +126,9 @@ class Broker:
         self._is_temporary = not dirs
         self._data_dirs = [os.path.abspath(path) for path in dirs]
         self.admin_manager: AdminManager
+        #: Of a member of a cluster, and of a broker alone.
+        self.cluster_member: ClusterMember
+        self.local_controller: LocalController
         self._parts = ExitStack()
         self._lock = threading.Lock()
         self._pid: int | None = None
@@ -198,7 +206,8 @@ class Broker:
         for scheduler in (clock_scheduler, disk_scheduler):
             scheduler.startup()
             parts.callback(scheduler.shutdown)
-        self.metadata_cache = MetadataCache(self.cluster_id, controller_id=self.broker_id)
+        is_member = self._given_store is not None and self._JOINS_CLUSTER
+        self.metadata_cache = MetadataCache(self.cluster_id, controller_id=NO_LEADER if is_member else self.broker_id)
         topic_configs = TopicConfigs()
         log_manager = LogManager(
             self._data_dirs,
@@ -237,12 +246,14 @@ class Broker:
         )
         self.replication_quotas = ReplicationQuotas.of(self.broker_id, config, time, self.replica_manager.log_config)
         parts.callback(self.replication_quotas.follow(config))
-        self.local_controller = LocalController(
-            self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
-        )
-        self.admin_manager = AdminManager(
-            self.broker_id, config, self.metadata_cache, self.local_controller, topic_configs, timer
-        )
+        changes: TopicChanges
+        if is_member:
+            changes = StoreTopicChanges(self.store, lambda: self.cluster_member.is_controller)
+        else:
+            changes = self.local_controller = LocalController(
+                self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
+            )
+        self.admin_manager = AdminManager(self.broker_id, config, self.metadata_cache, changes, topic_configs, timer)
         flush_default = ("log.flush.interval.messages",)
         parts.callback(config.on_change(flush_default, self.admin_manager.read_flush_default))
         # What the logs are opened with comes from the store, so that comes first.
@@ -285,7 +296,6 @@ class Broker:
 
         parts.callback(config.on_change(("max.connections", "max.connections.per.ip"), limit_connections))
         self._bound_listeners, self.port = server.listeners, server.port
-        self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([self._advertised()]))
         self._write_identity(working)
 
         group_config = self._group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
@@ -300,11 +310,35 @@ class Broker:
         )
         self.group_coordinator.startup()
         parts.callback(self.group_coordinator.shutdown)
-        self.local_controller.on_leadership = self._on_leadership
         producer_ids = ProducerIdManager(self.broker_id, self.store)
-        foreign_producer_id = self.local_controller.load_topics(adoption, unclean)
-        if foreign_producer_id >= 0:
-            producer_ids.reserve_up_to(foreign_producer_id)
+        if is_member:
+            member_scheduler = Scheduler(f"kcore-cluster-member-{self.broker_id}", clients_time)
+            member_scheduler.startup()
+            parts.callback(member_scheduler.shutdown)
+            self.cluster_member = ClusterMember(
+                self.broker_id,
+                self.store,
+                member_scheduler,
+                clients_time,
+                metadata_cache=self.metadata_cache,
+                replica_manager=self.replica_manager,
+                log_manager=log_manager,
+                group_coordinator=self.group_coordinator,
+                admin_manager=self.admin_manager,
+                topic_configs=topic_configs,
+            )
+        else:
+            self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([self._advertised()]))
+            self.local_controller.on_leadership = self._on_leadership
+            foreign_producer_id = self.local_controller.load_topics(adoption, unclean)
+            if foreign_producer_id >= 0:
+                producer_ids.reserve_up_to(foreign_producer_id)
+            disk_scheduler.schedule(
+                "kcore-offline-partitions",
+                self.local_controller.retry_offline_partitions,
+                _RETRY_OFFLINE_MS,
+                _RETRY_OFFLINE_MS,
+            )
         pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
         self._apis = KafkaApis(
             Services(
@@ -319,13 +353,8 @@ class Broker:
                 pool,
                 FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], time),
                 self.replication_quotas,
+                self.cluster_member if is_member else None,
             )
-        )
-        disk_scheduler.schedule(
-            "kcore-offline-partitions",
-            self.local_controller.retry_offline_partitions,
-            _RETRY_OFFLINE_MS,
-            _RETRY_OFFLINE_MS,
         )
         self._client = InProcessClient(
             clients_time,
@@ -339,6 +368,9 @@ class Broker:
         parts.callback(pool.shutdown)
         # Before everything else: what is answered after this, no client sees.
         parts.callback(server.shutdown)
+        if is_member:
+            parts.callback(self.cluster_member.stop)
+            self.cluster_member.start(self._advertised(), {at.name: at.security_protocol for at in server.listeners})
         self._is_serving = True
         logger.info("broker %d of cluster %s on %s", self.broker_id, self.cluster_id, self.bootstrap_servers)
 
@@ -588,14 +620,25 @@ class Broker:
                         f"{path} belongs to cluster {properties.cluster_id}, this is {cluster_id}"
                     )
                 cluster_id = properties.cluster_id
-        return (
-            DEFAULT_BROKER_ID if broker_id is None else broker_id,
-            znodes.id_to_string(znodes.random_id(SYSTEM_RANDOM)) if cluster_id is None else cluster_id,
-        )
+        if cluster_id is None:
+            cluster_id = znodes.id_to_string(znodes.random_id(SYSTEM_RANDOM))
+            if self._given_store is not None:
+                cluster_id = self._store_cluster_id(cluster_id)
+        return DEFAULT_BROKER_ID if broker_id is None else broker_id, cluster_id
+
+    def _store_cluster_id(self, cluster_id: str) -> str:
+        """The stored cluster id: this one, unless another broker was faster."""
+        try:
+            self.store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+        except NodeExists:
+            node = self.store.get(znodes.CLUSTER_ID)
+            return znodes.decode_cluster_id(node.data) if node is not None else cluster_id
+        return cluster_id
 
     def _write_identity(self, data_dirs: list[str]) -> None:
-        if self.store.get(znodes.CLUSTER_ID) is None:
-            self.store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(self.cluster_id))
+        stored = self._store_cluster_id(self.cluster_id)
+        if stored != self.cluster_id:
+            raise InconsistentClusterId(f"this broker belongs to cluster {self.cluster_id}, the store to {stored}")
         for path in data_dirs:
             try:
                 if meta_properties.read(path) is None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kcore.errors import InvalidRequest, UnknownServerError
 from kcore.network.connection import Request
-from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.api_keys import ApiKey, served_apis
 from kcore.protocol.codec import TooManyElements
 from kcore.protocol.headers import decode_request_header
 from kcore.protocol.messages import request_class
@@ -30,6 +30,11 @@ logger = logging.getLogger(__name__)
 MAX_INLINE_BYTES = 1 << 20
 #: Elements in the arrays of such a request, all together: a partition to fetch costs some 4 us of the thread's time.
 MAX_INLINE_ELEMENTS = 300
+
+
+#: The controller's requests: a broker carries them out in the order in which they came, whichever connection brought
+#: them.
+_IN_ORDER = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
 
 
 class Handler(Protocol):
@@ -51,6 +56,8 @@ class Handler(Protocol):
 class _Entry(NamedTuple):
     request_class: type[Message]
     handler: Handler
+    #: Of the pool: for requests that do not run on the network thread.
+    submit: Callable[[Request, Callable[[], None]], None]
     #: handler.may_block in two: for all requests, or None and a method for those that it says so of.
     always_blocks: bool
     may_block: Callable[[RequestContext, Message], bool] | None
@@ -68,6 +75,7 @@ class KafkaApis:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._pool = services.request_handler_pool
+        self._served = served_apis(services.cluster_member is not None)
         self._entries: dict[ApiKey, _Entry] = {}
 
     def handle(self, request: Request) -> None:
@@ -80,17 +88,17 @@ class KafkaApis:
                 self._refuse(context)
                 return
             if entry.always_blocks or len(request.buffer) > MAX_INLINE_BYTES:
-                self._pool.submit(request, partial(self._decode_and_run, context, entry))
+                entry.submit(request, partial(self._decode_and_run, context, entry))
                 return
             body = context.decode(entry.request_class, MAX_INLINE_ELEMENTS)
         except InvalidRequest as error:
             request.close_connection(error)
             return
         except TooManyElements:
-            self._pool.submit(request, partial(self._decode_and_run, context, entry))
+            entry.submit(request, partial(self._decode_and_run, context, entry))
             return
         if entry.may_block is not None and entry.may_block(context, body):
-            self._pool.submit(request, partial(self._run, context, entry, body))
+            entry.submit(request, partial(self._run, context, entry, body))
             return
         try:
             entry.handler.handle(context, body)
@@ -112,12 +120,15 @@ class KafkaApis:
             self._failed(context, entry, body)
 
     def _load(self, api_key: ApiKey) -> _Entry:
-        if api_key not in SUPPORTED:
+        if api_key not in self._served:
             raise InvalidRequest(f"{api_key.name} requests are not served")
         module = import_module(f"kcore.server.handlers.{api_key.name.lower()}")
         handler = module.Handler(self._services)
         may_block = None if isinstance(handler.may_block, bool) else handler.may_block
-        entry = _Entry(request_class(api_key), handler, handler.may_block is True, may_block, *SUPPORTED[api_key])
+        submit = self._pool.submit_in_order if api_key in _IN_ORDER else self._pool.submit
+        always_blocks = handler.may_block is True
+        versions = self._served[api_key]
+        entry = _Entry(request_class(api_key), handler, submit, always_blocks, may_block, *versions)
         return self._entries.setdefault(api_key, entry)
 
     def _refuse(self, context: RequestContext) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcore.errors import UnsupportedVersion
-from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.api_keys import SUPPORTED, ApiKey, served_apis
 from kcore.protocol.schema import Message, Struct, array, boolean, int16, int32, int64, string
 
 
@@ -52,9 +52,12 @@ class ApiVersionsResponse(Message):
     zk_migration_ready: bool = boolean("3+", tag=3, ignorable=True)
 
 
-def api_versions_response(error_code: int = 0, throttle_time_ms: int = 0) -> ApiVersionsResponse:
+def api_versions_response(
+    error_code: int = 0, throttle_time_ms: int = 0, *, is_cluster_member: bool = False
+) -> ApiVersionsResponse:
     """What this broker speaks, in order of API key."""
-    keys = [ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in SUPPORTED.items()]
+    ranges = served_apis(is_cluster_member)
+    keys = [ApiVersion(api_key=int(key), min_version=low, max_version=high) for key, (low, high) in ranges.items()]
     return ApiVersionsResponse(error_code=error_code, api_keys=keys, throttle_time_ms=throttle_time_ms)
 
 

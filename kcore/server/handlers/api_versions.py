@@ -17,7 +17,7 @@ class Handler:
     may_block = False
 
     def __init__(self, services: Services) -> None:
-        self._response = api_versions_response()
+        self._response = api_versions_response(is_cluster_member=services.cluster_member is not None)
 
     def handle(self, context: RequestContext, body: ApiVersionsRequest) -> None:
         if context.api_version >= 3 and not (

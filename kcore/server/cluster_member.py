@@ -1,0 +1,322 @@
+"""ClusterMember: a broker among others: its registration in the store, and what the controller's requests do to it.
+
+The store has a broker's listeners under /brokers/ids/N as long as its session lives.  The controller reads them, and
+decides about topics and leaders with LeaderAndIsr, StopReplica and UpdateMetadata, which the handlers bring here.
+Source: KafkaZkClient.registerBroker, KafkaApis, ZkMetadataCache, ZkConfigManager, Kafka 3.9; KIP-380.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
+from kcore.common.topic_names import GROUP_METADATA_TOPIC
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.coordinator.group.group_coordinator import GroupCoordinator
+from kcore.errors import ApiError, StaleBrokerEpoch
+from kcore.log.log_manager import LogManager
+from kcore.metadata import znodes
+from kcore.metadata.store import MetadataStore, NodeExists, SessionEvent, SessionExpired, StoreError, WatchEvent
+from kcore.network.listener import SecurityProtocol
+from kcore.replica.partition import Partition
+from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
+from kcore.replica.replica_manager import ReplicaManager
+from kcore.server.admin_manager import AdminManager
+from kcore.server.metadata_cache import BrokerInfo, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
+from kcore.server.stored_topic_configs import StoredTopicConfigs
+from kcore.server.topic_configs import TopicConfigs
+
+logger = logging.getLogger(__name__)
+
+#: The epoch of a broker that has not registered, and of a request that has none.
+NO_BROKER_EPOCH = -1
+#: After a call of the store that failed, before the next.
+_RETRY_MS = 1000
+#: How long a start waits for the old registration of its id to end: zookeeper.session.timeout.ms, and a little.
+REGISTRATION_TIMEOUT_MS = 20_000
+
+#: (error, partitions that the broker still leads).
+OnControlledShutdown = Callable[[ApiError | None, Collection[TopicPartition]], None]
+#: A partition's metadata, None for one that is being deleted.
+PartitionChanges = Mapping[int, PartitionInfo | None]
+
+
+class Controller(Protocol):
+    """The part of a broker that may be elected as the cluster's controller: controller.KafkaController.
+
+    After the store's session has expired it begins the next one, and then calls ClusterMember.register_again().
+    """
+
+    @property
+    def is_active(self) -> bool: ...
+
+    def startup(self) -> None: ...
+
+    def controlled_shutdown(self, broker_id: int, broker_epoch: int, on_done: OnControlledShutdown) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+
+class ClusterMember:
+    """Thread-safe.  Lifetime: start() and stop(), once each.
+
+    The controller's requests come on one thread, in order.  What follows from the store's news runs on `scheduler`'s
+    thread.  time: real time, in which sessions end.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        store: MetadataStore,
+        scheduler: Scheduler,
+        time: Time,
+        *,
+        metadata_cache: MetadataCache,
+        replica_manager: ReplicaManager,
+        log_manager: LogManager,
+        group_coordinator: GroupCoordinator,
+        admin_manager: AdminManager,
+        topic_configs: TopicConfigs,
+        registration_timeout_ms: float | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        #: czxid of the registration; the next one has a higher.
+        self.broker_epoch = NO_BROKER_EPOCH
+        #: None until there is one: set before start().
+        self.controller: Controller | None = None
+        self._store = store
+        self._scheduler = scheduler
+        self._time = time
+        self._cache = metadata_cache
+        self._replica_manager = replica_manager
+        self._log_manager = log_manager
+        self._group_coordinator = group_coordinator
+        self._admin = admin_manager
+        self._configs = StoredTopicConfigs(store, topic_configs, log_manager)
+        self._registration_timeout_ms = registration_timeout_ms or REGISTRATION_TIMEOUT_MS
+        self._registration = b""
+        self._is_stopping = False
+        self._has_metadata = threading.Event()
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    def start(self, info: BrokerInfo, protocols: Mapping[str, SecurityProtocol]) -> None:
+        """Register with these listeners, follow the topics' settings, take part in the controller's election.
+
+        If the id is registered already, wait until that session has ended: it may be our own of before a crash.
+        Raises NodeExists if it does not end, and what the store raises.
+        """
+        self._registration = znodes.BrokerZNode(
+            {name: (endpoint.host, endpoint.port) for name, endpoint in info.endpoints.items()},
+            info.rack,
+            self._time.milliseconds(),
+            {name: protocols[name].name for name in info.endpoints},
+        ).encode()
+        for path in (znodes.BROKER_IDS, znodes.CONFIG_CHANGES):
+            self._store.ensure_path(path)
+        self._configs.load(self._config_changed)
+        self._store.add_session_listener(self._session_changed)
+        self._wait_for_old_registration()
+        self._register()
+        if self.controller is not None:
+            self.controller.startup()
+
+    @property
+    def is_controller(self) -> bool:
+        return self.controller is not None and self.controller.is_active
+
+    def wait_for_metadata(self, timeout_ms: float) -> bool:
+        """Whether a controller has sent this broker its metadata, waiting for it if need be."""
+        return self._has_metadata.wait(timeout_ms / 1000)
+
+    def stop(self) -> None:
+        """Leave the cluster: the controller finds other leaders.  The scheduler is to be stopped after this."""
+        self._is_stopping = True
+        if self.controller is not None:
+            self.controller.shutdown()
+        try:
+            path = znodes.broker_id(self.broker_id)
+            node = self._store.get(path)
+            if node is not None and node.czxid == self.broker_epoch:
+                self._store.delete(path)
+        except StoreError as error:
+            logger.warning("broker %d could not be unregistered: %s", self.broker_id, error)
+
+    # -- registration -----------------------------------------------------------------------------------
+
+    def _wait_for_old_registration(self) -> None:
+        path = znodes.broker_id(self.broker_id)
+        deadline_ms = self._time.hi_res_clock_ms() + self._registration_timeout_ms
+        while True:
+            changed = threading.Event()
+            node = self._store.get(path, lambda event, changed=changed: changed.set())  # type: ignore[misc]
+            if node is None or node.ephemeral_owner == self._store.session_id:
+                return
+            left_ms = deadline_ms - self._time.hi_res_clock_ms()
+            if left_ms <= 0:
+                raise NodeExists(
+                    f"broker {self.broker_id} is registered already, by session {node.ephemeral_owner}: "
+                    f"{node.data.decode(errors='replace')}"
+                )
+            logger.info("broker %d waits for the session %d of its id to end", self.broker_id, node.ephemeral_owner)
+            changed.wait(left_ms / 1000)
+
+    def _register(self) -> None:
+        path = znodes.broker_id(self.broker_id)
+        try:
+            self._store.create(path, self._registration, ephemeral=True)
+        except NodeExists:
+            pass  # perhaps ours: the answer to an earlier create() was lost
+        node = self._store.get(path)
+        if node is None or node.ephemeral_owner != self._store.session_id:
+            raise NodeExists(f"broker {self.broker_id} is registered already, by another session")
+        self.broker_epoch = node.czxid
+        logger.info("broker %d is registered, epoch %d", self.broker_id, self.broker_epoch)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        # On a thread of the store, which must go on: it delivers the watches.
+        if event is SessionEvent.EXPIRED and self.controller is None:
+            self._scheduler.schedule("new-session", self._begin_session)
+
+    def _begin_session(self) -> None:
+        if self._is_stopping:
+            return
+        try:
+            self._store.new_session()
+        except StoreError as error:
+            logger.error("broker %d cannot begin a new session: %s", self.broker_id, error)
+            self._scheduler.schedule("new-session", self._begin_session, _RETRY_MS)
+        else:
+            self.register_again()
+
+    def register_again(self) -> None:
+        """Register in a new session.  If the store fails, it is tried again and again; raises nothing."""
+        if self._is_stopping:
+            return
+        try:
+            self._register()
+            self._configs.load(self._config_changed)
+        except SessionExpired:
+            logger.warning("broker %d is not registered: the new session has expired too", self.broker_id)
+        except StoreError as error:
+            logger.error("broker %d is not registered: %s", self.broker_id, error)
+            self._scheduler.schedule("register-again", self.register_again, _RETRY_MS)
+
+    # -- settings of topics -----------------------------------------------------------------------------
+
+    def _config_changed(self, event: WatchEvent) -> None:
+        self._scheduler.schedule("topic-settings", self._read_config_changes)
+
+    def _read_config_changes(self) -> None:
+        if self._is_stopping:
+            return
+        try:
+            self._configs.read_changes(self._config_changed)
+        except SessionExpired:
+            return  # the next session reads all of them
+        except StoreError as error:
+            logger.error("changes of topic settings could not be read: %s", error)
+            self._scheduler.schedule("topic-settings", self._read_config_changes, _RETRY_MS)
+
+    # -- the controller's requests ----------------------------------------------------------------------
+
+    def check_broker_epoch(self, broker_epoch: int) -> None:
+        """Raises StaleBrokerEpoch for a request that was meant for an earlier registration of this broker.
+
+        A higher epoch than ours is right: the controller may know of a registration before the broker does.
+        """
+        if NO_BROKER_EPOCH < broker_epoch < self.broker_epoch:
+            raise StaleBrokerEpoch(f"broker epoch {broker_epoch}, ours is {self.broker_epoch}")
+
+    def become_leader_or_follower(
+        self, updates: Sequence[LeaderAndIsrUpdate], controller_epoch: int
+    ) -> dict[TopicPartition, ApiError | None]:
+        """ReplicaManager.become_leader_or_follower(), with the topics' settings and the coordinators."""
+        self._configs.load_topics({update.topic_partition.topic for update in updates})
+        return self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
+
+    def _leadership_changed(self, new_leaders: Sequence[Partition], new_followers: Sequence[Partition]) -> None:
+        """Groups are loaded where their partition is led from now on, and unloaded elsewhere (API-04, API-05)."""
+        for partition in new_leaders:
+            if partition.topic_partition.topic == GROUP_METADATA_TOPIC:
+                self._group_coordinator.on_election(partition.topic_partition.partition, partition.leader_epoch)
+        for partition in new_followers:
+            if partition.topic_partition.topic == GROUP_METADATA_TOPIC:
+                self._group_coordinator.on_resignation(partition.topic_partition.partition, partition.leader_epoch)
+
+    def stop_replicas(
+        self, stops: Sequence[StopReplica], controller_epoch: int
+    ) -> dict[TopicPartition, ApiError | None]:
+        """ReplicaManager.stop_replicas(), and the coordinator of a partition that is deleted lets its groups go.
+
+        A reassignment takes a leader's replica away with this alone: LeaderAndIsr goes to the replicas that stay.
+        """
+        results = self._replica_manager.stop_replicas(stops, controller_epoch)
+        for stop in stops:
+            topic, partition = stop.topic_partition
+            if topic == GROUP_METADATA_TOPIC and stop.delete and results[stop.topic_partition] is None:
+                self._group_coordinator.on_resignation(partition, stop.leader_epoch if stop.leader_epoch >= 0 else None)
+        return results
+
+    def update_metadata(
+        self,
+        controller_id: int,
+        controller_epoch: int,
+        brokers: Iterable[BrokerInfo],
+        topics: Mapping[str, tuple[UUID, PartitionChanges]],
+    ) -> None:
+        """Take over who is alive, and the partitions that are named.
+
+        topics: name -> (topic id, partitions that have changed); ZERO_UUID leaves the id that is known.
+        Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one.
+        """
+        self._configs.load_topics(name for name, (_, partitions) in topics.items() if any(partitions.values()))
+        before = self._cache.snapshot
+        changed, gone = changed_topics(before, topics)
+        self._replica_manager.update_metadata(
+            controller_epoch,
+            lambda: self._cache.update(
+                lambda snapshot: (
+                    snapshot.with_controller(controller_id).with_brokers(brokers).with_topics(changed, without=gone)
+                )
+            ),
+        )
+        for name in gone:
+            self._configs.remove(name)
+        deleted = [
+            TopicPartition(name, number)
+            for name, (_, partitions) in topics.items()
+            for number, info in partitions.items()
+            if info is None and before.contains(TopicPartition(name, number))
+        ]
+        if deleted:
+            self._group_coordinator.handle_deleted_partitions(deleted)
+        self._has_metadata.set()
+        self._admin.metadata_changed()
+
+
+def changed_topics(
+    snapshot: MetadataSnapshot, topics: Mapping[str, tuple[UUID, PartitionChanges]]
+) -> tuple[list[TopicInfo], list[str]]:
+    """(the topics as they are after the changes, the names of those that have no partition left)."""
+    changed, gone = [], []
+    for name, (topic_id, changes) in topics.items():
+        old = snapshot.topic(name)
+        partitions = dict(old.partitions) if old is not None else {}
+        for number, info in changes.items():
+            if info is None:
+                partitions.pop(number, None)
+            else:
+                partitions[number] = info
+        if partitions:
+            known_id = old.topic_id if old is not None else ZERO_UUID
+            ordered = dict(sorted(partitions.items()))
+            changed.append(TopicInfo(name, known_id if topic_id == ZERO_UUID else topic_id, ordered))
+        elif old is not None:
+            gone.append(name)
+    return changed, gone

@@ -1,0 +1,40 @@
+"""ControlledShutdown (7): a broker that will stop has the controller move its leaders to other brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError, NotController, code_of
+from kcore.protocol.messages.controlled_shutdown import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+from kcore.server.cluster_member import ClusterMember
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    # Not in the lane of the controller's requests: the controller sends some to this broker before it answers.
+    may_block = True
+
+    def __init__(self, services: Services) -> None:
+        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+
+    def handle(self, context: RequestContext, body: ControlledShutdownRequest) -> None:
+        def on_done(error: ApiError | None, led: Collection[TopicPartition]) -> None:
+            remaining = [RemainingPartition(topic_name=topic, partition_index=number) for topic, number in led]
+            context.respond(ControlledShutdownResponse(error_code=code_of(error), remaining_partitions=remaining))
+
+        controller = self._member.controller
+        if controller is None:
+            on_done(NotController(f"broker {self._member.broker_id} takes no part in elections"), ())
+        else:
+            controller.controlled_shutdown(body.broker_id, body.broker_epoch, on_done)
+
+    def error_response(
+        self, body: ControlledShutdownRequest, error_code: int, version: int
+    ) -> ControlledShutdownResponse:
+        return ControlledShutdownResponse(error_code=error_code)

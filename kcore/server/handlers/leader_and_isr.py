@@ -1,0 +1,97 @@
+"""LeaderAndIsr (4): the controller says which partitions this broker leads and follows (API-02, API-03)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from uuid import UUID
+
+from kcore.common import topic_names
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.errors import NONE, ApiError, InvalidPartitions, code_of
+from kcore.protocol.messages.leader_and_isr import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+)
+from kcore.replica.partition_state import LeaderAndIsrUpdate
+from kcore.server.cluster_member import ClusterMember
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    may_block = True  # makes logs, reads the store
+
+    def __init__(self, services: Services) -> None:
+        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+
+    def handle(self, context: RequestContext, body: LeaderAndIsrRequest) -> None:
+        try:
+            self._member.check_broker_epoch(body.broker_epoch)
+            updates, errors = _updates(body)
+            results = self._member.become_leader_or_follower(updates, body.controller_epoch)
+        except ApiError as error:
+            context.respond(LeaderAndIsrResponse(error_code=code_of(error)))
+            return
+        # No quota delays the controller: its answer does not count towards any.
+        context.respond(_response(body, errors | results, context.api_version))
+
+    def error_response(self, body: LeaderAndIsrRequest, error_code: int, version: int) -> LeaderAndIsrResponse:
+        return LeaderAndIsrResponse(error_code=error_code)
+
+
+def _updates(
+    body: LeaderAndIsrRequest,
+) -> tuple[list[LeaderAndIsrUpdate], dict[TopicPartition, ApiError | None]]:
+    """What the request orders, each partition once; and the errors of partitions that cannot be."""
+    updates: dict[TopicPartition, LeaderAndIsrUpdate] = {}
+    errors: dict[TopicPartition, ApiError | None] = {}
+    for topic, topic_id, state in _partition_states(body):
+        topic_partition = TopicPartition(topic, state.partition_index)
+        try:
+            # The names of directories come from them.
+            topic_names.validate(topic)
+            if state.partition_index < 0:
+                raise InvalidPartitions(f"{topic_partition}: partitions are numbered from 0")
+        except ApiError as error:
+            errors[topic_partition] = error
+            continue
+        updates[topic_partition] = LeaderAndIsrUpdate(
+            topic_partition,
+            state.leader,
+            state.leader_epoch,
+            tuple(state.isr),
+            tuple(state.replicas),
+            state.partition_epoch,
+            topic_id if topic_id != ZERO_UUID else None,
+            state.is_new,
+        )
+    return list(updates.values()), errors
+
+
+def _partition_states(body: LeaderAndIsrRequest) -> Iterator[tuple[str, UUID, LeaderAndIsrPartitionState]]:
+    for state in body.ungrouped_partition_states:
+        yield state.topic_name, ZERO_UUID, state
+    for topic in body.topic_states:
+        for state in topic.partition_states:
+            yield topic.topic_name, topic.topic_id, state
+
+
+def _response(
+    body: LeaderAndIsrRequest, results: Mapping[TopicPartition, ApiError | None], version: int
+) -> LeaderAndIsrResponse:
+    if version < 5:
+        return LeaderAndIsrResponse(error_code=NONE, partition_errors=[_error(*item) for item in results.items()])
+    topic_ids = {topic.topic_name: topic.topic_id for topic in body.topic_states}
+    by_topic: dict[UUID, list[LeaderAndIsrPartitionError]] = {}
+    for topic_partition, error in results.items():
+        by_topic.setdefault(topic_ids[topic_partition.topic], []).append(_error(topic_partition, error))
+    topics = [LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=e) for topic_id, e in by_topic.items()]
+    return LeaderAndIsrResponse(error_code=NONE, topics=topics)
+
+
+def _error(topic_partition: TopicPartition, error: ApiError | None) -> LeaderAndIsrPartitionError:
+    topic, number = topic_partition
+    return LeaderAndIsrPartitionError(topic_name=topic, partition_index=number, error_code=code_of(error))

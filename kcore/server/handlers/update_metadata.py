@@ -1,0 +1,79 @@
+"""UpdateMetadata (6): the controller says who is alive, and who leads what, for this broker's metadata cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from uuid import UUID
+
+from kcore.common.topic_partition import ZERO_UUID
+from kcore.errors import NONE, ApiError, code_of
+from kcore.network.listener import SecurityProtocol
+from kcore.protocol.messages.update_metadata import (
+    UpdateMetadataBroker,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from kcore.server.cluster_member import ClusterMember
+from kcore.server.handlers import Services
+from kcore.server.metadata_cache import BrokerInfo, Endpoint, PartitionInfo
+from kcore.server.request_context import RequestContext
+
+#: The leader of a partition that is being deleted.
+_LEADER_DURING_DELETE = -2
+
+
+class Handler:
+    may_block = True  # reads the store for topics that are new
+
+    def __init__(self, services: Services) -> None:
+        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+
+    def handle(self, context: RequestContext, body: UpdateMetadataRequest) -> None:
+        try:
+            self._member.check_broker_epoch(body.broker_epoch)
+            topics: dict[str, tuple[UUID, dict[int, PartitionInfo | None]]] = {}
+            for topic, topic_id, state in _partition_states(body):
+                topics.setdefault(topic, (topic_id, {}))[1][state.partition_index] = _partition_info(state)
+            brokers = [_broker_info(broker, context.api_version) for broker in body.live_brokers]
+            self._member.update_metadata(body.controller_id, body.controller_epoch, brokers, topics)
+        except ApiError as error:
+            context.respond(UpdateMetadataResponse(error_code=code_of(error)))
+            return
+        context.respond(UpdateMetadataResponse(error_code=NONE))
+
+    def error_response(self, body: UpdateMetadataRequest, error_code: int, version: int) -> UpdateMetadataResponse:
+        return UpdateMetadataResponse(error_code=error_code)
+
+
+def _partition_states(body: UpdateMetadataRequest) -> Iterator[tuple[str, UUID, UpdateMetadataPartitionState]]:
+    for state in body.ungrouped_partition_states:
+        yield state.topic_name, ZERO_UUID, state
+    for topic in body.topic_states:
+        for state in topic.partition_states:
+            yield topic.topic_name, topic.topic_id, state
+
+
+def _partition_info(state: UpdateMetadataPartitionState) -> PartitionInfo | None:
+    if state.leader == _LEADER_DURING_DELETE:
+        return None
+    return PartitionInfo(
+        state.leader, state.leader_epoch, tuple(state.replicas), tuple(state.isr), tuple(state.offline_replicas)
+    )
+
+
+def _broker_info(broker: UpdateMetadataBroker, version: int) -> BrokerInfo:
+    """Below version 3 listeners have no names but their protocol's, below version 1 there is only PLAINTEXT."""
+    if version == 0:
+        return BrokerInfo(broker.id, {"PLAINTEXT": Endpoint(broker.v0_host, broker.v0_port)})
+    endpoints = {}
+    for endpoint in broker.endpoints:
+        if version >= 3:
+            name = endpoint.listener
+        else:
+            name = _PROTOCOL_NAMES.get(endpoint.security_protocol, "")
+        endpoints[name] = Endpoint(endpoint.host, endpoint.port)
+    return BrokerInfo(broker.id, endpoints, broker.rack)
+
+
+_PROTOCOL_NAMES = {protocol.value: protocol.name for protocol in SecurityProtocol}

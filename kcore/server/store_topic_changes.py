@@ -1,0 +1,76 @@
+"""StoreTopicChanges: writes changes of topics into a cluster's store, where the controller's watches see them.
+
+Any broker may write them: the controller answers clients, others create topics automatically.
+Source: AdminZkClient, Kafka 2.4-3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from uuid import UUID
+
+from kcore.common.random_source import SYSTEM_RANDOM
+from kcore.errors import ReassignmentInProgress, TopicAlreadyExists, UnknownTopicOrPartition
+from kcore.metadata import znodes
+from kcore.metadata.multi_builder import MultiBuilder
+from kcore.metadata.store import BadVersion, MetadataStore, MultiFailed, NodeExists
+from kcore.server.metadata_cache import TopicInfo
+from kcore.server.topic_changes import Assignment
+
+
+class StoreTopicChanges:
+    """A TopicChanges.  Thread-safe, as the store is."""
+
+    def __init__(self, store: MetadataStore, is_controller: Callable[[], bool], random: Random = SYSTEM_RANDOM) -> None:
+        self._store = store
+        self._is_controller = is_controller
+        self._random = random
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller now."""
+        return self._is_controller()
+
+    def create_topic(self, name: str, assignment: Assignment, config: Mapping[str, str]) -> UUID:
+        """The new topic's id.  Raises TopicAlreadyExists, also while the last topic of the name is being deleted."""
+        topic_id = znodes.random_id(self._random)
+        node = znodes.TopicZNode({number: list(replicas) for number, replicas in assignment.items()}, topic_id)
+        if self._store.get(znodes.topic(name)) is not None:
+            raise TopicAlreadyExists(f"Topic '{name}' already exists.")
+        builder = MultiBuilder(self._store)
+        builder.put(znodes.topic_config(name), znodes.encode_config(config))
+        builder.create(znodes.topic(name), node.encode())
+        try:
+            builder.commit()
+        except MultiFailed as error:
+            if isinstance(error.cause, NodeExists | BadVersion):
+                # The settings too may be those that another broker has just written for a topic of this name.
+                raise TopicAlreadyExists(f"Topic '{name}' already exists.") from error
+            raise
+        return topic_id
+
+    def create_partitions(self, name: str, added: Assignment) -> None:
+        """Raises UnknownTopicOrPartition, ReassignmentInProgress."""
+        while True:
+            stored = self._store.get(znodes.topic(name))
+            if stored is None:
+                raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+            node = znodes.TopicZNode.decode(stored.data)
+            if node.adding or node.removing:
+                raise ReassignmentInProgress(f"A partition reassignment is in progress for the topic '{name}'.")
+            assignment = {number: list(replicas) for number, replicas in added.items()} | node.assignment
+            try:
+                self._store.set(znodes.topic(name), node._replace(assignment=assignment).encode(), stored.version)
+            except BadVersion:
+                continue
+            return
+
+    def delete_topic(self, topic: TopicInfo) -> None:
+        """Have the controller delete the topic; an order that is there already will do."""
+        if self._store.get(znodes.topic(topic.name)) is None:
+            raise UnknownTopicOrPartition(f"The topic '{topic.name}' does not exist.")
+        try:
+            self._store.create_recursive(znodes.delete_topic(topic.name))
+        except NodeExists:
+            pass

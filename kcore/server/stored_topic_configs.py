@@ -1,0 +1,89 @@
+"""StoredTopicConfigs: a broker's topic settings follow those in the store (/config/topics, /config/changes)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from kcore.errors import InvalidConfig
+from kcore.log.log_config import LogConfig
+from kcore.log.log_manager import LogManager
+from kcore.metadata import znodes
+from kcore.metadata.store import MetadataStore, StoreError, Watch
+from kcore.server.topic_configs import TopicConfigs
+
+logger = logging.getLogger(__name__)
+
+
+class StoredTopicConfigs:
+    """Thread-safe.  Every method may wait for the store.
+
+    Whoever changes a topic's settings writes them, and then a sequential node below /config/changes that names the
+    topic.  A body that cannot be read is logged, and the topic keeps the settings that it has.
+    Source: ZkNodeChangeNotificationListener, ZkConfigManager, Kafka 3.9.
+    """
+
+    def __init__(self, store: MetadataStore, topic_configs: TopicConfigs, log_manager: LogManager) -> None:
+        self._store = store
+        self._topic_configs = topic_configs
+        self._log_manager = log_manager
+        #: Topics whose settings are the stored ones; others have the defaults, or those of an adopted directory.
+        self._loaded: set[str] = set()
+        self._last_change = ""
+
+    def load(self, watch: Watch) -> None:
+        """Read the settings of all topics; the watch is called at the next change.  Raises StoreError."""
+        changes = self._store.children(znodes.CONFIG_CHANGES, watch)
+        self._last_change = max(changes, default="")
+        for name in self._store.children(znodes.TOPIC_CONFIGS):
+            self._read(name)
+
+    def read_changes(self, watch: Watch) -> None:
+        """Read the settings of the topics that have changed; the watch is called at the next change.  Raises
+        StoreError."""
+        for change in self._store.children(znodes.CONFIG_CHANGES, watch):
+            if change <= self._last_change:
+                continue
+            node = self._store.get(f"{znodes.CONFIG_CHANGES}/{change}")
+            topic = znodes.topic_of_config_change(node.data) if node is not None else None
+            if topic is not None:
+                self._read(topic)
+            self._last_change = change
+
+    def load_topics(self, names: Iterable[str]) -> None:
+        """Read the settings of topics that were created since.  Raises nothing: without the store a topic has the
+        defaults until its settings can be read."""
+        for name in names:
+            if name not in self._loaded:
+                try:
+                    self._read(name)
+                except StoreError as error:
+                    logger.error("the settings of topic %s could not be read: %s", name, error)
+
+    def remove(self, name: str) -> None:
+        """The topic was deleted."""
+        self._loaded.discard(name)
+        self._topic_configs.remove(name)
+
+    def _read(self, name: str) -> None:
+        node = self._store.get(znodes.topic_config(name))
+        try:
+            stored = znodes.decode_config(node.data) if node is not None else {}
+        except (StoreError, KeyError, TypeError, AttributeError) as error:
+            logger.error("the settings of topic %s cannot be read: %s", name, error)
+            return
+        config = {key: value for key, value in stored.items() if _is_valid(name, key, value)}
+        self._loaded.add(name)
+        if config != self._topic_configs.get(name):
+            self._topic_configs.set(name, config)
+            self._log_manager.reconfigure_topic(name)
+
+
+def _is_valid(topic: str, key: str, value: str) -> bool:
+    """Whether this broker can follow a setting; another broker of the cluster may know more of them."""
+    try:
+        LogConfig.from_kafka({key: value})
+    except InvalidConfig as error:
+        logger.error("topic %s: %s=%s is ignored: %s", topic, key, value, error)
+        return False
+    return True

@@ -1,0 +1,518 @@
+"""A broker that is a member of a cluster obeys the requests of a controller, and of no older one (API, RM, CTRL-24)."""
+
+import json
+import struct
+import threading
+import time
+from uuid import UUID
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.metadata.store import Create, NodeExists
+from kcore.protocol.api_keys import INTER_BROKER, SUPPORTED, ApiKey
+from kcore.protocol.headers import encode_request_header
+from kcore.protocol.messages import create_partitions as cp
+from kcore.protocol.messages import create_topics as ct
+from kcore.protocol.messages import delete_topics as dt
+from kcore.protocol.messages import find_coordinator as fc
+from kcore.protocol.messages import metadata as m
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
+from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from kcore.replica.replica_manager import ReplicaManager
+from kcore.server import cluster_member
+from kcore.server.request_context import RequestContext
+from tests.unit.server.client import Client
+from tests.unit.server.controller_client import CONTROLLER_ID, ControllerClient, codes
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TOPIC_ID = UUID(int=77)
+DEADLINE_S = 60
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.005)
+
+
+def run_now(call):
+    threading.Thread(target=call).start()
+
+
+@pytest.fixture
+def tree():
+    return MemoryTree()
+
+
+@pytest.fixture
+def store(tree):
+    return MemoryStore(tree, executor=run_now)
+
+
+@pytest.fixture(autouse=True)
+def _members(monkeypatch):
+    monkeypatch.setattr(kcore.Broker, "_JOINS_CLUSTER", True)
+
+
+@pytest.fixture
+def broker(store):
+    with kcore.Broker(store=store, offsets_topic_num_partitions=1) as broker:
+        yield broker
+
+
+@pytest.fixture
+def controller(broker):
+    with ControllerClient(broker) as controller:
+        yield controller
+
+
+def partition(broker, topic_partition=T0):
+    return broker.replica_manager.get_partition(topic_partition)
+
+
+# -- LeaderAndIsr
+
+
+@pytest.mark.parametrize("version", range(8))
+def test_API_02_a_leader_and_isr_request_makes_leaders_and_followers(broker, controller, version):
+    topics = {"t": [controller.state(0), controller.state(1, leader=2, replicas=(1, 2), isr=(2,))]}
+    response = controller.leader_and_isr(topics, version, {"t": TOPIC_ID})
+    assert response.error_code == 0
+    name = TOPIC_ID if version >= 5 else "t"
+    assert codes(response) == {(name, 0): 0, (name, 1): 0}
+    assert partition(broker, T0).is_leader
+    assert not partition(broker, T1).is_leader and partition(broker, T1).leader_id == 2
+    assert broker.log("t").topic_id == (TOPIC_ID if version >= 5 else None)
+
+
+def test_API_02_the_answer_to_the_controller_is_not_delayed_by_a_quota(controller, monkeypatch):
+    throttles = []
+    respond = RequestContext.respond
+    monkeypatch.setattr(
+        RequestContext,
+        "respond",
+        lambda self, *args, **kwargs: (throttles.append((args[1:], kwargs)), respond(self, *args, **kwargs)),
+    )
+    controller.leader_and_isr({"t": [controller.state()]})
+    assert throttles == [((), {})]
+
+
+def test_RM_02_CTRL_24_a_request_of_an_older_controller_is_refused_and_changes_nothing(broker, controller):
+    controller.controller_epoch = 5
+    controller.leader_and_isr({"t": [controller.state()]})
+    controller.update_metadata({"t": {0: {}}})
+    controller.controller_epoch = 4
+    stale = errors.StaleControllerEpoch.code
+    response = controller.leader_and_isr({"t": [controller.state(leader_epoch=7), controller.state(1)]})
+    assert (response.error_code, codes(response)) == (stale, {})
+    assert controller.stop_replica("t", leader_epoch=7, delete=True).error_code == stale
+    assert controller.update_metadata({"t": {0: {"leader": -2}}}, brokers={}).error_code == stale
+    assert partition(broker, T0).leader_epoch == 0
+    assert partition(broker, T1) is None
+    assert broker.metadata_cache.topic("t") is not None and broker.metadata_cache.snapshot.broker_ids() == [1]
+
+
+def test_a_request_for_an_earlier_registration_of_the_broker_is_refused(broker, controller):
+    stale = errors.StaleBrokerEpoch.code
+    epoch = broker.cluster_member.broker_epoch
+    controller.broker_epoch = epoch - 1
+    assert controller.leader_and_isr({"t": [controller.state()]}).error_code == stale
+    assert controller.stop_replica("t").error_code == stale
+    assert controller.update_metadata().error_code == stale
+    assert partition(broker) is None
+    # The controller may know of a registration before the broker does; the first versions have no epoch.
+    for known in (epoch, epoch + 1, -1):
+        controller.broker_epoch = known
+        assert controller.leader_and_isr({"t": [controller.state(leader_epoch=known)]}).error_code == 0
+
+
+def test_partitions_of_one_request_fail_by_themselves(broker, controller):
+    controller.leader_and_isr({"t": [controller.state(0, leader_epoch=3)]}, topic_ids={"t": TOPIC_ID})
+    other = UUID(int=78)
+    topics = {
+        "t": [controller.state(0, leader_epoch=3), controller.state(1, replicas=(2, 3)), controller.state(2)],
+        "../evil": [controller.state(0)],
+        "ok": [controller.state(-1), controller.state(0)],
+    }
+    response = controller.leader_and_isr(topics, 4)
+    assert response.error_code == 0
+    assert codes(response) == {
+        ("t", 0): errors.StaleControllerEpoch.code,
+        ("t", 1): errors.UnknownTopicOrPartition.code,
+        ("t", 2): 0,
+        ("../evil", 0): errors.InvalidTopicException.code,
+        ("ok", -1): errors.InvalidPartitions.code,
+        ("ok", 0): 0,
+    }
+    response = controller.leader_and_isr({"t": [controller.state(0, leader_epoch=9)]}, 7, {"t": other})
+    assert codes(response) == {(other, 0): errors.InconsistentTopicId.code}
+    assert partition(broker, TopicPartition("../evil", 0)) is None
+
+
+def test_a_topics_settings_are_read_from_the_store_when_its_first_partition_comes(broker, controller, store):
+    store.create_recursive(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": "4096", "foreign": "x"}))
+    controller.leader_and_isr({"t": [controller.state()]})
+    assert broker.log("t").config.segment_bytes == 4096
+
+
+def test_changed_settings_reach_the_logs(broker, controller, store):
+    controller.leader_and_isr({"t": [controller.state()], "u": [controller.state()]})
+    for number, (body, size) in enumerate(
+        [
+            ({"version": 2, "entity_path": "topics/t"}, 2048),
+            ({"version": 1, "entity_type": "topics", "entity_name": "t"}, 1024),
+        ]
+    ):
+        store.create_or_set(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": str(size)}))
+        for change in (b"not JSON", b'{"version":2,"entity_path":"clients/c"}', json.dumps(body).encode()):
+            store.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True)
+        wait_until(lambda size=size: broker.log("t").config.segment_bytes == size)
+        assert broker.admin_manager.topic_config("t") == {"segment.bytes": str(size)}, number
+    assert broker.log("u").config.segment_bytes == 1 << 30
+
+
+# -- StopReplica
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("delete", [False, True])
+def test_a_stopped_replica_is_gone_and_its_log_stays_unless_it_is_to_be_deleted(broker, controller, version, delete):
+    controller.leader_and_isr({"t": [controller.state(leader_epoch=3), controller.state(1)]})
+    response = controller.stop_replica("t", 0, 3, delete, version)
+    assert (response.error_code, codes(response)) == (0, {("t", 0): 0})
+    assert partition(broker, T0) is None and partition(broker, T1) is not None
+    assert (broker.replica_manager.log_manager.get_log(T0) is None) == delete
+
+
+def test_a_stop_replica_of_an_old_leader_epoch_is_fenced(broker, controller):
+    controller.leader_and_isr({"t": [controller.state(leader_epoch=3)]})
+    assert codes(controller.stop_replica("t", 0, 2, True)) == {("t", 0): errors.FencedLeaderEpoch.code}
+    assert partition(broker).is_leader
+    # -2: the topic is being deleted, whatever its epoch.
+    assert codes(controller.stop_replica("t", 0, -2, True)) == {("t", 0): 0}
+    assert partition(broker) is None
+    assert codes(controller.stop_replica("unknown", 7, 0, True)) == {("unknown", 7): 0}
+
+
+# -- UpdateMetadata
+
+
+def metadata(broker, version=12, names=None):
+    with Client(broker) as client:
+        topics = None if names is None else [m.MetadataRequestTopic(name=name) for name in names]
+        return client.ask(m.MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4), version)
+
+
+@pytest.mark.parametrize("version", range(9))
+def test_the_metadata_are_what_the_controller_says(broker, controller, version):
+    brokers = {
+        1: {"PLAINTEXT": ("127.0.0.1", broker.port)},
+        2: {"PLAINTEXT": ("two.example", 2002)},
+    }
+    state = {"leader": 2, "leader_epoch": 6, "isr": [2], "replicas": [2, 1, 4]}
+    if version >= 4:
+        state["offline_replicas"] = [4]
+    assert controller.update_metadata({"t": {0: state}}, brokers, version, {"t": TOPIC_ID}).error_code == 0
+    answer = metadata(broker)
+    assert answer.controller_id == CONTROLLER_ID
+    assert [(b.node_id, b.host, b.port) for b in answer.brokers] == [
+        (1, "127.0.0.1", broker.port),
+        (2, "two.example", 2002),
+    ]
+    (topic,) = answer.topics
+    assert (topic.name, topic.topic_id) == ("t", TOPIC_ID if version >= 7 else ZERO_UUID)
+    (info,) = topic.partitions
+    assert (info.leader_id, info.leader_epoch, info.isr_nodes, info.replica_nodes) == (2, 6, [2], [2, 1, 4])
+    assert info.offline_replicas == ([4] if version >= 4 else [])
+    with Client(broker) as client:
+        cluster = client.ask(DescribeClusterRequest(), 0)
+        assert [b.broker_id for b in cluster.brokers] == [1, 2] and cluster.controller_id == CONTROLLER_ID
+
+
+def test_partial_updates_add_up_and_deleted_partitions_leave(broker, controller):
+    controller.update_metadata({"t": {0: {}}, "u": {0: {}}}, topic_ids={"t": TOPIC_ID})
+    controller.update_metadata({"t": {1: {"leader": -1}}})
+    snapshot = broker.metadata_cache.snapshot
+    assert [info.leader for info in snapshot.topic("t").partitions.values()] == [1, -1]
+    assert snapshot.topic("t").topic_id == TOPIC_ID
+    controller.update_metadata({"t": {1: {"leader": -2}}})
+    assert list(broker.metadata_cache.topic("t").partitions) == [0]
+    controller.update_metadata({"t": {0: {"leader": -2}}})
+    assert broker.metadata_cache.topic("t") is None
+    assert broker.metadata_cache.snapshot.topic_name(TOPIC_ID) is None
+    assert [topic.name for topic in metadata(broker).topics] == ["u"]
+
+
+def test_a_leader_that_the_client_cannot_reach_is_an_error_of_its_partition(broker, controller):
+    brokers = {
+        1: {"PLAINTEXT": ("127.0.0.1", broker.port)},
+        2: {"OTHER": ("two.example", 2002)},
+    }
+    partitions = {
+        0: {"leader": 1, "replicas": [1, 2]},
+        1: {"leader": 2, "isr": [2]},
+        2: {"leader": 3},
+        3: {"leader": -1},
+    }
+    controller.update_metadata({"t": partitions}, brokers)
+
+    def answers(version):
+        answer = metadata(broker, version, ["t"])
+        assert [b.node_id for b in answer.brokers] == [1]
+        partitions = sorted(answer.topics[0].partitions, key=lambda info: info.partition_index)
+        return [(info.error_code, info.leader_id, info.replica_nodes) for info in partitions]
+
+    not_available, not_there = errors.LeaderNotAvailable.code, errors.ListenerNotFound.code
+    assert answers(6) == [(0, 1, [1, 2]), (not_there, -1, [1]), (not_available, -1, [1]), (not_available, -1, [1])]
+    assert [code for code, _, _ in answers(5)] == [0, not_available, not_available, not_available]
+    assert answers(0)[0] == (errors.ReplicaNotAvailable.code, 1, [1])
+
+
+# -- order
+
+
+def test_controller_requests_of_two_connections_are_carried_out_one_after_the_other_in_their_order(
+    broker, controller, monkeypatch
+):
+    become = ReplicaManager.become_leader_or_follower
+    is_inside, may_go_on, epochs = threading.Event(), threading.Event(), []
+
+    def slow(self, updates, controller_epoch, *args):
+        epochs.append(controller_epoch)
+        if controller_epoch == 1:
+            is_inside.set()
+            assert may_go_on.wait(DEADLINE_S)
+        return become(self, updates, controller_epoch, *args)
+
+    monkeypatch.setattr(ReplicaManager, "become_leader_or_follower", slow)
+    with ControllerClient(broker, controller_epoch=2) as second, Client(broker) as bystander:
+        controller.client.send(controller.leader_and_isr_request({"t": [controller.state()]}), 7)
+        assert is_inside.wait(DEADLINE_S)
+        second.client.send(second.leader_and_isr_request({"t": [second.state(leader_epoch=1)]}), 7)
+        # The second waits, and nobody else does.
+        wait_until(lambda: len(broker._apis._pool._in_order._waiting) == 1)
+        bystander.ask(m.MetadataRequest(topics=[]), 5)
+        bystander.ask(DescribeGroupsRequest(groups=["g"]), 2)
+        assert epochs == [1]
+        may_go_on.set()
+        assert controller.client.receive(ApiKey.LEADER_AND_ISR, 7).error_code == 0
+        assert second.client.receive(ApiKey.LEADER_AND_ISR, 7).error_code == 0
+    assert epochs == [1, 2] and partition(broker).leader_epoch == 1
+
+
+def test_the_controllers_requests_never_run_on_the_network_thread(broker, controller, monkeypatch):
+    threads = {}
+    respond = RequestContext.respond
+
+    def noting(self, *args, **kwargs):
+        threads.setdefault(self.header.api_key, set()).add(threading.current_thread().name)
+        return respond(self, *args, **kwargs)
+
+    monkeypatch.setattr(RequestContext, "respond", noting)
+    controller.leader_and_isr({"t": [controller.state()]})
+    controller.update_metadata()
+    controller.stop_replica("t")
+    controller.client.ask(ControlledShutdownRequest(broker_id=1), 3)
+    lane = {f"kcore-controller-requests-{broker.broker_id}-0"}
+    assert threads[ApiKey.LEADER_AND_ISR] == threads[ApiKey.UPDATE_METADATA] == threads[ApiKey.STOP_REPLICA] == lane
+    # Its answer waits for the controller, which sends requests of the lane meanwhile.
+    (name,) = threads[ApiKey.CONTROLLED_SHUTDOWN]
+    assert "request-handler" in name
+
+
+@pytest.mark.parametrize("count", [2**31 - 1, 1_000_000, -2])
+def test_an_impossible_number_of_partitions_ends_the_connection_and_nothing_else(broker, controller, count):
+    header = encode_request_header(ApiKey.LEADER_AND_ISR, 1, 1, "x")
+    for api_key, fixed in ((ApiKey.LEADER_AND_ISR, b"\0" * 8), (ApiKey.UPDATE_METADATA, b"\0" * 8)):
+        header = encode_request_header(api_key, 1, 1, "x")
+        with Client(broker) as client:
+            client.send_frame(header + fixed + struct.pack(">i", count) + b"\0\1t")
+            assert client.is_closed()
+    assert controller.leader_and_isr({"t": [controller.state()]}).error_code == 0
+
+
+# -- what is announced
+
+
+def test_a_member_announces_the_controllers_requests_and_a_broker_alone_does_not_serve_them(controller, monkeypatch):
+    def announced(client):
+        keys = client.ask(ApiVersionsRequest(), 0).api_keys
+        return {key.api_key: (key.min_version, key.max_version) for key in keys}
+
+    assert announced(controller.client) == SUPPORTED | INTER_BROKER
+    monkeypatch.setattr(kcore.Broker, "_JOINS_CLUSTER", False)
+    with kcore.Broker() as alone, ControllerClient(alone) as client:
+        assert announced(client.client) == SUPPORTED
+        client.client.send(LeaderAndIsrRequest(), 0)
+        assert client.client.is_closed()
+
+
+# -- requests to change topics
+
+
+def test_a_broker_that_is_not_the_controller_says_so_and_metadata_name_the_controller(broker, controller):
+    controller.update_metadata({"t": {0: {}}})
+    not_controller = errors.NotController.code
+    client = controller.client
+    topic = ct.CreatableTopic(name="n", num_partitions=1, replication_factor=1)
+    assert client.ask(ct.CreateTopicsRequest(topics=[topic]), 5).topics[0].error_code == not_controller
+    assert client.ask(dt.DeleteTopicsRequest(topic_names=["t"]), 3).responses[0].error_code == not_controller
+    grown = cp.CreatePartitionsTopic(name="t", count=3, assignments=None)
+    assert client.ask(cp.CreatePartitionsRequest(topics=[grown]), 1).results[0].error_code == not_controller
+    assert metadata(broker).controller_id == CONTROLLER_ID
+
+
+def test_a_topic_that_is_created_automatically_is_written_to_the_store_for_the_controller(broker, controller, store):
+    controller.update_metadata()
+    request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="new")])
+    (topic,) = controller.client.ask(request, 5).topics
+    assert topic.error_code == errors.LeaderNotAvailable.code
+    assert znodes.TopicZNode.decode(store.get(znodes.topic("new")).data).assignment == {0: [1]}
+    # Once more, as a client does while it waits for the leader.
+    assert controller.client.ask(request, 5).topics[0].error_code == errors.LeaderNotAvailable.code
+    controller.leader_and_isr({"new": [controller.state()]})
+    controller.update_metadata({"new": {0: {}}})
+    assert controller.client.ask(request, 5).topics[0].error_code == 0
+
+
+def test_a_call_that_creates_a_topic_returns_when_the_metadata_have_it(broker, controller, store):
+    controller.update_metadata()
+    created = []
+    thread = threading.Thread(target=lambda: created.append(broker.create_topic("mine", 2, retention_ms=7)))
+    thread.start()
+    wait_until(lambda: store.get(znodes.topic("mine")) is not None)
+    assert znodes.decode_config(store.get(znodes.topic_config("mine")).data) == {"retention.ms": "7"}
+    controller.update_metadata({"mine": {0: {}}})
+    assert created == []
+    controller.update_metadata({"mine": {1: {}}})
+    thread.join(DEADLINE_S)
+    assert created == [znodes.TopicZNode.decode(store.get(znodes.topic("mine")).data).topic_id]
+
+
+# -- groups
+
+
+def test_API_04_API_05_groups_move_with_the_leadership_of_their_partition(broker, controller):
+    offsets = "__consumer_offsets"
+    controller.update_metadata({offsets: {0: {}}})
+
+    def describe():
+        with Client(broker) as client:
+            return client.ask(DescribeGroupsRequest(groups=["g"]), 2).groups[0].error_code
+
+    assert describe() == errors.NotCoordinator.code
+    controller.leader_and_isr({offsets: [controller.state(0, leader_epoch=4)]})
+    wait_until(lambda: describe() == 0)
+    assert broker.group_coordinator.manager._owned == {0: 4}
+    controller.leader_and_isr({offsets: [controller.state(0, leader=2, leader_epoch=5, isr=(2,), replicas=(2, 1))]})
+    wait_until(lambda: describe() == errors.NotCoordinator.code)
+    controller.leader_and_isr({offsets: [controller.state(0, leader_epoch=6)]})
+    wait_until(lambda: describe() == 0)
+    # A reassignment that takes the replica away sends nothing but StopReplica.
+    controller.stop_replica(offsets, 0, 6, delete=True)
+    wait_until(lambda: describe() == errors.NotCoordinator.code)
+
+
+def test_the_coordinator_is_the_leader_of_the_groups_partition(broker, controller):
+    brokers = {1: {"PLAINTEXT": ("127.0.0.1", broker.port)}, 2: {"PLAINTEXT": ("two.example", 2002)}}
+    find = fc.FindCoordinatorRequest(key="g")
+    controller.update_metadata({"__consumer_offsets": {0: {"leader": 2}}}, brokers)
+    answer = controller.client.ask(find, 1)
+    assert (answer.error_code, answer.node_id, answer.host, answer.port) == (0, 2, "two.example", 2002)
+    controller.update_metadata({"__consumer_offsets": {0: {"leader": 3}}}, brokers)
+    assert controller.client.ask(find, 1).error_code == errors.CoordinatorNotAvailable.code
+
+
+def test_the_offsets_topic_is_created_through_the_store(broker, controller, store):
+    controller.update_metadata()
+    answer = controller.client.ask(fc.FindCoordinatorRequest(key="g"), 1)
+    assert answer.error_code == errors.CoordinatorNotAvailable.code
+    assert znodes.TopicZNode.decode(store.get(znodes.topic("__consumer_offsets")).data).assignment == {0: [1]}
+
+
+# -- registration
+
+
+def test_a_member_registers_its_listeners_and_unregisters_when_it_stops(tree, store):
+    settings = {
+        "listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://127.0.0.1:0",
+        "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
+        "advertised.listeners": "INTERNAL://127.0.0.1:0,EXTERNAL://broker.example:19092",
+        "broker.rack": "r1",
+        "broker.id": "4",
+    }
+    with kcore.Broker(store=store, **settings) as broker:
+        node = store.get(znodes.broker_id(4))
+        assert node.ephemeral_owner == store.session_id
+        assert broker.cluster_member.broker_epoch == node.czxid
+        body = json.loads(node.data)
+        assert body["endpoints"] == [f"INTERNAL://127.0.0.1:{broker.port}", "EXTERNAL://broker.example:19092"]
+        assert body["listener_security_protocol_map"] == {"INTERNAL": "PLAINTEXT", "EXTERNAL": "PLAINTEXT"}
+        assert (body["rack"], body["version"]) == ("r1", 5)
+        epoch = node.czxid
+        broker.restart()
+        assert broker.cluster_member.broker_epoch == store.get(znodes.broker_id(4)).czxid > epoch
+    assert store.get(znodes.broker_id(4)) is None
+
+
+def test_after_its_session_has_expired_a_member_registers_again_with_a_higher_epoch(broker, controller, tree, store):
+    epoch = broker.cluster_member.broker_epoch
+    store_of_others = MemoryStore(tree, executor=run_now)
+    tree.expire(store.session_id)
+    wait_until(lambda: broker.cluster_member.broker_epoch > epoch)
+    assert store_of_others.get(znodes.broker_id(1)).czxid == broker.cluster_member.broker_epoch
+    # Settings are followed in the new session too.
+    controller.leader_and_isr({"t": [controller.state()]})
+    store_of_others.create_recursive(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": "2048"}))
+    store_of_others.create(
+        f"{znodes.CONFIG_CHANGES}/config_change_", b'{"version":2,"entity_path":"topics/t"}', sequential=True
+    )
+    wait_until(lambda: broker.log("t").config.segment_bytes == 2048)
+
+
+def test_a_broker_whose_id_is_registered_waits_for_that_session_to_end_and_then_gives_up(tree, store, monkeypatch):
+    other = MemoryStore(tree, executor=run_now)
+    other.ensure_path(znodes.BROKER_IDS)
+    other.create(znodes.broker_id(1), b"of another broker", ephemeral=True)
+    monkeypatch.setattr(cluster_member, "REGISTRATION_TIMEOUT_MS", 100)
+    with pytest.raises(NodeExists, match=r"broker 1 is registered already.*of another broker"):
+        kcore.Broker(store=store).start()
+    monkeypatch.setattr(cluster_member, "REGISTRATION_TIMEOUT_MS", DEADLINE_S * 1000)
+    waiting = threading.Timer(0.2, other.close)
+    waiting.start()
+    with kcore.Broker(store=store):
+        assert store.get(znodes.broker_id(1)).ephemeral_owner == store.session_id
+    waiting.join()
+
+
+def test_two_brokers_that_start_together_agree_on_the_clusters_id(tree):
+    stores = [MemoryStore(tree, executor=run_now) for _ in range(2)]
+    with kcore.Broker(store=stores[0], broker_id=1) as one, kcore.Broker(store=stores[1], broker_id=2) as two:
+        assert one.cluster_id == two.cluster_id == znodes.decode_cluster_id(stores[0].get(znodes.CLUSTER_ID).data)
+
+
+def test_logs_that_no_controller_names_are_left_alone(tmp_path, tree, monkeypatch):
+    monkeypatch.setattr(kcore.Broker, "_JOINS_CLUSTER", False)
+    with kcore.Broker(tmp_path) as alone:
+        alone.create_topic("old", retention_ms=1)
+        alone.produce("old", "x")
+    monkeypatch.setattr(kcore.Broker, "_JOINS_CLUSTER", True)
+    store = MemoryStore(tree, executor=run_now)
+    store.multi([Create("/cluster"), Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(alone.cluster_id))])
+    with kcore.Broker(tmp_path, store=store) as member:
+        assert partition(member, TopicPartition("old", 0)) is None
+        log = member.replica_manager.log_manager.get_log(TopicPartition("old", 0))
+        assert log.log_end_offset == 1 and log.config.retention_ms == -1
+        with pytest.raises(errors.UnknownTopicOrPartition):
+            member.log("old")
+        assert metadata(member).topics == []
+    assert (tmp_path / "old-0").is_dir()
