@@ -1,5 +1,5 @@
-"""The decisions of a controller, without a store: the leader and the ISR of each partition, and which brokers get a
-LeaderAndIsr request."""
+"""The decisions of a controller, and the store in which a leader changes its ISR: who leads each partition, who is in
+sync, and which brokers get a LeaderAndIsr request."""
 
 from __future__ import annotations
 
@@ -7,40 +7,52 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError, FencedLeaderEpoch, IneligibleReplica
 from kcore.replica.partition_state import NO_LEADER, LeaderAndIsrUpdate
+from kcore.replica.partition_state_store import StoredIsr
 
-CONTROLLER_EPOCH = 1
+#: tell(broker, broker epoch, update, controller epoch) sends a LeaderAndIsr request.
+Tell = Callable[[int, int, LeaderAndIsrUpdate, int], None]
 
 
 class SimController:
-    """Learns of every crash at once; its requests to the brokers arrive later.
+    """Leaders come from the ISR; with unclean elections any live replica may lead.
 
-    A broker that crashes leaves the ISR unless it is the last member.  Leaders come from the ISR; with unclean
-    elections any live replica may lead.  tell(broker, update) sends a LeaderAndIsr request.
+    A broker whose failure is noticed leaves each ISR unless it is the last member.  Its state is never wrong: what is
+    late or lost are the messages.
     """
 
-    def __init__(self, tell: Callable[[int, LeaderAndIsrUpdate], None], *, unclean: bool) -> None:
-        self._tell = tell
+    def __init__(self, tell: Tell, *, unclean: bool) -> None:
+        self._tell_broker = tell
         self._unclean = unclean
+        self.epoch = 1
         self.partitions: dict[TopicPartition, LeaderAndIsrUpdate] = {}
+        #: All states so far, with the registrations and the controller's epoch then: what an old controller sends.
+        self.past: dict[TopicPartition, list[tuple[LeaderAndIsrUpdate, dict[int, int], int]]] = {}
         #: Live brokers and the epoch of their registration: it differs after each start.
         self.broker_epochs: dict[int, int] = {}
-        self._next_broker_epoch = 1
+        self._last_broker_epoch = 0
 
     def create(self, tp: TopicPartition, replicas: list[int]) -> None:
-        self.partitions[tp] = LeaderAndIsrUpdate(tp, replicas[0], 0, replicas, replicas, is_new=True)
-        self._tell_replicas(tp)
+        self._set(LeaderAndIsrUpdate(tp, replicas[0], 0, replicas, replicas, is_new=True))
+        self.partitions[tp] = replace(self.partitions[tp], is_new=False)
 
-    def register(self, broker: int) -> None:
-        self.broker_epochs[broker] = self._next_broker_epoch
-        self._next_broker_epoch += 1
+    def next_broker_epoch(self) -> int:
+        self._last_broker_epoch += 1
+        return self._last_broker_epoch
+
+    def register(self, broker: int, broker_epoch: int) -> None:
+        """The broker has started.  If nobody has noticed that it was gone, that comes first (KIP-380)."""
+        if broker in self.broker_epochs:
+            self.broker_failed(broker)
+        self.broker_epochs[broker] = broker_epoch
         for tp, state in list(self.partitions.items()):
             if broker not in state.replicas:
                 continue
             if state.leader == NO_LEADER and (broker in state.isr or self._unclean):
                 self._change(tp, leader=broker, isr=list(state.isr) if broker in state.isr else [broker])
             else:
-                self._tell(broker, state)
+                self._tell_broker(broker, self.broker_epochs[broker], state, self.epoch)
 
     def broker_failed(self, broker: int) -> None:
         del self.broker_epochs[broker]
@@ -64,34 +76,46 @@ class SimController:
             self._change(tp, leader=leader, isr=list(state.isr) if leader in state.isr else [leader])
         return allowed
 
-    def alter_isr(
-        self, tp: TopicPartition, leader_epoch: int, partition_epoch: int, isr: Mapping[int, int]
-    ) -> LeaderAndIsrUpdate:
-        """Store a leader's ISR {broker: epoch of its registration} if nothing has changed; the state that is stored.
+    def move(self) -> None:
+        """Another controller takes over: its requests carry the next epoch."""
+        self.epoch += 1
+        for state in self.partitions.values():
+            for broker in state.replicas:
+                if broker in self.broker_epochs:
+                    self._tell_broker(broker, self.broker_epochs[broker], state, self.epoch)
 
-        A member that was started again since the leader heard of it is refused: what it had may be gone (KIP-903).
+    def change_isr(
+        self, tp: TopicPartition, leader: int, isr: frozenset[int], broker_epochs: Mapping[int, int], version: int
+    ) -> StoredIsr | ApiError:
+        """What a leader asks of the store (PartitionStateStore.change_isr).
+
+        broker_epochs: the registration that each member had when the leader proposed it.  A member that has started
+        again since is refused: what it had may be gone (KIP-903).
         """
         state = self.partitions[tp]
-        is_current = (leader_epoch, partition_epoch) == (state.leader_epoch, state.partition_epoch)
-        if is_current and all(self.broker_epochs.get(member) == epoch for member, epoch in isr.items()):
-            state = replace(state, isr=sorted(isr), partition_epoch=partition_epoch + 1)
-            self.partitions[tp] = state
-        return state
+        if state.leader != leader:
+            return FencedLeaderEpoch(f"{tp}: broker {state.leader} leads with epoch {state.leader_epoch}")
+        if state.partition_epoch != version:
+            return StoredIsr(frozenset(state.isr), state.partition_epoch)
+        if any(is_outdated(self.broker_epochs.get(member), broker_epochs.get(member)) for member in isr):
+            return IneligibleReplica(f"{tp}: of {sorted(isr)} some have started again")
+        self.partitions[tp] = replace(state, isr=sorted(isr), partition_epoch=version + 1)
+        return StoredIsr(isr, version + 1)
 
     def _change(self, tp: TopicPartition, *, leader: int, isr: list[int]) -> None:
         state = self.partitions[tp]
-        self.partitions[tp] = replace(
-            state,
-            leader=leader,
-            leader_epoch=state.leader_epoch + 1,
-            isr=isr,
-            partition_epoch=state.partition_epoch + 1,
-            is_new=False,
-        )
-        self._tell_replicas(tp)
+        epochs = {"leader_epoch": state.leader_epoch + 1, "partition_epoch": state.partition_epoch + 1}
+        self._set(replace(state, leader=leader, isr=isr, **epochs))
 
-    def _tell_replicas(self, tp: TopicPartition) -> None:
-        state = self.partitions[tp]
+    def _set(self, state: LeaderAndIsrUpdate) -> None:
+        tp = state.topic_partition
+        self.partitions[tp] = state
+        self.past.setdefault(tp, []).append((state, dict(self.broker_epochs), self.epoch))
         for broker in state.replicas:
             if broker in self.broker_epochs:
-                self._tell(broker, state)
+                self._tell_broker(broker, self.broker_epochs[broker], state, self.epoch)
+
+
+def is_outdated(broker_epoch: int | None, proposed_epoch: int | None) -> bool:
+    """Whether a member of a proposed ISR is down, or has started again since its leader knew it (KIP-903)."""
+    return broker_epoch is None or broker_epoch != proposed_epoch

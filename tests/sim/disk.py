@@ -1,14 +1,13 @@
 """What a dead machine leaves of a broker's data directory.
 
-The files are real.  A crash closes them as they are; a lost power then cuts the .log files at a random point at or
-above the recovery point, and leaves the leader epochs as they were at the last flush or as they are.
+The files are real.  A crash closes them as they are; a lost power then cuts the .log files at a point at or above the
+recovery point, and leaves the leader epochs as they were at the last flush or as they are.
 tests/reference/disk.py knows the exact rules call by call; here it is enough that a part of the tail is gone.
 """
 
 from __future__ import annotations
 
 import os
-from random import Random
 
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from kcore.log.log_file_names import LOG_SUFFIX, segment_file
@@ -34,8 +33,11 @@ class Disk:
             if known is None or known[0] != log.recovery_point:
                 self._flushed[log.directory] = (log.recovery_point, _read(_epoch_file(log)))
 
-    def crash(self, manager: LogManager, random: Random, *, loses_power: bool) -> str:
-        """The broker is gone without a word; what was cut, as text."""
+    def crash(self, manager: LogManager, *, loses_power: bool, kept: float = 1.0) -> str:
+        """The broker is gone without a word; what was cut, as text.
+
+        kept: the share of the unsynced bytes that stays; below a half, the synced leader epochs instead of the last.
+        """
         cuts = []
         for log in manager.all_logs():
             log.mark_offline(OSError("the broker has crashed"))
@@ -43,18 +45,18 @@ class Disk:
             for segment in log.segments:
                 segment.close(trim=False)
             if loses_power:
-                cuts.append(self._lose_tail(log, points, random))
+                cuts.append(self._lose_tail(log, points, kept))
         for log_dir in manager._dirs.values():
             log_dir.release()
         return " ".join(cuts)
 
-    def _lose_tail(self, log: UnifiedLog, sizes: dict[int, int], random: Random) -> str:
-        """Bytes after the recovery point are there up to a random one."""
+    def _lose_tail(self, log: UnifiedLog, sizes: dict[int, int], kept: float) -> str:
+        """The first bytes after the recovery point are there."""
         holds_recovery_point = max((base for base in sizes if base <= log.recovery_point), default=min(sizes))
         unflushed = sorted(base for base in sizes if base >= holds_recovery_point)
         first = segment_file(log.directory, unflushed[0], LOG_SUFFIX)
         flushed_bytes = _position_of(first, log.recovery_point)
-        left = random.randint(0, sum(sizes[base] for base in unflushed) - flushed_bytes) + flushed_bytes
+        left = flushed_bytes + int((sum(sizes[base] for base in unflushed) - flushed_bytes) * kept)
         cut = f"{log.topic_partition}:{left}"
         for base in unflushed:
             size = min(left, sizes[base])
@@ -64,7 +66,7 @@ class Disk:
                 os.truncate(segment_file(log.directory, base, LOG_SUFFIX), size)
             left -= size
         epochs = self._flushed.get(log.directory, (0, None))[1]
-        if epochs is not None and random.random() < 0.5:
+        if epochs is not None and kept < 0.5:
             with open(_epoch_file(log), "wb") as file:
                 file.write(epochs)
         return cut

@@ -1,23 +1,26 @@
-"""A broker of a simulation: LogManager, ReplicaManager and a fetcher for each leader, without threads and sockets."""
+"""A broker of a simulation: LogManager, ReplicaManager and a fetcher for each leader, without threads and sockets.
+
+All that decides is the product's; time, network, disk and controller are the simulation's.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
+from typing import Protocol
 
 from kcore.common.executors import inline
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, KafkaError, RequestTimedOut, UnexpectedAppendOffset, UnknownTopicOrPartition
+from kcore.errors import ApiError, KafkaError, RequestTimedOut, StaleControllerEpoch, UnexpectedAppendOffset
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.log.unified_log import UnifiedLog
 from kcore.purgatory.timer import Timer
-from kcore.replica import isr as isr_rules
-from kcore.replica.fetch_params import FetchPartitionData
+from kcore.replica.fetch_params import FetchParams, FetchPartitionResult
 from kcore.replica.fetcher_state import AppendedRecords, FetcherConfig, FetcherState, InitialFetchState, Wait
 from kcore.replica.leader_endpoint import (
     EpochEndOffset,
@@ -31,31 +34,45 @@ from kcore.replica.leader_endpoint import (
     ListOffsetsRequest,
     OffsetForLeaderEpochReply,
 )
-from kcore.replica.offset_truncation import diverging_epoch
-from kcore.replica.partition import Partition
-from kcore.replica.partition_state import NO_LEADER, LeaderAndIsrUpdate, LeaderState, PendingIsr
+from kcore.replica.partition_state import NO_LEADER, LeaderAndIsrUpdate
+from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
+from tests.sim.events import Settings
 
 LAG_TIME_MAX_MS = 1500
-REQUEST_TIMEOUT_MS = 300
-PRODUCE_TIMEOUT_MS = 5000
+REQUEST_TIMEOUT_MS = 1500
+FETCH_WAIT_MS = 500
+PRODUCE_TIMEOUT_MS = 1000
+#: A change of the ISR is sent this often before its outcome counts as unknown.
+ISR_CHANGE_ATTEMPTS = 4
+ISR_CHANGE_TIMEOUT_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class AlterIsr:
-    """A leader asks the controller to store an ISR; broker -> epoch of its registration."""
+class IsrChange:
+    """What a leader asks of the store; broker_epochs: the registration of each member as far as the leader knows."""
 
     topic_partition: TopicPartition
-    leader_epoch: int
-    partition_epoch: int
-    isr: Mapping[int, int]
+    isr: frozenset[int]
+    broker_epochs: Mapping[int, int]
+    expected_version: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class InFlight:
-    fetcher: FetcherState
-    request: LeaderRequest
-    deadline_ms: float
+class Surroundings(Protocol):
+    """What a node needs of what is around it."""
+
+    def call_later(self, broker: int, delay_ms: int, name: str, action: Callable[[], None]) -> None:
+        """Unless the broker has crashed by then; after its pause."""
+
+    def send_request(
+        self, follower: int, leader: int, request: LeaderRequest, reply: Callable[[LeaderReply], None]
+    ) -> None: ...
+
+    def send_isr_change(self, broker: int, change: IsrChange, reply: OnIsrChanged) -> None: ...
+
+    def must_be_answered(self, broker: int, name: str, within_ms: int) -> Callable[[], None]:
+        """Notes a request that may wait; what comes back is called with each answer."""
+        ...
 
 
 class NodeLogs:
@@ -92,14 +109,11 @@ class NodeLogs:
         try:
             info = log.append_as_follower(records)
         except UnexpectedAppendOffset as error:
-            # The leader's log starts inside a batch (DeleteRecords), and ours ends there: PART-21.
             if not error.first_offset < log.log_end_offset <= error.last_offset:
                 raise
             if log.log_start_offset == log.log_end_offset:
                 self._manager.truncate_fully_and_start_at(tp, error.first_offset)
             else:
-                # Not in Kafka: a leader epoch that began with this batch seems to begin at the log start, so a follower
-                # with another record below it was not cut far enough.
                 self._manager.truncate_to({tp: error.first_offset})
             info = log.append_as_follower(records)
         return AppendedRecords(info.last_offset, info.last_leader_epoch) if info.last_offset >= 0 else None
@@ -109,16 +123,97 @@ class NodeLogs:
 
     def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
         if self._log(tp).maybe_increment_log_start_offset(offset):
-            # At once, because the leader epochs below it are forgotten at once.  After a crash with the old log start,
-            # the records would be there without their epochs, and truncations would go by the wrong ones.
             self._manager.checkpoint_log_start_offsets()
 
 
-class Node:
-    """One life of a broker, from its start to its crash or clean stop.
+class NodeFetcher:
+    """Drives the FetcherState of one leader, as a fetcher thread does: one request in flight, then the next."""
 
-    send_request(leader, fetcher, request) and alter_isr(AlterIsr) put messages on their way.
-    """
+    def __init__(self, node: Node, leader: int, config: FetcherConfig) -> None:
+        self.state = FetcherState(NodeLogs(node.log_manager), config)
+        self._node = node
+        self._leader = leader
+        self._wakes_at_ms: int | None = None
+        self._in_flight: LeaderRequest | None = None
+
+    def wake_up(self, delay_ms: int = 0) -> None:
+        """Take a turn after delay_ms, unless one comes earlier."""
+        at_ms = self._node.now_ms + delay_ms
+        if self._in_flight is None and (self._wakes_at_ms is None or at_ms < self._wakes_at_ms):
+            self._wakes_at_ms = at_ms
+            broker = self._node.broker_id
+            self._node.around.call_later(broker, delay_ms, f"fetcher {broker} of {self._leader}", self._turn)
+
+    def _turn(self) -> None:
+        now_ms = self._node.now_ms
+        if self._in_flight is not None or self._wakes_at_ms is None or now_ms < self._wakes_at_ms:
+            return  # the call of an earlier wake_up()
+        self._wakes_at_ms = None
+        if not self.state.states:
+            return
+        request = self.state.next_request(now_ms)
+        if isinstance(request, Wait):
+            self.wake_up(max(1, int(request.until_ms - now_ms)))
+            return
+        self._in_flight = request
+        around, broker = self._node.around, self._node.broker_id
+        around.send_request(broker, self._leader, request, lambda reply: self._take(request, reply))
+        around.call_later(broker, REQUEST_TIMEOUT_MS, f"timeout of fetcher {broker}", lambda: self._give_up(request))
+
+    def _take(self, request: LeaderRequest, reply: LeaderReply) -> None:
+        # A reply that was given up, or came before, is the machine's to refuse.
+        self.state.on_reply(request, reply, self._node.now_ms)
+        self._go_on(request)
+
+    def _give_up(self, request: LeaderRequest) -> None:
+        if self._in_flight is request:
+            self.state.on_failure(request, RequestTimedOut("no reply"), self._node.now_ms)
+            self._go_on(request)
+
+    def _go_on(self, request: LeaderRequest) -> None:
+        if self._in_flight is request:
+            self._in_flight = None
+            self.wake_up()
+
+
+class NodeStateStore:
+    """PartitionStateStore by messages to the controller: asked again when no answer comes, then of unknown outcome."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def change_isr(
+        self, topic_partition: TopicPartition, isr: frozenset[int], expected_version: int, on_done: OnIsrChanged
+    ) -> None:
+        node = self._node
+        epochs = {node.broker_id: node.broker_epoch}
+        epochs |= {member: node.follower_epochs.get(member, -1) for member in sorted(isr - {node.broker_id})}
+        change = IsrChange(topic_partition, isr, epochs, expected_version)
+        is_done = False
+        attempts = 0
+
+        def done(result: StoredIsr | ApiError) -> None:
+            nonlocal is_done
+            if not is_done:
+                is_done = True
+                on_done(result)
+
+        def attempt() -> None:
+            nonlocal attempts
+            if is_done:
+                return
+            attempts += 1
+            if attempts > ISR_CHANGE_ATTEMPTS:
+                done(RequestTimedOut(f"{topic_partition}: whether ISR {sorted(isr)} is stored is not known"))
+                return
+            node.around.send_isr_change(node.broker_id, change, done)
+            node.around.call_later(node.broker_id, ISR_CHANGE_TIMEOUT_MS, "timeout of an ISR change", attempt)
+
+        attempt()
+
+
+class Node:
+    """One life of a broker, from its start to its crash or clean stop."""
 
     def __init__(
         self,
@@ -126,27 +221,34 @@ class Node:
         broker_epoch: int,
         directory: str,
         time: MockTime,
-        random: Random,
-        log_config: LogConfig,
-        *,
-        truncates_on_fetch: bool,
-        send_request: Callable[[int, InFlight], None],
-        alter_isr: Callable[[AlterIsr], None],
+        around: Surroundings,
+        settings: Settings,
     ) -> None:
         self.broker_id = broker_id
         self.broker_epoch = broker_epoch
-        self.scheduler = MockScheduler(time)
+        self.around = around
+        self._time = time
+        #: Flushes, checkpoints and retention wait for the disk; the other one's tasks do not.
+        self.disk_scheduler = MockScheduler(time)
+        self.clock_scheduler = MockScheduler(time)
         self.timer = Timer(time)
         self.log_manager = LogManager(
             [directory],
-            log_config,
+            LogConfig(
+                segment_bytes=settings.segment_bytes,
+                index_interval_bytes=200,
+                segment_index_bytes=240,
+                retention_ms=settings.retention_ms,
+                file_delete_delay_ms=500,
+                min_insync_replicas=settings.min_insync_replicas,
+            ),
             time=time,
-            random=random,
+            random=Random(broker_id),
             executors=inline,
-            scheduler=self.scheduler,
+            scheduler=self.disk_scheduler,
             num_recovery_threads=1,
-            flush_checkpoint_ms=1000,
-            start_offset_checkpoint_ms=1000,
+            flush_checkpoint_ms=settings.flush_checkpoint_ms,
+            start_offset_checkpoint_ms=settings.flush_checkpoint_ms,
             retention_check_ms=1000,
             initial_task_delay_ms=500,
         )
@@ -154,221 +256,151 @@ class Node:
             broker_id,
             self.log_manager,
             time,
-            self.scheduler,
+            self.disk_scheduler,
             self.timer,
             high_watermark_checkpoint_interval_ms=700,
             replica_lag_time_max_ms=LAG_TIME_MAX_MS,
+            partition_state_store=NodeStateStore(self),
+            clock_scheduler=self.clock_scheduler,
         )
-        self.fetchers: dict[int, FetcherState] = {}
+        self.fetchers: dict[int, NodeFetcher] = {}
         self._fetcher_config = FetcherConfig(
-            fetch_backoff_ms=50, partition_max_bytes=600, max_bytes=900, truncates_on_fetch=truncates_on_fetch
+            fetch_backoff_ms=50,
+            max_wait_ms=FETCH_WAIT_MS,
+            partition_max_bytes=settings.fetch_bytes,
+            max_bytes=settings.fetch_bytes,
+            truncates_on_fetch=settings.truncates_on_fetch,
         )
-        self._time = time
-        self._send_request = send_request
-        self._alter_isr = alter_isr
-        self._in_flight: list[InFlight] = []
-        self._pending_isr: dict[TopicPartition, AlterIsr] = {}
         #: What the last fetch of each follower said about its registration.
-        self._follower_epochs: dict[int, int] = {}
-        self.scheduler.startup()
+        self.follower_epochs: dict[int, int] = {}
+        self.disk_scheduler.startup()
+        self.clock_scheduler.startup()
         self.log_manager.startup()
+
+    @property
+    def now_ms(self) -> int:
+        return int(self._time.hi_res_clock_ms())
 
     # -- what the controller says -----------------------------------------------------------------------------------
 
-    def become_leader_or_follower(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
-        """Whether the update was news, and this broker leads now."""
+    def become_leader_or_follower(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> str:
+        """What became of it, in a word."""
         tp = update.topic_partition
-        hosted = self.replica_manager.get_partition(tp)
-        if isinstance(hosted, Partition) and hosted.leader_epoch >= update.leader_epoch:
-            return False
+        try:
+            (error,) = self.replica_manager.become_leader_or_follower([update], controller_epoch).values()
+        except StaleControllerEpoch as stale:
+            error = stale
+        if error is not None:
+            assert isinstance(error, StaleControllerEpoch), repr(error)
+            return "stale"
         for fetcher in self.fetchers.values():
-            fetcher.remove_partitions([tp])
-        self._pending_isr.pop(tp, None)
-        result = self.replica_manager.become_leader_or_follower([update], controller_epoch)
-        assert result == {tp: None}, result
+            fetcher.state.remove_partitions([tp])
         if update.leader == self.broker_id:
-            return True
+            return "leads"
         if update.leader != NO_LEADER:
             fetcher = self.fetchers.get(update.leader)
             if fetcher is None:
-                fetcher = self.fetchers[update.leader] = FetcherState(NodeLogs(self.log_manager), self._fetcher_config)
-            log = self._partition(tp).log
+                fetcher = self.fetchers[update.leader] = NodeFetcher(self, update.leader, self._fetcher_config)
+            log = self.replica_manager.get_partition_or_exception(tp).log
             from_end = self._fetcher_config.truncates_on_fetch and log.last_epoch >= 0
             offset = log.log_end_offset if from_end else log.high_watermark
-            fetcher.add_partitions({tp: InitialFetchState(offset, update.leader_epoch)})
-        return False
-
-    def isr_stored(self, asked: AlterIsr, stored: LeaderAndIsrUpdate) -> None:
-        """The controller's answer to the ISR change that is pending; another one's is late."""
-        tp = asked.topic_partition
-        if self._pending_isr.get(tp) is not asked:
-            return
-        del self._pending_isr[tp]
-        partition = self._partition(tp)
-        if partition.is_leader and stored.leader_epoch == partition.leader_epoch:
-            partition.make_leader(stored, 1)
-            self._complete_waiting(tp)
-
-    # -- following --------------------------------------------------------------------------------------------------
-
-    def poll(self, leader: int) -> str:
-        """One step of the fetcher thread of this leader, up to where it would block."""
-        request = self.fetchers[leader].next_request(self._time.hi_res_clock_ms())
-        if isinstance(request, Wait):
-            return f"waits until {request.until_ms:.0f}"
-        in_flight = InFlight(self.fetchers[leader], request, self._time.hi_res_clock_ms() + REQUEST_TIMEOUT_MS)
-        self._in_flight.append(in_flight)
-        self._send_request(leader, in_flight)
-        return f"{type(request).__name__} {[str(tp) for tp in request.partitions]}"
-
-    def take_reply(self, in_flight: InFlight, reply: LeaderReply) -> None:
-        if in_flight in self._in_flight:
-            self._in_flight.remove(in_flight)
-        # A reply that was given up, or came before, is the machine's to refuse.
-        in_flight.fetcher.on_reply(in_flight.request, reply, self._time.hi_res_clock_ms())
+            fetcher.state.add_partitions({tp: InitialFetchState(offset, update.leader_epoch)})
+            fetcher.wake_up()
+        return "follows"
 
     # -- leading ----------------------------------------------------------------------------------------------------
 
-    def serve(self, request: LeaderRequest, follower: int, follower_broker_epoch: int) -> LeaderReply:
+    def serve(
+        self, request: LeaderRequest, follower: int, follower_broker_epoch: int, answer: Callable[[LeaderReply], None]
+    ) -> None:
+        """answer(reply) comes now or later."""
         if isinstance(request, FetchRequest):
-            self._follower_epochs[follower] = follower_broker_epoch
-            return FetchReply({tp: self._read(tp, data, follower) for tp, data in request.partitions.items()})
-        if isinstance(request, ListOffsetsRequest):
-            return ListOffsetsReply(
-                {tp: self._list_offset(tp, q.timestamp, q.current_leader_epoch) for tp, q in request.partitions.items()}
-            )
-        return OffsetForLeaderEpochReply(
-            {tp: self._epoch_end(tp, q.leader_epoch, q.current_leader_epoch) for tp, q in request.partitions.items()}
-        )
+            self.follower_epochs[follower] = follower_broker_epoch
+            self._serve_fetch(request, follower, answer)
+        elif isinstance(request, ListOffsetsRequest):
+            offsets = {tp: self._list_offset(tp, *question) for tp, question in request.partitions.items()}
+            answer(ListOffsetsReply(offsets))
+        else:
+            ends = {tp: self._epoch_end(tp, *question) for tp, question in request.partitions.items()}
+            answer(OffsetForLeaderEpochReply(ends))
 
-    def _read(self, tp: TopicPartition, data: FetchPartitionData, follower: int) -> FetchedPartition:
-        """A follower's fetch of one partition (RD-09, RD-24, PART-11, PART-13)."""
+    def _serve_fetch(self, request: FetchRequest, follower: int, answer: Callable[[LeaderReply], None]) -> None:
+        name = f"a fetch of broker {follower} at broker {self.broker_id}"
+        answered = self.around.must_be_answered(self.broker_id, name, request.max_wait_ms)
+
+        def on_fetched(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
+            answered()
+            answer(FetchReply({tp: _fetched(result) for tp, result in results}))
+
+        params = FetchParams(
+            follower, request.max_wait_ms, request.min_bytes, request.max_bytes, FetchIsolation.LOG_END
+        )
+        self.replica_manager.fetch_messages(params, list(request.partitions.items()), on_fetched)
+
+    def _epoch_end(self, tp: TopicPartition, current_leader_epoch: int, leader_epoch: int) -> EpochEndOffset:
         try:
-            partition = self._partition(tp)
-            state = partition.check_leader(data.current_leader_epoch)
-            log = partition.log
-            diverging = diverging_epoch(data.fetch_offset, data.last_fetched_epoch, log.end_offset_for_epoch)
-            if diverging is not None:
-                return FetchedPartition(
-                    high_watermark=log.high_watermark,
-                    log_start_offset=log.log_start_offset,
-                    diverging_epoch=diverging,
-                )
-            read = partition.read_records(
-                data.fetch_offset, data.max_bytes, FetchIsolation.LOG_END, True, data.current_leader_epoch
-            )
-            self._note_fetch(partition, state, follower, data, read.fetched.fetch_offset_metadata, read.log_end_offset)
-            records = read.fetched.records
-            return FetchedPartition(
-                bytes(records.read()) if records.size_in_bytes else b"", read.high_watermark, read.log_start_offset
-            )
-        except KafkaError as error:
-            return FetchedPartition(error=_api_error(error))
-
-    def _note_fetch(self, partition, state, follower, data, fetch_offset_metadata, log_end_offset) -> None:
-        replica = state.replicas.get(follower)
-        if replica is None:
-            raise UnknownTopicOrPartition(f"{partition.topic_partition}: broker {follower} is no replica")
-        now_ms = self._time.milliseconds()
-        replica.state = replica.state.after_fetch(fetch_offset_metadata, data.log_start_offset, now_ms, log_end_offset)
-        if isr_rules.may_join_isr(replica, state.isr, partition.log.high_watermark, state.epoch_start_offset):
-            self._propose_isr(partition, state, state.isr.committed | {follower})
-        self._move_high_watermark(partition)
-
-    def _move_high_watermark(self, partition: Partition) -> None:
-        state = partition._state
-        if not isinstance(state, LeaderState):
-            return
-        log = partition.log
-        end = log.log_end_offset_metadata
-        candidate = isr_rules.high_watermark_candidate(
-            end, state.isr, state.replicas, self._time.milliseconds(), LAG_TIME_MAX_MS
-        )
-        if log.maybe_increment_high_watermark(candidate) is not None:
-            self._complete_waiting(partition.topic_partition)
-
-    def _propose_isr(self, partition: Partition, state: LeaderState, isr: frozenset[int]) -> None:
-        own = {self.broker_id: self.broker_epoch}
-        asked = AlterIsr(
-            partition.topic_partition,
-            state.leader_epoch,
-            state.partition_epoch,
-            own | {member: self._follower_epochs.get(member, -1) for member in sorted(isr - {self.broker_id})},
-        )
-        with partition.leader_isr_update_lock.write():
-            partition._state = replace(state, isr=PendingIsr(state.isr.committed, isr))
-        self._pending_isr[partition.topic_partition] = asked
-        self._alter_isr(asked)
-
-    def _shrink_isrs(self) -> None:
-        for partition in self.led_partitions():
-            state = partition._state
-            assert isinstance(state, LeaderState)
-            gone = isr_rules.out_of_sync_replicas(
-                self.broker_id,
-                partition.log.log_end_offset,
-                state.isr,
-                state.replicas,
-                self._time.milliseconds(),
-                LAG_TIME_MAX_MS,
-            )
-            if gone:
-                self._propose_isr(partition, state, state.isr.committed - gone)
-
-    def _epoch_end(self, tp: TopicPartition, leader_epoch: int, current_leader_epoch: int) -> EpochEndOffset:
-        try:
-            partition = self._partition(tp)
-            return EpochEndOffset(*partition.last_offset_for_leader_epoch(leader_epoch, current_leader_epoch))
+            end = self.replica_manager.last_offset_for_leader_epoch(tp, leader_epoch, current_leader_epoch)
+            return EpochEndOffset(*end)
         except KafkaError as error:
             return EpochEndOffset(error=_api_error(error))
 
-    def _list_offset(self, tp: TopicPartition, timestamp: int, current_leader_epoch: int) -> ListedOffset:
+    def _list_offset(self, tp: TopicPartition, current_leader_epoch: int, timestamp: int) -> ListedOffset:
         try:
-            partition = self._partition(tp)
-            found = partition.fetch_offset_for_timestamp(timestamp, FetchIsolation.LOG_END, current_leader_epoch)
-            return ListedOffset(-1 if found is None else found.offset)
+            offset = self.replica_manager.fetch_offset_for_timestamp(
+                tp, timestamp, FetchIsolation.LOG_END, current_leader_epoch
+            )
+            return ListedOffset(-1 if offset is None else offset.offset)
         except KafkaError as error:
             return ListedOffset(error=_api_error(error))
 
     # -- clients and time -------------------------------------------------------------------------------------------
 
-    def led_partitions(self) -> list[Partition]:
-        return [partition for partition in self.replica_manager.partitions() if partition.is_leader]
-
     def produce(
-        self, tp: TopicPartition, records: bytearray, on_answer: Callable[[ApiError | None, int], None]
+        self, tp: TopicPartition, records: bytearray, acks: int, on_answer: Callable[[ApiError | None, int], None]
     ) -> None:
-        """acks=-1; on_answer(error, base offset) now or later."""
+        """on_answer(error, base offset) now or later."""
+        name = f"a produce at broker {self.broker_id}"
+        answered = self.around.must_be_answered(self.broker_id, name, PRODUCE_TIMEOUT_MS)
+
+        def on_done(statuses) -> None:
+            answered()
+            on_answer(statuses[tp].error, statuses[tp].base_offset)
+
         self.replica_manager.append_records(
-            PRODUCE_TIMEOUT_MS,
-            -1,
-            False,
-            AppendOrigin.CLIENT,
-            {tp: records},
-            lambda statuses: on_answer(statuses[tp].error, statuses[tp].base_offset),
+            PRODUCE_TIMEOUT_MS, acks, False, AppendOrigin.CLIENT, {tp: records}, on_done
         )
 
-    def tick(self) -> None:
-        """Run what is due by now: requests that were given up, waiting produces, flushes, checkpoints, the ISR."""
-        now_ms = self._time.hi_res_clock_ms()
-        for in_flight in [one for one in self._in_flight if one.deadline_ms <= now_ms]:
-            self._in_flight.remove(in_flight)
-            in_flight.fetcher.on_failure(in_flight.request, RequestTimedOut("no reply"), now_ms)
+    def delete_records(self, tp: TopicPartition, offset: int) -> None:
+        name = f"a DeleteRecords at broker {self.broker_id}"
+        answered = self.around.must_be_answered(self.broker_id, name, PRODUCE_TIMEOUT_MS)
+        self.replica_manager.delete_records({tp: offset}, lambda results: answered())
+
+    def next_due_ms(self) -> int | None:
+        """When the timer or a scheduler has something to do."""
+        heap = self.timer._heap
+        times = [self.disk_scheduler._queue.next_due_ms(), self.clock_scheduler._queue.next_due_ms()]
+        times.append(heap[0][0] if heap else None)
+        due = [time for time in times if time is not None]
+        return -int(-min(due) // 1) if due else None
+
+    def tick(self, *, disk_is_slow: bool) -> None:
+        """Run what is due by now: waiting requests, the ISR; flushes, checkpoints, retention."""
         self.timer.advance()
-        self.scheduler.tick()
-        self._shrink_isrs()
+        self.clock_scheduler.tick()
+        if not disk_is_slow:
+            self.disk_scheduler.tick()
 
     def stop(self) -> None:
         """A clean stop."""
         self.replica_manager.shutdown()
         self.log_manager.shutdown()
 
-    def _partition(self, tp: TopicPartition) -> Partition:
-        return self.replica_manager.get_partition_or_exception(tp)
 
-    def _complete_waiting(self, tp: TopicPartition) -> None:
-        self.replica_manager.delayed_produce_purgatory.check_and_complete(tp)
-        self.replica_manager.delayed_fetch_purgatory.check_and_complete(tp)
+def _fetched(result: FetchPartitionResult) -> FetchedPartition:
+    if result.error is not None:
+        return FetchedPartition(error=result.error)
+    records = bytes(result.records.read()) if result.records.size_in_bytes else b""
+    return FetchedPartition(records, result.high_watermark, result.log_start_offset, result.diverging_epoch)
 
 
 def _api_error(error: KafkaError) -> ApiError:

@@ -1,7 +1,8 @@
-"""A simulated cluster in a directory of its own, and what it says when a check fails."""
+"""A simulated cluster in a directory of its own."""
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -9,25 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.sim.cluster import Cluster
+from tests.sim.events import History
 
 _MEMORY = "/dev/shm"
 
 
 @contextmanager
-def simulated(seed: int, *, unclean: bool = False) -> Iterator[Cluster]:
-    """The files are in memory if the machine has a memory file system.
-
-    On any error, also one out of the body, the seed, the settings and the last events are printed.
-    """
+def simulated(history: History) -> Iterator[Cluster]:
+    """The files are in memory if the machine has a memory file system.  The product logs nothing meanwhile."""
     directory = tempfile.mkdtemp(prefix="kcore-sim-", dir=_MEMORY if os.access(_MEMORY, os.W_OK) else None)
-    cluster = None
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
-        cluster = Cluster(directory, seed, unclean=unclean)
+        cluster = Cluster(directory, history)
         yield cluster
         cluster.close()
-    except BaseException:
-        if cluster is not None:
-            print(f"seed {seed}, {cluster.settings}", *cluster.recent, sep="\n")
-        raise
     finally:
+        logging.disable(disabled)
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,283 @@
+"""The clients of a simulated cluster: producers, idempotent ones, consumers, and an operator who deletes records.
+
+Their requests and answers are messages.  They know the leader that the controller has elected.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError, OffsetOutOfRange
+from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.log.special_timestamps import EARLIEST_TIMESTAMP
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.replica.fetch_params import FetchParams, FetchPartitionData
+from tests.sim import invariants
+from tests.sim.events import CONSUMER, PRODUCER, Consume, DeleteRecords, Produce, ProduceIdempotent
+from tests.sim.model import CRC_AT, Batch
+from tests.sim.network import Message
+from tests.sim.node import Node
+
+if TYPE_CHECKING:
+    from tests.sim.cluster import Cluster
+
+RETRY_MS = 300
+ATTEMPTS = 20
+CONSUMER_WAIT_MS = 100
+
+
+class Clients:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._values = 0
+        self._idempotent: dict[tuple[int, TopicPartition], IdempotentProducer] = {}
+        self.idempotent_payloads: dict[TopicPartition, list[bytes]] = defaultdict(list)
+        self._positions: dict[tuple[int, TopicPartition], int] = {}
+        self.acknowledged = self.refused = self.consumed = self.retried = self.out_of_range = 0
+
+    # -- producers --------------------------------------------------------------------------------------------------
+
+    def batch(self, records: int, size: int, **fields: int) -> bytearray:
+        builder = RecordBatchBuilder(**fields)
+        for _ in range(records):
+            self._values += 1
+            builder.append(b"%d" % self._values + b"." * size, None, timestamp=self._cluster.time.milliseconds())
+        return builder.build()
+
+    def produce(self, event: Produce) -> None:
+        tp = self._cluster.tp(event.partition)
+        batch = self.batch(event.records, event.size)
+        payload = bytes(batch[CRC_AT:])
+
+        def answered(error: ApiError | None, base_offset: int) -> None:
+            if error is None and event.acks == -1:
+                self.on_acknowledged(tp, base_offset, payload)
+            elif error is not None:
+                self.refused += 1
+                self._cluster.tell(f"a producer gets {type(error).__name__}")
+
+        self.send(tp, batch, event.acks, event.to, answered)
+
+    def produce_idempotent(self, event: ProduceIdempotent) -> None:
+        tp = self._cluster.tp(event.partition)
+        producer = self._idempotent.get((event.producer, tp))
+        if producer is None:
+            producer = self._idempotent[event.producer, tp] = IdempotentProducer(
+                self, self._cluster, event.producer, tp
+            )
+        producer.produce(event.records)
+
+    def send(
+        self,
+        tp: TopicPartition,
+        batch: bytes | bytearray,
+        acks: int,
+        to: int | None,
+        on_answer: Callable[[ApiError | None, int], None],
+    ) -> None:
+        cluster = self._cluster
+        broker = cluster.leader_of(tp) if to is None else to
+
+        def deliver() -> None:
+            node = cluster.nodes.get(broker)
+            if node is None:
+                return
+
+            def answer(error: ApiError | None, base_offset: int) -> None:
+                cluster.network.send(
+                    Message(f"Produce answer {tp}", broker, PRODUCER, lambda: on_answer(error, base_offset))
+                )
+
+            # A copy: the broker assigns offsets in it, and the message may arrive twice.
+            node.produce(tp, bytearray(batch), acks, answer)
+
+        cluster.network.send(Message(f"Produce {tp}", PRODUCER, broker, deliver))
+
+    def on_acknowledged(self, tp: TopicPartition, base_offset: int, payload: bytes) -> None:
+        self.acknowledged += 1
+        self._cluster.tell(f"{tp}: offset {base_offset} is acknowledged")
+        self._cluster.world.acknowledged[tp][base_offset] = payload
+        invariants.an_acknowledged_record_is_committed(self._cluster.world, tp, base_offset, payload)
+
+    # -- consumers --------------------------------------------------------------------------------------------------
+
+    def consume(self, event: Consume) -> None:
+        cluster, tp = self._cluster, self._cluster.tp(event.partition)
+        broker = cluster.leader_of(tp) if event.to is None else event.to
+        position = self._positions.get((event.consumer, tp), 0)
+        # A consumer that chose its broker by itself has old metadata: it does not know the epoch.
+        epoch = cluster.controller.partitions[tp].leader_epoch if event.to is None else -1
+
+        def deliver() -> None:
+            node = cluster.nodes.get(broker)
+            if node is not None:
+                self._fetch(node, tp, position, epoch, lambda *answer: reply(node, *answer))
+
+        def reply(node: Node, error: ApiError | None, batches: list[Batch], earliest: int | None) -> None:
+            cluster.network.send(
+                Message(
+                    f"Fetch answer {tp}",
+                    node.broker_id,
+                    CONSUMER,
+                    lambda: self._on_fetched(event.consumer, tp, position, error, batches, earliest),
+                )
+            )
+
+        cluster.network.send(Message(f"Fetch {tp} from {position}", CONSUMER, broker, deliver))
+
+    def _fetch(
+        self,
+        node: Node,
+        tp: TopicPartition,
+        position: int,
+        epoch: int,
+        reply: Callable[[ApiError | None, list[Batch], int | None], None],
+    ) -> None:
+        answered = self._cluster.must_be_answered(
+            node.broker_id, f"a consumer's fetch at broker {node.broker_id}", CONSUMER_WAIT_MS
+        )
+
+        def on_fetched(results) -> None:
+            answered()
+            ((_, result),) = results
+            earliest = None
+            if isinstance(result.error, OffsetOutOfRange):
+                try:
+                    found = node.replica_manager.fetch_offset_for_timestamp(
+                        tp, EARLIEST_TIMESTAMP, FetchIsolation.HIGH_WATERMARK, epoch
+                    )
+                    earliest = None if found is None else found.offset
+                except ApiError:
+                    pass  # it does not lead any more
+            batches = []
+            if result.error is None and result.records.size_in_bytes:
+                for batch in MemoryRecords(bytes(result.records.read())).batches:
+                    batches.append(Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, bytes(batch.buffer)))
+            reply(result.error, batches, earliest)
+
+        node.replica_manager.fetch_messages(
+            FetchParams(max_wait_ms=CONSUMER_WAIT_MS, max_bytes=500),
+            [(tp, FetchPartitionData(position, 500, current_leader_epoch=epoch))],
+            on_fetched,
+        )
+
+    def _on_fetched(
+        self,
+        consumer: int,
+        tp: TopicPartition,
+        position: int,
+        error: ApiError | None,
+        batches: list[Batch],
+        earliest: int | None,
+    ) -> None:
+        for batch in batches:
+            self.consumed += 1
+            self._cluster.world.consumed[tp][batch.base_offset] = batch.payload
+            invariants.a_consumer_gets_committed_records(self._cluster.world, tp, batch)
+        if self._positions.get((consumer, tp), 0) != position:
+            return  # a second copy of the answer
+        if batches:
+            self._positions[consumer, tp] = max(position, batches[-1].last_offset + 1)
+        elif isinstance(error, OffsetOutOfRange):
+            self.out_of_range += 1
+            if earliest is not None:
+                self._positions[consumer, tp] = earliest
+
+    # -- DeleteRecords ----------------------------------------------------------------------------------------------
+
+    def delete_records(self, event: DeleteRecords) -> None:
+        cluster, tp = self._cluster, self._cluster.tp(event.partition)
+        broker = cluster.leader_of(tp)
+
+        def deliver() -> None:
+            node = cluster.nodes.get(broker)
+            if node is None:
+                return
+            partition = node.replica_manager.get_partition(tp)
+            if partition is None:
+                return
+            start, end = partition.log.log_start_offset, partition.log.high_watermark
+            offset = start + int((end - start) * event.share)
+            if partition.is_leader:
+                cluster.tell(f"{tp}: broker {broker} deletes the records below {offset}")
+                cluster.world.allow_start_at(tp, offset)
+            node.delete_records(tp, offset)
+
+        cluster.network.send(Message(f"DeleteRecords {tp}", PRODUCER, broker, deliver))
+
+
+class IdempotentProducer:
+    """One producer id and partition.  A batch is sent again, with its sequence, until it is answered."""
+
+    def __init__(self, clients: Clients, cluster: Cluster, number: int, tp: TopicPartition) -> None:
+        self._clients = clients
+        self._cluster = cluster
+        self._tp = tp
+        self._producer_id = 1000 + number
+        self._epoch = 0
+        self._next_sequence = 0
+        self._waiting: deque[int] = deque()
+        self._batch: bytearray | None = None
+        self._attempts = 0
+
+    def produce(self, records: int) -> None:
+        self._waiting.append(records)
+        if self._batch is None:
+            self._next()
+
+    def _next(self) -> None:
+        self._batch = None
+        if self._waiting:
+            records = self._waiting.popleft()
+            self._batch = self._clients.batch(
+                records,
+                1,
+                producer_id=self._producer_id,
+                producer_epoch=self._epoch,
+                base_sequence=self._next_sequence,
+            )
+            self._next_sequence += records
+            self._attempts = 0
+            self._clients.idempotent_payloads[self._tp].append(bytes(self._batch[CRC_AT:]))
+            self._attempt(self._batch)
+
+    def _attempt(self, batch: bytearray) -> None:
+        if self._batch is not batch:
+            return  # answered
+        self._attempts += 1
+        if self._attempts > ATTEMPTS:
+            self._give_up()
+            return
+        self._clients.retried += self._attempts > 1
+        attempt = self._attempts
+        self._clients.send(
+            self._tp, batch, -1, None, lambda error, offset: self._on_answer(batch, attempt, error, offset)
+        )
+        # Longer than a broker lets a produce wait: its answer is lost then.
+        self._cluster.agenda.after(RETRY_MS * 5, "retry of an idempotent producer", lambda: self._retry(batch, attempt))
+
+    def _retry(self, batch: bytearray, attempt: int) -> None:
+        if self._batch is batch and self._attempts == attempt:
+            self._attempt(batch)
+
+    def _on_answer(self, batch: bytearray, attempt: int, error: ApiError | None, base_offset: int) -> None:
+        if self._batch is not batch:
+            return
+        if error is None:
+            self._clients.on_acknowledged(self._tp, base_offset, bytes(batch[CRC_AT:]))
+            self._next()
+        elif error.retriable:
+            self._cluster.agenda.after(RETRY_MS, "retry of an idempotent producer", lambda: self._retry(batch, attempt))
+        else:
+            self._cluster.tell(f"idempotent producer {self._producer_id} gets {type(error).__name__}")
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Begin anew with the next epoch, as InitProducerId gives it."""
+        self._epoch += 1
+        self._next_sequence = 0
+        self._next()

@@ -1,0 +1,334 @@
+"""What happens to a simulated cluster from outside, as data: clients' requests, faults, elections.
+
+A history is a list of events, each at a fixed time, none of which refers to another: a history from which some events
+were left out still makes sense, which is what shrink.py relies on.  repr() of an event can be pasted into a test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from random import Random
+
+#: The addresses of everybody but the brokers, which have their ids.
+CONTROLLER = -1
+PRODUCER = -2
+CONSUMER = -3
+
+NAMES = {CONTROLLER: "the controller", PRODUCER: "the producers", CONSUMER: "the consumers"}
+
+
+def name_of(address: int) -> str:
+    return NAMES.get(address, f"broker {address}")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """at_ms: of the simulation's clock, which begins at 0."""
+
+    at_ms: int
+
+    def __str__(self) -> str:
+        """One sentence for a reader of a history."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Produce(Event):
+    """to: the broker that it is sent to, whoever leads; None: the leader.  Not sent again."""
+
+    partition: int
+    records: int = 1
+    size: int = 1
+    acks: int = -1
+    to: int | None = None
+
+    def __str__(self) -> str:
+        where = "the leader" if self.to is None else f"broker {self.to}"
+        acks = "all" if self.acks == -1 else self.acks
+        return f"a producer sends {self.records} record(s) of partition {self.partition} to {where}, acks={acks}"
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceIdempotent(Event):
+    """acks=all, one batch in flight, sent again until it is answered."""
+
+    partition: int
+    producer: int
+    records: int = 1
+
+    def __str__(self) -> str:
+        return f"idempotent producer {self.producer} sends {self.records} record(s) of partition {self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Consume(Event):
+    """One fetch at the consumer's position.  to: as in Produce."""
+
+    partition: int
+    consumer: int = 0
+    to: int | None = None
+
+    def __str__(self) -> str:
+        where = "the leader" if self.to is None else f"broker {self.to}"
+        return f"consumer {self.consumer} fetches partition {self.partition} from {where}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteRecords(Event):
+    """share: of the records below the leader's high watermark."""
+
+    partition: int
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.share:.0%} of the committed records of partition {self.partition} are deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Elect(Event):
+    partition: int
+    broker: int
+
+    def __str__(self) -> str:
+        return f"the controller elects broker {self.broker} for partition {self.partition}, if it may"
+
+
+@dataclass(frozen=True, slots=True)
+class NewController(Event):
+    """A new controller with the next epoch sends the state of every partition to every broker."""
+
+    def __str__(self) -> str:
+        return "a new controller sends all states"
+
+
+@dataclass(frozen=True, slots=True)
+class StaleUpdate(Event):
+    """A LeaderAndIsr request of long ago arrives (again).  back: how many states ago it was true."""
+
+    partition: int
+    broker: int
+    back: int = 1
+
+    def __str__(self) -> str:
+        return (
+            f"broker {self.broker} gets the LeaderAndIsr request of {self.back} state(s) ago "
+            f"for partition {self.partition}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Crash(Event):
+    """how: "loses power" (kept: the share of the unsynced bytes that stays), "is killed" or "stops".  The broker starts
+    again after down_ms; the controller notices after noticed_ms, or at the start."""
+
+    broker: int
+    how: str
+    down_ms: int = 100
+    noticed_ms: int = 10
+    kept: float = 0.0
+
+    def __str__(self) -> str:
+        kept = f", {self.kept:.0%} of its unsynced bytes stay" if self.how == "loses power" else ""
+        return (
+            f"broker {self.broker} {self.how}{kept}; it starts again after {self.down_ms} ms, "
+            f"the controller notices after {min(self.noticed_ms, self.down_ms)} ms"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Event):
+    """The broker does nothing for a while (a garbage collection, a stopped virtual machine); what comes waits."""
+
+    broker: int
+    for_ms: int
+
+    def __str__(self) -> str:
+        return f"broker {self.broker} stands still for {self.for_ms} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDisk(Event):
+    """Background work of the disk (flushes, checkpoints, retention) waits."""
+
+    broker: int
+    for_ms: int
+
+    def __str__(self) -> str:
+        return f"broker {self.broker} flushes and checkpoints nothing for {self.for_ms} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut(Event):
+    """Nothing gets from a to b or back."""
+
+    a: int
+    b: int
+    for_ms: int
+
+    def __str__(self) -> str:
+        return f"no network between {name_of(self.a)} and {name_of(self.b)} for {self.for_ms} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Lose(Event):
+    """The next messages from source to target are lost."""
+
+    source: int
+    target: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"the next {self.count} message(s) from {name_of(self.source)} to {name_of(self.target)} are lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Delay(Event):
+    """The next messages from source to target take that much longer, each: later ones overtake them."""
+
+    source: int
+    target: int
+    by_ms: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        return (
+            f"the next {self.count} message(s) from {name_of(self.source)} to {name_of(self.target)} "
+            f"come {self.by_ms} ms late"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate(Event):
+    """The next messages from source to target arrive a second time, that much later."""
+
+    source: int
+    target: int
+    after_ms: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        return (
+            f"the next {self.count} message(s) from {name_of(self.source)} to {name_of(self.target)} "
+            f"arrive again {self.after_ms} ms later"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a history takes place in.  latency_ms: of a message that nothing happens to."""
+
+    brokers: int = 3
+    partitions: int = 1
+    min_insync_replicas: int = 1
+    unclean: bool = False
+    truncates_on_fetch: bool = True
+    segment_bytes: int = 1000
+    retention_ms: int = -1
+    latency_ms: int = 1
+    flush_checkpoint_ms: int = 1000
+    fetch_bytes: int = 900
+
+    def __str__(self) -> str:
+        changed = [f for f in fields(self) if getattr(self, f.name) != f.default]
+        return f"Settings({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """seed only names it."""
+
+    settings: Settings
+    events: tuple[Event, ...]
+    seed: int | None = None
+
+    def with_events(self, events: list[Event]) -> History:
+        return History(self.settings, tuple(events), self.seed)
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.settings), *(f"{event.at_ms:6d} ms  {event}" for event in self.events)])
+
+
+def random_history(seed: int, *, unclean: bool = False, events: int = 120) -> History:
+    """The history of a seed: the same in every process and on every machine."""
+    random = Random(seed)
+    settings = Settings(
+        brokers=random.choice([2, 3, 3]),
+        partitions=random.choice([1, 2]),
+        min_insync_replicas=random.choice([1, 1, 2]),
+        unclean=unclean,
+        truncates_on_fetch=random.random() < 0.6,
+        segment_bytes=random.choice([300, 1000, 100_000]),
+        retention_ms=random.choice([-1, -1, -1, 2000]),
+        latency_ms=random.choice([1, 1, 3, 10]),
+        flush_checkpoint_ms=random.choice([200, 1000, 5000]),
+        fetch_bytes=random.choice([300, 900, 5000]),
+    )
+    pace_ms = random.choice([5, 20, 60])
+    at_ms = 20
+    chosen: list[Event] = []
+    for _ in range(events):
+        at_ms += int(random.expovariate(1 / pace_ms))
+        chosen.append(_random_event(random, settings, at_ms))
+    return History(settings, tuple(chosen), seed)
+
+
+def _random_event(random: Random, settings: Settings, at_ms: int) -> Event:
+    brokers = range(settings.brokers)
+    partition = random.randrange(settings.partitions)
+    broker = random.choice(brokers)
+    to = random.choice(brokers) if random.random() < 0.15 else None
+    (kind,) = random.choices([kind for kind, _ in _WEIGHTS], [weight for _, weight in _WEIGHTS])
+    if kind is Produce:
+        records, size = random.randint(1, 3), random.choice([1, 1, 40, 60])
+        return Produce(at_ms, partition, records, size, random.choice([-1, -1, -1, 1]), to)
+    if kind is ProduceIdempotent:
+        return ProduceIdempotent(at_ms, partition, random.randrange(2), random.randint(1, 3))
+    if kind is Consume:
+        return Consume(at_ms, partition, random.randrange(2), to)
+    if kind is DeleteRecords:
+        return DeleteRecords(at_ms, partition, round(random.random(), 2))
+    if kind is Elect:
+        return Elect(at_ms, partition, broker)
+    if kind is NewController:
+        return NewController(at_ms)
+    if kind is StaleUpdate:
+        return StaleUpdate(at_ms, partition, broker, random.randint(1, 3))
+    if kind is Crash:
+        how = random.choice(["loses power", "loses power", "is killed", "stops"])
+        down_ms, noticed_ms = random.choice([1, 20, 300, 2500]), random.choice([1, 10, 300])
+        return Crash(at_ms, broker, how, down_ms, noticed_ms, random.choice([0.0, 0.0, round(random.random(), 2), 1.0]))
+    if kind is Pause:
+        return Pause(at_ms, broker, random.choice([20, 200, 2000]))
+    if kind is SlowDisk:
+        return SlowDisk(at_ms, broker, random.choice([500, 3000]))
+    addresses = [*brokers, *brokers, CONTROLLER, PRODUCER, CONSUMER]
+    a = random.choice(brokers)
+    b = random.choice([address for address in addresses if address != a])
+    if kind is Cut:
+        return Cut(at_ms, a, b, random.choice([30, 300, 2500]))
+    if random.random() < 0.5:
+        a, b = b, a
+    count = random.choice([1, 1, 3])
+    if kind is Lose:
+        return Lose(at_ms, a, b, count)
+    if kind is Delay:
+        return Delay(at_ms, a, b, random.choice([3, 15, 100, 1000]), count)
+    return Duplicate(at_ms, a, b, random.choice([1, 20, 500]), count)
+
+
+_WEIGHTS: list[tuple[type[Event], int]] = [
+    (Produce, 32),
+    (ProduceIdempotent, 12),
+    (Consume, 10),
+    (DeleteRecords, 3),
+    (Elect, 6),
+    (NewController, 1),
+    (StaleUpdate, 2),
+    (Crash, 7),
+    (Pause, 2),
+    (SlowDisk, 1),
+    (Cut, 5),
+    (Lose, 6),
+    (Delay, 10),
+    (Duplicate, 4),
+]

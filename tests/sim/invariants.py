@@ -1,0 +1,249 @@
+"""What must hold after every step of a simulation.
+
+An invariant is a function with a name and one sentence.  Those of a change get what a step has changed of one replica,
+those of an answer what a client has just received; each raises BrokenInvariant.  To add one, write the function, give
+it a decorator, and add a test to test_invariants.py which breaks the product and sees the invariant say so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.replica.partition_state import LeaderAndIsrUpdate, LeaderState
+from tests.sim.model import Batch, Change, Copy
+
+
+class BrokenInvariant(AssertionError):
+    """name: of the function that has found it."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(f"{name.replace('_', ' ')}: {message}")
+        self.name = name
+
+
+@dataclass(slots=True)
+class World:
+    """All that the invariants look at.
+
+    committed: the batches that were below a high watermark, by base offset.  acknowledged, consumed: base offset ->
+    payload.  deleted_below: where a log may start, because of DeleteRecords or retention.
+    """
+
+    unclean: bool
+    partitions: dict[TopicPartition, LeaderAndIsrUpdate]
+    copies: dict[tuple[int, TopicPartition], Copy]
+    committed: dict[TopicPartition, dict[int, Batch]] = field(default_factory=lambda: defaultdict(dict))
+    contents: dict[TopicPartition, dict[tuple[int, int], bytes]] = field(default_factory=lambda: defaultdict(dict))
+    acknowledged: dict[TopicPartition, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    consumed: dict[TopicPartition, dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
+    leaders: dict[TopicPartition, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    deleted_below: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
+
+    def allow_start_at(self, tp: TopicPartition, offset: int) -> None:
+        """A log may start at offset from now on: nothing below it is missed."""
+        self.deleted_below[tp] = max(self.deleted_below[tp], offset)
+
+
+OfChange = Callable[[World, Change], None]
+
+#: Checked for each replica that a step has changed; the second only while all elections are clean.
+OF_CHANGES: list[OfChange] = []
+OF_CHANGES_AFTER_CLEAN_ELECTIONS: list[OfChange] = []
+
+
+def always(function: OfChange) -> OfChange:
+    OF_CHANGES.append(function)
+    return function
+
+
+def after_clean_elections(function: OfChange) -> OfChange:
+    OF_CHANGES_AFTER_CLEAN_ELECTIONS.append(function)
+    return function
+
+
+def check_changes(world: World, changes: list[Change]) -> None:
+    for change in changes:
+        for invariant in OF_CHANGES:
+            invariant(world, change)
+        if not world.unclean:
+            for invariant in OF_CHANGES_AFTER_CLEAN_ELECTIONS:
+                invariant(world, change)
+
+
+# -- of one replica ------------------------------------------------------------------------------------------------
+
+
+@always
+def offsets_are_in_order(world: World, change: Change) -> None:
+    """Log start <= high watermark <= log end."""
+    copy = change.copy
+    if not copy.log_start_offset <= copy.high_watermark <= copy.log_end_offset:
+        raise BrokenInvariant("offsets_are_in_order", str(copy))
+
+
+@always
+def the_high_watermark_of_a_leader_never_goes_back(world: World, change: Change) -> None:
+    """As long as a broker leads, its high watermark does not fall."""
+    copy = change.copy
+    if change.goes_on_to_lead and copy.high_watermark < change.old_high_watermark:
+        raise BrokenInvariant(
+            "the_high_watermark_of_a_leader_never_goes_back", f"it was {change.old_high_watermark}: {copy}"
+        )
+
+
+@always
+def a_leader_epoch_has_one_leader(world: World, change: Change) -> None:
+    """No two brokers lead with the same epoch."""
+    copy = change.copy
+    if change.begins_to_lead:
+        leader = world.leaders[copy.topic_partition].setdefault(copy.state.leader_epoch, copy.broker)
+        if leader != copy.broker:
+            raise BrokenInvariant("a_leader_epoch_has_one_leader", f"broker {leader} led with it: {copy}")
+
+
+@always
+def an_offset_has_one_content_in_one_epoch(world: World, change: Change) -> None:
+    """No offset is given out twice within a leader epoch, whatever has become of the first record."""
+    contents = world.contents[change.copy.topic_partition]
+    for batch in change.appended:
+        if contents.setdefault((batch.base_offset, batch.leader_epoch), batch.data) != batch.data:
+            raise BrokenInvariant(
+                "an_offset_has_one_content_in_one_epoch", f"{batch} had other content before: {change.copy}"
+            )
+
+
+@always
+def the_isr_is_never_empty(world: World, change: Change) -> None:
+    """Neither the stored ISR nor the leader's."""
+    state = change.copy.state
+    stored = world.partitions[change.copy.topic_partition]
+    if not stored.isr or (isinstance(state, LeaderState) and not state.isr.committed):
+        raise BrokenInvariant("the_isr_is_never_empty", f"stored {list(stored.isr)}: {change.copy}")
+
+
+@always
+def the_high_watermark_never_passes_the_log_end_of_an_isr_member(world: World, change: Change) -> None:
+    """Each live member of the stored ISR has all that the leader calls committed."""
+    tp = change.copy.topic_partition
+    stored = world.partitions[tp]
+    leader = world.copies.get((stored.leader, tp))
+    if leader is None or leader.is_the_leader_of != stored.leader_epoch:
+        return
+    for member in stored.isr:
+        copy = world.copies.get((member, tp))
+        if copy is not None and copy.log_end_offset < leader.high_watermark:
+            raise BrokenInvariant(
+                "the_high_watermark_never_passes_the_log_end_of_an_isr_member", f"{leader}; in its ISR: {copy}"
+            )
+
+
+@after_clean_elections
+def replicas_are_equal_up_to_the_high_watermark(world: World, change: Change) -> None:
+    """Byte for byte: what is below the high watermark of any replica never has another content anywhere."""
+    copy = change.copy
+    if change.was_rewritten:
+        compare_from = copy.log_start_offset
+    elif copy.high_watermark > change.old_high_watermark:
+        # What is below the log start nobody reads.
+        compare_from = max(change.old_high_watermark, copy.log_start_offset)
+    else:
+        return
+    committed = world.committed[copy.topic_partition]
+    for batch in copy.batches.since(compare_from):
+        if batch.last_offset >= copy.high_watermark:
+            return
+        reference = committed.setdefault(batch.base_offset, batch)
+        if reference != batch:
+            raise BrokenInvariant(
+                "replicas_are_equal_up_to_the_high_watermark", f"{reference} was committed, not {batch}: {copy}"
+            )
+
+
+@after_clean_elections
+def no_acknowledged_record_is_lost_or_reordered(world: World, change: Change) -> None:
+    """A leader has each record that was acknowledged (acks=all) at its offset, unless deleted."""
+    copy = change.copy
+    tp = copy.topic_partition
+    if not _may_lack_records(world, change):
+        return
+    lost = _first_missing(copy, world.acknowledged[tp], world.deleted_below[tp])
+    if lost is not None:
+        raise BrokenInvariant("no_acknowledged_record_is_lost_or_reordered", f"the one at {lost}: {copy}")
+
+
+@after_clean_elections
+def a_record_that_a_consumer_saw_stays(world: World, change: Change) -> None:
+    """A leader has each record that any consumer was given, unless records were deleted up to there."""
+    copy = change.copy
+    tp = copy.topic_partition
+    if not _may_lack_records(world, change):
+        return
+    lost = _first_missing(copy, world.consumed[tp], world.deleted_below[tp])
+    if lost is not None:
+        raise BrokenInvariant("a_record_that_a_consumer_saw_stays", f"the one at {lost}: {copy}")
+
+
+def _may_lack_records(world: World, change: Change) -> bool:
+    """Whether this is the elected leader, and it just began to lead, or lost some of its log.
+
+    A broker that leads with an old epoch, as long as nobody has told it, lacks what was committed since.
+    """
+    copy = change.copy
+    stored = world.partitions[copy.topic_partition]
+    return (copy.broker, copy.is_the_leader_of) == (stored.leader, stored.leader_epoch) and (
+        change.begins_to_lead or change.was_rewritten or copy.log_start_offset > change.old_log_start_offset
+    )
+
+
+def _first_missing(copy: Copy, payloads: dict[int, bytes], deleted_below: int) -> int | None:
+    for base_offset, payload in payloads.items():
+        if base_offset >= deleted_below:
+            batch = copy.batches.at(base_offset)
+            if batch is None or batch.payload != payload or batch.last_offset < copy.log_start_offset:
+                return base_offset
+    return None
+
+
+# -- of an answer --------------------------------------------------------------------------------------------------
+
+
+def an_acknowledged_record_is_committed(world: World, tp: TopicPartition, base_offset: int, payload: bytes) -> None:
+    """When a producer gets its acknowledgement (acks=all), its records are at that offset, below a high watermark."""
+    if not world.unclean:
+        batch = world.committed[tp].get(base_offset)
+        if batch is None or batch.payload != payload:
+            raise BrokenInvariant("an_acknowledged_record_is_committed", f"{tp} {base_offset}: committed is {batch}")
+
+
+def a_consumer_gets_committed_records(world: World, tp: TopicPartition, batch: Batch) -> None:
+    """Each batch that a consumer gets is the committed one of its offset."""
+    if not world.unclean:
+        committed = world.committed[tp].get(batch.base_offset)
+        if committed != batch:
+            raise BrokenInvariant("a_consumer_gets_committed_records", f"{tp} {batch}: committed is {committed}")
+
+
+def a_waiting_request_is_answered_once(name: str, answers: int) -> None:
+    """No request gets two answers, and none whose time is over has none."""
+    if answers != 1:
+        raise BrokenInvariant("a_waiting_request_is_answered_once", f"{name} was answered {answers} times")
+
+
+def an_idempotent_record_is_there_once(leader: Copy, payloads: list[bytes]) -> None:
+    """At the end, a batch that an idempotent producer has sent several times is in the log at most once."""
+    present = [batch.payload for batch in leader.batches]
+    for payload in payloads:
+        if present.count(payload) > 1:
+            raise BrokenInvariant("an_idempotent_record_is_there_once", str(leader))
+
+
+def the_replicas_become_equal(tp: TopicPartition, copies: list[Copy]) -> None:
+    """When the faults are over, all replicas have the same batches, up to the last byte of the log (EPOCH-12)."""
+    # A leader may fail before its followers hear that records were deleted.
+    start = max(copy.log_start_offset for copy in copies)
+    contents = [list(copy.batches.since(start)) for copy in copies]
+    if any(content != contents[0] for content in contents[1:]):
+        raise BrokenInvariant("the_replicas_become_equal", f"{tp}: " + "; ".join(str(copy) for copy in copies))
