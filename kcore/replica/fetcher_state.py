@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -37,6 +37,7 @@ from kcore.replica.leader_endpoint import (
     FetchedPartition,
     FetchReply,
     FetchRequest,
+    LeaderFeatures,
     LeaderReply,
     LeaderRequest,
     ListOffsetsReply,
@@ -52,6 +53,8 @@ logger = logging.getLogger(__name__)
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 NO_EPOCH = -1
+#: How often every partition is looked at anew: retention may have raised a log start that nobody told the fetcher of.
+_REFRESH_MS = 30_000
 
 
 class AppendedRecords(NamedTuple):
@@ -67,6 +70,8 @@ class FollowerLogs(Protocol):
     def log_end_offset(self, tp: TopicPartition) -> int: ...
 
     def log_start_offset(self, tp: TopicPartition) -> int: ...
+
+    def high_watermark(self, tp: TopicPartition) -> int: ...
 
     def latest_epoch(self, tp: TopicPartition) -> int:
         """-1 for a log that has none."""
@@ -133,8 +138,7 @@ class PartitionFetchState:
 
 
 class InitialFetchState(NamedTuple):
-    """initial_offset: the high watermark; the log end offset where truncates_on_fetch and the log has an epoch; a
-    negative one asks the leader (FT-04)."""
+    """initial_offset: the high watermark (RM-21); a negative one asks the leader (FT-04)."""
 
     initial_offset: int
     current_leader_epoch: int
@@ -142,8 +146,8 @@ class InitialFetchState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetcherConfig:
-    """truncates_on_fetch: the leader answers a Fetch (12+) with the diverging epoch, so no other request comes first.
-    looks_up_epochs: it answers OffsetForLeaderEpoch; without, the high watermark decides (FT-06)."""
+    """replica.fetch.backoff.ms, .wait.max.ms, .min.bytes, .response.max.bytes and .max.bytes (CFG-01); what the leader
+    can do, as far as that is settled before its first answer."""
 
     fetch_backoff_ms: float = 1000
     max_wait_ms: int = 500
@@ -152,6 +156,8 @@ class FetcherConfig:
     partition_max_bytes: int = 1024 * 1024
     truncates_on_fetch: bool = True
     looks_up_epochs: bool = True
+    #: With fetch sessions, a fetch without partitions is sent if the session has to forget some (RFT-14).
+    uses_sessions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +167,11 @@ class Wait:
     until_ms: float
 
 
-def _never(tp: TopicPartition) -> bool:
-    return False
+def _keep(part: dict[TopicPartition, None], tp: TopicPartition, belongs: bool) -> None:
+    if belongs:
+        part[tp] = None
+    else:
+        part.pop(tp, None)
 
 
 class FetcherState:
@@ -179,14 +188,26 @@ class FetcherState:
         self,
         logs: FollowerLogs,
         config: FetcherConfig,
-        is_throttled: Callable[[TopicPartition], bool] = _never,
+        is_throttled: Callable[[TopicPartition], bool] | None = None,
+        failed: MutableSet[TopicPartition] | None = None,
     ) -> None:
+        """failed: where the failed partitions are noted, if several fetchers share one set."""
         self._logs = logs
         self._config = config
+        self._features = LeaderFeatures(config.truncates_on_fetch, config.looks_up_epochs)
         self._is_throttled = is_throttled
         self._states: dict[TopicPartition, PartitionFetchState] = {}
-        self._failed: set[TopicPartition] = set()
+        self._failed: MutableSet[TopicPartition] = set() if failed is None else failed
         self._in_flight: LeaderRequest | None = None
+        # What follows are parts of _states, so that a request costs what has changed and not all partitions.
+        self._truncating: dict[TopicPartition, None] = {}
+        self._looking_up: dict[TopicPartition, None] = {}
+        self._delayed: dict[TopicPartition, None] = {}
+        self._lagging: dict[TopicPartition, None] = {}
+        self._to_fetch: dict[TopicPartition, FetchPartitionData] = {}  # as of the last fetch, but for _changed
+        self._changed: dict[TopicPartition, None] = {}
+        self._last_fetch: FetchRequest | None = None
+        self._refreshed_ms: float | None = None
 
     # -- which partitions -----------------------------------------------------------------------------------------
 
@@ -210,13 +231,19 @@ class FetcherState:
                 except KafkaStorageError as error:
                     self._fail(tp, error)
 
+    def add_states(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
+        """Take over partitions of another fetcher of the same leader, as its remove_partitions() gave them (FMGR-10)."""
+        for tp, state in states.items():
+            self._move_to_end(tp, state)
+
     def _first_state(self, tp: TopicPartition, initial: InitialFetchState) -> PartitionFetchState:
         offset, leader_epoch = initial
         if offset < 0:
             return PartitionFetchState(offset, leader_epoch, Phase.LOOKING_UP_OFFSETS)
-        if self._config.truncates_on_fetch:
+        if self._features.truncates_on_fetch:
             last_epoch = self._logs.latest_epoch(tp)
             if last_epoch != NO_EPOCH:
+                offset = self._logs.log_end_offset(tp)
                 return PartitionFetchState(offset, leader_epoch, Phase.FETCHING, last_fetched_epoch=last_epoch)
         return PartitionFetchState(offset, leader_epoch, Phase.TRUNCATING)
 
@@ -225,7 +252,7 @@ class FetcherState:
         removed = {}
         for tp in partitions:
             self._failed.discard(tp)
-            state = self._states.pop(tp, None)
+            state = self._remove(tp)
             if state is not None:
                 removed[tp] = state
         return removed
@@ -235,12 +262,45 @@ class FetcherState:
         state = self._states.get(tp)
         if state is not None:
             offset = offset if state.fetch_offset < 0 else min(offset, state.fetch_offset)
-            self._states[tp] = PartitionFetchState(offset, state.current_leader_epoch, Phase.TRUNCATING, lag=state.lag)
+            self._set(tp, PartitionFetchState(offset, state.current_leader_epoch, Phase.TRUNCATING, lag=state.lag))
+
+    def use_features(self, features: LeaderFeatures) -> None:
+        """The leader turned out to have these.  If it cannot say in a fetch where the logs diverge, each log must be
+        compared with it by epoch lookups first."""
+        if features == self._features:
+            return
+        truncated_on_fetch, self._features = self._features.truncates_on_fetch, features
+        if truncated_on_fetch and not features.truncates_on_fetch:
+            for tp, state in list(self._states.items()):
+                if state.phase is Phase.FETCHING:
+                    try:
+                        self.mark_for_truncation(tp, self._logs.high_watermark(tp))
+                    except KafkaStorageError as error:
+                        self._fail(tp, error)
+        for tp in self._states:
+            self._changed[tp] = None  # a request has an epoch only for a leader that looks at it
+
+    def _set(self, tp: TopicPartition, state: PartitionFetchState) -> None:
+        self._states[tp] = state
+        self._changed[tp] = None
+        _keep(self._truncating, tp, state.phase is Phase.TRUNCATING)
+        _keep(self._looking_up, tp, state.phase is Phase.LOOKING_UP_OFFSETS)
+        _keep(self._delayed, tp, state.delayed_until_ms is not None)
+        _keep(self._lagging, tp, not state.is_in_sync)
+
+    def _remove(self, tp: TopicPartition) -> PartitionFetchState | None:
+        state = self._states.pop(tp, None)
+        if state is not None:
+            self._changed[tp] = None
+            for part in (self._truncating, self._looking_up, self._delayed, self._lagging):
+                part.pop(tp, None)
+        return state
 
     def _move_to_end(self, tp: TopicPartition, state: PartitionFetchState) -> None:
         """So that the next answer, which is limited in bytes, begins with other partitions (FT-19)."""
-        self._states.pop(tp, None)
-        self._states[tp] = state
+        self._remove(tp)
+        self._changed.pop(tp, None)  # which has the same order
+        self._set(tp, state)
 
     def _delay(self, partitions: Iterable[TopicPartition], now_ms: float) -> None:
         """FT-26: one that is delayed already is not delayed further."""
@@ -254,7 +314,7 @@ class FetcherState:
     def _fail(self, tp: TopicPartition, error: Exception) -> None:
         unexpected = None if isinstance(error, KafkaError) else error
         logger.error("%s: is not copied any more: %s", tp, error, exc_info=unexpected)
-        self._states.pop(tp, None)
+        self._remove(tp)
         self._failed.add(tp)
 
     # -- what to ask ----------------------------------------------------------------------------------------------
@@ -267,20 +327,27 @@ class FetcherState:
         backoff_ms = self._config.fetch_backoff_ms
         if self._in_flight is not None:
             return Wait(now_ms + backoff_ms)
-        self._in_flight = self._epoch_lookup(now_ms) or self._offset_lookup(now_ms) or self._fetch(now_ms)
+        self._end_delays(now_ms)
+        self._in_flight = self._epoch_lookup() or self._offset_lookup() or self._fetch(now_ms)
         if self._in_flight is not None:
             return self._in_flight
-        ends = [state.delayed_until_ms for state in self._states.values() if state.delayed_until_ms is not None]
+        ends = [self._states[tp].delayed_until_ms or now_ms for tp in self._delayed]
         return Wait(min([now_ms + backoff_ms, *(end for end in ends if end > now_ms)]))
 
-    def _ready(self, phase: Phase, now_ms: float) -> list[tuple[TopicPartition, PartitionFetchState]]:
-        return [(tp, s) for tp, s in self._states.items() if s.phase is phase and not s.is_delayed(now_ms)]
+    def _end_delays(self, now_ms: float) -> None:
+        for tp in list(self._delayed):
+            state = self._states[tp]
+            if not state.is_delayed(now_ms):
+                self._set(tp, replace(state, delayed_until_ms=None))
 
-    def _epoch_lookup(self, now_ms: float) -> LeaderRequest | None:
+    def _ready(self, tps: Iterable[TopicPartition]) -> list[tuple[TopicPartition, PartitionFetchState]]:
+        return [(tp, self._states[tp]) for tp in tps if tp not in self._delayed]
+
+    def _epoch_lookup(self) -> LeaderRequest | None:
         questions = {}
-        for tp, state in self._ready(Phase.TRUNCATING, now_ms):
+        for tp, state in self._ready(self._truncating):
             try:
-                last_epoch = self._logs.latest_epoch(tp) if self._config.looks_up_epochs else NO_EPOCH
+                last_epoch = self._logs.latest_epoch(tp) if self._features.looks_up_epochs else NO_EPOCH
             except KafkaStorageError as error:
                 self._fail(tp, error)
                 continue
@@ -290,38 +357,65 @@ class FetcherState:
                 self._truncate(tp, OffsetTruncationState(state.fetch_offset, True))  # FT-08
         return OffsetForLeaderEpochRequest(questions) if questions else None
 
-    def _offset_lookup(self, now_ms: float) -> LeaderRequest | None:
+    def _offset_lookup(self) -> LeaderRequest | None:
         questions = {
             tp: OffsetQuestion(
                 state.current_leader_epoch, LATEST_TIMESTAMP if state.leader_end_offset is None else EARLIEST_TIMESTAMP
             )
-            for tp, state in self._ready(Phase.LOOKING_UP_OFFSETS, now_ms)
+            for tp, state in self._ready(self._looking_up)
         }
         return ListOffsetsRequest(questions) if questions else None
 
     def _fetch(self, now_ms: float) -> LeaderRequest | None:
-        config = self._config
-        partitions = {}
-        failing = []
-        for tp, state in self._ready(Phase.FETCHING, now_ms):
-            if not state.is_in_sync and self._is_throttled(tp):
-                continue
-            try:
-                log_start_offset = self._logs.log_start_offset(tp)
-            except KafkaStorageError:
-                failing.append(tp)  # RFT-13
-                continue
-            partitions[tp] = FetchPartitionData(
-                state.fetch_offset,
-                config.partition_max_bytes,
-                log_start_offset,
-                state.current_leader_epoch,
-                state.last_fetched_epoch if config.truncates_on_fetch else NO_EPOCH,
-            )
+        """All partitions that are ready.  Looks only at those that have changed since the last fetch, at those that
+        may be throttled, and every half a minute at all."""
+        if self._refreshed_ms is None or now_ms - self._refreshed_ms >= _REFRESH_MS:
+            self._refreshed_ms = now_ms
+            self._changed = dict.fromkeys([*self._states, *self._changed])
+        if self._is_throttled is not None:
+            for tp in self._lagging:
+                self._changed.setdefault(tp)
+        failing, changed = [], []
+        for tp in self._changed:
+            data = self._fetch_data(tp, failing)
+            if data is None:
+                if self._to_fetch.pop(tp, None) is not None:
+                    changed.append(tp)
+            elif data != self._to_fetch.get(tp):
+                self._to_fetch.pop(tp, None)
+                self._to_fetch[tp] = data
+                changed.append(tp)
+        self._changed = {}
         self._delay(failing, now_ms)
-        if not partitions:
+        config, last = self._config, self._last_fetch
+        if not self._to_fetch and (last is None or not changed or not config.uses_sessions):
+            self._last_fetch = None
             return None
-        return FetchRequest(partitions, config.max_wait_ms, config.min_bytes, config.max_bytes)
+        partitions = dict(self._to_fetch) if last is None or changed else last.partitions
+        self._last_fetch = FetchRequest(
+            partitions, config.max_wait_ms, config.min_bytes, config.max_bytes, None if last is None else changed
+        )
+        return self._last_fetch
+
+    def _fetch_data(self, tp: TopicPartition, failing: list[TopicPartition]) -> FetchPartitionData | None:
+        """What to fetch of a partition; None if it is not to be fetched now, appended to failing if its log fails."""
+        state = self._states.get(tp)
+        if state is None or state.phase is not Phase.FETCHING or tp in self._delayed:
+            return None
+        if self._is_throttled is not None and not state.is_in_sync and self._is_throttled(tp):
+            return None
+        try:
+            log_start_offset = self._logs.log_start_offset(tp)
+        except KafkaStorageError:
+            failing.append(tp)  # RFT-13
+            return None
+        return FetchPartitionData(
+            state.fetch_offset,
+            self._config.partition_max_bytes,
+            log_start_offset,
+            state.current_leader_epoch,
+            state.last_fetched_epoch if self._features.truncates_on_fetch else NO_EPOCH,
+        )
 
     # -- what came of it ------------------------------------------------------------------------------------------
 
@@ -339,7 +433,7 @@ class FetcherState:
         the request, counts as a failure (FT-09)."""
         if request is not self._in_flight:
             return
-        if not set(reply.partitions) <= set(request.partitions):
+        if not reply.partitions.keys() <= request.partitions.keys():
             self.on_failure(request, ValueError("a reply about partitions that were not asked for"), now_ms)
         elif isinstance(request, FetchRequest) and isinstance(reply, FetchReply):
             self._in_flight = None
@@ -449,7 +543,7 @@ class FetcherState:
         if appended is not None:
             self._move_to_end(tp, state)
         else:
-            self._states[tp] = state
+            self._set(tp, state)
 
     def _truncate_to_epoch_end(
         self, tp: TopicPartition, state: PartitionFetchState, leader_epoch: int, leader_end_offset: int
@@ -477,13 +571,14 @@ class FetcherState:
             self._fail(tp, error)
             return
         # With truncates_on_fetch the next fetch carries the epoch that is last now, which is the question again.
-        fetches = is_completed or self._config.truncates_on_fetch
-        self._states[tp] = replace(
+        fetches = is_completed or self._features.truncates_on_fetch
+        state = replace(
             self._states[tp],
             fetch_offset=offset,
             phase=Phase.FETCHING if fetches else Phase.TRUNCATING,
             last_fetched_epoch=last_epoch,
         )
+        self._set(tp, state)
 
     def _take_offset(self, tp: TopicPartition, state: PartitionFetchState, offset: int) -> None:
         """FT-27..29: the leader's log end decides, or else its log start does."""
@@ -491,7 +586,7 @@ class FetcherState:
         try:
             log_end_offset = logs.log_end_offset(tp)
             if state.leader_end_offset is None and offset >= log_end_offset:
-                self._states[tp] = replace(state, leader_end_offset=offset)
+                self._set(tp, replace(state, leader_end_offset=offset))
                 return
             if state.leader_end_offset is None:
                 leader_start_offset, leader_end_offset = 0, offset

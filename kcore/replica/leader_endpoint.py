@@ -7,7 +7,7 @@ Source: LeaderEndPoint, Kafka 3.9-4.x.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -65,12 +65,17 @@ class ListOffsetsRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FetchRequest:
-    """max_bytes limits the whole answer, each partition's max_bytes its own (RFT-02)."""
+    """max_bytes limits the whole answer, each partition's max_bytes its own (RFT-02).
+
+    changed: the partitions that differ from the FetcherState's fetch before this one, those that it no longer has
+    included: so that an incremental fetch costs what has changed.  None: any may.
+    """
 
     partitions: Mapping[TopicPartition, FetchPartitionData]
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
+    changed: Collection[TopicPartition] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,9 +99,28 @@ LeaderRequest = OffsetForLeaderEpochRequest | ListOffsetsRequest | FetchRequest
 LeaderReply = OffsetForLeaderEpochReply | ListOffsetsReply | FetchReply
 
 
+class LeaderFeatures(NamedTuple):
+    """What a leader answers.
+
+    truncates_on_fetch: a Fetch (12+) with the diverging epoch, so that no other request comes first.
+    looks_up_epochs: OffsetForLeaderEpoch; without it the high watermark decides (FT-06).
+    """
+
+    truncates_on_fetch: bool = True
+    looks_up_epochs: bool = True
+
+
 class LeaderEndPoint(Protocol):
-    """One source broker.  One request at a time."""
+    """One source broker.  One request at a time; close() from any thread, and a send() that waits ends then."""
+
+    @property
+    def features(self) -> LeaderFeatures:
+        """What is assumed before the first connection, then what the leader of the last one has."""
+        ...
 
     def send(self, request: LeaderRequest) -> LeaderReply:
-        """The reply of the request's kind.  Blocks; raises OSError or ApiError when there is none."""
+        """The reply of the request's kind.  Blocks; raises OSError or ApiError when there is none, also when the
+        features turn out to be others: the request may have been made for the wrong ones."""
         ...
+
+    def close(self) -> None: ...

@@ -1,5 +1,7 @@
 """The follower's fetcher as a function of replies: no thread, no socket, no file."""
 
+from random import Random
+
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
@@ -31,6 +33,7 @@ from kcore.replica.leader_endpoint import (
     FetchedPartition,
     FetchReply,
     FetchRequest,
+    LeaderFeatures,
     ListedOffset,
     ListOffsetsReply,
     ListOffsetsRequest,
@@ -82,6 +85,9 @@ class MemoryLogs:
     def log_start_offset(self, tp):
         return self._log(tp, "log_start_offset").start
 
+    def high_watermark(self, tp):
+        return self._log(tp, "high_watermark").high_watermark
+
     def latest_epoch(self, tp):
         return self._log(tp, "latest_epoch").cache().latest_epoch
 
@@ -121,7 +127,7 @@ class MemoryLogs:
             log.start = offset
 
 
-def fetcher(*, on_fetch=True, throttled=(), looks_up_epochs=True, **logs):
+def fetcher(*, on_fetch=True, throttled=None, looks_up_epochs=True, uses_sessions=False, failed=None, **logs):
     config = FetcherConfig(
         fetch_backoff_ms=BACKOFF,
         max_wait_ms=300,
@@ -130,8 +136,9 @@ def fetcher(*, on_fetch=True, throttled=(), looks_up_epochs=True, **logs):
         partition_max_bytes=400,
         truncates_on_fetch=on_fetch,
         looks_up_epochs=looks_up_epochs,
+        uses_sessions=uses_sessions,
     )
-    return FetcherState(MemoryLogs(**logs), config, lambda tp: tp in throttled)
+    return FetcherState(MemoryLogs(**logs), config, None if throttled is None else (lambda tp: tp in throttled), failed)
 
 
 def fetching(tp=A, *, epochs=(1, 1, 1), leader_epoch=5, on_fetch=True, **more):
@@ -181,7 +188,8 @@ def test_FT_03_a_partition_added_again_with_its_leader_epoch_goes_on_as_it_was()
     state.add_partitions({A: InitialFetchState(0, 5)})
     assert state.states[A] is before
     state.add_partitions({A: InitialFetchState(2, 6)})
-    assert (state.states[A].fetch_offset, state.states[A].current_leader_epoch) == (2, 6)
+    # Not from the high watermark: the leader says in its first answer where the log must be cut.
+    assert (state.states[A].fetch_offset, state.states[A].current_leader_epoch) == (3, 6)
 
 
 @pytest.mark.parametrize(
@@ -629,3 +637,146 @@ def test_RFT_08_a_log_start_above_the_own_high_watermark_fails_the_partition():
     state = fetching()
     reply_to(state, {A: FetchedPartition(b"", high_watermark=2, log_start_offset=3)})
     assert set(state.failed) == {A}
+
+
+# -- what a request costs ---------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_looks_only_at_the_partitions_that_have_changed_and_names_them():
+    tps = [TopicPartition("t", number) for number in range(50)]
+    state = fetcher()
+    state._logs.logs = {tp: MemoryLog([1]) for tp in tps}
+    looked_at = []
+    log_start_offset = state._logs.log_start_offset
+    state._logs.log_start_offset = lambda tp: looked_at.append(tp) or log_start_offset(tp)
+    state.add_partitions({tp: InitialFetchState(1, 5) for tp in tps})
+    first = reply_to(state, {tp: FetchedPartition(b"", 1, 0) for tp in tps})
+    assert first.changed is None and list(first.partitions) == tps == looked_at
+    second = reply_to(state, {})
+    looked_at.clear()
+    third = reply_to(state, {tps[7]: FetchedPartition((5, 2), 3, 0)})
+    assert (second.changed, third.changed, looked_at) == ([], [], [])
+    assert third.partitions == first.partitions
+    state.remove_partitions([tps[3]])
+    state.add_partitions({tps[3]: InitialFetchState(0, 6)})
+    state.remove_partitions([tps[4]])
+    fourth = asked(state)
+    assert set(fourth.changed) == {tps[7], tps[4], tps[3]} and set(looked_at) == {tps[7], tps[3]}
+    assert list(fourth.partitions)[-2:] == [tps[7], tps[3]] and tps[4] not in fourth.partitions
+    assert first.partitions[tps[7]].fetch_offset == 1, "a request that was sent does not change any more"
+
+
+def test_a_log_start_that_retention_has_raised_is_sent_within_half_a_minute():
+    state = fetching()
+    reply_to(state, {}, now=0)
+    del state._logs.logs[A].epochs[:1]
+    state._logs.logs[A].start = 1
+    assert reply_to(state, {}, now=29_000).changed == []
+    request = asked(state, now=30_000)
+    assert request.changed == [A] and request.partitions[A].log_start_offset == 1
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_fetch_has_each_partition_as_a_walk_over_all_states_gives_it(seed):
+    random = Random(seed)
+    tps = [TopicPartition("t", number) for number in range(6)]
+    throttled = set()
+    state = fetcher(on_fetch=random.random() < 0.7, throttled=throttled if seed % 2 else None)
+    logs = state._logs.logs = {tp: MemoryLog([1] * random.randrange(3)) for tp in tps}
+    now, last = 0, {}
+    for _ in range(120):
+        now += random.choice([0, 0, 300, 1000])
+        tp = random.choice(tps)
+        action = random.randrange(6)
+        if action == 0:
+            state.add_partitions({tp: InitialFetchState(random.choice([-1, 0]), random.randrange(4))})
+        elif action == 1:
+            state.remove_partitions([tp])
+        elif action == 2:
+            state.mark_for_truncation(tp, 0)
+        elif action == 3:
+            throttled ^= {tp}
+        request = state.next_request(now)
+        if isinstance(request, Wait):
+            continue
+        if isinstance(request, FetchRequest):
+            ready = {
+                tp: (s.fetch_offset, s.current_leader_epoch)
+                for tp, s in state.states.items()
+                if s.is_ready_for_fetch(now) and not (seed % 2 and not s.is_in_sync and tp in throttled)
+            }
+            sent = {tp: (data.fetch_offset, data.current_leader_epoch) for tp, data in request.partitions.items()}
+            assert sent == ready, f"seed={seed}"
+            if request.changed is not None:
+                differing = {tp for tp in tps if last.get(tp) != request.partitions.get(tp)}
+                assert differing <= set(request.changed), f"seed={seed}"
+            last = request.partitions
+        answers = {}
+        for tp in request.partitions:
+            log = logs[tp]
+            if isinstance(request, ListOffsetsRequest):
+                answers[tp] = ListedOffset(random.choice([-1, log.end]))
+            elif isinstance(request, OffsetForLeaderEpochRequest):
+                answers[tp] = EpochEndOffset(1, log.end)
+            elif random.random() < 0.5:
+                error = random.choice([None, None, NotLeaderOrFollower(), OffsetOutOfRange(), FencedLeaderEpoch()])
+                answers[tp] = FetchedPartition((1, random.randrange(2)), random.choice([log.end, 99]), 0, error=error)
+        kind = {FetchRequest: FetchReply, ListOffsetsRequest: ListOffsetsReply}.get(
+            type(request), OffsetForLeaderEpochReply
+        )
+        if random.random() < 0.1:
+            state.on_failure(request, NetworkException(), now)
+        else:
+            state.on_reply(request, kind(answers), now)
+
+
+# -- sessions, other fetchers, other leaders --------------------------------------------------------------------------
+
+
+def test_RFT_14_a_session_that_has_only_partitions_to_forget_is_told_so_once():
+    state = fetching(uses_sessions=True)
+    reply_to(state, {})
+    state.remove_partitions([A])
+    request = reply_to(state, {})
+    assert (request.partitions, request.changed) == ({}, [A])
+    assert isinstance(state.next_request(0), Wait)
+
+
+def test_RFT_14_nothing_to_send_and_nothing_to_forget_is_no_request():
+    state = fetcher(uses_sessions=True)
+    assert isinstance(state.next_request(0), Wait)
+    state = fetching(uses_sessions=False)
+    reply_to(state, {})
+    state.remove_partitions([A])
+    assert isinstance(state.next_request(0), Wait)
+
+
+def test_FMGR_10_another_fetcher_goes_on_at_the_same_offset():
+    state = fetching()
+    reply_to(state, {A: FetchedPartition((1, 2), 5, 0)})
+    other = fetcher()
+    other._logs = state._logs
+    other.add_states(state.remove_partitions([A]))
+    assert asked(other).partitions[A].fetch_offset == 5
+
+
+def test_fetchers_that_share_the_failed_partitions_clear_each_others_marks():
+    failed = set()
+    one, other = fetching(failed=failed), fetcher(failed=failed, a=MemoryLog([1]))
+    reply_to(one, {A: FetchedPartition(error=FencedLeaderEpoch())})
+    assert failed == {A}
+    other.add_partitions({A: InitialFetchState(0, 6)})
+    assert failed == set()
+
+
+def test_a_leader_that_turns_out_not_to_truncate_on_fetch_is_asked_for_epochs_first():
+    state = fetching(epochs=(1, 1, 1))
+    state._logs.logs[A].high_watermark = 2
+    state.use_features(LeaderFeatures(truncates_on_fetch=False))
+    assert asked(state).partitions == {A: EpochQuestion(5, 1)}
+    state.on_reply(state._in_flight, OffsetForLeaderEpochReply({A: EpochEndOffset(-1, -1)}), 0)
+    request = asked(state)
+    assert (request.partitions[A].fetch_offset, request.partitions[A].last_fetched_epoch) == (2, -1)
+    state.on_reply(request, FetchReply(), 0)
+    state.use_features(LeaderFeatures())
+    assert asked(state).partitions[A].last_fetched_epoch == 1
