@@ -21,12 +21,11 @@ NOT_YET = {
     "the controller's reassignments are still to come": "CTRL-12 CTRL-18",
     "permissions are still to come, and notifications of ISR changes": "API-01 RM-28",
     "followers are still to come: fetcher threads, the ISR, replica state": """
-        API-06 RM-12 RM-14 RM-17 RM-18 RM-20 RM-21 APP-01 RD-07 PART-19 PART-21 FMGR-01..06 FMGR-08..11 FT-15
-        FT-33 RFT-01 RFT-04..06 RFT-09 RFT-10 HW-04 V22-01""",
-    "moves between log directories are still to come": "RM-22 PART-20 DIR-02..05 DIR-07..11",
+        API-06 APP-01 RD-07 RFT-01 RFT-04 RFT-09 RFT-10 HW-04 V22-01""",
+    "moves between log directories are still to come": "RM-22 DIR-02..05 DIR-07..11",
     "quotas, permissions, racks and metrics are still to come": """
         API-07 APP-07 APP-14 RD-11 RD-25 QUOTA-07 METRIC-01""",
-    "built, but no test has the id in its name": "RD-01 PART-22 PART-23 PURG-12",
+    "built, but no test has the id in its name": "RD-01 PURG-12",
 }
 _TEST = re.compile(r"^(?:    )?(?:async )?def (test_\w+)|^(test_\w+) = ", re.MULTILINE)
 _HEADING = re.compile(r"^## (.+?)(?: \([A-Z0-9, ]+\))?$")

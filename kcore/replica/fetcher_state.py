@@ -232,7 +232,7 @@ class FetcherState:
                     self._fail(tp, error)
 
     def add_states(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
-        """Take over partitions of another fetcher of the same leader, as its remove_partitions() gave them (FMGR-10)."""
+        """Take over another fetcher's partitions of the same leader, as its remove_partitions() gave them (FMGR-10)."""
         for tp, state in states.items():
             self._move_to_end(tp, state)
 
@@ -375,7 +375,8 @@ class FetcherState:
         if self._is_throttled is not None:
             for tp in self._lagging:
                 self._changed.setdefault(tp)
-        failing, changed = [], []
+        failing: list[TopicPartition] = []
+        changed = []
         for tp in self._changed:
             data = self._fetch_data(tp, failing)
             if data is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
@@ -117,6 +118,10 @@ class Partition:
         self._replica_lag_time_max_ms = replica_lag_time_max_ms
         self._state_store = state_store or RefusingStateStore()
         self._on_isr_changed = on_isr_changed
+        #: The log that will replace this one when it has moved to another data directory, if it moves.
+        self.future_log: UnifiedLog | None = None
+        #: Held during a follower's append, and by whoever puts the future log in the place of the log (PART-19).
+        self.future_log_lock = threading.Lock()
         self._state: PartitionState = FollowerState()
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -331,6 +336,18 @@ class Partition:
             return info, self._maybe_increment_leader_hw(log, state)
         finally:
             lock.release_read()
+
+    def append_records_to_follower_or_future_replica(
+        self, records: bytes | bytearray | memoryview, is_future: bool
+    ) -> LogAppendInfo | None:
+        """Append what a leader sent, offsets and epochs kept, to the log or to the future log (PART-19, PART-20).
+
+        None if there is no future log (any more).  Raises what UnifiedLog.append_as_follower raises.
+        Source: Partition.doAppendRecordsToFollowerOrFutureReplica, Kafka 3.9.
+        """
+        with self.future_log_lock:
+            log = self.future_log if is_future else self.log
+            return None if log is None else log.append_as_follower(records)
 
     def _maybe_increment_leader_hw(self, log: UnifiedLog, state: LeaderState) -> bool:
         """PART-15; never down.  Whether it rose."""

@@ -32,9 +32,11 @@ from kcore.record.memory_records import EMPTY
 from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.fetcher_state import InitialFetchState
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
 from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica
 from kcore.replica.partition_state_store import PartitionStateStore
+from kcore.replica.replica_fetcher_manager import Fetchers, FetchSource, NoFetchers
 from kcore.replica.replica_quota import leader_throttles
 
 if TYPE_CHECKING:
@@ -65,7 +67,8 @@ class ReplicaManager:
     Thread-safe.  state_change_lock serialises leadership changes (RM-01); lookups, appends and reads do not take it.
     Response callbacks run without any lock of this package held: on the calling thread before the method returns, or
     later on the thread that completed the operation.  is_known_topic_partition says whether the cluster's metadata
-    have a partition that is not hosted here.
+    have a partition that is not hosted here, is_alive whether they have a broker.  fetchers copy what this broker
+    follows; they may be put here until the first partition is.
     Source: ReplicaManager, Kafka 2.4-3.9.
     """
 
@@ -82,6 +85,8 @@ class ReplicaManager:
         replica_lag_time_max_ms: int = DEFAULT_REPLICA_LAG_TIME_MAX_MS,
         partition_state_store: PartitionStateStore | None = None,
         clock_scheduler: Scheduler | None = None,
+        fetchers: Fetchers | None = None,
+        is_alive: Callable[[int], bool] = lambda broker_id: True,
     ) -> None:
         self.broker_id = broker_id
         self.log_manager = log_manager
@@ -101,6 +106,9 @@ class ReplicaManager:
         self._checkpointed: dict[TopicPartition, int] = {}
         self._partition_state_store = partition_state_store
         self._controller_epoch = NO_EPOCH
+        self.fetchers: Fetchers = fetchers or NoFetchers()
+        self._is_alive = is_alive
+        self._is_shutting_down = False
         self._partitions: dict[TopicPartition, Partition | OfflinePartition] = {}
 
     # -- partitions --------------------------------------------------------------------------------------------------
@@ -151,6 +159,10 @@ class ReplicaManager:
         Requests that wait for a partition are tried again after its change (RM-19).
         on_leadership_change(partitions led from now on, partitions followed from now on) is called once, after all of
         them have changed, before the next change of any partition can begin (RM-13).
+
+        The fetchers leave a partition that this broker leads from now on before its state changes (RM-14).  One that it
+        follows they copy from its new leader after the requests that wait for it have been answered (RM-19), unless
+        that leader is not alive: then only its log is made, and the next update with this epoch is taken (RM-18).
         """
         results: dict[TopicPartition, ApiError | None] = {}
         new_leaders: list[Partition] = []
@@ -158,7 +170,16 @@ class ReplicaManager:
         try:
             with self.state_change_lock:
                 self._check_controller_epoch(controller_epoch)
+                accepted = []
                 for update in updates:
+                    try:
+                        self._check_update(update)
+                        accepted.append(update)
+                    except KafkaError as error:
+                        results[update.topic_partition] = _api_error(error, "state change", update.topic_partition)
+                led = [update.topic_partition for update in accepted if update.leader == self.broker_id]
+                self.fetchers.remove_partitions(led)
+                for update in accepted:
                     try:
                         if self._become(update, controller_epoch):
                             partition = self.get_partition_or_exception(update.topic_partition)
@@ -169,11 +190,16 @@ class ReplicaManager:
                         results[update.topic_partition] = None
                 if not self._tasks:
                     self._start_tasks()
+                self.fetchers.remove_partitions([partition.topic_partition for partition in new_followers])
+                if not new_followers:
+                    self.fetchers.shutdown_idle()
                 on_leadership_change(new_leaders, new_followers)
         finally:
             for topic_partition, failure in results.items():
                 if failure is None:
-                    self._complete_waiting(topic_partition)
+                    self.complete_waiting(topic_partition)
+        if new_followers:
+            self._fetch_from_leaders(new_followers)
         return results
 
     def _start_tasks(self) -> None:
@@ -190,6 +216,19 @@ class ReplicaManager:
         for partition in self.partitions():
             partition.maybe_shrink_isr()
 
+    def _fetch_from_leaders(self, partitions: Sequence[Partition]) -> None:
+        """Copy the partitions from the leaders that they have now (RM-19..21)."""
+        with self.state_change_lock:
+            sources = {}
+            for partition in partitions:
+                # Another change may have come meanwhile, and have added the partition already or stopped it.
+                is_hosted = self._partitions.get(partition.topic_partition) is partition
+                if is_hosted and not partition.is_leader and partition.leader_id >= 0 and not self._is_shutting_down:
+                    initial = InitialFetchState(partition.log.high_watermark, partition.leader_epoch)
+                    sources[partition.topic_partition] = FetchSource(partition.leader_id, initial)
+            self.fetchers.add_partitions(sources)
+            self.fetchers.shutdown_idle()
+
     def update_metadata(self, controller_epoch: int, update: Callable[[], None]) -> None:
         """Call update() unless a newer controller has spoken; no partition changes meanwhile.
 
@@ -205,8 +244,8 @@ class ReplicaManager:
             raise StaleControllerEpoch(f"controller epoch {controller_epoch}, the last was {self._controller_epoch}")
         self._controller_epoch = controller_epoch
 
-    def _become(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
-        """One partition's change (RM-04..09); whether its leadership is another one now.  Raises its error."""
+    def _check_update(self, update: LeaderAndIsrUpdate) -> None:
+        """Raises the error of an update that changes nothing (RM-04..08)."""
         topic_partition = update.topic_partition
         hosted = self._partitions.get(topic_partition)
         if isinstance(hosted, Partition):
@@ -220,6 +259,11 @@ class ReplicaManager:
             hosted.local_log()
         if self.broker_id not in update.replicas:
             raise UnknownTopicOrPartition(f"{topic_partition}: broker {self.broker_id} is not in {update.replicas}")
+
+    def _become(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
+        """One partition's change (RM-09); whether its leadership is another one now.  Raises its error."""
+        topic_partition = update.topic_partition
+        hosted = self._partitions.get(topic_partition)
         if isinstance(hosted, Partition):
             return self._change_state(hosted, update, controller_epoch)
         try:
@@ -231,7 +275,7 @@ class ReplicaManager:
                 self.time,
                 replica_lag_time_max_ms=self._replica_lag_time_max_ms,
                 state_store=self._partition_state_store,
-                on_isr_changed=self._complete_waiting,
+                on_isr_changed=self.complete_waiting,
             )
             changed = self._change_state(partition, update, controller_epoch)
         except KafkaError as error:
@@ -242,6 +286,10 @@ class ReplicaManager:
 
     def _change_state(self, partition: Partition, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         leads = update.leader == self.broker_id
+        if not leads and update.leader >= 0 and not self._is_alive(update.leader):
+            logger.warning("%s: its leader %d is not alive", update.topic_partition, update.leader)
+            partition.resign()  # RM-18: with the epoch that it had, so that the next update is taken
+            return False
         change = partition.make_leader if leads else partition.make_follower
         changed = change(update, controller_epoch)
         logger.debug(
@@ -267,7 +315,15 @@ class ReplicaManager:
         try:
             with self.state_change_lock:
                 self._check_controller_epoch(controller_epoch)
+                accepted = []
                 for stop in stops:
+                    try:
+                        self._check_stop(stop)
+                        accepted.append(stop)
+                    except KafkaError as error:
+                        results[stop.topic_partition] = _api_error(error, "stop", stop.topic_partition)
+                self.fetchers.remove_partitions([stop.topic_partition for stop in accepted])
+                for stop in accepted:
                     try:
                         self._stop(stop)
                     except KafkaError as error:
@@ -277,12 +333,14 @@ class ReplicaManager:
                 delete = [stop.topic_partition for stop in stops if stop.delete and not results[stop.topic_partition]]
                 for topic_partition, failure in self.log_manager.async_delete_logs(delete).items():
                     results[topic_partition] = _api_error(failure, "stop", topic_partition)
+                self.fetchers.shutdown_idle()
         finally:
             for topic_partition in results:
-                self._complete_waiting(topic_partition)
+                self.complete_waiting(topic_partition)
         return results
 
-    def _stop(self, stop: StopReplica) -> None:
+    def _check_stop(self, stop: StopReplica) -> None:
+        """Raises the error of an order that stops nothing."""
         topic_partition = stop.topic_partition
         hosted = self._partitions.get(topic_partition)
         if isinstance(hosted, Partition):
@@ -292,7 +350,10 @@ class ReplicaManager:
                 )
         elif hosted is not None and hosted.is_permanent:
             hosted.local_log()
-        self._partitions.pop(topic_partition, None)
+
+    def _stop(self, stop: StopReplica) -> None:
+        topic_partition = stop.topic_partition
+        hosted = self._partitions.pop(topic_partition, None)
         if isinstance(hosted, Partition):
             hosted.resign()
 
@@ -310,10 +371,13 @@ class ReplicaManager:
                     topic_partition, f"{log_dir} has failed", is_permanent=True
                 )
                 partition.resign()
+            self.fetchers.remove_partitions([partition.topic_partition for partition in failed])
+            self.fetchers.shutdown_idle()
         for partition in failed:
-            self._complete_waiting(partition.topic_partition)
+            self.complete_waiting(partition.topic_partition)
 
-    def _complete_waiting(self, topic_partition: TopicPartition) -> None:
+    def complete_waiting(self, topic_partition: TopicPartition) -> None:
+        """Try the requests again that wait for the partition.  Called without any lock."""
         self.delayed_produce_purgatory.check_and_complete(topic_partition)
         self.delayed_fetch_purgatory.check_and_complete(topic_partition)
         self.delayed_log_end_fetch_purgatory.check_and_complete(topic_partition)
@@ -426,11 +490,11 @@ class ReplicaManager:
                 response_callback(results)
             finally:
                 for topic_partition in advanced:
-                    self._complete_waiting(topic_partition)
+                    self.complete_waiting(topic_partition)
             return
         # Nothing new for this follower: what waits for its fetch goes first.
         for topic_partition in advanced:
-            self._complete_waiting(topic_partition)
+            self.complete_waiting(topic_partition)
         start_offsets = [data.fetch_offset_metadata for data in fetched]
         operation = DelayedFetch(params, fetch_infos, start_offsets, self, response_callback)
         is_to_log_end = params.isolation is FetchIsolation.LOG_END
@@ -585,11 +649,14 @@ class ReplicaManager:
 
     def shutdown(self) -> None:
         """Answer whoever still waits, and leave the high watermarks on disk.  The logs are the log manager's."""
+        with self.state_change_lock:
+            self._is_shutting_down = True
+        self.fetchers.close()
         for task in self._tasks:
             task.cancel()
         for partition in self.partitions():
             partition.resign()
-            self._complete_waiting(partition.topic_partition)
+            self.complete_waiting(partition.topic_partition)
         self.checkpoint_high_watermarks()
 
 

@@ -1,0 +1,115 @@
+"""ReplicaLogs: the logs that a fetcher copies into, by way of this broker's partitions (FollowerLogs; RFT-03..15)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import UnexpectedAppendOffset
+from kcore.replica.fetcher_state import AppendedRecords
+from kcore.replica.partition import Partition
+
+if TYPE_CHECKING:
+    from kcore.log.log_manager import LogManager
+    from kcore.log.unified_log import UnifiedLog
+
+logger = logging.getLogger(__name__)
+
+
+class ReplicaLogs:
+    """FollowerLogs of one fetcher.  Not thread-safe, like the fetcher's state; complete_waiting() is called without
+    the fetcher's lock.
+
+    partition_of(tp) returns the hosted partition, or raises KafkaStorageError for an offline one.
+    on_high_watermark_advanced(tp): consumers may wait to read from this follower.
+    on_truncated(tp, offset): a log that moves to another data directory must be cut too (RFT-15).
+    """
+
+    def __init__(
+        self,
+        partition_of: Callable[[TopicPartition], Partition],
+        log_manager: LogManager,
+        on_high_watermark_advanced: Callable[[TopicPartition], None] = lambda tp: None,
+        on_truncated: Callable[[TopicPartition, int], None] = lambda tp, offset: None,
+    ) -> None:
+        self._partition_of = partition_of
+        self._log_manager = log_manager
+        self._on_high_watermark_advanced = on_high_watermark_advanced
+        self._on_truncated = on_truncated
+        self._advanced: list[TopicPartition] = []
+
+    def _log(self, tp: TopicPartition) -> UnifiedLog:
+        return self._partition_of(tp).log
+
+    def log_end_offset(self, tp: TopicPartition) -> int:
+        return self._log(tp).log_end_offset
+
+    def log_start_offset(self, tp: TopicPartition) -> int:
+        return self._log(tp).log_start_offset
+
+    def high_watermark(self, tp: TopicPartition) -> int:
+        return self._log(tp).high_watermark
+
+    def latest_epoch(self, tp: TopicPartition) -> int:
+        return self._log(tp).last_epoch
+
+    def end_offset_for_epoch(self, tp: TopicPartition, epoch: int) -> tuple[int, int]:
+        return self._log(tp).end_offset_for_epoch(epoch)
+
+    def truncate_to(self, tp: TopicPartition, offset: int, is_completed: bool) -> None:
+        """Through the log manager, so that a recovery point above offset comes down with it (PART-22)."""
+        log = self._log(tp)
+        if offset < log.high_watermark:
+            logger.warning("%s: truncated to %d, below the high watermark %d", tp, offset, log.high_watermark)
+        self._log_manager.truncate_to({tp: offset})
+        if is_completed:
+            self._on_truncated(tp, offset)
+
+    def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None:
+        """PART-23."""
+        self._log(tp)
+        self._log_manager.truncate_fully_and_start_at(tp, offset)
+
+    def append(self, tp: TopicPartition, records: bytes | bytearray | memoryview) -> AppendedRecords | None:
+        partition = self._partition_of(tp)
+        try:
+            info = partition.append_records_to_follower_or_future_replica(records, is_future=False)
+        except UnexpectedAppendOffset as error:
+            # The leader's log starts inside a batch (DeleteRecords), and ours ends there: PART-21.
+            log = partition.log
+            if not error.first_offset < log.log_end_offset <= error.last_offset:
+                raise
+            if log.log_start_offset == log.log_end_offset:
+                self._log_manager.truncate_fully_and_start_at(tp, error.first_offset)
+            else:
+                # Not in Kafka: a leader epoch that began with this batch seems to begin at the log start, so a follower
+                # with another record below it was not cut far enough (docs/invariants.md).
+                self._log_manager.truncate_to({tp: error.first_offset})
+            info = partition.append_records_to_follower_or_future_replica(records, is_future=False)
+        if info is None or info.last_offset < 0:
+            if info is not None and len(records):
+                logger.error(
+                    "%s: %d bytes without a whole batch: replica.fetch.max.bytes is too small", tp, len(records)
+                )
+            return None
+        return AppendedRecords(info.last_offset, info.last_leader_epoch)
+
+    def update_high_watermark(self, tp: TopicPartition, offset: int) -> None:
+        log = self._log(tp)
+        before = log.high_watermark
+        if offset != before and log.update_high_watermark(offset) > before:
+            self._advanced.append(tp)
+
+    def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
+        log = self._log(tp)
+        if offset > log.log_start_offset and log.maybe_increment_log_start_offset(offset):
+            # At once, because the leader epochs below it are forgotten at once.  After a crash with the old log start,
+            # the records would be there without their epochs, and truncations would go by the wrong ones.
+            self._log_manager.checkpoint_log_start_offsets()
+
+    def complete_waiting(self) -> None:
+        """Try the requests again that wait for what the last replies have brought.  Without any lock."""
+        while self._advanced:
+            self._on_high_watermark_advanced(self._advanced.pop())
