@@ -34,6 +34,9 @@ class LeaderEpochFileCache(LatestEpoch):
     the file replaces the file without an fsync.  flush() syncs it; the log calls it before its recovery point passes
     the entries.  The recovery scan reads every entry above the recovery point again from the batches.
 
+    The file keeps the epochs below the log start until forget_below() says that this log start is on the disk: after a
+    crash with the old log start, the records below the new one would be there without their epochs.
+
     entries: those of the file.  is_synced: they are certainly on the disk, as after a clean stop.
     """
 
@@ -48,12 +51,15 @@ class LeaderEpochFileCache(LatestEpoch):
         self._name = name
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
+        # _entries are what the log start, as far as truncate_from_start() knows it, leaves of _all.
+        self._all: tuple[EpochEntry, ...] = ()
         self._entries: tuple[EpochEntry, ...] = ()
+        self._log_start_offset = 0
+        self.latest_epoch = UNDEFINED_EPOCH
         self._in_file = tuple(entries)
         self._unsynced = not is_synced
         for entry in entries:
-            self._entries = self._with(entry)
-        self._set(self._entries)
+            self._set(self._with(entry))
 
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
@@ -87,8 +93,8 @@ class LeaderEpochFileCache(LatestEpoch):
             self.assign(batch.leader_epoch, batch.base_offset)
 
     def _with(self, entry: EpochEntry) -> tuple[EpochEntry, ...]:
-        kept = tuple(e for e in self._entries if e.epoch < entry.epoch and e.start_offset < entry.start_offset)
-        removed = self._entries[len(kept) :]
+        kept = tuple(e for e in self._all if e.epoch < entry.epoch and e.start_offset < entry.start_offset)
+        removed = self._all[len(kept) :]
         if removed and (len(removed) > 1 or removed[0].epoch != entry.epoch):
             logger.warning("%s: epoch entry %s contradicts %s, which are removed", self._name, entry, removed)
         return (*kept, entry)
@@ -113,21 +119,30 @@ class LeaderEpochFileCache(LatestEpoch):
     def truncate_from_end(self, end_offset: int) -> None:
         """Drop the epochs that start at or beyond end_offset.  Raises OSError."""
         with self._lock:
-            self._replace(tuple(e for e in self._entries if e.start_offset < end_offset))
+            is_left = any(e.start_offset < end_offset for e in self._entries)
+            self._replace(tuple(e for e in self._all if e.start_offset < end_offset) if is_left else ())
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Drop the epochs that ended at or below start_offset; the epoch that holds start_offset now starts there.
 
-        Raises OSError.
+        The file keeps them until forget_below().
         """
         with self._lock:
-            at = bisect.bisect_right(self._entries, start_offset, key=lambda e: e.start_offset)
-            if at > 0 and self._entries[:at] != (EpochEntry(self._entries[at - 1].epoch, start_offset),):
-                self._replace((EpochEntry(self._entries[at - 1].epoch, start_offset), *self._entries[at:]))
+            if start_offset > self._log_start_offset:
+                self._log_start_offset = start_offset
+                self._set(self._all)
+
+    def forget_below(self, start_offset: int) -> None:
+        """A log start of start_offset is on the disk: the next write of the file leaves out the epochs below it."""
+        if self._all is not self._entries:
+            with self._lock:
+                if self._log_start_offset <= start_offset:
+                    self._all = self._entries
 
     def replace(self, entries: Iterable[EpochEntry], *, write: bool = True) -> None:
         """Replace all entries.  write=False: the next change or flush() writes the file.  Raises OSError."""
         with self._lock:
+            self._log_start_offset = 0
             if write:
                 self._replace(tuple(entries))
             else:
@@ -141,9 +156,9 @@ class LeaderEpochFileCache(LatestEpoch):
     def flush(self) -> None:
         """Write and fsync the file, if it is not up to date on the disk.  Raises OSError."""
         with self._lock:
-            if self._checkpoint is not None and (self._unsynced or self._in_file != self._entries):
-                self._checkpoint.write(self._entries)
-                self._in_file = self._entries
+            if self._checkpoint is not None and (self._unsynced or self._in_file != self._all):
+                self._checkpoint.write(self._all)
+                self._in_file = self._all
                 self._unsynced = False
 
     def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
@@ -153,6 +168,13 @@ class LeaderEpochFileCache(LatestEpoch):
             self._in_file = entries
         self._set(entries)
 
-    def _set(self, entries: tuple[EpochEntry, ...]) -> None:
+    def _set(self, all_entries: tuple[EpochEntry, ...]) -> None:
+        if not all_entries:
+            self._log_start_offset = 0
+        entries, start = all_entries, self._log_start_offset
+        at = bisect.bisect_right(entries, start, key=lambda e: e.start_offset)
+        if at > 0 and (at > 1 or entries[0].start_offset < start):
+            entries = (EpochEntry(entries[at - 1].epoch, start), *entries[at:])
+        self._all = all_entries
         self._entries = entries
         self.latest_epoch = entries[-1].epoch if entries else UNDEFINED_EPOCH

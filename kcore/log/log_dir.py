@@ -152,7 +152,11 @@ class LogDir:
 
     def checkpoint_log_starts(self, logs: Callable[[], Iterable[UnifiedLog]]) -> None:
         with self._checkpoint_lock:
-            self._try_to_write(self.log_starts, self._not_loaded.log_starts | _log_starts_worth_keeping(logs()))
+            starts = [(log, log.log_start_offset) for log in logs()]
+            worth_keeping = _log_starts_worth_keeping(log for log, _ in starts)
+            if self._try_to_write(self.log_starts, self._not_loaded.log_starts | worth_keeping):
+                for log, start in starts:
+                    log.leader_epoch_cache.forget_below(start)
 
     def checkpoint_high_watermarks(self, high_watermarks: Callable[[], dict[TopicPartition, int]]) -> None:
         with self._checkpoint_lock:
@@ -209,20 +213,23 @@ class LogDir:
         checkpoint.write(offsets)
         self._contents[checkpoint.path] = offsets
 
-    def _try_to_write(self, checkpoint: OffsetCheckpointFile, offsets: dict[TopicPartition, int]) -> None:
+    def _try_to_write(self, checkpoint: OffsetCheckpointFile, offsets: dict[TopicPartition, int]) -> bool:
+        """Whether the file has the offsets now."""
         if self.failure is not None:
-            return
+            return False
         try:
             self._write(checkpoint, offsets)
         except OSError as error:
             if error.errno not in DISK_FULL_ERRORS:
                 self.fail(error)
-                return
+                return False
             # Space may come back.  Each file's error is logged once a minute, not at each attempt.
             now_ms = self._time.hi_res_clock_ms()
             if now_ms >= self._next_disk_full_log_ms.get(checkpoint.path, 0):
                 self._next_disk_full_log_ms[checkpoint.path] = now_ms + _DISK_FULL_LOG_INTERVAL_MS
                 logger.error("%s: could not be written: %s", checkpoint.path, error)
+            return False
+        return True
 
     # -- progress of loading ------------------------------------------------------------------------------------------
 

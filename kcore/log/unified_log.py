@@ -283,13 +283,7 @@ class UnifiedLog(LogHotPath):
         self.log_start_offset = offset
         if self.high_watermark < offset:
             self._update_high_watermark_metadata(LogOffsetMetadata(offset))
-        try:
-            self.leader_epoch_cache.truncate_from_start(offset)
-        except OSError as error:
-            failure = self._storage_failed("write the leader epochs of", error)
-            if self.is_offline:
-                raise failure from error
-            # Epochs that ended below the start are harmless, and on a full disk retention must be able to free space.
+        self.leader_epoch_cache.truncate_from_start(offset)
         self.producer_state_manager.on_log_start_offset_incremented(offset)
         self._update_first_unstable_offset()
 

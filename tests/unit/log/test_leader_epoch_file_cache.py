@@ -1,4 +1,5 @@
 import errno
+import random
 
 import pytest
 
@@ -76,9 +77,60 @@ def test_truncation_from_either_end(path):
     assert cache.entries == ((3, 12),)
     cache.truncate_from_start(5)
     assert cache.entries == ((3, 12),)
-    assert LeaderEpochCheckpointFile(path).read() == [(3, 12)]
+    assert LeaderEpochCheckpointFile(path).read() == [(1, 0), (3, 10)]
     cache.clear_and_flush()
     assert LeaderEpochCheckpointFile(path).read() == []
+
+
+def test_the_file_keeps_epochs_below_the_log_start_until_that_log_start_is_on_the_disk(path):
+    cache = cache_of(path, (1, 0), (3, 10), (7, 25))
+    cache.truncate_from_start(12)
+    cache.truncate_from_start(14)
+    cache.assign(8, 30)
+    assert cache.entries == ((3, 14), (7, 25), (8, 30))
+    assert LeaderEpochCheckpointFile(path).read() == [(1, 0), (3, 10), (7, 25), (8, 30)]
+    cache.forget_below(12)  # an older log start than the last one: a crash would bring back 12 and 13
+    cache.assign(9, 40)
+    assert LeaderEpochCheckpointFile(path).read() == [(1, 0), (3, 10), (7, 25), (8, 30), (9, 40)]
+    cache.forget_below(14)
+    cache.flush()
+    assert LeaderEpochCheckpointFile(path).read() == [(3, 14), (7, 25), (8, 30), (9, 40)]
+    assert cache.entries == ((3, 14), (7, 25), (8, 30), (9, 40))
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_what_the_file_keeps_changes_no_answer(path, seed):
+    """The same changes to a cache that never had the epochs below the log start."""
+    rng = random.Random(seed)
+    cache, plain = cache_of(path), []
+    start = end = epoch = 0
+    for _ in range(40):
+        kind = rng.choice(["lead", "append", "append", "delete", "cut", "forget", "flush"])
+        if kind == "lead":
+            epoch += rng.randint(1, 3)
+            cache.assign(epoch, end)
+            plain = [e for e in plain if e[1] < end] + [(epoch, end)]
+        elif kind == "append":
+            end += rng.randint(1, 5)
+        elif kind == "delete":
+            start = rng.randint(start, end)
+            cache.truncate_from_start(start)
+            below = [e for e in plain if e[1] <= start]
+            plain = ([(below[-1][0], start)] if below else []) + [e for e in plain if e[1] > start]
+        elif kind == "cut":
+            end = rng.randint(start, end)
+            cache.truncate_from_end(end)
+            plain = [e for e in plain if e[1] < end]
+        elif kind == "forget":
+            cache.forget_below(rng.randint(0, start))
+        else:
+            cache.flush()
+        assert list(cache.entries) == plain, f"seed={seed}"
+        assert cache.latest_epoch == (plain[-1][0] if plain else -1)
+        again = LeaderEpochFileCache("again", None, LeaderEpochCheckpointFile(path).read())
+        again.truncate_from_start(start)
+        if end > start and kind not in ("forget",):
+            assert list(again.entries) == plain, f"seed={seed}: after a restart"
 
 
 def test_negative_values_are_an_error(path):
