@@ -29,6 +29,8 @@ class FetchParams:
     """
 
     replica_id: int = CONSUMER_REPLICA_ID
+    #: Of the follower's registration, -1 if the fetch does not say (KIP-903).
+    replica_epoch: int = -1
     max_wait_ms: int = 0
     min_bytes: int = 1
     max_bytes: int = 0x7FFFFFFF

@@ -288,7 +288,15 @@ class Partition:
         isr = pending.isr
         assert isinstance(isr, PendingIsr)
         self._state_store.change_isr(
-            self.topic_partition, isr.proposed, pending.partition_epoch, lambda result: self._isr_stored(isr, result)
+            self.topic_partition,
+            isr.proposed,
+            pending.partition_epoch,
+            lambda result: self._isr_stored(isr, result),
+            broker_epochs={
+                broker_id: replica.state.broker_epoch
+                for broker_id, replica in pending.replicas.items()
+                if broker_id in isr.proposed
+            },
         )
 
     def _isr_stored(self, pending: PendingIsr, result: StoredIsr | ApiError) -> None:
@@ -432,7 +440,12 @@ class Partition:
         return replica
 
     def update_follower_fetch_state(
-        self, replica: Replica, read: LogReadInfo, follower_log_start_offset: int, fetch_time_ms: int
+        self,
+        replica: Replica,
+        read: LogReadInfo,
+        follower_log_start_offset: int,
+        fetch_time_ms: int,
+        broker_epoch: int = -1,
     ) -> bool:
         """Take in what a follower's fetch says: its log ends where it read (PART-11); whether the high watermark rose.
 
@@ -443,7 +456,9 @@ class Partition:
         """
         old = replica.state
         metadata = read.fetched.fetch_offset_metadata
-        replica.state = old.after_fetch(metadata, follower_log_start_offset, fetch_time_ms, read.log_end_offset)
+        replica.state = old.after_fetch(
+            metadata, follower_log_start_offset, fetch_time_ms, read.log_end_offset, broker_epoch
+        )
         state = self._state
         if isinstance(state, LeaderState) and replica.broker_id not in state.isr.committed:
             self.maybe_expand_isr(replica.broker_id)

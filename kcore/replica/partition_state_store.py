@@ -5,7 +5,7 @@ Source: AlterPartitionManager, Kafka 3.9; KIP-497.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from kcore.common.topic_partition import TopicPartition
@@ -30,9 +30,13 @@ class PartitionStateStore(Protocol):
         isr: frozenset[int],
         expected_version: int,
         on_done: OnIsrChanged,
+        *,
+        broker_epochs: Mapping[int, int] | None = None,
     ) -> None:
         """Store isr, if the stored state still has expected_version; on_done gets what is stored then.
 
+        broker_epochs: of followers in isr, the registration that their last fetch came from.  One that has registered
+        again since may have lost what it had: IneligibleReplica (KIP-903).
         This differs from the requested ISR if the state had changed meanwhile and this broker still leads.
         OperationNotAttempted and IneligibleReplica mean that nothing was stored.  With any other error the outcome is
         not known, or this broker no longer leads: the partition then waits for the controller's next update.
@@ -44,6 +48,12 @@ class RefusingStateStore:
     """For a broker without a metadata store: the ISR stays what updates say."""
 
     def change_isr(
-        self, topic_partition: TopicPartition, isr: frozenset[int], expected_version: int, on_done: OnIsrChanged
+        self,
+        topic_partition: TopicPartition,
+        isr: frozenset[int],
+        expected_version: int,
+        on_done: OnIsrChanged,
+        *,
+        broker_epochs: Mapping[int, int] | None = None,
     ) -> None:
         on_done(OperationNotAttempted(f"{topic_partition}: this broker has no store for ISR {sorted(isr)}"))

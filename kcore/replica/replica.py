@@ -18,7 +18,8 @@ class ReplicaState:
 
     log_end_offset_metadata: the offset of its last fetch, which is where its log ends, and its place in our log.
     last_fetch_leader_log_end_offset: our log end at that fetch.  last_caught_up_time_ms: the latest time at which the
-    follower had all records of this log.
+    follower had all records of this log.  broker_epoch: of the registration that the last fetch came from, -1 if the
+    fetch does not say (KIP-903).
     """
 
     log_start_offset: int = UNKNOWN_OFFSET
@@ -26,6 +27,7 @@ class ReplicaState:
     last_fetch_leader_log_end_offset: int = UNKNOWN_OFFSET
     last_fetch_time_ms: int = 0
     last_caught_up_time_ms: int = 0
+    broker_epoch: int = -1
 
     @property
     def log_end_offset(self) -> int:
@@ -37,6 +39,7 @@ class ReplicaState:
         log_start_offset: int,
         fetch_time_ms: int,
         leader_log_end_offset: int,
+        broker_epoch: int = -1,
     ) -> ReplicaState:
         """The state after a fetch at fetch_offset_metadata, read while our log ended at leader_log_end_offset."""
         fetch_offset = fetch_offset_metadata.message_offset
@@ -47,7 +50,12 @@ class ReplicaState:
             # Our log has grown since its last fetch, but it has what we had then.
             caught_up_time_ms = max(caught_up_time_ms, self.last_fetch_time_ms)
         return ReplicaState(
-            log_start_offset, fetch_offset_metadata, leader_log_end_offset, fetch_time_ms, caught_up_time_ms
+            log_start_offset,
+            fetch_offset_metadata,
+            leader_log_end_offset,
+            fetch_time_ms,
+            caught_up_time_ms,
+            broker_epoch,
         )
 
     def in_new_epoch(

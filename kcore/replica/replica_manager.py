@@ -553,7 +553,7 @@ class ReplicaManager:
                     and follower_fetch_time_ms is not None
                     and read.diverging_epoch is None
                     and partition.update_follower_fetch_state(
-                        replica, read, data.log_start_offset, follower_fetch_time_ms
+                        replica, read, data.log_start_offset, follower_fetch_time_ms, params.replica_epoch
                     )
                 ):
                     advanced.append(topic_partition)

@@ -201,12 +201,9 @@ class Broker:
         unclean = not all(was_clean_shutdown(path) for path in working)
 
         # What waits for a disk must not delay what the clock decides.  MockTime runs them in this order.
-        clock_scheduler = Scheduler(f"kcore-clock-{self.broker_id}", time)
-        disk_scheduler = Scheduler(f"kcore-disk-{self.broker_id}", time)
-        for scheduler in (clock_scheduler, disk_scheduler):
-            scheduler.startup()
-            parts.callback(scheduler.shutdown)
-        is_member = self._given_store is not None and self._JOINS_CLUSTER
+        clock_scheduler = self._scheduler(parts, "clock", time)
+        disk_scheduler = self._scheduler(parts, "disk", time)
+        is_member = self._is_member
         self.metadata_cache = MetadataCache(self.cluster_id, controller_id=NO_LEADER if is_member else self.broker_id)
         topic_configs = TopicConfigs()
         log_manager = LogManager(
@@ -232,6 +229,8 @@ class Broker:
         # Whoever waits at the other end of a socket waits in real time.
         clients_time = WallClockOf(time) if isinstance(time, MockTime) else time
         timer = Timer(clients_time)
+        # Nor is a change of an ISR to wait for a disk: producers wait for it.
+        isr_scheduler = self._scheduler(parts, "isr-changes", clients_time) if is_member else disk_scheduler
         self.replica_manager = ReplicaManager(
             self.broker_id,
             log_manager,
@@ -242,7 +241,7 @@ class Broker:
             high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
             replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
             clock_scheduler=clock_scheduler,
-            partition_state_store=MetadataPartitionStateStore(self.broker_id, self.store, disk_scheduler),
+            partition_state_store=MetadataPartitionStateStore(self.broker_id, self.store, isr_scheduler, clients_time),
         )
         self.replication_quotas = ReplicationQuotas.of(self.broker_id, config, time, self.replica_manager.log_config)
         parts.callback(self.replication_quotas.follow(config))
@@ -312,13 +311,10 @@ class Broker:
         parts.callback(self.group_coordinator.shutdown)
         producer_ids = ProducerIdManager(self.broker_id, self.store)
         if is_member:
-            member_scheduler = Scheduler(f"kcore-cluster-member-{self.broker_id}", clients_time)
-            member_scheduler.startup()
-            parts.callback(member_scheduler.shutdown)
             self.cluster_member = ClusterMember(
                 self.broker_id,
                 self.store,
-                member_scheduler,
+                self._scheduler(parts, "cluster-member", clients_time),
                 clients_time,
                 metadata_cache=self.metadata_cache,
                 replica_manager=self.replica_manager,
@@ -548,6 +544,17 @@ class Broker:
 
     # -- parts of start() -------------------------------------------------------------------------------
 
+    @property
+    def _is_member(self) -> bool:
+        return self._given_store is not None and self._JOINS_CLUSTER
+
+    def _scheduler(self, parts: ExitStack, name: str, time: Time) -> Scheduler:
+        """A started one."""
+        scheduler = Scheduler(f"kcore-{name}-{self.broker_id}", time)
+        scheduler.startup()
+        parts.callback(scheduler.shutdown)
+        return scheduler
+
     def _handle(self, request: Any) -> None:
         self._apis.handle(request)
 
@@ -588,6 +595,8 @@ class Broker:
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
         log_manager.handle_log_dir_failure(log_dir)
         self.replica_manager.handle_log_dir_failure(log_dir)
+        if self._is_member:
+            self.cluster_member.log_dir_failed()
         error = log_manager.log_dir_failure_channel.failure(log_dir)
         if error is None or log_manager.live_log_dirs or self._stopped or self._parts is not parts:
             return

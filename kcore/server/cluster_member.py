@@ -207,6 +207,24 @@ class ClusterMember:
             logger.error("broker %d is not registered: %s", self.broker_id, error)
             self._scheduler.schedule("register-again", self.register_again, _RETRY_MS)
 
+    def log_dir_failed(self) -> None:
+        """Have the controller find other leaders for the partitions of a data directory that has failed (RM-29).
+
+        It sends LeaderAndIsr again, and learns from the errors which partitions these are.  Returns at once.
+        """
+        self._scheduler.schedule("notify-of-log-dir", self._notify_of_log_dir)
+
+    def _notify_of_log_dir(self) -> None:
+        if self._is_stopping:
+            return
+        try:
+            self._store.ensure_path(znodes.LOG_DIR_EVENT_NOTIFICATION)
+            path = f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/log_dir_event_"
+            self._store.create(path, znodes.encode_log_dir_event(self.broker_id), sequential=True)
+        except StoreError as error:
+            logger.error("the controller was not notified of a failed data directory: %s", error)
+            self._scheduler.schedule("notify-of-log-dir", self._notify_of_log_dir, _RETRY_MS)
+
     # -- settings of topics -----------------------------------------------------------------------------
 
     def _config_changed(self, event: WatchEvent) -> None:

@@ -1,41 +1,170 @@
 """PartitionStateStore over the metadata store: the leader writes its partition's state node itself.
 
-Source: ZkAlterPartitionManager and ReplicationUtils.updateLeaderAndIsr, Kafka 3.9.
+What has changed is then made known to the controller, which watches /isr_change_notification.
+Source: ZkAlterPartitionManager and ReplicationUtils.updateLeaderAndIsr, Kafka 3.9; KIP-903.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, FencedLeaderEpoch, UnknownServerError, UnknownTopicOrPartition
+from kcore.errors import ApiError, FencedLeaderEpoch, IneligibleReplica, UnknownServerError, UnknownTopicOrPartition
 from kcore.metadata import znodes
-from kcore.metadata.store import BadVersion, MetadataStore, NoNode, StoreError
+from kcore.metadata.store import (
+    Check,
+    ConnectionLost,
+    MetadataStore,
+    MultiFailed,
+    Node,
+    Operation,
+    SessionExpired,
+    SetData,
+    StoreError,
+)
 from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
 
 logger = logging.getLogger(__name__)
 
+#: After a call of a store that is away, before the next.
+_RETRY_MS = 1000
+#: Changes in one multi(): ZooKeeper takes no message above 1 MiB.
+_MAX_BATCH = 500
+#: Partitions in one notification, for the same reason.
+_MAX_NOTIFIED = 3000
+#: When notifications are looked at; after how long a quiet they go out, and after how long in any case.
+#: Source: ZkAlterPartitionManager's DefaultIsrPropagationConfig.
+CHECK_INTERVAL_MS = 2500
+QUIET_MS = 5000
+MAX_DELAY_MS = 60_000
+
+
+class _Change(NamedTuple):
+    topic_partition: TopicPartition
+    isr: frozenset[int]
+    expected_version: int
+    broker_epochs: Mapping[int, int]
+    on_done: OnIsrChanged
+
+
+class _Write(NamedTuple):
+    """A change that is allowed by what is stored now, and what makes it so."""
+
+    change: _Change
+    checks: Sequence[Check]
+    set_state: SetData
+
+
+def is_time_to_notify(now_ms: float, last_change_ms: float, last_notification_ms: float) -> bool:
+    """Whether the partitions whose ISR has changed are to be made known (RM-28): after a quiet, but not too late."""
+    return last_change_ms + QUIET_MS < now_ms or last_notification_ms + MAX_DELAY_MS < now_ms
+
 
 class MetadataPartitionStateStore:
-    """Thread-safe.  The store is called on the scheduler's thread only."""
+    """Thread-safe.  The store is called, and on_done, on the scheduler's thread only: one of its own in a cluster, so
+    that ISRs change while other work waits for a disk."""
 
-    def __init__(self, broker_id: int, store: MetadataStore, scheduler: Scheduler) -> None:
+    def __init__(self, broker_id: int, store: MetadataStore, scheduler: Scheduler, time: Time) -> None:
         self._broker_id = broker_id
         self._store = store
         self._scheduler = scheduler
+        self._time = time
+        self._lock = threading.Lock()
+        self._waiting: list[_Change] = []
+        # On the scheduler's thread only:
+        self._changed: dict[TopicPartition, None] = {}
+        self._last_change_ms = 0.0
+        self._last_notification_ms = 0.0
 
     def change_isr(
-        self, topic_partition: TopicPartition, isr: frozenset[int], expected_version: int, on_done: OnIsrChanged
+        self,
+        topic_partition: TopicPartition,
+        isr: frozenset[int],
+        expected_version: int,
+        on_done: OnIsrChanged,
+        *,
+        broker_epochs: Mapping[int, int] | None = None,
     ) -> None:
         """See PartitionStateStore.change_isr."""
+        change = _Change(topic_partition, isr, expected_version, broker_epochs or {}, on_done)
+        with self._lock:
+            self._waiting.append(change)
+            is_first = len(self._waiting) == 1
+        if is_first:
+            self._scheduler.schedule("change-isrs", self._store_waiting, 0)
 
-        def change() -> None:
-            on_done(self._changed(topic_partition, isr, expected_version))
+    # -- storing ----------------------------------------------------------------------------------------
 
-        self._scheduler.schedule(f"change-isr-{topic_partition}", change, 0)
+    def _store_waiting(self) -> None:
+        """Store everything that waits, many with one write; while the store is away, it goes on waiting."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        while waiting:
+            batch = _first_of_each_partition(waiting[:_MAX_BATCH])
+            try:
+                answers = self._store_batch(batch)
+            except (ConnectionLost, SessionExpired) as error:
+                logger.warning("%d changes of ISRs wait for the store: %s", len(waiting), error)
+                with self._lock:
+                    self._waiting = waiting + self._waiting
+                self._scheduler.schedule("change-isrs", self._store_waiting, _RETRY_MS)
+                return
+            del waiting[: len(batch)]
+            for change, answer in zip(batch, answers, strict=True):
+                if isinstance(answer, StoredIsr) and answer.isr == change.isr:
+                    self._note_changed(change.topic_partition)
+                try:
+                    change.on_done(answer)
+                except Exception:
+                    logger.exception("%s: the answer about its ISR failed", change.topic_partition)
 
-    def _changed(self, tp: TopicPartition, isr: frozenset[int], expected_version: int) -> StoredIsr | ApiError:
+    def _store_batch(self, changes: Sequence[_Change]) -> list[StoredIsr | ApiError]:
+        """The answers, in the same order.  Raises ConnectionLost, SessionExpired: then some may have been stored."""
+        answers: dict[TopicPartition, StoredIsr | ApiError] = {}
+        registrations: dict[int, Node | None] = {}
+        to_look_at = list(changes)
+        writes: list[_Write] = []
+        while True:
+            for change in to_look_at:
+                prepared = self._prepared(change, registrations)
+                if isinstance(prepared, _Write):
+                    writes.append(prepared)
+                else:
+                    answers[change.topic_partition] = prepared
+            if not writes:
+                return [answers[change.topic_partition] for change in changes]
+            checks = list(dict.fromkeys(check for write in writes for check in write.checks))
+            operations: list[Operation] = [*checks, *(write.set_state for write in writes)]
+            try:
+                results = self._store.multi(operations)
+            except MultiFailed as error:
+                # Changed since it was read: look again at whatever stands on that node; nothing was written.
+                failed = operations[error.index]
+                affected = [write for write in writes if failed is write.set_state or failed in write.checks]
+                writes = [write for write in writes if write not in affected]
+                registrations = {}
+                to_look_at = [write.change for write in affected]
+                continue
+            except (ConnectionLost, SessionExpired):
+                raise
+            except StoreError as error:
+                logger.error("%d ISRs could not be stored: %s", len(writes), error)
+                for write in writes:
+                    answers[write.change.topic_partition] = UnknownServerError(f"{error}")
+            else:
+                for write, version in zip(writes, results[len(checks) :], strict=True):
+                    assert isinstance(version, int)
+                    answers[write.change.topic_partition] = StoredIsr(write.change.isr, version)
+            writes, to_look_at = [], []
+
+    def _prepared(self, change: _Change, registrations: dict[int, Node | None]) -> _Write | StoredIsr | ApiError:
+        """How to write a change; or its answer, if it cannot be written or is no longer right."""
+        tp, isr, expected_version, broker_epochs, _ = change
         path = znodes.partition_state(tp.topic, tp.partition)
         try:
             node = self._store.get(path)
@@ -47,10 +176,59 @@ class MetadataPartitionStateStore:
             if node.version != expected_version:
                 # The reply to an earlier change was lost, or an operator wrote the node: what is stored counts.
                 return StoredIsr(frozenset(state.isr), node.version)
-            version = self._store.set(path, state._replace(isr=sorted(isr)).encode(), expected_version)
-            return StoredIsr(isr, version)
-        except (BadVersion, NoNode):
-            return self._changed(tp, isr, expected_version)  # changed since get(): look again
-        except StoreError as error:
+            checks = []
+            for broker in sorted(isr):
+                epoch = broker_epochs.get(broker, -1)
+                if epoch < 0:
+                    continue
+                if broker not in registrations:
+                    registrations[broker] = self._store.get(znodes.broker_id(broker))
+                registration = registrations[broker]
+                if registration is None or registration.czxid != epoch:
+                    # It has started again since its fetch, perhaps without what it had fetched.
+                    return IneligibleReplica(f"{tp}: broker {broker} is not registered with epoch {epoch} any more")
+                checks.append(Check(znodes.broker_id(broker), registration.version))
+            data = state._replace(isr=sorted(isr)).encode()
+            return _Write(change, checks, SetData(path, data, expected_version))
+        except (ConnectionLost, SessionExpired):
+            raise
+        except (StoreError, KeyError, TypeError, ValueError) as error:
             logger.error("%s: its ISR could not be stored: %s", tp, error)
             return UnknownServerError(f"{tp}: {error}")
+
+    # -- notifications ----------------------------------------------------------------------------------
+
+    def _note_changed(self, topic_partition: TopicPartition) -> None:
+        self._last_change_ms = self._time.milliseconds()
+        if not self._changed:
+            self._scheduler.schedule("notify-of-isrs", self._notify, CHECK_INTERVAL_MS)
+        self._changed[topic_partition] = None
+
+    def _notify(self) -> None:
+        """Let the controller read the states that have changed (RM-28); later, if more changes may come soon."""
+        now_ms = self._time.milliseconds()
+        if not is_time_to_notify(now_ms, self._last_change_ms, self._last_notification_ms):
+            self._scheduler.schedule("notify-of-isrs", self._notify, CHECK_INTERVAL_MS)
+            return
+        try:
+            self._store.ensure_path(znodes.ISR_CHANGE_NOTIFICATION)
+            while self._changed:
+                partitions = list(self._changed)[:_MAX_NOTIFIED]
+                path = f"{znodes.ISR_CHANGE_NOTIFICATION}/isr_change_"
+                self._store.create(path, znodes.encode_partitions(partitions), sequential=True)
+                for topic_partition in partitions:
+                    del self._changed[topic_partition]
+            self._last_notification_ms = now_ms
+        except StoreError as error:
+            logger.warning("the controller was not notified of %d changed ISRs: %s", len(self._changed), error)
+            self._scheduler.schedule("notify-of-isrs", self._notify, CHECK_INTERVAL_MS)
+
+
+def _first_of_each_partition(changes: Sequence[_Change]) -> list[_Change]:
+    """The changes up to the first one of a partition that is among them already: it depends on what comes before."""
+    first: dict[TopicPartition, _Change] = {}
+    for change in changes:
+        if change.topic_partition in first:
+            break
+        first[change.topic_partition] = change
+    return list(first.values())

@@ -183,7 +183,13 @@ class NodeStateStore:
         self._node = node
 
     def change_isr(
-        self, topic_partition: TopicPartition, isr: frozenset[int], expected_version: int, on_done: OnIsrChanged
+        self,
+        topic_partition: TopicPartition,
+        isr: frozenset[int],
+        expected_version: int,
+        on_done: OnIsrChanged,
+        *,
+        broker_epochs: Mapping[int, int] | None = None,
     ) -> None:
         node = self._node
         epochs = {node.broker_id: node.broker_epoch}

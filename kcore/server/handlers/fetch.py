@@ -108,6 +108,7 @@ class Handler:
         is_throttled = replica_id >= 0 and self._leader_quota.is_bounded
         return FetchParams(
             replica_id=replica_id,
+            replica_epoch=body.replica_state.replica_epoch if version >= 15 else -1,
             max_wait_ms=body.max_wait_ms,
             min_bytes=min(body.min_bytes, max_bytes),
             max_bytes=max_bytes,

@@ -22,7 +22,7 @@ class Store:
     def __init__(self):
         self.asked = []
 
-    def change_isr(self, topic_partition, isr, expected_version, on_done):
+    def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None):
         self.asked.append((topic_partition, isr, expected_version, on_done))
 
     def store_last(self):

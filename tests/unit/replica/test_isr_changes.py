@@ -21,7 +21,7 @@ class Store:
         self.asked = []
         self.partition = None
 
-    def change_isr(self, topic_partition, isr, expected_version, on_done):
+    def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None):
         assert topic_partition == TP
         appended = threading.Thread(target=self.partition.append_records_to_leader, args=(batch(), 1))
         appended.start()

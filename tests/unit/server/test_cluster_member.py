@@ -516,3 +516,21 @@ def test_logs_that_no_controller_names_are_left_alone(tmp_path, tree, monkeypatc
             member.log("old")
         assert metadata(member).topics == []
     assert (tmp_path / "old-0").is_dir()
+
+
+def test_RM_29_the_controller_is_notified_of_a_data_directory_that_has_failed(tmp_path, store):
+    dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
+    with kcore.Broker(store=store, log_dirs=",".join(dirs)) as broker, ControllerClient(broker) as controller:
+        controller.leader_and_isr({"t": [controller.state(number) for number in range(2)]})
+        failed = broker.log("t", 1).parent_dir
+        broker.replica_manager.log_manager.log_dir_failure_channel.maybe_add_offline_log_dir(
+            failed, OSError("disk failure")
+        )
+        path = znodes.LOG_DIR_EVENT_NOTIFICATION
+        wait_until(lambda: store.children(path))
+        (name,) = store.children(path)
+        assert znodes.decode_log_dir_event(store.get(f"{path}/{name}").data) == 1
+        # What the controller does then: it learns from the errors which partitions have failed.
+        states = [controller.state(number, leader_epoch=1) for number in range(2)]
+        response = controller.leader_and_isr({"t": states}, 4)
+        assert sorted(codes(response).values()) == [0, errors.KafkaStorageError.code]

@@ -8,9 +8,15 @@ from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
-from kcore.metadata.store import StoreError
+from kcore.metadata.store import Check, ConnectionLost, SetData, StoreError
 from kcore.replica.partition_state_store import StoredIsr
-from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.server.metadata_partition_state_store import (
+    CHECK_INTERVAL_MS,
+    MAX_DELAY_MS,
+    QUIET_MS,
+    MetadataPartitionStateStore,
+    is_time_to_notify,
+)
 
 TP = TopicPartition("t", 3)
 PATH = znodes.partition_state("t", 3)
@@ -20,16 +26,26 @@ class Stored:
     def __init__(self, path):
         self.store = EmbeddedStore(str(path))
         self.store.create_recursive(PATH, znodes.PartitionStateZNode(0, 5, [0, 1], 2).encode())
-        self.scheduler = MockScheduler(MockTime())
-        self.state_store = MetadataPartitionStateStore(0, self.store, self.scheduler)
+        self.time = MockTime()
+        self.scheduler = MockScheduler(self.time)
+        self.state_store = MetadataPartitionStateStore(0, self.store, self.scheduler, self.time)
 
-    def change(self, isr, version):
+    def propose(self, isr, version, tp=TP, epochs=None):
+        """The list that gets the answer."""
         answers = []
-        self.state_store.change_isr(TP, frozenset(isr), version, answers.append)
+        self.state_store.change_isr(tp, frozenset(isr), version, answers.append, broker_epochs=epochs)
         assert answers == []  # nothing is stored on the caller's thread
+        return answers
+
+    def change(self, isr, version, tp=TP, epochs=None):
+        answers = self.propose(isr, version, tp, epochs)
         self.scheduler.tick()
         (answer,) = answers
         return answer
+
+    def advance(self, ms):
+        self.time.sleep(ms)
+        self.scheduler.tick()
 
     def node(self):
         node = self.store.get(PATH)
@@ -79,5 +95,159 @@ def test_a_store_that_fails_is_an_unknown_outcome(stored, monkeypatch):
     def fail(*args):
         raise StoreError("disk I/O error")
 
-    monkeypatch.setattr(stored.store, "set", fail)
+    monkeypatch.setattr(stored.store, "multi", fail)
     assert isinstance(stored.change({0}, 0), errors.UnknownServerError)
+
+
+def test_a_malformed_state_is_an_error_of_its_partition_and_the_others_are_stored(stored):
+    other = TopicPartition("t", 4)
+    stored.store.create_recursive(znodes.partition_state("t", 4), b'{"leader":"x"}')
+    broken, answers = stored.propose({0}, 0, other), stored.propose({0}, 0)
+    stored.scheduler.tick()
+    assert [type(answer) for answer in broken] == [errors.UnknownServerError]
+    assert answers == [StoredIsr(frozenset({0}), 1)]
+
+
+def test_changes_that_wait_together_are_one_write(stored, monkeypatch):
+    others = [TopicPartition("u", number) for number in range(20)]
+    for tp in others:
+        stored.store.create_recursive(znodes.partition_state(*tp), znodes.PartitionStateZNode(0, 1, [0, 1], 2).encode())
+    writes = []
+    multi = stored.store.multi
+    monkeypatch.setattr(
+        stored.store, "multi", lambda operations: (writes.append(len(operations)), multi(operations))[1]
+    )
+    answers = [stored.propose({0}, 0, tp) for tp in others]
+    # The second change of a partition depends on the first.
+    first, second = stored.propose({0}, 0), stored.propose({0, 1}, 1)
+    stored.scheduler.tick()
+    assert answers == [[StoredIsr(frozenset({0}), 1)]] * 20
+    assert (first, second) == ([StoredIsr(frozenset({0}), 1)], [StoredIsr(frozenset({0, 1}), 2)])
+    assert writes == [21, 1]
+
+
+def test_one_that_was_changed_meanwhile_does_not_keep_the_others_from_being_stored(stored, monkeypatch):
+    other = TopicPartition("u", 0)
+    path = znodes.partition_state(*other)
+    stored.store.create_recursive(path, znodes.PartitionStateZNode(0, 1, [0, 1], 2).encode())
+    multi = stored.store.multi
+
+    def interfere(operations):
+        monkeypatch.undo()
+        stored.store.set(path, znodes.PartitionStateZNode(7, 2, [7], 3).encode())
+        return multi(operations)
+
+    monkeypatch.setattr(stored.store, "multi", interfere)
+    lost, kept = stored.propose({0}, 0, other), stored.propose({0}, 0)
+    stored.scheduler.tick()
+    assert [type(answer) for answer in lost] == [errors.FencedLeaderEpoch]
+    assert kept == [StoredIsr(frozenset({0}), 1)]
+
+
+def test_while_the_store_is_away_changes_wait_and_one_whose_answer_was_lost_is_not_written_twice(stored, monkeypatch):
+    multi, sent = stored.store.multi, []
+
+    def lose_the_answer(operations):
+        sent.append(operations)
+        if len(sent) == 1:
+            multi(operations)
+        raise ConnectionLost("no answer")
+
+    monkeypatch.setattr(stored.store, "multi", lose_the_answer)
+    answers = stored.propose({0}, 0)
+    stored.scheduler.tick()
+    assert answers == [] and stored.node()[1] == 1
+    stored.advance(10_000)
+    assert answers == [StoredIsr(frozenset({0}), 1)]
+    later = stored.propose({0, 1}, 1)
+    stored.scheduler.tick()
+    assert later == [] and stored.node()[1] == 1
+    monkeypatch.undo()
+    stored.advance(10_000)
+    assert later == [StoredIsr(frozenset({0, 1}), 2)]
+
+
+# -- KIP-903
+
+
+def test_a_follower_that_has_registered_again_since_its_fetch_does_not_join_the_isr(stored, monkeypatch):
+    store = stored.store
+    store.create_recursive(znodes.broker_id(1), b"first")
+    epoch = store.get(znodes.broker_id(1)).czxid
+    assert stored.change({0, 1}, 0, epochs={1: epoch}) == StoredIsr(frozenset({0, 1}), 1)
+    assert isinstance(stored.change({0, 1}, 1, epochs={1: epoch - 1}), errors.IneligibleReplica)
+    store.delete(znodes.broker_id(1))
+    assert isinstance(stored.change({0, 1}, 1, epochs={1: epoch}), errors.IneligibleReplica)
+    store.create(znodes.broker_id(1), b"second")
+    assert isinstance(stored.change({0, 1}, 1, epochs={1: epoch}), errors.IneligibleReplica)
+    assert stored.node()[1] == 1
+    # The fetches of old followers have no epoch: nothing to compare.
+    assert stored.change({0, 1}, 1, epochs={1: -1}) == StoredIsr(frozenset({0, 1}), 2)
+
+
+def test_a_registration_that_ends_between_look_and_write_is_seen(stored, monkeypatch):
+    store, multi, operations_seen = stored.store, stored.store.multi, []
+    store.create_recursive(znodes.broker_id(1), b"")
+    epoch = store.get(znodes.broker_id(1)).czxid
+
+    def end_it(operations):
+        operations_seen.extend(operations)
+        monkeypatch.undo()
+        store.delete(znodes.broker_id(1))
+        return multi(operations)
+
+    monkeypatch.setattr(store, "multi", end_it)
+    assert isinstance(stored.change({0, 1}, 0, epochs={1: epoch}), errors.IneligibleReplica)
+    assert [type(operation) for operation in operations_seen] == [Check, SetData]
+    assert stored.node()[1] == 0
+
+
+# -- notifications
+
+
+def notified(store):
+    path = znodes.ISR_CHANGE_NOTIFICATION
+    return [znodes.decode_partitions(store.get(f"{path}/{name}").data) for name in store.children(path)]
+
+
+def test_RM_28_changed_isrs_are_gathered_and_made_known_after_a_quiet(stored):
+    other = TopicPartition("u", 0)
+    stored.store.create_recursive(znodes.partition_state(*other), znodes.PartitionStateZNode(0, 1, [0, 1], 2).encode())
+    stored.change({0}, 0)
+    stored.advance(CHECK_INTERVAL_MS - 1)
+    stored.change({0, 1}, 1)
+    stored.change({0}, 0, other)
+    for _ in range(10):
+        stored.advance(CHECK_INTERVAL_MS)
+    # The first at once, since there was none for long; each partition once in a notification.
+    assert notified(stored.store) == [[TP, other]]
+    stored.change({0}, 7)  # nothing is stored
+    stored.advance(100_000)
+    assert len(notified(stored.store)) == 1
+
+
+@pytest.mark.parametrize(
+    ("since_change", "since_notification", "expected"),
+    [
+        (QUIET_MS, MAX_DELAY_MS, False),
+        (QUIET_MS + 1, 0, True),
+        (0, MAX_DELAY_MS + 1, True),
+    ],
+)
+def test_RM_28_notifications_wait_for_a_quiet_but_not_for_ever(since_change, since_notification, expected):
+    now = 10**9
+    assert is_time_to_notify(now, now - since_change, now - since_notification) is expected
+
+
+def test_RM_28_a_notification_that_could_not_be_written_is_tried_again(stored, monkeypatch):
+    stored.change({0}, 0)
+
+    def away(*args, **kwargs):
+        raise ConnectionLost("no answer")
+
+    monkeypatch.setattr(stored.store, "create", away)
+    stored.advance(60_000)
+    monkeypatch.undo()
+    assert notified(stored.store) == []
+    stored.advance(60_000)
+    assert notified(stored.store) == [[TP]]
