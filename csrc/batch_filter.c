@@ -19,7 +19,7 @@ static int is_wanted(kc_batch_filter *filter, const kc_batch *batch, const kc_re
            filter->now_ms < batch->base_timestamp;
 }
 
-/* Whether timestamps between these two can be told as differences to the base: hostile ones cannot. */
+/* Whether timestamps between these two can be written as differences from the base: hostile ones cannot. */
 static int can_be_base(int64_t base, int64_t first, int64_t last) {
     int64_t delta;
     return !__builtin_sub_overflow(first, base, &delta) && !__builtin_sub_overflow(last, base, &delta);

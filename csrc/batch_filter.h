@@ -40,7 +40,7 @@ typedef struct kc_span {
 /* What stays of one batch, and the header it gets. */
 typedef struct kc_filtered {
     int64_t kept;
-    int64_t payload_size; /* of the records that stay, as they lie now */
+    int64_t payload_size; /* of the records that stay, as they are now */
     int as_it_was;        /* the whole batch stays unchanged */
     kc_batch row;         /* otherwise its header; size and CRC are set when it is written */
 } kc_filtered;

@@ -28,7 +28,7 @@ SSE42 static uint32_t crc32_pclmul(uint32_t value, const uint8_t *p, size_t size
     if (size < 64) return crc_by_table(value, p, size);
     __m128i k = load128((const uint8_t *)fold_128);
     __m128i x = _mm_xor_si128(load128(p), _mm_cvtsi32_si128((int32_t)~value));
-    /* What is more than whole lanes comes first: zeros before it change nothing, unlike zeros behind the end.  Where
+    /* What is more than whole lanes comes first: zeros before it change nothing, unlike zeros after the end.  Where
      * it is shorter than the register, that goes on into the next lane. */
     size_t head = size % 16;
     if (head) {

@@ -1,5 +1,5 @@
 /* csrc/file.h -- every system call that csrc and kcore.common.file make on a log directory, its small files
- * and its names included, behind one table, so that a test can let any of them fail (file_faults.h).
+ * and its names included, reached through one table, so that a test can let any of them fail (file_faults.h).
  * Nothing here allocates (but opendir), locks, or knows about Python. */
 #ifndef KC_FILE_H
 #define KC_FILE_H

@@ -192,20 +192,20 @@ static void *faulty_mmap(void *address, size_t size, int protection, int flags, 
 static int faulty_munmap(void *address, size_t size) {
     pthread_mutex_lock(&lock);
     record_stores();
-    mapping *known = mapping_at(address);
-    if (known) known->address = NULL;
+    mapping *entry = mapping_at(address);
+    if (entry) entry->address = NULL;
     pthread_mutex_unlock(&lock);
     return kc_file_ops_libc.munmap(address, size);
 }
 
 static int faulty_msync(void *address, size_t size, int flags) {
     pthread_mutex_lock(&lock);
-    const mapping *known = mapping_at(address);
-    const char *path = known ? known->path : "";
+    const mapping *entry = mapping_at(address);
+    const char *path = entry ? entry->path : "";
     int n = -1;
     if (allowed(KC_CALL_MSYNC, path, "", 0) >= 0) {
         n = recording >= 0 ? 0 : kc_file_ops_libc.msync(address, size, flags);
-        if (n == 0) record(KC_CALL_MSYNC, known ? known->inode : -1, path, "", 0, address, size);
+        if (n == 0) record(KC_CALL_MSYNC, entry ? entry->inode : -1, path, "", 0, address, size);
     }
     pthread_mutex_unlock(&lock);
     return n;

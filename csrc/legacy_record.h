@@ -9,7 +9,7 @@
  *       int32  value length, -1 for null, then the value
  *
  * Attributes: bits 0-2 codec, 3 timestamp type (magic 1 only; 1 = LogAppendTime).  A message with a codec is a
- * wrapper: its value, decompressed, is messages of this form one behind the other, and its offset that of the
+ * wrapper: its value, decompressed, is messages of this form one after the other, and its offset that of the
  * last of them.  Inner offsets are absolute in magic 0, and count from the first inner message in magic 1.
  * Source: KIP-31, KIP-32.
  * Nothing here allocates, locks, or knows about Python. */
@@ -86,7 +86,7 @@ static inline kc_status kc_legacy_parse(const uint8_t *buf, int64_t end, int64_t
 /* The CRC that the message at p, of `size` bytes, ought to have. */
 uint32_t kc_legacy_crc(const uint8_t *p, int32_t size);
 
-/* Write a message and its CRC; the caller has made room for kc_legacy_size bytes.  Returns the position behind it. */
+/* Write a message and its CRC; the caller has made room for kc_legacy_size bytes.  Returns the position after it. */
 uint8_t *kc_legacy_write(uint8_t *p, int magic, int64_t offset, int64_t timestamp, int attributes,
                          const uint8_t *key, int32_t key_size, const uint8_t *value, int32_t value_size);
 

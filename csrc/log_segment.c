@@ -11,7 +11,7 @@ static inline const uint8_t *at(const kc_log_bytes *log, int64_t position) {
     return log->bytes + (position - log->first);
 }
 
-/* How many bytes there are from `position` on; negative where it lies outside. */
+/* How many bytes there are from `position` on; negative where it is outside. */
 static inline int64_t present(const kc_log_bytes *log, int64_t position) {
     return position < log->first ? -1 : log->first + log->size - position;
 }
@@ -51,7 +51,7 @@ static inline int next_batch(const kc_log_bytes *log, int64_t position, kc_batch
     return 1;
 }
 
-/* Of the batch at p, which next_batch has found whole. */
+/* Of the batch at p, which next_batch has returned as whole. */
 static inline int64_t max_timestamp_at(const uint8_t *p) {
     if (p[KC_MAGIC_OFFSET] == 2) return kc_load_i64(p + KC_MAX_TIMESTAMP_OFFSET);
     return p[KC_MAGIC_OFFSET] ? kc_load_i64(p + KC_LEGACY_TIMESTAMP_OFFSET) : -1;
@@ -64,26 +64,26 @@ int64_t kc_segment_entry_start(const kc_log_bytes *log, int64_t position, int64_
     return kc_load_i64(at(log, position)) <= offset ? position : 0;
 }
 
-int kc_segment_search_for(const kc_log_bytes *log, int64_t *position, int64_t target, kc_batch_place *found,
+int kc_segment_search_for(const kc_log_bytes *log, int64_t *position, int64_t target, kc_batch_place *place,
                           kc_error *err) {
-    int status = next_batch(log, *position, found, err);
-    if (status != 1 || found->last_offset >= target) return status;
+    int status = next_batch(log, *position, place, err);
+    if (status != 1 || place->last_offset >= target) return status;
     /* As many as an index interval has at 1 KiB. */
-    for (int64_t i = 2; i <= 4; i++) kc_prefetch_header(at(log, *position), present(log, *position), i * found->size);
+    for (int64_t i = 2; i <= 4; i++) kc_prefetch_header(at(log, *position), present(log, *position), i * place->size);
     do {
-        *position += found->size;
-        status = next_batch(log, *position, found, err);
-    } while (status == 1 && found->last_offset < target);
+        *position += place->size;
+        status = next_batch(log, *position, place, err);
+    } while (status == 1 && place->last_offset < target);
     return status;
 }
 
 int kc_segment_search_for_timestamp(const kc_log_bytes *log, int64_t *position, int64_t timestamp,
-                                    int64_t first_offset, kc_batch_place *found, kc_error *err) {
+                                    int64_t first_offset, kc_batch_place *place, kc_error *err) {
     for (;;) {
-        int status = next_batch(log, *position, found, err);
+        int status = next_batch(log, *position, place, err);
         if (status != 1) return status;
-        if (found->last_offset >= first_offset && max_timestamp_at(at(log, *position)) >= timestamp) return 1;
-        *position += found->size;
+        if (place->last_offset >= first_offset && max_timestamp_at(at(log, *position)) >= timestamp) return 1;
+        *position += place->size;
     }
 }
 
@@ -198,7 +198,7 @@ static int is_followed_by_a_batch(kc_segment_scan *scan, const scan_place *here,
            kc_batch_check_crc(here->p, &next, &ignored) == KC_OK;
 }
 
-/* No CRC covers a base offset.  Whether row's is the wrong one where it overlaps the batch behind: that one begins
+/* No CRC covers a base offset.  Whether row's is the wrong one where it overlaps the next batch: that one begins
  * between the batch before row and row, or just where row would end if it followed the batch before.  May set
  * scan->need. */
 static inline int jumps_ahead(kc_segment_scan *scan, const scan_place *here, const kc_batch *row) {

@@ -32,21 +32,21 @@ typedef struct kc_batch_place {
 } kc_batch_place;
 
 /* Where a search may begin that an index entry {offset, position} sends off: at that position, if a whole
- * batch lies there that starts at or below the offset, so that nothing searched for lies before it; at
- * 0 otherwise.  An entry that lies costs time, never a record. */
+ * batch is there that starts at or below the offset, so that nothing searched for is before it; at
+ * 0 otherwise.  A wrong entry costs time, never a record. */
 int64_t kc_segment_entry_start(const kc_log_bytes *log, int64_t position, int64_t offset);
 
-/* The first batch from *position on whose last offset is >= target: 1 and *found, or 0 when the log
+/* The first batch from *position on whose last offset is >= target: 1 and *place, or 0 when the log
  * ends first (a partial batch at the end counts as the end), or KC_SEGMENT_MORE, or a negative status. */
-int kc_segment_search_for(const kc_log_bytes *log, int64_t *position, int64_t target, kc_batch_place *found,
+int kc_segment_search_for(const kc_log_bytes *log, int64_t *position, int64_t target, kc_batch_place *place,
                           kc_error *err);
 
 /* The same for the first batch with max timestamp >= timestamp and last offset >= first_offset. */
 int kc_segment_search_for_timestamp(const kc_log_bytes *log, int64_t *position, int64_t timestamp,
-                                    int64_t first_offset, kc_batch_place *found, kc_error *err);
+                                    int64_t first_offset, kc_batch_place *place, kc_error *err);
 
 /* Raise *max_timestamp and *last_offset, which belongs to it, over all batches from *position on, which
- * moves behind the last whole one; the last offset of that goes to *end_offset, which is left alone when
+ * moves after the last whole one; the last offset of that goes to *end_offset, which is left alone when
  * there is none.  0, KC_SEGMENT_MORE, or a negative status. */
 int kc_segment_walk_to_end(const kc_log_bytes *log, int64_t *position, int64_t *max_timestamp, int64_t *last_offset,
                            int64_t *end_offset, kc_error *err);
@@ -87,7 +87,7 @@ void kc_indexer_add_append(kc_indexer *indexer, const kc_batch *rows, int64_t co
 /* The time index's final entry, for a segment that becomes inactive; may use the last slot. */
 void kc_indexer_add_final_time(kc_indexer *indexer, int64_t time_capacity);
 
-/* KC_OFFSET_OVERFLOW unless every row's last offset lies in [base_offset, base_offset + 2^31). */
+/* KC_OFFSET_OVERFLOW unless every row's last offset is in [base_offset, base_offset + 2^31). */
 kc_status kc_segment_check_offsets(const kc_batch *rows, int64_t count, int64_t base_offset, kc_error *err);
 
 enum {
@@ -98,11 +98,11 @@ enum {
 };
 
 /* A scan from some position to the end or to the first batch that is not valid: does not parse, CRC
- * differs, offsets outside the segment's range, not ascending, or past those of the valid batch behind. */
+ * differs, offsets outside the segment's range, not ascending, or past those of the valid batch after it. */
 typedef struct kc_segment_scan {
     int64_t base_offset;
     int flags;
-    int64_t position;    /* behind the last valid batch */
+    int64_t position;    /* after the last valid batch */
     int64_t last_offset; /* of the last valid batch; -1 before the first */
     int64_t leader_epoch; /* of the last valid batch; -2 before the first */
     int64_t need;         /* bytes from `position` on without which a step cannot go on; 0 for none */

@@ -31,9 +31,9 @@ static inline void check_record(const kc_record_rules *rules, int32_t key_size, 
         add_fault(result, faults, capacity, index, KC_FAULT_TIMESTAMP_TOO_LATE, timestamp);
 }
 
-static kc_status outcome(const kc_validation *found) {
-    if (found->fault_count == 0) return KC_OK;
-    return found->has_timestamp_fault ? KC_INVALID_TIMESTAMP : KC_INVALID_RECORD;
+static kc_status outcome(const kc_validation *validation) {
+    if (validation->fault_count == 0) return KC_OK;
+    return validation->has_timestamp_fault ? KC_INVALID_TIMESTAMP : KC_INVALID_RECORD;
 }
 
 /* A number of up to three bytes at *p, which the caller knows to be there; false for a longer one. */
@@ -148,7 +148,7 @@ static void walk_alike(good_walk *to, int64_t size) {
 }
 
 /* Moves the cursor over good records; stops before the first other one, and before the last. */
-static void skip_good_records(kc_record_cursor *cursor, const kc_record_rules *rules, kc_validation *found) {
+static void skip_good_records(kc_record_cursor *cursor, const kc_record_rules *rules, kc_validation *validation) {
     enum { PATIENCE = 4 };
     int64_t last = cursor->previous_offset_delta + cursor->count - cursor->index;
     good_walk walk = {
@@ -159,7 +159,7 @@ static void skip_good_records(kc_record_cursor *cursor, const kc_record_rules *r
         .at_highest = -1,
         .earliest = bounded_delta(cursor->base_timestamp, rules->min_timestamp),
         .latest = bounded_delta(cursor->base_timestamp, rules->max_timestamp),
-        .highest = bounded_delta(cursor->base_timestamp, found->max_timestamp),
+        .highest = bounded_delta(cursor->base_timestamp, validation->max_timestamp),
         .smallest_key = rules->need_key ? 0 : -1,
     };
     int64_t first = walk.next, most = PATIENCE;
@@ -174,8 +174,8 @@ static void skip_good_records(kc_record_cursor *cursor, const kc_record_rules *r
     cursor->position = walk.p - cursor->payload;
     cursor->previous_offset_delta = walk.next - 1;
     if (walk.at_highest < 0) return;
-    found->max_timestamp = cursor->base_timestamp + walk.highest;
-    found->max_timestamp_delta = walk.at_highest;
+    validation->max_timestamp = cursor->base_timestamp + walk.highest;
+    validation->max_timestamp_delta = walk.at_highest;
 }
 
 kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int64_t size,
@@ -185,21 +185,21 @@ kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int
     kc_record_cursor cursor =
         kc_record_cursor_at_start(payload, size, batch->count, last_offset_delta, batch->base_timestamp);
     int log_append_time = batch->attributes & KC_ATTR_LOG_APPEND_TIME;
-    kc_validation found = {-1, last_offset_delta, 0, 0};
+    kc_validation validation = {-1, last_offset_delta, 0, 0};
     while (cursor.index < batch->count) {
         kc_record record;
         int64_t timestamp;
-        if (!log_append_time) skip_good_records(&cursor, rules, &found);
+        if (!log_append_time) skip_good_records(&cursor, rules, &validation);
         int32_t index = cursor.index;
         if (kc_record_next(&cursor, &record, &timestamp, err)) return err->status = KC_INVALID_RECORD;
-        if (timestamp > found.max_timestamp) {
-            found.max_timestamp = timestamp;
-            found.max_timestamp_delta = record.offset_delta;
+        if (timestamp > validation.max_timestamp) {
+            validation.max_timestamp = timestamp;
+            validation.max_timestamp_delta = record.offset_delta;
         }
-        check_record(rules, record.key_size, timestamp, log_append_time, &found, faults, capacity, index);
+        check_record(rules, record.key_size, timestamp, log_append_time, &validation, faults, capacity, index);
     }
-    *result = found;
-    return outcome(&found);
+    *result = validation;
+    return outcome(&validation);
 }
 
 kc_status kc_validate_messages(const kc_messages *messages, const kc_record_rules *rules, kc_record_fault *faults,
@@ -207,49 +207,51 @@ kc_status kc_validate_messages(const kc_messages *messages, const kc_record_rule
     const uint8_t *payload = messages->payload;
     int64_t position = 0, last_offset = -1;
     uint8_t *p = out;
-    kc_conversion found = {{-1, 0, 0, 0}, -1, 0, 0, 1};
+    kc_conversion conversion = {{-1, 0, 0, 0}, -1, 0, 0, 1};
     while (position < messages->size) {
         kc_legacy_message message;
         if (kc_legacy_parse(payload, messages->size, position, &message, err)) return err->status = KC_INVALID_RECORD;
-        if (found.count == INT32_MAX)
-            return kc_fail(err, KC_INVALID_RECORD, "message count", position, INT32_MAX, found.count);
-        int32_t index = found.count++;
+        if (conversion.count == INT32_MAX)
+            return kc_fail(err, KC_INVALID_RECORD, "message count", position, INT32_MAX, conversion.count);
+        int32_t index = conversion.count++;
         uint8_t attributes = message.attributes;
         if (messages->is_inner) {
             uint32_t crc = kc_legacy_crc(payload + position, message.size);
             if (crc != message.crc)
                 return kc_fail(err, KC_CORRUPT, "CRC-32 of a message in a wrapper", position, message.crc, crc);
-            found.offsets_ascend_by_one &= message.offset == index;
+            conversion.offsets_ascend_by_one &= message.offset == index;
             attributes = messages->attributes;
         } else if (message.magic != messages->magic) {
-            return kc_fail(err, KC_INVALID_RECORD, "magic of a message behind others", position, messages->magic,
+            return kc_fail(err, KC_INVALID_RECORD, "magic of a message after others", position, messages->magic,
                            message.magic);
         }
         last_offset = message.offset;
         position += message.size;
-        if (message.timestamp > found.found.max_timestamp) {
-            found.found.max_timestamp = message.timestamp;
-            found.found.max_timestamp_delta = index;
+        if (message.timestamp > conversion.validation.max_timestamp) {
+            conversion.validation.max_timestamp = message.timestamp;
+            conversion.validation.max_timestamp_delta = index;
         }
         if (message.magic != messages->magic)
-            add_fault(&found.found, faults, capacity, index, KC_FAULT_MAGIC, message.magic);
+            add_fault(&conversion.validation, faults, capacity, index, KC_FAULT_MAGIC, message.magic);
         else if (messages->is_inner && (message.attributes & KC_ATTR_CODEC_MASK))
-            add_fault(&found.found, faults, capacity, index, KC_FAULT_CODEC, message.attributes & KC_ATTR_CODEC_MASK);
+            add_fault(&conversion.validation, faults, capacity, index, KC_FAULT_CODEC,
+                      message.attributes & KC_ATTR_CODEC_MASK);
         else
             check_record(rules, message.key_size, message.timestamp,
-                         message.magic && (attributes & KC_ATTR_LOG_APPEND_TIME), &found.found, faults, capacity, index);
-        if (!out || found.found.fault_count) continue;
-        if (index == 0) found.base_timestamp = message.timestamp;
-        int64_t delta = message.timestamp - found.base_timestamp;
+                         message.magic && (attributes & KC_ATTR_LOG_APPEND_TIME), &conversion.validation, faults,
+                         capacity, index);
+        if (!out || conversion.validation.fault_count) continue;
+        if (index == 0) conversion.base_timestamp = message.timestamp;
+        int64_t delta = message.timestamp - conversion.base_timestamp;
         int64_t body = kc_record_body_size(delta, index, message.key_size, message.value_size, 0, 0);
         p = kc_record_write(p, body, delta, index, message.key, message.key_size, message.value, message.value_size, 0);
     }
-    if (found.count == 0) return kc_fail(err, KC_INVALID_RECORD, "messages in a wrapper", 0, 1, 0);
-    if (found.found.max_timestamp < 0) found.found.max_timestamp_delta = found.count - 1;
-    found.offsets_ascend_by_one &= messages->last_offset == last_offset || messages->last_offset == 0;
-    found.size = p - out;
-    *result = found;
-    return outcome(&found.found);
+    if (conversion.count == 0) return kc_fail(err, KC_INVALID_RECORD, "messages in a wrapper", 0, 1, 0);
+    if (conversion.validation.max_timestamp < 0) conversion.validation.max_timestamp_delta = conversion.count - 1;
+    conversion.offsets_ascend_by_one &= messages->last_offset == last_offset || messages->last_offset == 0;
+    conversion.size = p - out;
+    *result = conversion;
+    return outcome(&conversion.validation);
 }
 
 int64_t kc_renumber_records(const uint8_t *payload, int64_t size, int32_t count, uint8_t *out, kc_error *err) {
@@ -268,6 +270,6 @@ int64_t kc_renumber_records(const uint8_t *payload, int64_t size, int32_t count,
         p += headers_size;
     }
     if (position != size)
-        return kc_fail(err, KC_INVALID_RECORD, "bytes behind the last record", position, 0, size - position);
+        return kc_fail(err, KC_INVALID_RECORD, "bytes after the last record", position, 0, size - position);
     return p - out;
 }

@@ -45,7 +45,7 @@ kc_status kc_validate_records(const kc_batch *batch, const uint8_t *payload, int
                               const kc_record_rules *rules, kc_record_fault *faults, int64_t capacity,
                               kc_validation *result, kc_error *err);
 
-/* Messages of magic 0 or 1 that a producer sent: plain ones one behind the other, or those in one wrapper. */
+/* Messages of magic 0 or 1 that a producer sent: plain ones one after the other, or those in one wrapper. */
 typedef struct kc_messages {
     const uint8_t *payload;
     int64_t size;
@@ -57,7 +57,7 @@ typedef struct kc_messages {
 
 /* What they become as one batch of magic 2. */
 typedef struct kc_conversion {
-    kc_validation found;
+    kc_validation validation;
     int64_t base_timestamp;
     int64_t size; /* of the records written */
     int32_t count;

@@ -81,7 +81,7 @@ static inline int kc_offset_map_needs_room(const kc_offset_map *map, int64_t cou
 kc_status kc_offset_map_add_records(kc_offset_map *map, const kc_batch *batch, const uint8_t *payload, int64_t size,
                                     int64_t start_offset, int64_t *records, int *full, kc_error *err);
 
-/* The same for rows[0..count) of uncompressed data batches that no transaction wrote, which lie in buf[0..end) at
+/* The same for rows[0..count) of uncompressed data batches that no transaction wrote, which are in buf[0..end) at
  * their position - base_position; latest_offset follows the batches' last offsets.  Returns the first row that is
  * not such a batch, needs room, or could not be added: *full, or a status in err. */
 int64_t kc_offset_map_add_batches(kc_offset_map *map, const kc_batch *rows, int64_t count, const uint8_t *buf,

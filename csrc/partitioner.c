@@ -23,14 +23,14 @@ uint32_t kc_murmur2(const uint8_t *data, int64_t size) {
     return h ^ h >> 15;
 }
 
-kc_status kc_assign_partitions(const kc_extents *key, int64_t count, const int32_t *given, int32_t partitions,
+kc_status kc_assign_partitions(const kc_extents *key, int64_t count, const int32_t *assigned, int32_t partitions,
                                int32_t *next, int32_t *partition, kc_error *err) {
     int32_t turn = *next;
     for (int64_t i = 0; i < count; i++) {
-        if (given != NULL && given[i] >= 0) {
-            if (given[i] >= partitions)
-                return kc_fail(err, KC_INVALID_ARGUMENT, "partition", i, partitions, given[i]);
-            partition[i] = given[i];
+        if (assigned != NULL && assigned[i] >= 0) {
+            if (assigned[i] >= partitions)
+                return kc_fail(err, KC_INVALID_ARGUMENT, "partition", i, partitions, assigned[i]);
+            partition[i] = assigned[i];
         } else if (key->position != NULL && key->size[i] >= 0) {
             int64_t at = key->position[i], size = key->size[i];
             if (at < 0 || at > key->data_size || size > key->data_size - at)

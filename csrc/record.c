@@ -37,7 +37,7 @@ bad: /* the field runs over the record's end: expected is where that is, counted
 kc_status kc_records_check(const uint8_t *payload, int64_t size, int32_t count, int64_t last_offset_delta,
                            int64_t base_timestamp, kc_error *err) {
     kc_record_cursor cursor = kc_record_cursor_at_start(payload, size, count, last_offset_delta, base_timestamp);
-    if (count == 0 && size != 0) return kc_fail(err, KC_CORRUPT, "bytes behind the last record", 0, 0, size);
+    if (count == 0 && size != 0) return kc_fail(err, KC_CORRUPT, "bytes after the last record", 0, 0, size);
     while (cursor.index < count) {
         kc_record record;
         int64_t timestamp;

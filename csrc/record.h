@@ -46,7 +46,7 @@ static inline const uint8_t *kc_read_bytes(const uint8_t *p, const uint8_t *end,
     return p + *size;
 }
 
-/* The header at p; returns the position behind it, NULL when it does not end before `end`. */
+/* The header at p; returns the position after it, NULL when it does not end before `end`. */
 static inline const uint8_t *kc_header_parse(const uint8_t *p, const uint8_t *end, kc_header *header) {
     p = kc_read_bytes(p, end, 0, &header->key, &header->key_size);
     return p ? kc_read_bytes(p, end, 1, &header->value, &header->value_size) : NULL;
@@ -143,7 +143,7 @@ static inline kc_status kc_record_next(kc_record_cursor *cursor, kc_record *reco
     cursor->position += record->size;
     cursor->index++;
     if (cursor->index == cursor->count && cursor->position != cursor->size)
-        return kc_fail(err, KC_CORRUPT, "bytes behind the last record", cursor->position, 0,
+        return kc_fail(err, KC_CORRUPT, "bytes after the last record", cursor->position, 0,
                        cursor->size - cursor->position);
     return KC_OK;
 }
@@ -152,7 +152,7 @@ static inline kc_status kc_record_next(kc_record_cursor *cursor, kc_record *reco
 kc_status kc_records_check(const uint8_t *payload, int64_t size, int32_t count, int64_t last_offset_delta,
                            int64_t base_timestamp, kc_error *err);
 
-/* What a record's length field will hold: the bytes behind it.  Sizes of -1 are null; headers_size counts
+/* What a record's length field will hold: the bytes after it.  Sizes of -1 are null; headers_size counts
  * the headers' bytes without their number.  Inline, as the writers below: the inner loop of conversion. */
 static inline int64_t kc_record_body_size(int64_t timestamp_delta, int32_t offset_delta, int64_t key_size,
                                           int64_t value_size, int32_t header_count, int64_t headers_size) {

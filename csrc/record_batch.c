@@ -58,7 +58,7 @@ static kc_status parse_legacy_fields(const uint8_t *p, int64_t position, int32_t
         .producer_epoch = -1,
         .magic = magic,
     };
-    /* The offset behind it, the log's end, must fit too. */
+    /* The offset after it, the log's end, must fit too. */
     if (batch->base_offset < 0 || batch->base_offset == INT64_MAX)
         return kc_fail(err, KC_CORRUPT, "offset", position, 0, batch->base_offset);
     return KC_OK;
@@ -84,7 +84,7 @@ static kc_status parse_fields(const uint8_t *p, int64_t position, int32_t size, 
     memset(batch->reserved, 0, sizeof batch->reserved);
     if (batch->base_offset < 0)
         return kc_fail(err, KC_CORRUPT, "base offset", position, 0, batch->base_offset);
-    /* The offset behind it, the log's end, must fit too. */
+    /* The offset after it, the log's end, must fit too. */
     if (last_offset_delta >= INT64_MAX - batch->base_offset)
         return kc_fail(err, KC_CORRUPT, "last offset", position, INT64_MAX - batch->base_offset - 1, last_offset_delta);
     if (last_offset_delta < 0)

@@ -7,7 +7,7 @@
  *   17  uint32 crc-32c of bytes 21..
  *   21  int16  attributes
  *
- * Batch length counts the bytes behind it, so a batch takes 12 + length bytes.  Attributes: bits 0-2
+ * Batch length counts the bytes after it, so a batch takes 12 + length bytes.  Attributes: bits 0-2
  * codec, 3 timestamp type (1 = LogAppendTime), 4 transactional, 5 control, 6 base timestamp is the
  * delete horizon.  A message of magic 0 or 1 (csrc/legacy_record.h) counts as a batch: of one record, or as a
  * wrapper of an unknown number, and only its last offset is known without decompressing it.
@@ -37,7 +37,7 @@ enum {
     KC_ATTR_DELETE_HORIZON = 0x40,
 };
 
-/* One row of a BatchTable: a batch header in host byte order and where the batch lies.
+/* One row of a BatchTable: a batch header in host byte order and where the batch is.
  * kcore/record/layout.py describes the same 88 bytes as a NumPy dtype. */
 typedef struct kc_batch {
     int64_t position; /* of the batch's first byte in the buffer or file */
@@ -72,14 +72,14 @@ kc_status kc_batch_check_crc(const uint8_t *buf, const kc_batch *batch, kc_error
 kc_status kc_batch_check_count(const kc_batch *batch, int64_t size, kc_error *err);
 
 /* Parse batches from *position on into rows[0..capacity); returns how many, and moves *position
- * behind the last of them.  Stops early at a batch that does not parse, err telling why: a partial
+ * after the last of them.  Stops early at a batch that does not parse, err says why: a partial
  * one at the end gives KC_TRUNCATED, the end of the buffer or a full table KC_OK.  With
  * KC_WALK_CHECK_CRC a wrong CRC comes before all other complaints, and an impossible offset or count
  * under a right CRC is KC_INVALID_RECORD: its maker broke the rule, not the way here (VAL-10). */
 int64_t kc_batch_walk(const uint8_t *buf, int64_t end, int64_t *position, int flags, kc_batch *rows,
                       int64_t capacity, kc_error *err);
 
-/* Write the header of a new batch of magic 2, of batch->size bytes to p, whose records are in place behind it; computes
+/* Write the header of a new batch of magic 2, of batch->size bytes to p, whose records are in place after it; computes
  * the CRC, into the batch too.  batch->position and magic are not looked at. */
 void kc_batch_write_header(uint8_t *p, kc_batch *batch);
 

@@ -196,7 +196,7 @@ int64_t kc_headers_encode(const int32_t *list, int64_t count, const kc_extents *
     return total;
 }
 
-/* Whether string i lies inside its data, or is null. */
+/* Whether string i is inside its data, or is null. */
 static inline int is_inside(const kc_extents *extents, int64_t i) {
     if (!extents->position) return 1;
     int64_t position = extents->position[i], size = extents->size[i];

@@ -1,6 +1,6 @@
 /* csrc/record_columns.h -- records as columns, and columns as batches.
  *
- * A column of byte strings is kept as extents: where each string lies in one buffer and how long it is, -1 for null.
+ * A column of byte strings is kept as extents: where each string is in one buffer and how long it is, -1 for null.
  * So reading copies nothing; kc_gather then lays the strings side by side, as Arrow wants them.  Headers stay as they
  * are encoded in the record (csrc/record.h) until somebody asks for them.
  * Nothing here allocates, locks, or knows about Python. */
@@ -13,7 +13,7 @@
 #include "status.h"
 #include "varint.h"
 
-/* Strings are copied in blocks, so kc_gather and kc_batch_write_records may write this much behind the last byte. */
+/* Strings are copied in blocks, so kc_gather and kc_batch_write_records may write this much after the last byte. */
 enum { KC_COPY_BLOCK = 32, KC_COPY_SLACK = KC_COPY_BLOCK + KC_VARINT_MAX };
 
 typedef struct kc_extents {
@@ -43,7 +43,7 @@ typedef struct kc_aborted {
     int64_t last_offset;
 } kc_aborted;
 
-/* Which records are asked for: offsets in [start, end), timestamps in [from_time, to_time], none of aborted
+/* Which records the caller wants: offsets in [start, end), timestamps in [from_time, to_time], none of aborted
  * transactions (sorted by producer id, then first offset), control batches only if kept. */
 typedef struct kc_selection {
     int64_t start;
@@ -55,7 +55,7 @@ typedef struct kc_selection {
     int64_t aborted_count;
 } kc_selection;
 
-/* Whether any record of the batch may be asked for. */
+/* Whether the batch may hold a record that the caller wants. */
 int kc_batch_selected(const kc_batch *batch, const kc_selection *selection);
 
 /* KC_CORRUPT unless offsets ascend from batch to batch, above `previous` and below `bound`. */

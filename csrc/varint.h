@@ -1,6 +1,6 @@
 /* csrc/varint.h -- zigzag base-128 integers, as in Protocol Buffers: 7 bits a byte, least significant
  * first, the top bit set on all but the last; (n << 1) ^ (n >> 31 or 63) puts the sign into bit 0.
- * Readers take the end of the bytes and return the position behind the number, NULL when the bytes end
+ * Readers take the end of the bytes and return the position after the number, NULL when the bytes end
  * inside it or it does not fit. */
 #ifndef KC_VARINT_H
 #define KC_VARINT_H
@@ -66,7 +66,7 @@ static inline const uint8_t *kc_read_varlong(const uint8_t *p, const uint8_t *en
     return p;
 }
 
-/* The caller has KC_VARLONG_MAX bytes of room; returns the position behind the number. */
+/* The caller has KC_VARLONG_MAX bytes of room; returns the position after the number. */
 static inline uint8_t *kc_write_varlong(uint8_t *p, int64_t value) {
     uint64_t u = kc_zigzag64(value);
     if (u < 0x80) { /* nearly all numbers take one or two bytes: no loop, whose end is hard to foresee */

@@ -3,7 +3,7 @@
  *     driver SECONDS SEED FILE...
  *
  * The same arguments give the same sequence of inputs, so a crash at input N is met again.  Every input is a
- * heap block of exactly its size: AddressSanitizer sees the first byte read behind it. */
+ * heap block of exactly its size: AddressSanitizer sees the first byte read after it. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,10 +37,10 @@ static seed read_file(const char *path) {
         perror(path);
         exit(2);
     }
-    seed found = {malloc(1 << 20), 0};
-    found.size = fread(found.data, 1, 1 << 20, file);
+    seed input = {malloc(1 << 20), 0};
+    input.size = fread(input.data, 1, 1 << 20, file);
     fclose(file);
-    return found;
+    return input;
 }
 
 /* A window of a seed: mostly from its start, where the first header is. */

@@ -8,37 +8,38 @@
 
 enum { CAPACITY = 4 };
 
-static void check_converted(const kc_messages *messages, const uint8_t *out, const kc_conversion *found) {
+static void check_converted(const kc_messages *messages, const uint8_t *out, const kc_conversion *conversion) {
     kc_error err;
-    REQUIRE(found->size <= messages->size);
-    REQUIRE(!kc_records_check(out, found->size, found->count, found->count - 1, found->base_timestamp, &err));
+    REQUIRE(conversion->size <= messages->size);
+    REQUIRE(!kc_records_check(out, conversion->size, conversion->count, conversion->count - 1,
+                              conversion->base_timestamp, &err));
     int64_t from = 0, to = 0;
-    for (int32_t i = 0; i < found->count; i++) {
+    for (int32_t i = 0; i < conversion->count; i++) {
         kc_legacy_message message;
         kc_record record;
         REQUIRE(!kc_legacy_parse(messages->payload, messages->size, from, &message, &err));
-        REQUIRE(!kc_record_parse(out, found->size, to, &record, &err));
-        REQUIRE(found->base_timestamp + record.timestamp_delta == message.timestamp && record.offset_delta == i);
+        REQUIRE(!kc_record_parse(out, conversion->size, to, &record, &err));
+        REQUIRE(conversion->base_timestamp + record.timestamp_delta == message.timestamp && record.offset_delta == i);
         REQUIRE(record.key_size == message.key_size && record.value_size == message.value_size);
         if (record.key_size > 0) REQUIRE(memcmp(record.key, message.key, (size_t)record.key_size) == 0);
         if (record.value_size > 0) REQUIRE(memcmp(record.value, message.value, (size_t)record.value_size) == 0);
         from += message.size;
         to += record.size;
     }
-    REQUIRE(from == messages->size && to == found->size);
+    REQUIRE(from == messages->size && to == conversion->size);
 }
 
 static void convert(const uint8_t *data, int64_t size, int8_t magic, uint8_t is_inner) {
     kc_messages messages = {data, size, 0, magic, is_inner, 0};
     kc_record_rules rules = {0, INT64_MAX - 1, 0};
     kc_record_fault faults[CAPACITY];
-    kc_conversion found = {{0, 0, 0, 0}, 0, 0, 0, 0};
+    kc_conversion conversion = {{0, 0, 0, 0}, 0, 0, 0, 0};
     kc_error err = {0};
     uint8_t *out = malloc((size_t)size + 1);
     REQUIRE(out);
-    kc_status status = kc_validate_messages(&messages, &rules, faults, CAPACITY, out, &found, &err);
-    if (status == KC_OK) check_converted(&messages, out, &found);
-    if (found.found.fault_count) REQUIRE(status == KC_INVALID_RECORD || status == KC_INVALID_TIMESTAMP);
+    kc_status status = kc_validate_messages(&messages, &rules, faults, CAPACITY, out, &conversion, &err);
+    if (status == KC_OK) check_converted(&messages, out, &conversion);
+    if (conversion.validation.fault_count) REQUIRE(status == KC_INVALID_RECORD || status == KC_INVALID_TIMESTAMP);
     free(out);
 }
 

@@ -1,5 +1,5 @@
 /* seeds: *.log
- * Messages of magic 0 and 1, plain and as found in a wrapper: every extent lies inside the bytes, and a message
+ * Messages of magic 0 and 1, plain and in a wrapper: every extent is inside the bytes, and a message
  * written from what was parsed parses to the same. */
 #include "fuzz.h"
 #include "legacy_record.h"

@@ -1,5 +1,5 @@
 /* seeds: *.log
- * Searches and the recovery scan: nothing is read outside the log, the place found is inside it, and the
+ * Searches and the recovery scan: nothing is read outside the log, the place returned is inside it, and the
  * indexes that a scan builds point at batches of the valid part, ascending.  Windows of a few bytes give the answers that
  * the whole gives. */
 #include "fuzz.h"
@@ -22,12 +22,12 @@ static kc_log_bytes window(const uint8_t *log, int64_t size, int64_t position, i
 }
 
 static int search_by_windows(const uint8_t *log, int64_t size, int64_t position, int64_t target, int by_timestamp,
-                             kc_batch_place *found, kc_error *err) {
+                             kc_batch_place *place, kc_error *err) {
     for (;;) {
         kc_log_bytes part = window(log, size, position, 100);
         int64_t before = position;
-        int status = by_timestamp ? kc_segment_search_for_timestamp(&part, &position, target, 0, found, err)
-                                  : kc_segment_search_for(&part, &position, target, found, err);
+        int status = by_timestamp ? kc_segment_search_for_timestamp(&part, &position, target, 0, place, err)
+                                  : kc_segment_search_for(&part, &position, target, place, err);
         free((void *)(uintptr_t)part.bytes);
         if (status != KC_SEGMENT_MORE) return status;
         REQUIRE(position > before);
@@ -36,23 +36,23 @@ static int search_by_windows(const uint8_t *log, int64_t size, int64_t position,
 
 static void search(const uint8_t *log, int64_t size, int64_t position, int64_t target) {
     kc_log_bytes all = whole(log, size);
-    kc_batch_place found, again;
+    kc_batch_place place, again;
     kc_error err;
     int64_t from = position;
-    int status = kc_segment_search_for(&all, &from, target, &found, &err);
+    int status = kc_segment_search_for(&all, &from, target, &place, &err);
     REQUIRE(status <= 1);
     if (status == 1) {
-        REQUIRE(found.position == from && from >= position && found.last_offset >= target);
-        REQUIRE(found.size >= KC_MIN_BATCH_SIZE && found.size <= size - found.position);
+        REQUIRE(place.position == from && from >= position && place.last_offset >= target);
+        REQUIRE(place.size >= KC_MIN_BATCH_SIZE && place.size <= size - place.position);
     }
     REQUIRE(search_by_windows(log, size, position, target, 0, &again, &err) == status);
-    if (status == 1) REQUIRE(again.position == found.position && again.last_offset == found.last_offset);
+    if (status == 1) REQUIRE(again.position == place.position && again.last_offset == place.last_offset);
     from = position;
-    status = kc_segment_search_for_timestamp(&all, &from, target, 0, &found, &err);
+    status = kc_segment_search_for_timestamp(&all, &from, target, 0, &place, &err);
     REQUIRE(status <= 1);
-    if (status == 1) REQUIRE(found.size <= size - found.position);
+    if (status == 1) REQUIRE(place.size <= size - place.position);
     REQUIRE(search_by_windows(log, size, position, target, 1, &again, &err) == status);
-    if (status == 1) REQUIRE(again.position == found.position);
+    if (status == 1) REQUIRE(again.position == place.position);
     int64_t max_timestamp = -1, last_offset = -1, end_offset = -1;
     int64_t end = position;
     REQUIRE(kc_segment_walk_to_end(&all, &end, &max_timestamp, &last_offset, &end_offset, &err) <= 0);
@@ -99,15 +99,15 @@ static int64_t scan_all(const uint8_t *log, int64_t size, int flags, int64_t ste
     kc_indexer_add_final_time(&indexer, SLOTS);
     REQUIRE(indexer.offset_count <= SLOTS && indexer.time_count <= SLOTS);
     for (int64_t i = 0; i < indexer.offset_count; i++) {
-        kc_batch_place found;
+        kc_batch_place place;
         int32_t offset = kc_offset_index_relative_offset(offsets, i), position = kc_offset_index_position(offsets, i);
         REQUIRE(i == 0 || offset > kc_offset_index_relative_offset(offsets, i - 1));
         kc_log_bytes valid = whole(log, scan.position);
         int64_t from = position;
-        REQUIRE(kc_segment_search_for(&valid, &from, offset, &found, &err) == 1);
-        REQUIRE(found.position == position && found.last_offset == offset);
+        REQUIRE(kc_segment_search_for(&valid, &from, offset, &place, &err) == 1);
+        REQUIRE(place.position == position && place.last_offset == offset);
         from = 0;
-        REQUIRE(kc_segment_search_for(&valid, &from, offset, &found, &err) == 1 && found.position == position);
+        REQUIRE(kc_segment_search_for(&valid, &from, offset, &place, &err) == 1 && place.position == position);
     }
     return scan.position;
 }

@@ -7,31 +7,31 @@
 enum { CAPACITY = 4 };
 
 static void expect(const kc_batch *batch, const uint8_t *payload, int64_t size, const kc_record_rules *rules,
-                   const kc_validation *found);
+                   const kc_validation *validation);
 
 static void validate(const kc_batch *batch, const uint8_t *payload, int64_t size, const kc_record_rules *rules) {
     kc_record_fault faults[CAPACITY];
-    kc_validation found = {0};
+    kc_validation validation = {0};
     kc_error err = {0}, check_err;
-    kc_status status = kc_validate_records(batch, payload, size, rules, faults, CAPACITY, &found, &err);
+    kc_status status = kc_validate_records(batch, payload, size, rules, faults, CAPACITY, &validation, &err);
     kc_status check = kc_records_check(payload, size, batch->count, batch->last_offset - batch->base_offset,
                                        batch->base_timestamp, &check_err);
     if (batch->count == 0) return; /* emptied by the cleaner: nothing is looked at */
     if (check) {
-        REQUIRE(status == KC_INVALID_RECORD && err.status == KC_INVALID_RECORD && found.fault_count == 0);
+        REQUIRE(status == KC_INVALID_RECORD && err.status == KC_INVALID_RECORD && validation.fault_count == 0);
         return;
     }
-    REQUIRE((status == KC_OK) == (found.fault_count == 0));
-    for (int64_t i = 0; i < found.fault_count && i < CAPACITY; i++) {
+    REQUIRE((status == KC_OK) == (validation.fault_count == 0));
+    for (int64_t i = 0; i < validation.fault_count && i < CAPACITY; i++) {
         REQUIRE(faults[i].index >= 0 && faults[i].index < batch->count);
         REQUIRE(i == 0 || faults[i].index > faults[i - 1].index);
     }
-    expect(batch, payload, size, rules, &found);
+    expect(batch, payload, size, rules, &validation);
 }
 
 /* The same record by record, without any haste. */
 static void expect(const kc_batch *batch, const uint8_t *payload, int64_t size, const kc_record_rules *rules,
-                   const kc_validation *found) {
+                   const kc_validation *validation) {
     int64_t last = batch->last_offset - batch->base_offset, highest = -1, at_highest = last, faults = 0;
     kc_record_cursor cursor = kc_record_cursor_at_start(payload, size, batch->count, last, batch->base_timestamp);
     while (cursor.index < cursor.count) {
@@ -46,8 +46,8 @@ static void expect(const kc_batch *batch, const uint8_t *payload, int64_t size, 
         faults += (rules->need_key && record.key_size < 0) || batch->attributes & KC_ATTR_LOG_APPEND_TIME ||
                   (timestamp < rules->min_timestamp && timestamp != -1) || timestamp > rules->max_timestamp;
     }
-    REQUIRE(found->max_timestamp == highest && found->max_timestamp_delta == at_highest);
-    REQUIRE(found->fault_count == faults);
+    REQUIRE(validation->max_timestamp == highest && validation->max_timestamp_delta == at_highest);
+    REQUIRE(validation->fault_count == faults);
 }
 
 /* Records of the same sizes, as some bytes say, and others change a few of them. */
@@ -76,7 +76,7 @@ static void validate_alike(const uint8_t *data, size_t size) {
     batch.last_offset = count - 1;
     if (data[6] & 1 && p - payload > data[7]) p -= data[7]; /* cut short */
     const size_t length = (size_t)(p - payload);
-    uint8_t *exact = malloc(length); /* a sanitizer sees what reads behind it */
+    uint8_t *exact = malloc(length); /* a sanitizer sees what reads after it */
     memcpy(exact, payload, length);
     kc_record_rules lax = {INT64_MIN, INT64_MAX, 0}, strict = {base + step, base + 100 * step, 1};
     validate(&batch, exact, (int64_t)length, &lax);

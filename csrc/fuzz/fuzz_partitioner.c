@@ -1,5 +1,5 @@
 /* seeds: *.log
- * Extents of keys that lie: one outside the data is refused before it is read; the others get a partition that there
+ * Wrong extents of keys: one outside the data is refused before it is read; the others get a partition that there
  * is, the same as the key's alone, and every record is in the group of its partition. */
 #include "fuzz.h"
 #include "partitioner.h"
@@ -8,28 +8,28 @@ enum { ROOM = 512 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static int64_t position[ROOM], starts[64 + 1], order[ROOM];
-    static int32_t sizes[ROOM], given[ROOM], partition[ROOM];
+    static int32_t sizes[ROOM], assigned[ROOM], partition[ROOM];
     if (size < 8) return 0;
     int32_t partitions = 1 + data[0] % 64, next = data[1] % partitions, turn = next;
-    int use_given = data[2] & 1;
+    int use_assigned = data[2] & 1;
     int64_t count = 0;
     for (size_t at = 3; count < ROOM && size - at >= 5; at += 5, count++) {
         position[count] = (int16_t)(data[at] << 8 | data[at + 1]) % 5000;
         sizes[count] = (int16_t)(data[at + 2] << 8 | data[at + 3]) % 300 - 1;
-        given[count] = data[at + 4] % 70 - 3;
+        assigned[count] = data[at + 4] % 70 - 3;
     }
     kc_extents key = {data, (int64_t)size, position, sizes};
     kc_error err;
-    if (kc_assign_partitions(&key, count, use_given ? given : NULL, partitions, &next, partition, &err)) {
+    if (kc_assign_partitions(&key, count, use_assigned ? assigned : NULL, partitions, &next, partition, &err)) {
         int64_t i = err.position;
         REQUIRE(err.status == KC_INVALID_ARGUMENT && i >= 0 && i < count && next == turn);
-        REQUIRE((use_given && given[i] >= partitions) || position[i] < 0 ||
+        REQUIRE((use_assigned && assigned[i] >= partitions) || position[i] < 0 ||
                 position[i] + (int64_t)sizes[i] > (int64_t)size);
         return 0;
     }
     for (int64_t i = 0; i < count; i++) {
         REQUIRE(partition[i] >= 0 && partition[i] < partitions);
-        if (!(use_given && given[i] >= 0) && sizes[i] >= 0)
+        if (!(use_assigned && assigned[i] >= 0) && sizes[i] >= 0)
             REQUIRE(partition[i] == (int32_t)((kc_murmur2(data + position[i], sizes[i]) & INT32_MAX) %
                                               (uint32_t)partitions));
     }

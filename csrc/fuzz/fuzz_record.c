@@ -1,5 +1,5 @@
 /* seeds: *.log
- * The records of one batch, compressed or not: every extent that a record names lies inside the payload. */
+ * The records of one batch, compressed or not: every extent that a record names is inside the payload. */
 #include "fuzz.h"
 #include "record.h"
 #include "record_batch.h"

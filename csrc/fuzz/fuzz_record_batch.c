@@ -1,5 +1,5 @@
 /* seeds: *.log
- * The header walk: whatever the bytes are, its rows lie one behind the other inside them. */
+ * The header walk: whatever the bytes are, its rows lie one after the other inside them. */
 #include "fuzz.h"
 #include "record_batch.h"
 
@@ -46,8 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     kc_batch_set_log_append_time(copy, &batch, 77);
     kc_batch again;
     int64_t position = 0;
-    int64_t found = kc_batch_walk(copy, (int64_t)size, &position, KC_WALK_CHECK_CRC, &again, 1, &err);
-    REQUIRE(found == 1 && memcmp(&again, &batch, sizeof batch) == 0);
+    int64_t count = kc_batch_walk(copy, (int64_t)size, &position, KC_WALK_CHECK_CRC, &again, 1, &err);
+    REQUIRE(count == 1 && memcmp(&again, &batch, sizeof batch) == 0);
     free(copy);
     return 0;
 }

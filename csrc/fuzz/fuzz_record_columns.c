@@ -1,5 +1,5 @@
 /* seeds: *.log
- * Records of one uncompressed batch as columns: every extent lies inside the bytes, and the batch written from the
+ * Records of one uncompressed batch as columns: every extent is inside the bytes, and the batch written from the
  * columns gives the same columns. */
 #include "fuzz.h"
 #include "record.h"
@@ -76,15 +76,15 @@ static void round_trip(const kc_columns *columns) {
     int64_t size = batch.size - KC_BATCH_HEADER_SIZE;
     uint8_t *payload = malloc((size_t)size + KC_COPY_SLACK);
     kc_batch_write_records(columns, 0, &batch, payload);
-    kc_columns found = columns_over(&again, payload, size);
-    REQUIRE(!kc_columns_add(&found, &batch, payload, 0, size, &all, &err));
-    REQUIRE(found.count == columns->count);
-    for (int64_t i = 0; i < found.count; i++) {
-        REQUIRE(found.offset[i] == columns->offset[i] && found.timestamp[i] == columns->timestamp[i]);
-        REQUIRE(found.header_count[i] == columns->header_count[i]);
+    kc_columns read_back = columns_over(&again, payload, size);
+    REQUIRE(!kc_columns_add(&read_back, &batch, payload, 0, size, &all, &err));
+    REQUIRE(read_back.count == columns->count);
+    for (int64_t i = 0; i < read_back.count; i++) {
+        REQUIRE(read_back.offset[i] == columns->offset[i] && read_back.timestamp[i] == columns->timestamp[i]);
+        REQUIRE(read_back.header_count[i] == columns->header_count[i]);
     }
     for (int part = 0; part < 3; part++)
-        for (int64_t i = 0; i < found.count; i++) {
+        for (int64_t i = 0; i < read_back.count; i++) {
             REQUIRE(again.size[part][i] == read.size[part][i]);
             if (again.size[part][i] > 0)
                 REQUIRE(!memcmp(payload + again.position[part][i], columns->key.data + read.position[part][i],

@@ -1,11 +1,11 @@
 /* seeds: *.log
- * A frame's room is told from its own bytes alone: never more than its blocks can hold, and nothing of a frame that is
- * cut anywhere or has bytes behind it. */
+ * A frame's room is computed from its own bytes alone: never more than its blocks can hold, and nothing of a frame
+ * that is cut anywhere or has bytes after it. */
 #include "fuzz.h"
 #include "zstd_frame.h"
 
 static void check(const uint8_t *data, size_t size) {
-    uint8_t *exact = malloc(size ? size : 1); /* a sanitizer sees what reads behind it */
+    uint8_t *exact = malloc(size ? size : 1); /* a sanitizer sees what reads after it */
     memcpy(exact, data, size);
     int64_t most = kc_zstd_most(exact, (int64_t)size);
     REQUIRE(most >= -1 && most <= (int64_t)(size / 3 * 128 * 1024));

@@ -119,7 +119,7 @@ cdef class Mapping:
 
 
 cdef void populate(Mapping mapping, int64_t position, int64_t size) noexcept nogil:
-    """Have these bytes of the mapping in place, which must lie within the file; only for speed, and only once."""
+    """Have these bytes of the mapping in place, which must be within the file; only for speed, and only once."""
     if size > 0 and position + size > mapping.populated:
         kc_file_populate(mapping.data, position, size)
         mapping.populated = position + size
@@ -321,7 +321,7 @@ cdef Py_buffer *_contiguous(bytes_of, str path) except NULL:
     """The buffer of a memoryview.  Raises BufferError."""
     cdef Py_buffer *view = PyMemoryView_GET_BUFFER(bytes_of)
     if not PyBuffer_IsContiguous(view, b"C"):
-        raise BufferError(f"{path}: what is written must lie in one contiguous buffer")
+        raise BufferError(f"{path}: what is written must be in one contiguous buffer")
     return view
 
 

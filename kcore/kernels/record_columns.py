@@ -34,7 +34,7 @@ _TEXT = (
     "record value",
     "record header count",
     "record header",
-    "bytes behind the last record",
+    "bytes after the last record",
 )
 _BATCH, _COUNT, _LENGTH, _ATTRIBUTES, _TIMESTAMP, _OFFSET, _KEY, _VALUE, _HEADERS, _HEADER, _BEHIND = range(1, 12)
 

@@ -164,7 +164,7 @@ cdef class AbstractIndex:
         return 0
 
     cdef int32_t relative(self, int64_t offset) except -1:
-        """offset - base_offset.  LogSegmentOffsetOverflow unless it lies in [0, 2**31) (IDX-03)."""
+        """offset - base_offset.  LogSegmentOffsetOverflow unless it is in [0, 2**31) (IDX-03)."""
         if offset < self.base_offset or offset - self.base_offset > 0x7FFFFFFF:
             raise LogSegmentOffsetOverflow(
                 f"{self.path}: offset {offset} is not in [{self.base_offset}, {self.base_offset + 0x7FFFFFFF}]"

@@ -113,7 +113,7 @@ cdef class BatchFilter:
         free(self.run.out)
 
     cdef int _reserve_out(self, int64_t more) except -1:
-        """Room for `more` bytes behind what there is."""
+        """Make room for `more` bytes after the present ones."""
         cdef int64_t capacity = self.run.out_capacity
         cdef void *out
         if capacity - self.run.out_size < more:

@@ -555,7 +555,7 @@ cdef class LogHotPath:
         """Write the batches; under the lock.  Whatever can refuse the append comes before the write.
 
         producer: the state after the append, if it is of one; producers: of several.  Both are None if
-        _analyze_producers() must decide, and then batches are given."""
+        _analyze_producers() must decide, and then `batches` is not None."""
         cdef LogSegment segment
         cdef ProducerStateEntry state
         cdef int64_t position
@@ -668,8 +668,10 @@ cdef class LogHotPath:
         cdef MemoryRecords sent = self.parsed_batches(records, append)
         cdef MemoryRecords batches = sent
         if append.count == 0:
-            given = "the records" if batches is records else f"{memoryview(records).nbytes} bytes"
-            raise NoRecordBatch(f"{self._source}: {given} hold no whole record batch; RecordBatchBuilder builds one")
+            description = "the records" if batches is records else f"{memoryview(records).nbytes} bytes"
+            raise NoRecordBatch(
+                f"{self._source}: {description} hold no whole record batch; RecordBatchBuilder builds one"
+            )
         if batches.readonly:
             batches = MemoryRecords(bytearray(batches.buffer), check_crc=False, source=self._source)
             self.use_batches(append, batches)

@@ -15,10 +15,10 @@ cdef extern from "log_segment.h" nogil:
         int size
 
     int64_t kc_segment_entry_start(const kc_log_bytes *log, int64_t position, int64_t offset)
-    int kc_segment_search_for(const kc_log_bytes *log, int64_t *position, int64_t target, kc_batch_place *found,
+    int kc_segment_search_for(const kc_log_bytes *log, int64_t *position, int64_t target, kc_batch_place *place,
                               kc_error *err)
     int kc_segment_search_for_timestamp(const kc_log_bytes *log, int64_t *position, int64_t timestamp,
-                                        int64_t first_offset, kc_batch_place *found, kc_error *err)
+                                        int64_t first_offset, kc_batch_place *place, kc_error *err)
     int kc_segment_walk_to_end(const kc_log_bytes *log, int64_t *position, int64_t *max_timestamp,
                                int64_t *last_offset, int64_t *end_offset, kc_error *err)
 
@@ -51,7 +51,7 @@ cdef class LogSegment(SegmentFile):
     cdef bint rolls_by_timestamps(self) except -1
     cdef int _load_max_timestamp(self) except -1
     cdef int _lend_slots(self, OffsetIndex offset_index, TimeIndex time_index) except -1
-    cdef int _search(self, int64_t offset, int64_t starting_position, kc_batch_place *found) except -1
+    cdef int _search(self, int64_t offset, int64_t starting_position, kc_batch_place *place) except -1
     cdef int _rebuild(self, OffsetIndex offset_index, TimeIndex time_index, int flags, object on_batches,
                       _ScanAhead ahead, kc_segment_scan *scan, kc_error *err) except -1
     cdef int64_t _walk_to_end(self, int64_t from_offset, int64_t *max_timestamp, int64_t *last_offset,

@@ -266,7 +266,7 @@ cdef class LogSegment(SegmentFile):
     def append(self, MemoryRecords records not None):
         """Write all batches at the end with one pwrite, then their index entries; returns the position they got.
 
-        The caller has checked the batches and given them their offsets.  Raises LogSegmentOffsetOverflow (SEG-04),
+        The caller has checked the batches and assigned their offsets.  Raises LogSegmentOffsetOverflow (SEG-04),
         ValueError for a file that would pass 2**31 - 1 bytes, ReadOnlyLog, OSError; then nothing is written, the
         file has its old size, and the segment can be appended to again.  Source: SEG-02..06.
         """
@@ -296,7 +296,7 @@ cdef class LogSegment(SegmentFile):
         if self._cut_pending:
             self._file.truncate(position)
             self._cut_pending = False
-        # All that can fail comes before the data: the pages behind the entries, and the write itself.
+        # All that can fail comes before the data: the pages that hold the entries, and the write itself.
         entries = 1 if count == 1 else min(count, size // (self._indexer.interval_bytes + 1) + 1)
         self._offset_index.reserve(entries)
         self._time_index.reserve(entries)
@@ -677,7 +677,7 @@ cdef class LogSegment(SegmentFile):
             time_index.limit = min(time_index.limit, self._max_index_size // KC_TIME_INDEX_ENTRY_SIZE)
         if threads is not None and old_offset_index is not None:
             # Split somewhat before the middle: this thread also walks the headers of the other part.
-            ahead = self._scan_ahead(threads, old_offset_index.position_at_or_behind(size * 6 // 13))
+            ahead = self._scan_ahead(threads, old_offset_index.position_at_or_after(size * 6 // 13))
         try:
             self._rebuild(
                 offset_index, time_index, KC_SCAN_CHECK_CRC | (KC_SCAN_NOTEWORTHY if only_noteworthy else 0),
@@ -798,7 +798,7 @@ cdef class LogSegment(SegmentFile):
             self._time_index.unmap()
 
     cdef int _add_final_time(self) except -1:
-        # If it is not known, nothing was appended: the final entry was written when the segment was closed or rolled.
+        # If it is unknown, nothing was appended: the final entry was written when the segment was closed or rolled.
         cdef bint has_timestamp = self._max_timestamp_known and self._indexer.max_timestamp >= 0
         if has_timestamp and self._time_index.count < self._time_index.limit:
             self._time_index.reserve(1)

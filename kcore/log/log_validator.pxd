@@ -42,7 +42,7 @@ cdef extern from "log_validator.h" nogil:
         uint8_t attributes
 
     ctypedef struct kc_conversion:
-        kc_validation found
+        kc_validation validation
         int64_t base_timestamp
         int64_t size
         int32_t count

@@ -229,33 +229,33 @@ cdef ValidationResult _validate_messages(
     rules.max_timestamp = min(rules.max_timestamp, INT64_MAX - 1)
     cdef bytearray converted = PyByteArray_FromStringAndSize(NULL, KC_BATCH_HEADER_SIZE + messages.size)
     cdef uint8_t *out = <uint8_t *>PyByteArray_AS_STRING(converted) + KC_BATCH_HEADER_SIZE
-    conversion.found.fault_count = 0
+    conversion.validation.fault_count = 0
     if messages.size < NOGIL_BYTES:
         status = kc_validate_messages(&messages, rules, faults, MAX_FAULTS, out, &conversion, &err)
     else:
         with nogil:
             status = kc_validate_messages(&messages, rules, faults, MAX_FAULTS, out, &conversion, &err)
     if status:
-        if status != KC_CORRUPT and conversion.found.fault_count:
-            _raise_faults(&conversion.found, faults, rules, source)
+        if status != KC_CORRUPT and conversion.validation.fault_count:
+            _raise_faults(&conversion.validation, faults, rules, source)
         err.position = wrapper.row.position + (0 if codec else err.position)
         raise_status(&err, source or records.source)
 
     cdef ValidationResult result = ValidationResult.__new__(ValidationResult)
     result.record_count = conversion.count
-    result.max_timestamp = now_ms if log_append_time and target_magic else conversion.found.max_timestamp
+    result.max_timestamp = now_ms if log_append_time and target_magic else conversion.validation.max_timestamp
     if messages.magic == target_magic and codec == target_codec and (
         not codec or (target_magic == 1 and conversion.offsets_ascend_by_one)
     ):
         if codec:
             # What assign_offsets needs to know of a wrapper.
             table.rows[0].base_offset = table.rows[0].last_offset - (conversion.count - 1)
-            table.rows[0].max_timestamp = conversion.found.max_timestamp
+            table.rows[0].max_timestamp = conversion.validation.max_timestamp
         # Plain messages are batches of their own: the append time belongs to the first of them (MRB-10).
         if codec:
             result.offset_of_max_timestamp = conversion.count - 1
         else:
-            result.offset_of_max_timestamp = 0 if log_append_time else conversion.found.max_timestamp_delta
+            result.offset_of_max_timestamp = 0 if log_append_time else conversion.validation.max_timestamp_delta
         return result
 
     memset(&row, 0, sizeof(row))

@@ -14,5 +14,5 @@ cdef extern from "offset_index.h" nogil:
 
 cdef class OffsetIndex(AbstractIndex):
     cdef int floor_entry(self, int64_t target_offset, int64_t *offset, int64_t *position) except -1
-    cdef int64_t position_at_or_behind(self, int64_t position) except -1
+    cdef int64_t position_at_or_after(self, int64_t position) except -1
     cdef int64_t get_last_offset(self) except? -1

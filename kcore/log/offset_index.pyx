@@ -66,7 +66,7 @@ cdef class OffsetIndex(AbstractIndex):
             position[0] = kc_offset_index_position(self.slots, slot)
         return 0
 
-    cdef int64_t position_at_or_behind(self, int64_t position) except -1:
+    cdef int64_t position_at_or_after(self, int64_t position) except -1:
         """The position of the first entry that is not below this position; 0 if there is none.  The zeros after the
         last entry of an index that was not cut to its entries count as higher positions."""
         cdef int64_t first = 0, end = self.count, slot

@@ -1,7 +1,7 @@
 # cython: freethreading_compatible = True
 """OffsetMap: the cleaner's fixed-size table from a record's key to the latest offset it was seen at.
 
-csrc/offset_map.h tells how it is made and why its hash is safe.  Source: SkimpyOffsetMap, Kafka 2.4-4.x.
+csrc/offset_map.h says how it is made and why its hash is safe.  Source: SkimpyOffsetMap, Kafka 2.4-4.x.
 """
 
 import os
@@ -151,7 +151,7 @@ cdef class OffsetMap:
     def add(self, MemoryRecords records not None, int64_t start_offset, transactions):
         """Put the keys of all records from start_offset on; (records read, whether the table was full before the end).
 
-        transactions: asked about each control and transactional batch, as a CleanedTransactionMetadata is; the
+        transactions: called for each control and transactional batch, as a CleanedTransactionMetadata is; the
         records of an aborted transaction are not put.  Releases the GIL while it works on uncompressed batches.
         Raises CorruptMessage.
         """

@@ -8,7 +8,7 @@ cdef enum:
 
 
 cdef struct written_batch:
-    # What BatchMetadata tells.
+    # The fields of BatchMetadata.
     int64_t last_offset
     int64_t timestamp
     int32_t last_sequence
@@ -21,7 +21,7 @@ cdef class ProducerStateEntry:
     cdef int64_t open_txn                      # its first offset; -1: none
     cdef readonly int32_t coordinator_epoch
     cdef readonly int16_t producer_epoch
-    cdef int known                             # how many of batches
+    cdef int batch_count                             # how many of written are in use
     cdef written_batch[BATCHES_KEPT] written   # oldest first
 
     cdef int32_t next_sequence(self) noexcept

@@ -60,14 +60,14 @@ cdef class ProducerStateEntry:
         self.last_timestamp = last_timestamp
         self.coordinator_epoch = coordinator_epoch
         self.open_txn = -1 if current_txn_first_offset is None else current_txn_first_offset
-        self.known = 0
+        self.batch_count = 0
         for last_sequence, last_offset, offset_delta, timestamp in batches[-BATCHES_KEPT:]:
-            written = &self.written[self.known]
+            written = &self.written[self.batch_count]
             written.last_sequence = last_sequence
             written.last_offset = last_offset
             written.offset_delta = offset_delta
             written.timestamp = timestamp
-            self.known += 1
+            self.batch_count += 1
 
     cdef object metadata(self, int index):
         cdef written_batch *written = &self.written[index]
@@ -77,16 +77,16 @@ cdef class ProducerStateEntry:
 
     @property
     def batches(self):
-        """The last ones that are known, oldest first, at most five."""
-        return tuple([self.metadata(i) for i in range(self.known)])
+        """The last ones, oldest first, at most five."""
+        return tuple([self.metadata(i) for i in range(self.batch_count)])
 
     @property
     def last_batch(self):
-        return self.metadata(self.known - 1) if self.known else None
+        return self.metadata(self.batch_count - 1) if self.batch_count else None
 
     @property
     def last_sequence(self):
-        return self.written[self.known - 1].last_sequence if self.known else NO_SEQUENCE
+        return self.written[self.batch_count - 1].last_sequence if self.batch_count else NO_SEQUENCE
 
     @property
     def expected_sequence(self):
@@ -107,7 +107,7 @@ cdef class ProducerStateEntry:
         return self.followed_by(&batch.row, -1 if current_txn_first_offset is None else current_txn_first_offset)
 
     cdef int32_t next_sequence(self) noexcept:
-        return ((self.written[self.known - 1].last_sequence if self.known else -1) + <int64_t>1) & INT32_MAX
+        return ((self.written[self.batch_count - 1].last_sequence if self.batch_count else -1) + <int64_t>1) & INT32_MAX
 
     cdef int find(self, const kc_batch *row) noexcept:
         """Which of the batches this one repeats, -1 for none."""
@@ -115,7 +115,7 @@ cdef class ProducerStateEntry:
         cdef const written_batch *written
         cdef int i
         if row.producer_epoch == self.producer_epoch:
-            for i in range(self.known):
+            for i in range(self.batch_count):
                 written = &self.written[i]
                 if written.last_sequence == last_sequence and (
                     (written.last_sequence - <int64_t>written.offset_delta) & INT32_MAX
@@ -142,15 +142,15 @@ cdef class ProducerStateEntry:
     cdef ProducerStateEntry followed_by(self, const kc_batch *row, int64_t open_txn):
         """with_batch() for native callers."""
         cdef ProducerStateEntry entry = ProducerStateEntry.__new__(ProducerStateEntry)
-        cdef int dropped = self.known == BATCHES_KEPT
+        cdef int dropped = self.batch_count == BATCHES_KEPT
         cdef int i
-        entry.known = 0
+        entry.batch_count = 0
         if row.producer_epoch == self.producer_epoch:
-            for i in range(dropped, self.known):
-                entry.written[entry.known] = self.written[i]
-                entry.known += 1
-        write_batch(&entry.written[entry.known], row)
-        entry.known += 1
+            for i in range(dropped, self.batch_count):
+                entry.written[entry.batch_count] = self.written[i]
+                entry.batch_count += 1
+        write_batch(&entry.written[entry.batch_count], row)
+        entry.batch_count += 1
         entry.producer_id = self.producer_id
         entry.producer_epoch = row.producer_epoch
         entry.last_timestamp = row.max_timestamp
@@ -163,14 +163,14 @@ cdef class ProducerStateEntry:
         cdef ProducerStateEntry entry = ProducerStateEntry.__new__(ProducerStateEntry)
         cdef const kc_batch *row = batches[count - 1]
         cdef int i
-        entry.known = 0
+        entry.batch_count = 0
         if row.producer_epoch == self.producer_epoch:
-            for i in range(max(0, self.known - (BATCHES_KEPT - count)), self.known):
-                entry.written[entry.known] = self.written[i]
-                entry.known += 1
+            for i in range(max(0, self.batch_count - (BATCHES_KEPT - count)), self.batch_count):
+                entry.written[entry.batch_count] = self.written[i]
+                entry.batch_count += 1
         for i in range(count):
-            write_batch(&entry.written[entry.known], batches[i])
-            entry.known += 1
+            write_batch(&entry.written[entry.batch_count], batches[i])
+            entry.batch_count += 1
         entry.producer_id = self.producer_id
         entry.producer_epoch = row.producer_epoch
         entry.last_timestamp = row.max_timestamp

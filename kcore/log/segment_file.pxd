@@ -70,7 +70,7 @@ cdef class SegmentFile:
     cdef str _suffix
     cdef File _file                 # None once closed
     cdef int64_t _size
-    cdef bint _cut_pending          # a failed append left bytes behind _size that could not be cut
+    cdef bint _cut_pending          # a failed append left bytes after _size that could not be cut
     cdef int[2] _readers            # that walk or read the file without the GIL, by the generation they entered in
     cdef int _generation            # 0 or 1; a cut starts the next one
     cdef bint _first_timestamp_known

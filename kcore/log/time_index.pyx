@@ -1,7 +1,7 @@
 """TimeIndex: timestamp -> relative offset, over a mapped .timeindex file.
 
 Entries are 12 bytes, big endian: int64 timestamp, int32 offset - base_offset.  An entry (t, o) says that no record
-up to offset o has a timestamp above t, so a search for t' > t may start behind o.  Source: KIP-33, TimeIndex.java.
+up to offset o has a timestamp above t, so a search for t' > t may start after o.  Source: KIP-33, TimeIndex.java.
 """
 
 from kcore.errors import CorruptIndex, IndexFull, InvalidOffset, InvalidTimestamp

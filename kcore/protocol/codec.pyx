@@ -74,7 +74,7 @@ cdef enum:
 
 
 cdef inline int let_others_run() except -1:
-    """Hand the GIL to a thread that has asked for it.  A loop of native code never does so by itself."""
+    """Hand the GIL to a thread that waits for it.  A loop of native code never does so by itself."""
     with nogil:
         pass
     return 0
@@ -369,15 +369,15 @@ cdef object read_uuid(Cursor *c):
     need(c, 16)
     raw = PyBytes_FromStringAndSize(<const char *>c.p, 16)
     c.p += 16
-    found = _uuids.get(raw)
-    if found is None:
-        found = UUID(bytes=raw)
-        if found.int == 0:
-            found = ZERO_UUID
+    value = _uuids.get(raw)
+    if value is None:
+        value = UUID(bytes=raw)
+        if value.int == 0:
+            value = ZERO_UUID
         if len(_uuids) >= MAX_UUIDS:
             _uuids.clear()
-        _uuids[raw] = found
-    return found
+        _uuids[raw] = value
+    return value
 
 
 cdef object read_array(Cursor *c, const Op *op, bint flexible):
@@ -779,10 +779,10 @@ cdef class StructBase:
         cdef Layout layout = type(self)._layout
         cdef Field field
         for name, value in fields.items():
-            found = layout.by_name.get(name)
-            if found is None:
+            descriptor = layout.by_name.get(name)
+            if descriptor is None:
                 raise TypeError(f"{layout.cls.__name__} has no field {name!r}")
-            set_slot(self, (<Field>found).offset, value)
+            set_slot(self, (<Field>descriptor).offset, value)
         if len(fields) < len(layout.fields):
             for field in layout.fields:
                 if slot(self, field.offset) == NULL:

@@ -39,7 +39,7 @@ def batches_of(
     int32_t base_sequence=-1,
     bint is_transactional=False,
 ):
-    """The records as finished batches of magic 2, one behind the other in a bytearray.
+    """The records as finished batches of magic 2, one after the other in a bytearray.
 
     columns: RecordColumns, or what kcore.record.arrow.columns_from_arrow takes.  Offsets count from base_offset; None:
     they are those of the column offset.  A batch gets as many records as fit into max_bytes before compression, its

@@ -35,7 +35,7 @@ cdef uint8_t *uint8s(array) except? NULL:
 
 
 cdef class BinaryColumn:
-    """Byte strings that lie in one buffer: string i begins at position[i] of it and has size[i] bytes, -1 for null.
+    """Byte strings in one buffer: string i begins at position[i] of it and has size[i] bytes, -1 for null.
 
     position: int64 array; size: int32 array; data: the buffer, as a memoryview.  column[i] is bytes or None.
     Read-only; safe to share between threads.
@@ -139,7 +139,7 @@ cdef BinaryColumn column_at(const uint8_t *data, int64_t data_size, object owner
 
 
 cdef class RecordColumns:
-    """Columns of some records, in the order of their offsets: what was asked for, None for the rest.
+    """Columns of some records, in the order of their offsets; None for a column that the caller did not want.
 
     offset, timestamp: int64 arrays (timestamps in ms, -1 for none); key, value: BinaryColumn; header_count: int32
     array; headers: BinaryColumn of each record's headers as they are encoded, see header_lists().  batches: a
@@ -287,11 +287,11 @@ def binary_column(offsets, data, valid, Py_ssize_t start, Py_ssize_t count):
         return column
     places = np.frombuffer(offsets, np.int32)
     if start < 0 or count < 0 or places.shape[0] < start + count + 1:
-        raise ValueError(f"{places.shape[0]} offsets, strings {start} to {start + count} are asked for")
+        raise ValueError(f"{places.shape[0]} offsets, too few for strings {start} to {start + count}")
     if valid is not None:
         bits = np.frombuffer(valid, np.uint8)
         if bits.shape[0] < (start + count + 7) // 8:
-            raise ValueError(f"{8 * bits.shape[0]} validity bits, strings {start} to {start + count} are asked for")
+            raise ValueError(f"{8 * bits.shape[0]} validity bits, too few for strings {start} to {start + count}")
         valid_bits = &bits[0]
     with nogil:
         status = kc_extents_of_offsets(&places[start], valid_bits, start, count, &column.extents, &err)

@@ -47,15 +47,15 @@ cdef uint32_t _crc_of_buffer(kc_crc32c_function function, data, uint32_t value) 
 def kernels():
     """Names of the kernels that can run here, fastest first: of "avx512", "sse42", "armv8", "table"."""
     cdef int count
-    cdef const kc_crc32c_kernel *found = kc_crc32c_kernels(&count)
-    return [found[i].name.decode() for i in range(count)]
+    cdef const kc_crc32c_kernel *table = kc_crc32c_kernels(&count)
+    return [table[i].name.decode() for i in range(count)]
 
 
 def crc32c_with(str kernel, data, uint32_t value=0):
     """crc32c() by one kernel, for tests and benchmarks.  ValueError for a kernel that cannot run here."""
     cdef int count
-    cdef const kc_crc32c_kernel *found = kc_crc32c_kernels(&count)
+    cdef const kc_crc32c_kernel *table = kc_crc32c_kernels(&count)
     for i in range(count):
-        if found[i].name.decode() == kernel:
-            return _crc_of_buffer(found[i].function, data, value)
+        if table[i].name.decode() == kernel:
+            return _crc_of_buffer(table[i].function, data, value)
     raise ValueError(f"kernel {kernel!r} cannot run here, {', '.join(kernels())} can")

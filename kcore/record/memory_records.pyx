@@ -103,7 +103,7 @@ cdef class MemoryRecords:
         owner = PyMemoryView_FromObject(buffer)
         cdef Py_buffer *view = PyMemoryView_GET_BUFFER(owner)
         if not PyBuffer_IsContiguous(view, b"C"):
-            raise BufferError(f"{source}: records must lie in one contiguous buffer")
+            raise BufferError(f"{source}: records must be in one contiguous buffer")
         self.readonly = view.readonly
         self.source = source
         self.batches = BatchTable.__new__(BatchTable)
@@ -150,7 +150,7 @@ cdef class MemoryRecords:
 
     @property
     def buffer(self):
-        """The complete batches, as a memoryview of the buffer that was given."""
+        """The complete batches, as a memoryview of the buffer."""
         return self.batches.owner.cast("B")[: self.valid_bytes]
 
     @property

@@ -11,7 +11,7 @@ from kcore.record.columns cimport BinaryColumn, kc_extents
 
 cdef extern from "partitioner.h" nogil:
     uint32_t kc_murmur2(const uint8_t *data, int64_t size)
-    kc_status kc_assign_partitions(const kc_extents *key, int64_t count, const int32_t *given, int32_t partitions,
+    kc_status kc_assign_partitions(const kc_extents *key, int64_t count, const int32_t *assigned, int32_t partitions,
                                    int32_t *next, int32_t *partition, kc_error *err)
     void kc_group_by_partition(const int32_t *partition, int64_t count, int32_t partitions, int64_t *starts,
                                int64_t *order)
@@ -29,10 +29,10 @@ def partition_for_key(bytes key not None, int32_t partitions):
     return (kc_murmur2(<const uint8_t *>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key)) & 0x7FFFFFFF) % partitions
 
 
-def assign_partitions(Py_ssize_t count, int32_t partitions, BinaryColumn key=None, given=None, int32_t turn=0):
+def assign_partitions(Py_ssize_t count, int32_t partitions, BinaryColumn key=None, assigned=None, int32_t turn=0):
     """(int32 array with the partition of each record, the turn of the next record without a key).
 
-    given: int32 array of partitions, negative where the record has none of its own; then the key decides, and without
+    assigned: int32 array of partitions, negative where the record has none of its own; then the key decides, and without
     one the partitions come in turn.  The GIL is released.
     Raises ValueError for a partition that there is not, naming the record, and for arrays of other lengths.
     """
@@ -48,23 +48,23 @@ def assign_partitions(Py_ssize_t count, int32_t partitions, BinaryColumn key=Non
         raise ValueError(f"{partitions} partitions")
     if not 0 <= turn < partitions:
         raise ValueError(f"turn {turn} of {partitions} partitions")
-    if key is not None and len(key) != count or given is not None and len(given) != count:
+    if key is not None and len(key) != count or assigned is not None and len(assigned) != count:
         raise ValueError(f"keys or partitions of another number of records than {count}")
     memset(&keys, 0, sizeof(keys))
     if key is not None:
         keys = key.extents
-    found = np.empty(count, np.int32)
+    partitions_of_records = np.empty(count, np.int32)
     if count == 0:
-        return found, turn
-    partition = found
-    if given is not None:
-        wanted = given
+        return partitions_of_records, turn
+    partition = partitions_of_records
+    if assigned is not None:
+        wanted = assigned
         wanted_data = &wanted[0]
     with nogil:
         status = kc_assign_partitions(&keys, count, wanted_data, partitions, &turn, &partition[0], &err)
     if status != KC_OK:
         raise ValueError(f"record {err.position}: {err.what.decode()} {err.actual}, there are {err.expected}")
-    return found, turn
+    return partitions_of_records, turn
 
 
 def group_by_partition(partition not None, int32_t partitions):

@@ -1,7 +1,7 @@
 # cython: freethreading_compatible = True
 """One batch: the header's fields, and its records on demand.  A message of magic 0 or 1 is a batch too.
 
-The formats are told in csrc/record_batch.h, csrc/record.h and csrc/legacy_record.h.  Objects here are read-only and may be shared by threads.
+The formats are described in csrc/record_batch.h, csrc/record.h and csrc/legacy_record.h.  Objects here are read-only and may be shared by threads.
 """
 
 cimport cython
@@ -186,7 +186,7 @@ cdef class RecordBatch:
     """One batch: a copy of its header, decoded, and a reference to its bytes.
 
     A message of magic 0 or 1 is one too, with producer id and leader epoch -1.  Of a wrapper, a compressed such
-    message, the base offset is that of its last record, and count is -1, unknown: only records() tells more.
+    message, the base offset is that of its last record, and count is -1, unknown: only records() knows more.
     Made by BatchTable.  Offsets assigned to the table's buffer later do not show in a batch taken before.
     """
 

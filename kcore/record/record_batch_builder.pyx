@@ -1,7 +1,7 @@
 # cython: freethreading_compatible = True
 """Build one batch, or messages of magic 0 or 1.
 
-Records are written as they will lie in the batch, behind room for the header; build() compresses them if
+Records are written as they will be in the batch, after room for the header; build() compresses them if
 asked to and writes the header last, when its fields are known (MRB-11).
 """
 

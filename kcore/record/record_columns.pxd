@@ -37,7 +37,7 @@ cdef class ColumnsReader:
     cdef bint check_crc
     cdef str source
     cdef readonly int64_t previous   # last offset of the last batch that was read, -1 before the first
-    cdef public int64_t position     # behind that batch
+    cdef public int64_t position     # after that batch
     cdef Window window               # what batches of a foreign file are read into
 
     cdef RecordColumns of_rows(self, BatchTable table, int64_t max_bytes)

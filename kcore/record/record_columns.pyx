@@ -101,7 +101,7 @@ cdef class ColumnsReader:
 
     cdef RecordColumns of_rows(self, BatchTable table, int64_t max_bytes):
         """Of the table's batches, whose bytes are there.  Uncompressed ones alone are not copied: the columns' extents
-        count from the table's first byte.  Of compressed ones the table is cut behind that which brings the decompressed
+        count from the table's first byte.  Of compressed ones the table is cut after the one that brings the decompressed
         bytes to max_bytes."""
         cdef BatchTable chosen = _empty_like(table)
         cdef Py_ssize_t i
@@ -137,7 +137,7 @@ cdef class ColumnsReader:
         return self._read(chosen, positions, sizes, <const uint8_t *>view.buf, view.len, owner, True)
 
     cdef object _arena(self, BatchTable table, BatchTable chosen, int64_t max_bytes, int64_t *position, int64_t *size):
-        """What the batches hold, one behind the other; of those behind max_bytes both tables are rid."""
+        """What the batches hold, one after the other; both tables lose those after max_bytes."""
         cdef Py_ssize_t i = 0
         cdef int64_t at = 0
         cdef int64_t packed = 0
@@ -234,11 +234,11 @@ cdef class ColumnsReader:
 
     cdef RecordColumns of_log(self, const uint8_t *data, int64_t position, int64_t size, int64_t bound,
                               int64_t max_bytes, str source):
-        """Of the batches in data[0..size), which lies at `position` of a log, of some max_bytes, compressed or not;
-        nothing of the result lies in data.  None if it ends inside the first batch.
+        """Of the batches in data[0..size), which is at `position` of a log, of some max_bytes, compressed or not;
+        nothing of the result is in data.  None if it ends inside the first batch.
 
         The batches' offsets must ascend from one call to the next and stay below bound.  Moves `previous` to the last
-        offset that was passed and `position` behind its batch.
+        offset that was passed and `position` after its batch.
         """
         cdef BatchTable table = BatchTable.__new__(BatchTable)
         cdef int64_t stop = min(size, max_bytes)
@@ -259,7 +259,7 @@ cdef class ColumnsReader:
         err.status = KC_OK
         while at < stop and last_offset < self.selection.end - 1 and err.status == KC_OK:
             if table.count:
-                # As many more as the bytes seem to hold, and as the offsets asked for do.
+                # As many more as the bytes seem to hold, and as the wanted offsets do.
                 first_offset = table.rows[0].base_offset
                 if last_offset < first_offset:
                     break  # no CRC covers offsets; the check of their order below says so
@@ -281,7 +281,7 @@ cdef class ColumnsReader:
                 err.status = KC_OK
         if err.status == KC_TRUNCATED and table.count == 0:
             return None
-        # What does not parse may be the beginning of a batch that is being written, or lies behind what is asked for.
+        # What does not parse may be the beginning of a batch that is being written, or is after what the caller wants.
         if err.status != KC_OK and err.status != KC_TRUNCATED and last_offset < self.selection.end - 1:
             err.position += position
             raise_status(&err, source)
@@ -319,7 +319,7 @@ cdef dict _room_for(int wanted, Py_ssize_t count):
 
 
 cdef inline bint _is_packed(const kc_batch *row) noexcept:
-    """Whether the records cannot be read where they lie."""
+    """Whether the records cannot be read in place."""
     return row.attributes & KC_ATTR_CODEC_MASK != 0 or row.magic != 2
 
 

@@ -93,7 +93,7 @@ def test_the_header_of_a_batch_is_not_believed():
         ({"count": row["count"] + 1}, "record count"),
         ({"count": 2**31 - 1}, "record count"),
         ({"count": -1}, "record count"),
-        ({"count": row["count"] - 1}, "bytes behind the last record|record count"),
+        ({"count": row["count"] - 1}, "bytes after the last record|record count"),
         ({"size": len(data) + 1}, "batch at position 0"),
         ({"size": -5}, "batch at position 0"),
         ({"size": 60}, "batch at position 0"),
