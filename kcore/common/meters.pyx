@@ -28,7 +28,6 @@ cdef class TopicMeters:
     cdef readonly int64_t replication_bytes_in
     cdef readonly int64_t replication_bytes_out
     cdef readonly int64_t reassignment_bytes_in
-    cdef readonly int64_t reassignment_bytes_out
     cdef readonly int64_t produce_requests
     cdef readonly int64_t failed_produce_requests
     cdef readonly int64_t produce_message_conversions
@@ -48,24 +47,29 @@ cdef class TopicMeters:
         self.failed_produce_requests += is_failure
         self.bytes_rejected += rejected_bytes
 
-    def read(self):
-        """A partition was read for a Fetch request."""
-        self.fetch_requests += 1
+    def read(self, int64_t size, int64_t replica_id):
+        """A partition was read for a Fetch request, and so many bytes are to be sent.
+
+        replica_id: of the follower, -1 and -2 for a consumer; -3 (a move between directories) is no request.
+        """
+        if replica_id >= -2:
+            self.fetch_requests += 1
+        self._send(size, replica_id)
+
+    def not_sent(self, int64_t size, int64_t replica_id):
+        """What was read goes nowhere: the request waits, and will be read again."""
+        self._send(-size, replica_id)
+
+    cdef void _send(self, int64_t size, int64_t replica_id) noexcept:
+        if replica_id >= 0:
+            self.replication_bytes_out += size
+        elif replica_id >= -2:
+            self.bytes_out += size
 
     def read_failed(self, bint is_failure=False):
         """The same, with an error; is_failure: one that Kafka's protocol does not know."""
         self.fetch_requests += 1
         self.failed_fetch_requests += is_failure
-
-    def sent(self, int64_t size):
-        """Records are in the answer to a consumer."""
-        self.bytes_out += size
-
-    def replicated_out(self, int64_t size, bint is_reassignment=False):
-        """Records are in the answer to a follower."""
-        self.replication_bytes_out += size
-        if is_reassignment:
-            self.reassignment_bytes_out += size
 
     def replicated_in(self, int64_t size, bint is_reassignment=False):
         """A leader's records were appended here."""
@@ -87,7 +91,6 @@ cdef class TopicMeters:
         self.replication_bytes_in += other.replication_bytes_in
         self.replication_bytes_out += other.replication_bytes_out
         self.reassignment_bytes_in += other.reassignment_bytes_in
-        self.reassignment_bytes_out += other.reassignment_bytes_out
         self.produce_requests += other.produce_requests
         self.failed_produce_requests += other.failed_produce_requests
         self.produce_message_conversions += other.produce_message_conversions
@@ -99,6 +102,7 @@ cdef class TopicMeters:
 # Buckets of a histogram: four for each power of two of nanoseconds, so a percentile is at most 25 % too large.
 cdef enum:
     BUCKETS = 256
+    VERSIONS = 64
 
 
 cdef inline int bucket_of(int64_t ns) noexcept nogil:
@@ -120,6 +124,12 @@ cdef inline int64_t upper_end(int bucket) noexcept nogil:
     return (<int64_t>1 << power) + ((<int64_t>(bucket % 4) + 1) << (power - 2))
 
 
+cdef inline int64_t now_ns() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+
+
 cdef class TimeHistogram:
     """How long something took, since the broker started.
 
@@ -137,15 +147,11 @@ cdef class TimeHistogram:
 
     def begin(self):
         """What end() needs: a time in ns."""
-        cdef timespec now
-        clock_gettime(CLOCK_MONOTONIC, &now)
-        return <int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec
+        return now_ns()
 
     def end(self, int64_t begin_ns):
         """Count the time since begin()."""
-        cdef timespec now
-        clock_gettime(CLOCK_MONOTONIC, &now)
-        self._update(<int64_t>now.tv_sec * 1_000_000_000 + now.tv_nsec - begin_ns)
+        self._update(now_ns() - begin_ns)
 
     def update(self, int64_t ns):
         self._update(ns)
@@ -178,3 +184,22 @@ cdef class TimeHistogram:
                     break
             values.append(min(upper_end(i), self._max) / 1e6)
         return values
+
+
+cdef class RequestMeters(TimeHistogram):
+    """The requests of one API: how many of each version came, and how long it took to answer them."""
+
+    cdef int64_t _versions[VERSIONS]
+
+    def __cinit__(self):
+        memset(self._versions, 0, sizeof(self._versions))
+
+    def begin_request(self, int version):
+        """Count a request; returns what end() needs when it is answered."""
+        if 0 <= version < VERSIONS:
+            self._versions[version] += 1
+        return now_ns()
+
+    def requests(self):
+        """{version: requests}, of the versions that came."""
+        return {version: self._versions[version] for version in range(VERSIONS) if self._versions[version]}

@@ -109,6 +109,8 @@ cdef struct Append:
     int64_t offset_of_max_timestamp # relative to first_offset until a leader has assigned the offsets
     int64_t log_append_time         # -1: CreateTime
     int64_t record_count
+    int64_t converted_count         # of these, how many were built anew (VAL-24)
+    int64_t conversion_ns
     int32_t leader_epoch            # of the last batch
     bint is_of_one_epoch            # all batches have the same leader epoch
 
@@ -126,6 +128,8 @@ cdef class LogAppendInfo:
     cdef readonly int64_t valid_bytes
     cdef readonly int64_t batch_count
     cdef readonly int64_t record_count
+    cdef readonly int64_t converted_count
+    cdef readonly int64_t conversion_ns
     cdef readonly int32_t last_leader_epoch
     cdef readonly bint is_duplicate
 
@@ -612,6 +616,8 @@ cdef class LogHotPath:
         info.valid_bytes = append.size
         info.batch_count = append.count
         info.record_count = append.record_count
+        info.converted_count = append.converted_count
+        info.conversion_ns = append.conversion_ns
         info.last_leader_epoch = append.leader_epoch
         return info
 
@@ -654,6 +660,7 @@ cdef class LogHotPath:
         if status != KC_OK:
             return False
         append.record_count = row.count
+        append.converted_count = append.conversion_ns = 0
         if append.log_append_time >= 0:
             append.max_timestamp = append.now_ms
             append.offset_of_max_timestamp = row.last_offset
@@ -698,6 +705,8 @@ cdef class LogHotPath:
         append.max_timestamp = checked.max_timestamp
         append.offset_of_max_timestamp = checked.offset_of_max_timestamp
         append.record_count = checked.record_count
+        append.converted_count = checked.converted_count
+        append.conversion_ns = checked.conversion_ns
         return batches
 
     cdef int check_leader_batches(self, Append *append, bint from_client, MemoryRecords sent) except -1:
@@ -776,7 +785,7 @@ cdef class LogHotPath:
         cdef const kc_batch *row
         cdef int64_t i
         append.last_offset = append.max_timestamp = append.offset_of_max_timestamp = -1
-        append.record_count = 0
+        append.record_count = append.converted_count = append.conversion_ns = 0
         append.is_of_one_epoch = True
         for i in range(append.count):
             row = append.rows + i

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from kcore.common.executors import ExecutorFactory, thread_pool
 from kcore.common.file import make_directory, remove_tree, rename, sync_path
+from kcore.common.meters import TimeHistogram
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
@@ -564,6 +565,11 @@ class LogManager:
             log_dir.checkpoint_high_watermarks(partial(of_logs_in, log_dir.path))
 
     # -- failures ---------------------------------------------------------------------------------------------------
+
+    @property
+    def flush_times(self) -> TimeHistogram:
+        """How long flushes of the logs took (LogFlushRateAndTimeMs)."""
+        return self._logs.flush_times
 
     @property
     def offline_log_dirs(self) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from kcore.common.meters import TimeHistogram
 from kcore.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ class LogTable:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        #: How long flushes of the logs took.
+        self.flush_times = TimeHistogram()
         self._current: dict[TopicPartition, UnifiedLog] = {}
         self._future: dict[TopicPartition, UnifiedLog] = {}
 
@@ -26,6 +29,7 @@ class LogTable:
         return (self._future if is_future else self._current).get(topic_partition)
 
     def put(self, log: UnifiedLog, *, is_future: bool) -> None:
+        log.flush_times = self.flush_times
         with self._lock:
             (self._future if is_future else self._current)[log.topic_partition] = log
 
@@ -35,6 +39,7 @@ class LogTable:
 
     def replace_current_with_future(self, log: UnifiedLog) -> None:
         """log: the partition's current log from now on, loaded from where its future log was."""
+        log.flush_times = self.flush_times
         with self._lock:
             del self._future[log.topic_partition]
             self._current[log.topic_partition] = log

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
 from kcore.common.file import modified_ms, sync_path
+from kcore.common.meters import TimeHistogram
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
@@ -144,6 +145,8 @@ class UnifiedLog(LogHotPath):
         self.log_start_offset = parts.log_start_offset
         self.recovery_point = parts.recovery_point
         self.last_flush_ms = time.milliseconds()
+        #: How long flushes took: of all logs of the log manager that has this one.
+        self.flush_times = TimeHistogram()
         self._truncations = 0
         self._time = time
         self._random = random
@@ -555,6 +558,7 @@ class UnifiedLog(LogHotPath):
             target = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if target <= self.recovery_point:
             return
+        begin = self.flush_times.begin()
         try:
             self.local.flush_segments(self.recovery_point, target)
             self.producer_state_manager.flush_snapshots(target)
@@ -573,6 +577,7 @@ class UnifiedLog(LogHotPath):
             if self._was_closed_meanwhile():
                 return
             raise self._storage_failed("write the leader epochs of", error) from error
+        self.flush_times.end(begin)
         with self.lock:
             # After a truncation, records below the target may have been appended that were not synced.
             if truncations == self._truncations and target > self.recovery_point:

@@ -146,6 +146,12 @@ class DelayedOperationPurgatory:
             return len(self._watchers.get(key, ()))
 
     @property
+    def size(self) -> int:
+        """How many entries all watch lists have; an operation has one under each of its keys."""
+        with self._lock:
+            return sum(map(len, self._watchers.values()))
+
+    @property
     def delayed(self) -> int:
         """How many operations wait at all."""
         with self._lock:

@@ -98,3 +98,6 @@ class DelayedFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         self._callback(self._replica_manager.read_from_local_log(self._params, self._fetch_infos))
+
+    def on_expiration(self) -> None:
+        self._replica_manager.meters.fetch_expired(is_follower=self._params.replica_id >= 0)

@@ -87,4 +87,6 @@ class DelayedProduce(DelayedOperation):
         self._callback(self._statuses)
 
     def on_expiration(self) -> None:
+        for topic_partition in self._pending:
+            self._replica_manager.meters.produce_expired(topic_partition)
         logger.debug("produce expired with %s pending", self._pending)

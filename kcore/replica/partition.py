@@ -49,6 +49,7 @@ from kcore.replica.partition_state import (
 )
 from kcore.replica.partition_state_store import PartitionStateStore, RefusingStateStore, StoredIsr
 from kcore.replica.replica import Replica
+from kcore.replica.replica_meters import ReplicaMeters
 
 if TYPE_CHECKING:
     from kcore.log.unified_log import UnifiedLog
@@ -109,6 +110,7 @@ class Partition:
         replica_lag_time_max_ms: int = DEFAULT_REPLICA_LAG_TIME_MAX_MS,
         state_store: PartitionStateStore | None = None,
         on_isr_changed: Callable[[TopicPartition], None] = lambda topic_partition: None,
+        meters: ReplicaMeters | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.log = log
@@ -122,9 +124,17 @@ class Partition:
         self.future_log: UnifiedLog | None = None
         #: Held during a follower's append, and by whoever puts the future log in the place of the log (PART-19).
         self.future_log_lock = threading.Lock()
+        self._replica_meters = meters or ReplicaMeters()
+        #: What is counted for the topic.
+        self.meters = self._replica_meters.add_partition(topic_partition)
         self._state: PartitionState = FollowerState()
 
     # -- state -------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> PartitionState:
+        """The state as it is now, for who looks at several parts of it."""
+        return self._state
 
     @property
     def is_leader(self) -> bool:
@@ -308,10 +318,13 @@ class Partition:
                 state = replace(state, isr=CommittedIsr(result.isr), partition_epoch=result.partition_epoch)
                 self._state = state
                 self._maybe_increment_leader_hw(self.log, state)
+                meters = self._replica_meters
+                (meters.isr_expands if result.isr - pending.committed else meters.isr_shrinks).mark()
             elif isinstance(result, (OperationNotAttempted, IneligibleReplica)):
                 self._state = replace(state, isr=CommittedIsr(pending.committed))
             # Else either set may be stored: the high watermark waits for both until the next update.
         if isinstance(result, ApiError):
+            self._replica_meters.failed_isr_updates.mark()
             logger.warning("%s: ISR %s was not stored: %s", self.topic_partition, sorted(pending.proposed), result)
         self._on_isr_changed(self.topic_partition)
 
@@ -355,7 +368,12 @@ class Partition:
         """
         with self.future_log_lock:
             log = self.future_log if is_future else self.log
-            return None if log is None else log.append_as_follower(records)
+            if log is None:
+                return None
+            info = log.append_as_follower(records)
+        if not is_future:
+            self.meters.replicated_in(info.valid_bytes)  # RFT-10
+        return info
 
     def _maybe_increment_leader_hw(self, log: UnifiedLog, state: LeaderState) -> bool:
         """PART-15; never down.  Whether it rose."""

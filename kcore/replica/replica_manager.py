@@ -37,6 +37,7 @@ from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePart
 from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica
 from kcore.replica.partition_state_store import PartitionStateStore
 from kcore.replica.replica_fetcher_manager import Fetchers, FetchSource, NoFetchers
+from kcore.replica.replica_meters import ReplicaMeters
 from kcore.replica.replica_quota import leader_throttles
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class ReplicaManager:
         self._is_alive = is_alive
         self._is_shutting_down = False
         self._partitions: dict[TopicPartition, Partition | OfflinePartition] = {}
+        self.meters = ReplicaMeters()
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -137,6 +139,10 @@ class ReplicaManager:
         """The settings of a hosted partition's log; None if it is not hosted, or offline."""
         partition = self._partitions.get(topic_partition)
         return partition.log.config if isinstance(partition, Partition) else None
+
+    def hosted(self) -> list[Partition | OfflinePartition]:
+        """All hosted partitions."""
+        return list(self._partitions.values())
 
     def partitions(self) -> list[Partition]:
         """The hosted partitions that are not offline."""
@@ -276,6 +282,7 @@ class ReplicaManager:
                 replica_lag_time_max_ms=self._replica_lag_time_max_ms,
                 state_store=self._partition_state_store,
                 on_isr_changed=self.complete_waiting,
+                meters=self.meters,
             )
             changed = self._change_state(partition, update, controller_epoch)
         except KafkaError as error:
@@ -354,6 +361,7 @@ class ReplicaManager:
     def _stop(self, stop: StopReplica) -> None:
         topic_partition = stop.topic_partition
         hosted = self._partitions.pop(topic_partition, None)
+        self.meters.partition_removed(topic_partition)
         if isinstance(hosted, Partition):
             hosted.resign()
 
@@ -454,6 +462,9 @@ class ReplicaManager:
             hosted = self._partitions.get(topic_partition)
             partition = hosted if type(hosted) is Partition else self.get_partition_or_exception(topic_partition)
             info, rose = partition.append_records_to_leader(records, required_acks, origin)
+            partition.meters.produced(info.record_count, info.valid_bytes)
+            if info.converted_count:
+                self.meters.produce_converted(partition.meters, info.converted_count, info.conversion_ns)
             appended.append(topic_partition)
             if rose:
                 advanced.append(topic_partition)
@@ -465,6 +476,7 @@ class ReplicaManager:
             )
         except Exception as error:
             api_error = _api_error(error, "append", topic_partition)
+            self.meters.produce_refused(topic_partition.topic, api_error, len(records))
             record_errors = getattr(error, "record_errors", None)
             if record_errors is None:
                 return ProducePartitionStatus(api_error)
@@ -492,6 +504,8 @@ class ReplicaManager:
                 for topic_partition in advanced:
                     self.complete_waiting(topic_partition)
             return
+        if readable_bytes:
+            self.meters.not_sent(results, params.replica_id)
         # Nothing new for this follower: what waits for its fetch goes first.
         for topic_partition in advanced:
             self.complete_waiting(topic_partition)
@@ -559,7 +573,9 @@ class ReplicaManager:
                     advanced.append(topic_partition)
             except Exception as error:
                 answers_now = True
-                results.append((topic_partition, FetchPartitionResult(_api_error(error, "fetch", topic_partition))))
+                api_error = _api_error(error, "fetch", topic_partition)
+                self.meters.read_failed(topic_partition.topic, api_error)
+                results.append((topic_partition, FetchPartitionResult(api_error)))
                 continue
             records = fetched.records
             if quota is not None and leader_throttles(quota, topic_partition, replica_id, partition.isr):
@@ -568,11 +584,12 @@ class ReplicaManager:
             if size:
                 if fetched.first_entry_incomplete and not hard_limit:
                     # Clients of soft limits do not expect a cut batch (RD-20).
-                    records = EMPTY
+                    records, size = EMPTY, 0
                 else:
                     min_one_message = False
                     total += size
                     remaining = remaining - size if size < remaining else 0
+            partition.meters.read(size, replica_id)
             reads.append(fetched)
             result = FetchPartitionResult(
                 None,

@@ -44,6 +44,7 @@ from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import meta_properties
 from kcore.server.admin_manager import AdminManager
+from kcore.server.broker_metrics import broker_metrics
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.fetch_session import FetchSessionCache
 from kcore.server.handlers import Services
@@ -53,6 +54,7 @@ from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.local_controller import LocalController
 from kcore.server.metadata_cache import NO_LEADER, BrokerInfo, Endpoint, MetadataCache
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.server.monitor_socket import MonitorSocket
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.replication_quota_manager import RATES, ReplicationQuotas
 from kcore.server.request_handler_pool import RequestHandlerPool
@@ -352,6 +354,8 @@ class Broker:
                 self.cluster_member if is_member else None,
             )
         )
+        self._metrics = broker_metrics(clients_time, log_manager, self.replica_manager, self._apis)
+        self._start_monitor_socket(working[0], parts)
         self._client = InProcessClient(
             clients_time,
             config,
@@ -493,6 +497,16 @@ class Broker:
                 isolation,
             )
 
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """What the broker measures, by the names of Kafka's MBeans: {name: {attribute: value}}, sorted by name.
+
+        metrics()["kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec,topic=orders"]["Count"]: bytes since the
+        start.  Times are ms; MeanRate is per second since the start, and kcore.common.metrics.rates() has the rates
+        between two readings.  Raises RuntimeError unless the broker runs.
+        """
+        with self._serving():
+            return self._metrics.read()
+
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition, to look into; produce() appends to it.
 
@@ -586,6 +600,17 @@ class Broker:
             else:
                 working.append(path)
         return working
+
+    def _start_monitor_socket(self, data_dir: str, parts: ExitStack) -> None:
+        """For `kcore metrics` and `kcore explain`.  The broker serves without it too."""
+        monitor = MonitorSocket(f"kcore-monitor-{self.broker_id}", data_dir, {"metrics": self.metrics})
+        try:
+            monitor.bind()
+        except OSError as error:
+            logger.warning("%s: `kcore metrics` and `kcore explain` cannot ask this broker: %s", data_dir, error)
+            return
+        monitor.start()
+        parts.callback(monitor.shutdown)
 
     def _embedded_store(self, parts: ExitStack) -> MetadataStore:
         store = EmbeddedStore(os.path.join(self._data_dirs[0], STORE_FILE_NAME), durable=not self._is_temporary)

@@ -7,11 +7,13 @@ of the RequestHandlerPool (docs/decisions/0009-where-a-request-runs.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kcore.common.meters import RequestMeters
+from kcore.common.metrics import Measured, count, metric_name
 from kcore.errors import InvalidRequest, UnknownServerError
 from kcore.network.connection import Request
 from kcore.protocol.api_keys import ApiKey, served_apis
@@ -63,6 +65,7 @@ class _Entry(NamedTuple):
     may_block: Callable[[RequestContext, Message], bool] | None
     min_version: int
     max_version: int
+    meters: RequestMeters
 
 
 class KafkaApis:
@@ -83,7 +86,7 @@ class KafkaApis:
         try:
             header = decode_request_header(request.buffer)
             entry = self._entries.get(header.api_key) or self._load(header.api_key)
-            context = RequestContext(request, header)
+            context = RequestContext(request, header, entry.meters)
             if not entry.min_version <= header.api_version <= entry.max_version:
                 self._refuse(context)
                 return
@@ -104,6 +107,15 @@ class KafkaApis:
             entry.handler.handle(context, body)
         except Exception:
             self._failed(context, entry, body)
+
+    def measured(self) -> Iterator[tuple[str, Measured]]:
+        """How many requests of each API and version came, and how long they took to be answered."""
+        for api_key, entry in list(self._entries.items()):
+            name = "".join(word.capitalize() for word in api_key.name.split("_"))
+            for version, requests in entry.meters.requests().items():
+                tags = {"request": name, "version": version}
+                yield metric_name("kafka.network", "RequestMetrics", "RequestsPerSec", **tags), count(requests)
+            yield metric_name("kafka.network", "RequestMetrics", "TotalTimeMs", request=name), entry.meters
 
     def _decode_and_run(self, context: RequestContext, entry: _Entry) -> None:
         try:
@@ -128,7 +140,7 @@ class KafkaApis:
         submit = self._pool.submit_in_order if api_key in _IN_ORDER else self._pool.submit
         always_blocks = handler.may_block is True
         versions = self._served[api_key]
-        entry = _Entry(request_class(api_key), handler, submit, always_blocks, may_block, *versions)
+        entry = _Entry(request_class(api_key), handler, submit, always_blocks, may_block, *versions, RequestMeters())
         return self._entries.setdefault(api_key, entry)
 
     def _refuse(self, context: RequestContext) -> None:

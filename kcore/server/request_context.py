@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from kcore.common.meters import RequestMeters
 from kcore.network.connection import Request
 from kcore.network.listener import KafkaPrincipal, SecurityProtocol
 from kcore.protocol.headers import RequestHeader, encode_response
@@ -18,12 +19,14 @@ class RequestContext:
     """What a handler knows of a request: its header, who sent it over which listener; and the way to answer it: once,
     from any thread.  What is the same for all requests of a connection is in the connection's context."""
 
-    __slots__ = ("api_version", "header", "request")
+    __slots__ = ("_begin_ns", "_meters", "api_version", "header", "request")
 
-    def __init__(self, request: Request, header: RequestHeader) -> None:
+    def __init__(self, request: Request, header: RequestHeader, meters: RequestMeters) -> None:
         self.request = request
         self.header = header
         self.api_version = header.api_version
+        self._meters = meters
+        self._begin_ns = meters.begin_request(header.api_version)
 
     def decode(self, message_class: type[M], max_elements: int = _ANY_NUMBER) -> M:
         """The body.  Its `records` are views of the request's buffer.
@@ -42,6 +45,12 @@ class RequestContext:
         if throttle_ms > 0:
             response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
         self.request.respond(encode_response(self.header, response, api_version), throttle_ms)
+        self._meters.end(self._begin_ns)
+
+    def respond_nothing(self) -> None:
+        """The request is done, and nobody reads an answer (a produce with acks=0)."""
+        self.request.respond_nothing()
+        self._meters.end(self._begin_ns)
 
     @property
     def client_id(self) -> str:

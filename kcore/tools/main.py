@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "diff": ("kcore.tools.diff", "say where two replicas part, and why"),
     "repair": ("kcore.tools.repair", "say what is wrong and what mending it costs; with --apply, mend it"),
     "reindex": ("kcore.tools.reindex", "make the indexes of a closed log anew"),
+    "metrics": ("kcore.tools.metrics", "show what a running broker of this machine measures"),
     "spark": ("kcore.tools.spark", "verify, reindex, recompress and more on Spark, in parallel inside a partition"),
     "completion": ("kcore.tools.completion", "print the script by which bash, zsh or fish completes kcore's commands"),
     "version": ("kcore.tools.version", "print the version"),

@@ -135,7 +135,7 @@ class Handler:
             # Nobody reads a response; a closed connection makes the client ask for metadata again.
             failed = next((item for item in statuses.items() if item[1].error is not None), None)
             if failed is None:
-                context.request.respond_nothing()
+                context.respond_nothing()
             else:
                 context.request.close_connection(f"produce with acks=0 to {failed[0]} failed: {failed[1].error}")
             return

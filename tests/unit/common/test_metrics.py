@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kcore.common.meters import Meter, TimeHistogram, TopicMeters
+from kcore.common.meters import Meter, RequestMeters, TimeHistogram, TopicMeters
 from kcore.common.metrics import Metrics, metric_name, rates
 from kcore.common.time import MockTime
 
@@ -31,7 +31,7 @@ def test_counts_of_several_threads_are_all_there():
     def work():
         for _ in range(20_000):
             meters.produced(3, 100)
-            meters.sent(7)
+            meters.read(7, -1)
             meter.mark()
             times.update(5)
 
@@ -52,14 +52,13 @@ def test_the_sum_of_two_topics_has_every_count_of_both():
     for meters in (one, other):
         meters.produced(2, 10)
         meters.produce_refused(True, 5)
-        meters.read()
+        meters.read(3, -1)
+        meters.read(13, 2)
         meters.read_failed(True)
-        meters.sent(3)
         meters.replicated_in(11, True)
-        meters.replicated_out(13, True)
         meters.converted(4, 6)
     counts = {name: getattr(one, name) for name in COUNTS}
-    assert len(counts) == 14 and all(counts.values())
+    assert len(counts) == 13 and all(counts.values())
     one.add(other)
     assert {name: getattr(one, name) for name in COUNTS} == {name: 2 * value for name, value in counts.items()}
 
@@ -87,6 +86,30 @@ def test_a_histogram_takes_any_time(ns):
     times.update(ns)
     assert times.count == 1
     assert times.milliseconds(0.5) == [max(ns, 0) / 1e6] * 4
+
+
+def test_bytes_that_were_read_for_a_request_that_waits_are_not_sent():
+    meters = TopicMeters()
+    meters.read(100, -1)
+    meters.read(7, 0)
+    assert (meters.fetch_requests, meters.bytes_out, meters.replication_bytes_out) == (2, 100, 7)
+    meters.not_sent(100, -1)
+    meters.not_sent(7, 0)
+    assert (meters.fetch_requests, meters.bytes_out, meters.replication_bytes_out) == (2, 0, 0)
+
+
+def test_the_read_of_a_move_between_directories_is_no_request():
+    meters = TopicMeters()
+    meters.read(100, -3)
+    assert (meters.fetch_requests, meters.bytes_out, meters.replication_bytes_out) == (0, 0, 0)
+
+
+def test_requests_are_counted_by_version():
+    meters = RequestMeters()
+    for version in (0, 9, 63, 64, -1):
+        meters.begin_request(version)
+    meters.end(meters.begin_request(9))
+    assert (meters.requests(), meters.count) == ({0: 1, 9: 2, 63: 1}, 1)
 
 
 def test_what_nothing_was_counted_in_is_zero():

@@ -13,6 +13,7 @@ from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.replica.delayed_produce import DelayedProduce, ProducePartitionStatus
 from kcore.replica.partition import Partition
+from kcore.replica.replica_meters import ReplicaMeters
 
 from .conftest import update
 
@@ -40,6 +41,7 @@ class Parked:
         self.timer = Timer(self.time)
         self.purgatory = DelayedOperationPurgatory("Produce", self.timer)
         self.partitions = {}
+        self.meters = ReplicaMeters()
         for tp in (A, B):
             self.partitions[tp] = Partition(tp, Log(), 0, self.time)
             self.lead(tp, 0, (0, 1))
@@ -89,6 +91,13 @@ def test_PURG_07_PURG_09_at_the_deadline_pending_partitions_time_out_and_the_oth
     parked.time.sleep(1000)
     parked.timer.advance()
     assert parked.errors() == [type(None), errors.RequestTimedOut, errors.CorruptMessage]
+
+
+def test_PURG_09_what_times_out_is_counted_for_each_pending_partition(parked):
+    parked.high_watermark(A, 5)
+    parked.time.sleep(1000)
+    parked.timer.advance()
+    assert {tp: meter.count for tp, meter in parked.meters.produce_expirations.items()} == {B: 1}
 
 
 def test_PART_18_an_isr_that_shrank_below_the_minimum_is_an_error_after_the_append(parked):

@@ -1,0 +1,52 @@
+"""`kcore metrics`: what a running broker of this machine measures, under Kafka's names."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+from kcore.client.monitor import ask_broker
+from kcore.common.metrics import Attributes, rates
+from kcore.tools.command_line import OK, add_json, positive
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", metavar="DIR", required=True, help="the broker's (first) data directory")
+    parser.add_argument("--match", metavar="TEXT", default="", help="only metrics with TEXT in their name")
+    parser.add_argument(
+        "--rates", type=positive, metavar="SECONDS", help="what happened per second, counted for that long"
+    )
+    add_json(parser, "one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the metrics; 0.  2 if no broker serves the directory."""
+    before = _read(args)
+    if args.rates is None:
+        if args.json:
+            print(json.dumps(before, indent=1))
+        else:
+            for name, attributes in before.items():
+                print(name, *(f"{key}={_number(value)}" for key, value in attributes.items()), sep="  ")
+        return OK
+    start = time.monotonic()
+    time.sleep(args.rates)
+    after = _read(args)
+    per_second = rates(before, after, time.monotonic() - start)
+    if args.json:
+        print(json.dumps(per_second, indent=1))
+    else:
+        for name, rate in per_second.items():
+            if rate:
+                print(f"{name}  {_number(rate)}/s")
+    return OK
+
+
+def _read(args: argparse.Namespace) -> dict[str, Attributes]:
+    metrics: dict[str, Attributes] = ask_broker(args.data, "metrics")
+    return {name: attributes for name, attributes in metrics.items() if args.match in name}
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:.4g}"
