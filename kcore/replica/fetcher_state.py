@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableSet
+from collections.abc import Collection, Iterable, Mapping, MutableSet
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -47,6 +47,7 @@ from kcore.replica.leader_endpoint import (
     OffsetQuestion,
 )
 from kcore.replica.offset_truncation import OffsetTruncationState, offset_truncation_state, out_of_range
+from kcore.replica.replica_quota import ReplicaQuota
 
 logger = logging.getLogger(__name__)
 
@@ -181,21 +182,22 @@ class FetcherState:
     in flight: next_request() returns Wait until on_reply() or on_failure() was called with it, and a reply to any other
     request changes nothing.  now_ms is of a clock that never steps.
 
-    is_throttled: whether the follower's quota is used up; called for partitions that are not in sync (RFT-12).
+    quota: while it is exceeded, throttled partitions that are not in sync are left out (RFT-12).
     """
 
     def __init__(
         self,
         logs: FollowerLogs,
         config: FetcherConfig,
-        is_throttled: Callable[[TopicPartition], bool] | None = None,
+        quota: ReplicaQuota | None = None,
         failed: MutableSet[TopicPartition] | None = None,
     ) -> None:
         """failed: where the failed partitions are noted, if several fetchers share one set."""
         self._logs = logs
         self._config = config
         self._features = LeaderFeatures(config.truncates_on_fetch, config.looks_up_epochs)
-        self._is_throttled = is_throttled
+        self._quota = quota
+        self._is_quota_exceeded = False
         self._states: dict[TopicPartition, PartitionFetchState] = {}
         self._failed: MutableSet[TopicPartition] = set() if failed is None else failed
         self._in_flight: LeaderRequest | None = None
@@ -372,7 +374,9 @@ class FetcherState:
         if self._refreshed_ms is None or now_ms - self._refreshed_ms >= _REFRESH_MS:
             self._refreshed_ms = now_ms
             self._changed = dict.fromkeys([*self._states, *self._changed])
-        if self._is_throttled is not None:
+        was_exceeded = self._is_quota_exceeded
+        self._is_quota_exceeded = self._quota is not None and self._quota.is_quota_exceeded()
+        if was_exceeded or self._is_quota_exceeded:
             for tp in self._lagging:
                 self._changed.setdefault(tp)
         failing: list[TopicPartition] = []
@@ -403,7 +407,8 @@ class FetcherState:
         state = self._states.get(tp)
         if state is None or state.phase is not Phase.FETCHING or tp in self._delayed:
             return None
-        if self._is_throttled is not None and not state.is_in_sync and self._is_throttled(tp):
+        quota = self._quota if self._is_quota_exceeded and not state.is_in_sync else None
+        if quota is not None and quota.is_throttled(tp):
             return None
         try:
             log_start_offset = self._logs.log_start_offset(tp)

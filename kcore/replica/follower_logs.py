@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import UnexpectedAppendOffset
+from kcore.errors import KafkaStorageError, UnexpectedAppendOffset
 from kcore.replica.fetcher_state import AppendedRecords
-from kcore.replica.partition import Partition
+from kcore.replica.partition import OfflinePartition, Partition
+from kcore.replica.replica_quota import ReplicaQuota
 
 if TYPE_CHECKING:
     from kcore.log.log_manager import LogManager
@@ -22,26 +23,35 @@ class ReplicaLogs:
     """FollowerLogs of one fetcher.  Not thread-safe, like the fetcher's state; complete_waiting() is called without
     the fetcher's lock.
 
-    partition_of(tp) returns the hosted partition, or raises KafkaStorageError for an offline one.
+    get_partition: ReplicaManager.get_partition.  Each call raises KafkaStorageError for a partition that is offline.
     on_high_watermark_advanced(tp): consumers may wait to read from this follower.
-    on_truncated(tp, offset): a log that moves to another data directory must be cut too (RFT-15).
+    on_truncated(tp, offset): a log that moves to another data directory must be cut too (RFT-15).  quota: counts the
+    bytes of throttled partitions (RFT-09).
     """
 
     def __init__(
         self,
-        partition_of: Callable[[TopicPartition], Partition],
+        get_partition: Callable[[TopicPartition], Partition | OfflinePartition | None],
         log_manager: LogManager,
         on_high_watermark_advanced: Callable[[TopicPartition], None] = lambda tp: None,
         on_truncated: Callable[[TopicPartition, int], None] = lambda tp, offset: None,
+        quota: ReplicaQuota | None = None,
     ) -> None:
-        self._partition_of = partition_of
+        self._get_partition = get_partition
         self._log_manager = log_manager
         self._on_high_watermark_advanced = on_high_watermark_advanced
         self._on_truncated = on_truncated
+        self._quota = quota
         self._advanced: list[TopicPartition] = []
 
+    def _partition(self, tp: TopicPartition) -> Partition:
+        partition = self._get_partition(tp)
+        if isinstance(partition, Partition):
+            return partition
+        raise KafkaStorageError(f"{tp}: {'is not hosted any more' if partition is None else partition.reason}")
+
     def _log(self, tp: TopicPartition) -> UnifiedLog:
-        return self._partition_of(tp).log
+        return self._partition(tp).log
 
     def log_end_offset(self, tp: TopicPartition) -> int:
         return self._log(tp).log_end_offset
@@ -73,7 +83,7 @@ class ReplicaLogs:
         self._log_manager.truncate_fully_and_start_at(tp, offset)
 
     def append(self, tp: TopicPartition, records: bytes | bytearray | memoryview) -> AppendedRecords | None:
-        partition = self._partition_of(tp)
+        partition = self._partition(tp)
         try:
             info = partition.append_records_to_follower_or_future_replica(records, is_future=False)
         except UnexpectedAppendOffset as error:
@@ -94,6 +104,8 @@ class ReplicaLogs:
                     "%s: %d bytes without a whole batch: replica.fetch.max.bytes is too small", tp, len(records)
                 )
             return None
+        if self._quota is not None and self._quota.is_throttled(tp):
+            self._quota.record(len(records))
         return AppendedRecords(info.last_offset, info.last_leader_epoch)
 
     def update_high_watermark(self, tp: TopicPartition, offset: int) -> None:

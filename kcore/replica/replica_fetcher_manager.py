@@ -15,6 +15,7 @@ from kcore.replica.fetcher_state import FetcherConfig, FetcherState, InitialFetc
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.leader_endpoint import LeaderEndPoint
 from kcore.replica.replica_fetcher_thread import ReplicaFetcherThread
+from kcore.replica.replica_quota import ReplicaQuota
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class ReplicaFetcherManager:
         make_logs: Callable[[], ReplicaLogs],
         make_end_point: Callable[[int, int], LeaderEndPoint],
         address_of: Callable[[int], object | None],
-        is_throttled: Callable[[TopicPartition], bool] | None = None,
+        quota: ReplicaQuota | None = None,
     ) -> None:
         """make_end_point(leader id, fetcher id): a connection of its own for each thread."""
         self._name = name
@@ -100,7 +101,7 @@ class ReplicaFetcherManager:
         self._make_logs = make_logs
         self._make_end_point = make_end_point
         self._address_of = address_of
-        self._is_throttled = is_throttled
+        self._quota = quota
         self._lock = threading.Lock()
         self._threads: dict[FetcherKey, ReplicaFetcherThread] = {}
         self._addresses: dict[FetcherKey, object] = {}
@@ -135,7 +136,7 @@ class ReplicaFetcherManager:
             thread.shutdown()  # FMGR-04
             moved = thread.states()
         logs = self._make_logs()
-        state = FetcherState(logs, self._config, self._is_throttled, self._failed)
+        state = FetcherState(logs, self._config, self._quota, self._failed)
         thread = ReplicaFetcherThread(
             f"{self._name}-{key.fetcher_id}-{key.leader_id}", state, logs, self._make_end_point(*key), self._time
         )

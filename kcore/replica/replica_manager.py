@@ -331,12 +331,8 @@ class ReplicaManager:
                         results[stop.topic_partition] = _api_error(error, "stop", stop.topic_partition)
                 self.fetchers.remove_partitions([stop.topic_partition for stop in accepted])
                 for stop in accepted:
-                    try:
-                        self._stop(stop)
-                    except KafkaError as error:
-                        results[stop.topic_partition] = _api_error(error, "stop", stop.topic_partition)
-                    else:
-                        results[stop.topic_partition] = None
+                    self._stop(stop.topic_partition)
+                    results[stop.topic_partition] = None
                 delete = [stop.topic_partition for stop in stops if stop.delete and not results[stop.topic_partition]]
                 for topic_partition, failure in self.log_manager.async_delete_logs(delete).items():
                     results[topic_partition] = _api_error(failure, "stop", topic_partition)
@@ -358,8 +354,7 @@ class ReplicaManager:
         elif hosted is not None and hosted.is_permanent:
             hosted.local_log()
 
-    def _stop(self, stop: StopReplica) -> None:
-        topic_partition = stop.topic_partition
+    def _stop(self, topic_partition: TopicPartition) -> None:
         hosted = self._partitions.pop(topic_partition, None)
         self.meters.partition_removed(topic_partition)
         if isinstance(hosted, Partition):

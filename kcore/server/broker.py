@@ -56,6 +56,7 @@ from kcore.server.metadata_cache import NO_LEADER, BrokerInfo, Endpoint, Metadat
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server.monitor_socket import MonitorSocket
 from kcore.server.producer_ids import ProducerIdManager
+from kcore.server.replica_fetchers import replica_fetchers
 from kcore.server.replication_quota_manager import RATES, ReplicationQuotas
 from kcore.server.request_handler_pool import RequestHandlerPool
 from kcore.server.store_topic_changes import StoreTopicChanges
@@ -226,7 +227,8 @@ class Broker:
             producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
             cleaner_config=config.cleaner_config,
         )
-        log_settings = [name for name in RECONFIGURABLE if not name.startswith("max.connections") and name not in RATES]
+        others = ("max.connections", "num.replica.fetchers", *RATES)
+        log_settings = [name for name in RECONFIGURABLE if not name.startswith(others)]
         parts.callback(config.on_change(log_settings, lambda: _reconfigure_logs(log_manager, config)))
         # Whoever waits at the other end of a socket waits in real time.
         clients_time = WallClockOf(time) if isinstance(time, MockTime) else time
@@ -244,9 +246,22 @@ class Broker:
             replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
             clock_scheduler=clock_scheduler,
             partition_state_store=MetadataPartitionStateStore(self.broker_id, self.store, isr_scheduler, clients_time),
+            is_alive=lambda broker_id: self.metadata_cache.snapshot.broker(broker_id) is not None,
         )
         self.replication_quotas = ReplicationQuotas.of(self.broker_id, config, time, self.replica_manager.log_config)
         parts.callback(self.replication_quotas.follow(config))
+        self.replica_fetchers = self.replica_manager.fetchers = replica_fetchers(
+            config,
+            clients_time,
+            self.replica_manager,
+            log_manager,
+            self.metadata_cache,
+            self.replication_quotas.follower,
+            lambda: self.cluster_member.broker_epoch if is_member else -1,
+        )
+        fetchers = self.replica_fetchers
+        resize = config.on_change(("num.replica.fetchers",), lambda: fetchers.resize(config["num.replica.fetchers"]))
+        parts.callback(resize)
         changes: TopicChanges
         if is_member:
             changes = StoreTopicChanges(self.store, lambda: self.cluster_member.is_controller)

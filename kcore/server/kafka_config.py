@@ -117,6 +117,15 @@ _BROKER_KEYS = [
         "replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, at_least(1), "How often watermarks are written."
     ),
     # -- replication
+    ConfigKey("num.replica.fetchers", _INT, 1, at_least(1), "Threads that copy from each leader."),
+    ConfigKey("replica.fetch.wait.max.ms", _INT, 500, at_least(0), "A leader without news answers a follower after."),
+    ConfigKey("replica.fetch.min.bytes", _INT, 1, at_least(0), "A leader waits until it has so much for a follower."),
+    ConfigKey("replica.fetch.max.bytes", _INT, 1 << 20, at_least(0), "Most a follower fetches of a partition at once."),
+    ConfigKey("replica.fetch.response.max.bytes", _INT, 10 << 20, at_least(0), "Most a follower fetches at once."),
+    ConfigKey("replica.fetch.backoff.ms", _INT, 1000, at_least(0), "A follower's wait after a fetch that failed."),
+    ConfigKey("replica.socket.timeout.ms", _INT, 30_000, at_least(1), "How long a follower waits for its leader."),
+    # Kafka's default is 65536, which a reply of 10 MiB fills 160 times.
+    ConfigKey("replica.socket.receive.buffer.bytes", _INT, -1, at_least(-1), "Its SO_RCVBUF, -1: the system's."),
     ConfigKey("replica.lag.time.max.ms", _LONG, 30_000, None, "A follower that lags for longer leaves the ISR."),
     # -- compaction
     ConfigKey("log.cleaner.enable", _BOOLEAN, True, None, "Compact the topics that ask for it; off: they only grow."),
@@ -219,7 +228,7 @@ _IGNORED = """
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
     metrics.num.samples metrics.recording.level metrics.sample.window.ms num.replica.alter.log.dirs.threads
-    num.replica.fetchers offsets.commit.required.acks offsets.load.buffer.size offsets.topic.compression.codec
+    offsets.commit.required.acks offsets.load.buffer.size offsets.topic.compression.codec
     password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
     password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
     principal.builder.class process.roles producer.purgatory.purge.interval.requests queued.max.requests
@@ -234,9 +243,8 @@ _IGNORED = """
     remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
     remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
     remote.log.storage.manager.class.name remote.log.storage.manager.class.path
-    remote.log.storage.manager.impl.prefix remote.log.storage.system.enable replica.fetch.backoff.ms
-    replica.fetch.max.bytes replica.fetch.min.bytes replica.fetch.response.max.bytes replica.fetch.wait.max.ms
-    replica.selector.class replica.socket.receive.buffer.bytes replica.socket.timeout.ms
+    remote.log.storage.manager.impl.prefix remote.log.storage.system.enable
+    replica.selector.class
     request.timeout.ms reserved.broker.max.id
     sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
     sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
@@ -289,6 +297,7 @@ RECONFIGURABLE = frozenset(
         "leader.replication.throttled.rate",
         "max.connections",
         "max.connections.per.ip",
+        "num.replica.fetchers",
         "producer.id.expiration.ms",
         "replica.alter.log.dirs.io.max.bytes.per.second",
         *(synonyms[0][0] for synonyms in BROKER_SYNONYMS.values() if synonyms),
@@ -497,6 +506,8 @@ def _checked(originals: Mapping[str, Any]) -> _Settings:
     broker_id, node_id = values["broker.id"], values["node.id"]
     if broker_id != node_id and -1 not in (broker_id, node_id):
         raise InvalidConfig(f"broker.id is {broker_id} but node.id is {node_id}: they are the same setting")
+    if values["replica.fetch.wait.max.ms"] > values["replica.socket.timeout.ms"]:
+        raise InvalidConfig("replica.fetch.wait.max.ms is greater than replica.socket.timeout.ms: fetches would fail")
     _check_listeners(values)
     return settings
 

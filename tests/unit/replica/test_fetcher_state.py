@@ -127,6 +127,19 @@ class MemoryLogs:
             log.start = offset
 
 
+class Quota:
+    """Exceeded while anything is throttled."""
+
+    def __init__(self, throttled):
+        self.throttled = throttled
+
+    def is_throttled(self, tp):
+        return tp in self.throttled
+
+    def is_quota_exceeded(self):
+        return bool(self.throttled)
+
+
 def fetcher(*, on_fetch=True, throttled=None, looks_up_epochs=True, uses_sessions=False, failed=None, **logs):
     config = FetcherConfig(
         fetch_backoff_ms=BACKOFF,
@@ -138,7 +151,7 @@ def fetcher(*, on_fetch=True, throttled=None, looks_up_epochs=True, uses_session
         looks_up_epochs=looks_up_epochs,
         uses_sessions=uses_sessions,
     )
-    return FetcherState(MemoryLogs(**logs), config, None if throttled is None else (lambda tp: tp in throttled), failed)
+    return FetcherState(MemoryLogs(**logs), config, None if throttled is None else Quota(throttled), failed)
 
 
 def fetching(tp=A, *, epochs=(1, 1, 1), leader_epoch=5, on_fetch=True, **more):

@@ -42,7 +42,7 @@ def logs(node):
     node.advanced = []
     node.truncated = []
     return ReplicaLogs(
-        node.replica_manager.get_partition_or_exception,
+        node.replica_manager.get_partition,
         node.log_manager,
         node.advanced.append,
         lambda tp, offset: node.truncated.append((tp, offset)),
@@ -135,6 +135,20 @@ def test_RFT_08_the_log_start_rises_with_the_leaders_and_is_on_disk_at_once(logs
     assert "t 0 2" in (tmp_path / "log-start-offset-checkpoint").read_text()
     with pytest.raises(errors.OffsetOutOfRange):
         logs.maybe_increment_log_start_offset(TP, 3)
+
+
+def test_RFT_09_bytes_of_a_throttled_partition_are_recorded_in_the_quota(node):
+    recorded, throttled = [], set()
+
+    class Quota:
+        is_throttled = throttled.__contains__
+        record = recorded.append
+
+    logs = ReplicaLogs(node.replica_manager.get_partition, node.log_manager, quota=Quota)
+    logs.append(TP, batch(0, b"a"))
+    throttled.add(TP)
+    logs.append(TP, batch(1, b"bb"))
+    assert recorded == [len(batch(1, b"bb"))]
 
 
 def test_RFT_15_a_cut_below_the_high_watermark_is_logged_and_a_completed_one_reaches_the_log_dir_move(

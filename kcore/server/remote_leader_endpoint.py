@@ -1,0 +1,321 @@
+"""RemoteLeaderEndPoint: asks a leader on another broker, over a connection of its own (RFT-01).
+
+Fetch, ListOffsets and OffsetForLeaderEpoch as a replica, in the newest versions that both brokers speak; fetches in an
+incremental session where the leader has them (Fetch 7+), with topic ids from 13 on.  What a leader answers that it was
+not asked for is an error, which delays the partitions of the request and harms nobody else.
+Source: RemoteLeaderEndPoint, Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+from uuid import UUID
+
+from kcore.client.blocking_sender import BlockingSender
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.errors import (
+    ApiError,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    InvalidRequest,
+    UnsupportedVersion,
+    for_code,
+)
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages import fetch as fetch_messages
+from kcore.protocol.messages import list_offsets as list_offsets_messages
+from kcore.protocol.messages import offset_for_leader_epoch as epoch_messages
+from kcore.replica.fetch_params import FetchPartitionData
+from kcore.replica.fetch_session_handler import INITIAL_EPOCH, FetchSessionHandler, SessionRequest
+from kcore.replica.leader_endpoint import (
+    EpochEndOffset,
+    FetchedPartition,
+    FetchReply,
+    FetchRequest,
+    LeaderFeatures,
+    LeaderReply,
+    LeaderRequest,
+    ListedOffset,
+    ListOffsetsReply,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochReply,
+    OffsetForLeaderEpochRequest,
+)
+
+_WITHOUT_A_SESSION = -1
+_FIRST_WITH_SESSIONS = 7
+_FIRST_THAT_TRUNCATES = 12
+_FIRST_WITH_TOPIC_IDS = 13
+_FIRST_WITH_REPLICA_STATE = 15
+#: The session has begun anew on the leader's side, and so does ours: the next fetch is full.
+_SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
+
+_T = TypeVar("_T")
+
+
+class RemoteLeaderEndPoint:
+    """LeaderEndPoint over a BlockingSender.  One thread sends; close() comes from any.
+
+    topic_id(name): ZERO_UUID if it is not known; then fetches go by name.  broker_epoch(): of this broker's
+    registration, so that a leader can tell its lives apart (KIP-903), -1 for none.
+    """
+
+    def __init__(
+        self,
+        sender: BlockingSender,
+        broker_id: int,
+        topic_id: Callable[[str], UUID],
+        broker_epoch: Callable[[], int] = lambda: -1,
+    ) -> None:
+        self.features = LeaderFeatures()
+        self._sender = sender
+        self._broker_id = broker_id
+        self._topic_id = topic_id
+        self._broker_epoch = broker_epoch
+        self._session = FetchSessionHandler()
+        # Of the topics in the session: the ids that they have there.  Empty where it goes by name.
+        self._session_ids: dict[str, UUID] = {}
+        self._session_names: dict[UUID, str] = {}
+
+    def send(self, request: LeaderRequest) -> LeaderReply:
+        """See LeaderEndPoint.  Raises OSError, or ApiError for a leader that answers with one, speaks other versions
+        than before, or answers what was not asked: InvalidRequest."""
+        versions = self._sender.api_versions()
+        fetch_version = _newest(versions, ApiKey.FETCH, fetch_messages.FetchRequest.max_version)
+        features = LeaderFeatures(fetch_version >= _FIRST_THAT_TRUNCATES, ApiKey.OFFSET_FOR_LEADER_EPOCH in versions)
+        if features != self.features:
+            self.features = features
+            raise UnsupportedVersion(f"{self._sender}: Fetch up to {fetch_version}, {features}")
+        if isinstance(request, FetchRequest):
+            return self._fetch(request, fetch_version)
+        if isinstance(request, ListOffsetsRequest):
+            return self._list_offsets(request, _newest(versions, ApiKey.LIST_OFFSETS, 11))
+        return self._offsets_for_epochs(request, _newest(versions, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4))
+
+    def close(self) -> None:
+        self._sender.close()
+
+    # -- fetch ----------------------------------------------------------------------------------------------------
+
+    def _fetch(self, request: FetchRequest, version: int) -> FetchReply:
+        session = self._session_request(request, version)
+        if session is None:
+            return FetchReply()
+        try:
+            response = self._sender.send(self._fetch_message(request, session, version), self._version(version))
+            assert isinstance(response, fetch_messages.FetchResponse)
+            if response.error_code:
+                return self._on_session_error(for_code(response.error_code)(f"{self._sender}: Fetch"), session)
+            partitions = {
+                TopicPartition(name, data.partition_index): _fetched(data)
+                for name, data in self._answers(response, version)
+            }
+        except BaseException:
+            self._session.on_failure()
+            raise
+        if version < _FIRST_WITH_SESSIONS:
+            self._session.on_failure()  # every request is full
+            _check_complete(partitions, request.partitions)
+            return FetchReply(partitions)
+        is_taken = self._session.on_reply(response.session_id, partitions, response.throttle_time_ms)
+        if not is_taken and (partitions or not response.throttle_time_ms):
+            raise InvalidRequest(f"{self._sender}: a Fetch was answered for other partitions than it asked for")
+        return FetchReply(partitions)
+
+    def _session_request(self, request: FetchRequest, version: int) -> SessionRequest | None:
+        """What to send, all of it by topic id or all of it by name; None for nothing."""
+        session = self._session.next_request(request.partitions, request.changed)
+        if session is None:
+            return None
+        ids = self._ids_of(session, version)
+        by_other_names = bool(session.to_send) and bool(ids) != bool(self._session_ids)
+        has_other_topics = any(self._session_ids.get(name, topic_id) != topic_id for name, topic_id in ids.items())
+        if session.epoch != INITIAL_EPOCH and (by_other_names or has_other_topics):
+            # A session goes by ids or by names; a topic with another id is another topic.
+            self._session.on_failure()
+            session = self._session.next_request(request.partitions)
+            if session is None:
+                return None
+            ids = self._ids_of(session, version)
+        if session.epoch == INITIAL_EPOCH:
+            self._session_ids = {}
+        self._session_ids.update(ids)
+        self._session_names = {topic_id: name for name, topic_id in self._session_ids.items()}
+        return session
+
+    def _ids_of(self, session: SessionRequest, version: int) -> dict[str, UUID]:
+        """The ids of the topics to send, or none if the leader or this broker does not know all of them."""
+        if version < _FIRST_WITH_TOPIC_IDS:
+            return {}
+        ids = {name: self._topic_id(name) for name in {tp.topic for tp in session.to_send}}
+        return {} if ZERO_UUID in ids.values() else ids
+
+    def _version(self, version: int) -> int:
+        return version if self._session_ids else min(version, _FIRST_WITH_TOPIC_IDS - 1)
+
+    def _fetch_message(
+        self, request: FetchRequest, session: SessionRequest, version: int
+    ) -> fetch_messages.FetchRequest:
+        forgotten: dict[str, list[int]] = {}
+        for tp in session.to_forget:
+            forgotten.setdefault(tp.topic, []).append(tp.partition)
+        with_state = self._version(version) >= _FIRST_WITH_REPLICA_STATE
+        message = fetch_messages.FetchRequest(
+            replica_id=-1 if with_state else self._broker_id,
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=request.min_bytes,
+            max_bytes=request.max_bytes,
+            session_id=session.session_id,
+            session_epoch=session.epoch if version >= _FIRST_WITH_SESSIONS else _WITHOUT_A_SESSION,
+            topics=self._topics(session.to_send),
+            forgotten_topics_data=[
+                fetch_messages.ForgottenTopic(
+                    topic=name, topic_id=self._session_ids.get(name, ZERO_UUID), partitions=partitions
+                )
+                for name, partitions in forgotten.items()
+            ],
+        )
+        if with_state:
+            message.replica_state = fetch_messages.ReplicaState(
+                replica_id=self._broker_id, replica_epoch=self._broker_epoch()
+            )
+        return message
+
+    def _topics(self, to_send: Mapping[TopicPartition, FetchPartitionData]) -> list[fetch_messages.FetchTopic]:
+        """In their order, which is the order of the answer: a topic may come several times."""
+        topics: list[fetch_messages.FetchTopic] = []
+        name: str | None = None
+        partitions: list[fetch_messages.FetchPartition] = []
+        for tp, data in to_send.items():
+            if tp.topic != name:
+                name, partitions = tp.topic, []
+                topic_id = self._session_ids.get(name, ZERO_UUID)
+                topics.append(fetch_messages.FetchTopic(topic=name, topic_id=topic_id, partitions=partitions))
+            partitions.append(
+                fetch_messages.FetchPartition(
+                    partition=tp.partition,
+                    current_leader_epoch=data.current_leader_epoch,
+                    fetch_offset=data.fetch_offset,
+                    last_fetched_epoch=data.last_fetched_epoch,
+                    log_start_offset=data.log_start_offset,
+                    partition_max_bytes=data.max_bytes,
+                )
+            )
+        return topics
+
+    def _answers(
+        self, response: fetch_messages.FetchResponse, version: int
+    ) -> Iterable[tuple[str, fetch_messages.PartitionData]]:
+        by_id = self._version(version) >= _FIRST_WITH_TOPIC_IDS
+        seen = set()
+        for topic in response.responses:
+            name = self._session_names.get(topic.topic_id) if by_id else topic.topic
+            if name is None:
+                raise InvalidRequest(f"{self._sender}: Fetch was answered for topic id {topic.topic_id}")
+            for data in topic.partitions:
+                if (name, data.partition_index) in seen:
+                    raise InvalidRequest(f"{self._sender}: two answers for {name}-{data.partition_index}")
+                seen.add((name, data.partition_index))
+                yield name, data
+
+    def _on_session_error(self, error: ApiError, session: SessionRequest) -> FetchReply:
+        """RFT-17: an incremental fetch is repeated as a full one at once; a full one that is refused raises."""
+        self._session.on_error(error)
+        if isinstance(error, _SESSION_ERRORS) and session.epoch != INITIAL_EPOCH:
+            return FetchReply()
+        raise error
+
+    # -- lookups --------------------------------------------------------------------------------------------------
+
+    def _list_offsets(self, request: ListOffsetsRequest, version: int) -> ListOffsetsReply:
+        if version < 1:
+            raise UnsupportedVersion(f"{self._sender}: ListOffsets up to {version}, expected 1 or more")
+        topics = [
+            list_offsets_messages.ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    list_offsets_messages.ListOffsetsPartition(
+                        partition_index=number,
+                        current_leader_epoch=question.current_leader_epoch,
+                        timestamp=question.timestamp,
+                    )
+                    for number, question in questions.items()
+                ],
+            )
+            for name, questions in _by_topic(request.partitions).items()
+        ]
+        message = list_offsets_messages.ListOffsetsRequest(replica_id=self._broker_id, topics=topics)
+        response = self._sender.send(message, version)
+        assert isinstance(response, list_offsets_messages.ListOffsetsResponse)
+        offsets = {
+            TopicPartition(topic.name, data.partition_index): ListedOffset(data.offset, _error(data.error_code))
+            for topic in response.topics
+            for data in topic.partitions
+        }
+        _check_complete(offsets, request.partitions)
+        return ListOffsetsReply(offsets)
+
+    def _offsets_for_epochs(self, request: OffsetForLeaderEpochRequest, version: int) -> OffsetForLeaderEpochReply:
+        topics = [
+            epoch_messages.OffsetForLeaderTopic(
+                topic=name,
+                partitions=[
+                    epoch_messages.OffsetForLeaderPartition(
+                        partition=number,
+                        current_leader_epoch=question.current_leader_epoch,
+                        leader_epoch=question.leader_epoch,
+                    )
+                    for number, question in questions.items()
+                ],
+            )
+            for name, questions in _by_topic(request.partitions).items()
+        ]
+        message = epoch_messages.OffsetForLeaderEpochRequest(replica_id=self._broker_id, topics=topics)
+        response = self._sender.send(message, version)
+        assert isinstance(response, epoch_messages.OffsetForLeaderEpochResponse)
+        ends = {
+            TopicPartition(topic.topic, data.partition): EpochEndOffset(
+                data.leader_epoch, data.end_offset, _error(data.error_code)
+            )
+            for topic in response.topics
+            for data in topic.partitions
+        }
+        _check_complete(ends, request.partitions)
+        return OffsetForLeaderEpochReply(ends)
+
+
+def _newest(versions: Mapping[ApiKey, tuple[int, int]], api_key: ApiKey, ours: int) -> int:
+    lowest, highest = versions.get(api_key, (0, -1))
+    if lowest > ours or highest < 0:
+        raise UnsupportedVersion(f"{api_key.name}: the leader has versions {lowest} to {highest}, we up to {ours}")
+    return min(highest, ours)
+
+
+def _by_topic(partitions: Mapping[TopicPartition, _T]) -> dict[str, dict[int, _T]]:
+    topics: dict[str, dict[int, _T]] = {}
+    for tp, value in partitions.items():
+        topics.setdefault(tp.topic, {})[tp.partition] = value
+    return topics
+
+
+def _check_complete(answers: Mapping[TopicPartition, object], asked: Mapping[TopicPartition, object]) -> None:
+    if answers.keys() != asked.keys():
+        different = sorted(answers.keys() ^ asked.keys())
+        raise InvalidRequest(f"{len(asked)} partitions asked for, {len(answers)} answered, for instance {different[0]}")
+
+
+def _error(code: int) -> ApiError | None:
+    return for_code(code)() if code else None
+
+
+def _fetched(data: fetch_messages.PartitionData) -> FetchedPartition:
+    diverging = data.diverging_epoch
+    return FetchedPartition(
+        b"" if data.records is None else data.records,
+        data.high_watermark,
+        data.log_start_offset,
+        (diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 or diverging.epoch >= 0 else None,
+        _error(data.error_code),
+    )
