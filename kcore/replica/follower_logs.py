@@ -116,10 +116,8 @@ class ReplicaLogs:
 
     def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
         log = self._log(tp)
-        if offset > log.log_start_offset and log.maybe_increment_log_start_offset(offset):
-            # At once, because the leader epochs below it are forgotten at once.  After a crash with the old log start,
-            # the records would be there without their epochs, and truncations would go by the wrong ones.
-            self._log_manager.checkpoint_log_start_offsets()
+        if offset > log.log_start_offset:
+            log.maybe_increment_log_start_offset(offset)
 
     def complete_waiting(self) -> None:
         """Try the requests again that wait for what the last replies have brought.  Without any lock."""

@@ -465,7 +465,9 @@ class Partition:
         fetch_time_ms: int,
         broker_epoch: int = -1,
     ) -> bool:
-        """Take in what a follower's fetch says: its log ends where it read (PART-11); whether the high watermark rose.
+        """Take in what a follower's fetch says: its log ends where it read (PART-11).
+
+        Returns whether the high watermark rose, or the low one may have: then waiting requests must be tried again.
 
         replica is what follower_replica() returned before the read: if a new leader epoch has begun meanwhile, nobody
         looks at it any more.  A fetch that failed or diverges says nothing, and must not come here (V22-15).  A
@@ -480,14 +482,16 @@ class Partition:
         state = self._state
         if isinstance(state, LeaderState) and replica.broker_id not in state.isr.committed:
             self.maybe_expand_isr(replica.broker_id)
+        is_log_start_higher = follower_log_start_offset > old.log_start_offset
         if metadata.message_offset == old.log_end_offset:
-            return False
+            return is_log_start_higher
         lock = self.leader_isr_update_lock
         lock.acquire_read()
         try:
             # Read again: under this lock no follower's truncation can take place below the candidate.
             state = self._state
-            return isinstance(state, LeaderState) and self._maybe_increment_leader_hw(self.log, state)
+            rose = isinstance(state, LeaderState) and self._maybe_increment_leader_hw(self.log, state)
+            return rose or is_log_start_higher
         finally:
             lock.release_read()
 
@@ -549,7 +553,7 @@ class Partition:
         return self.log.end_offset_for_epoch(leader_epoch)
 
     def delete_records_on_leader(self, offset: int) -> int:
-        """Let the log start at offset, at the high watermark for -1; returns the low watermark.
+        """Let the log start at offset, at the high watermark for -1; returns the offset that is meant.
 
         Raises OffsetOutOfRange beyond the high watermark or for another negative offset, PolicyViolation for a topic
         that only compacts, NotLeaderOrFollower.  Source: Partition.deleteRecordsOnLeader, Kafka 3.9.
@@ -570,9 +574,17 @@ class Partition:
                     f"{self.topic_partition}: delete before {offset}, log readable to {high_watermark}"
                 )
             log.maybe_increment_log_start_offset(target)
-            return log.log_start_offset
+            return target
         finally:
             lock.release_read()
+
+    def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
+        """The smallest log start offset over this leader and its live followers (HW-05); -1 while a follower has not
+        fetched.  Raises NotLeaderOrFollower.  Source: Partition.lowWatermarkIfLeader, Kafka 3.9.
+        """
+        replicas = self.check_leader().replicas.values()
+        starts = (replica.state.log_start_offset for replica in replicas if is_alive(replica.broker_id))
+        return min(self.log.log_start_offset, *starts) if replicas else self.log.log_start_offset
 
     def _refusal(self, state: PartitionState, current_leader_epoch: int) -> ApiError:
         """What check_leader raises: the epoch is compared first (RD-24)."""

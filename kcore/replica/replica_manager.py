@@ -29,6 +29,7 @@ from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, Timestam
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.record.memory_records import EMPTY
+from kcore.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsCallback, DeleteRecordsResult
 from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
@@ -50,16 +51,6 @@ logger = logging.getLogger(__name__)
 Buffer = bytes | bytearray | memoryview
 #: Called with the partitions that this broker leads from now on, and with those that it follows.
 LeadershipCallback = Callable[[Sequence[Partition], Sequence[Partition]], None]
-
-
-class DeleteRecordsResult:
-    """low_watermark is -1 where there is an error."""
-
-    __slots__ = ("error", "low_watermark")
-
-    def __init__(self, error: ApiError | None, low_watermark: int = -1) -> None:
-        self.error = error
-        self.low_watermark = low_watermark
 
 
 class ReplicaManager:
@@ -98,6 +89,7 @@ class ReplicaManager:
         # Consumers wait for the high watermark or the last stable offset, whoever reads to the log end for appends.
         self.delayed_fetch_purgatory = DelayedOperationPurgatory("Fetch", timer)
         self.delayed_log_end_fetch_purgatory = DelayedOperationPurgatory("FollowerFetch", timer)
+        self.delayed_delete_records_purgatory = DelayedOperationPurgatory("DeleteRecords", timer)
         self._scheduler = scheduler
         self._is_known_topic_partition = is_known_topic_partition
         self._checkpoint_interval_ms = high_watermark_checkpoint_interval_ms
@@ -384,6 +376,7 @@ class ReplicaManager:
         self.delayed_produce_purgatory.check_and_complete(topic_partition)
         self.delayed_fetch_purgatory.check_and_complete(topic_partition)
         self.delayed_log_end_fetch_purgatory.check_and_complete(topic_partition)
+        self.delayed_delete_records_purgatory.check_and_complete(topic_partition)
 
     # -- append ------------------------------------------------------------------------------------------------------
 
@@ -529,7 +522,7 @@ class ReplicaManager:
         """(results, the successful reads, bytes read, whether any failed or diverges).
 
         With a follower_fetch_time_ms (ms) the follower's state is updated from each read that succeeds (RD-09);
-        `advanced` gets the partitions whose high watermark has risen by that.
+        `advanced` gets the partitions for which requests may wait that this can end.
         """
         results: list[tuple[TopicPartition, FetchPartitionResult]] = []
         reads: list[FetchDataInfo] = []
@@ -630,22 +623,36 @@ class ReplicaManager:
     def delete_records(
         self,
         offsets: Mapping[TopicPartition, int],
-        response_callback: Callable[[dict[TopicPartition, DeleteRecordsResult]], None],
+        response_callback: DeleteRecordsCallback,
+        timeout_ms: float = 0,
     ) -> None:
         """Move each log's start to the requested offset (-1: the high watermark) and answer the low watermarks.
 
-        With no other replica the low watermark is our own log start, so there is nothing to wait for.
+        The answer waits, up to timeout_ms, until the logs of all live replicas start there.
         """
-        results = {}
+        results: dict[TopicPartition, DeleteRecordsResult] = {}
+        pending = []
         for topic_partition, offset in offsets.items():
             try:
                 if topic_partition.topic in INTERNAL_TOPICS:
                     raise InvalidTopicException(f"Cannot delete records of internal topic {topic_partition.topic}")
                 partition = self.get_partition_or_exception(topic_partition)
-                results[topic_partition] = DeleteRecordsResult(None, partition.delete_records_on_leader(offset))
+                required_offset = partition.delete_records_on_leader(offset)
+                low_watermark = self.low_watermark(topic_partition)
+                results[topic_partition] = DeleteRecordsResult(None, low_watermark, required_offset)
+                if low_watermark < required_offset:
+                    pending.append(topic_partition)
             except Exception as error:
                 results[topic_partition] = DeleteRecordsResult(_api_error(error, "delete records", topic_partition))
-        response_callback(results)
+        if not pending:
+            response_callback(results)
+            return
+        operation = DelayedDeleteRecords(timeout_ms, results, pending, self, response_callback)
+        self.delayed_delete_records_purgatory.watch(operation, list(pending))
+
+    def low_watermark(self, topic_partition: TopicPartition) -> int:
+        """Partition.low_watermark over the live brokers; raises also what the lookup of it raises."""
+        return self.get_partition_or_exception(topic_partition).low_watermark(self._is_alive)
 
     # -- checkpoint and shutdown -------------------------------------------------------------------------------------
 

@@ -122,8 +122,7 @@ class NodeLogs:
         self._log(tp).update_high_watermark(offset)
 
     def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
-        if self._log(tp).maybe_increment_log_start_offset(offset):
-            self._manager.checkpoint_log_start_offsets()
+        self._log(tp).maybe_increment_log_start_offset(offset)
 
 
 class NodeFetcher:

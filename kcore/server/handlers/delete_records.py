@@ -10,7 +10,7 @@ from kcore.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-from kcore.replica.replica_manager import DeleteRecordsResult
+from kcore.replica.delayed_delete_records import DeleteRecordsResult
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -47,7 +47,7 @@ class Handler:
                 topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=partitions))
             context.respond(DeleteRecordsResponse(topics=topics))
 
-        self._replica_manager.delete_records(existing, respond)
+        self._replica_manager.delete_records(existing, respond, body.timeout_ms)
 
     def error_response(self, body: DeleteRecordsRequest, error_code: int, version: int) -> DeleteRecordsResponse:
         return DeleteRecordsResponse(

@@ -252,7 +252,7 @@ def test_a_fetch_from_the_leader_epoch_before_does_not_count_for_the_new_one(lea
     read = partition.read_records(1, 1000, FetchIsolation.LOG_END, True, 4)
     leader.become(update(leader=1, epoch=5, isr=(1,), replicas=(0, 1, 2), partition_epoch=1))
     leader.become(update(epoch=6, isr=(0, 1, 2), partition_epoch=2))
-    assert partition.update_follower_fetch_state(replica, read, 0, leader.time.milliseconds()) is False
+    partition.update_follower_fetch_state(replica, read, 0, leader.time.milliseconds())
     assert state_of(leader, 1).log_end_offset == -1
     assert high_watermark(leader) == 0
 

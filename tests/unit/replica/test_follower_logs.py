@@ -126,13 +126,16 @@ def test_RFT_07_HW_01_the_high_watermark_is_the_leaders_but_no_higher_than_the_o
     assert node.advanced == [TP], "it did not rise"
 
 
-def test_RFT_08_the_log_start_rises_with_the_leaders_and_is_on_disk_at_once(logs, tmp_path):
+def test_RFT_08_the_log_start_rises_with_the_leaders_and_epochs_below_it_stay_in_the_file_until_it_is_on_disk(
+    logs, tmp_path
+):
     logs.append(TP, batch(0, b"a", b"b", b"c"))
     logs.update_high_watermark(TP, 2)
     logs.maybe_increment_log_start_offset(TP, 2)
     logs.maybe_increment_log_start_offset(TP, 1)
     assert logs.log_start_offset(TP) == 2
-    assert "t 0 2" in (tmp_path / "log-start-offset-checkpoint").read_text()
+    assert not (tmp_path / "log-start-offset-checkpoint").exists()
+    assert (tmp_path / "t-0" / "leader-epoch-checkpoint").read_text() == "0\n1\n1 0\n"
     with pytest.raises(errors.OffsetOutOfRange):
         logs.maybe_increment_log_start_offset(TP, 3)
 

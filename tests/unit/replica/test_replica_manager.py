@@ -364,6 +364,19 @@ def test_PURG_13_a_fetch_below_the_active_segment_does_not_wait_for_min_bytes(le
     assert values(answer.result[0][1].records) == [b"a"]
 
 
+def test_PURG_12_a_waiting_fetch_is_answered_when_its_place_was_truncated_with_a_segment(leader):
+    log = leader.replica_manager.get_partition(TP).log
+    leader.produce(batch(b"a", b"b"))
+    log.roll()
+    leader.produce(batch(b"c"))
+    waiting = leader.fetch(3, max_wait_ms=500)
+    log.is_served = False  # as after this broker has followed another one for a while
+    log.truncate_to(1)
+    leader.replica_manager.delayed_fetch_purgatory.check_and_complete(TP)
+    ((_, result),) = waiting.result
+    assert isinstance(result.error, errors.OffsetOutOfRange)
+
+
 def test_PURG_15_a_roll_alone_wakes_nobody(leader):
     leader.produce(batch(b"a"))
     answer = leader.fetch(1, max_wait_ms=500)

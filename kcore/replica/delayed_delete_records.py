@@ -1,0 +1,82 @@
+"""A DeleteRecords that waits until the followers' logs start where the leader's does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError, RequestTimedOut
+from kcore.purgatory.delayed_operation import DelayedOperation
+
+if TYPE_CHECKING:
+    from kcore.replica.replica_manager import ReplicaManager
+
+
+@dataclass(slots=True)
+class DeleteRecordsResult:
+    """One partition's answer.
+
+    low_watermark: the smallest log start over its live replicas, -1 where that is not known.  required_offset: what it
+    must reach.
+    """
+
+    error: ApiError | None
+    low_watermark: int = -1
+    required_offset: int = -1
+
+
+DeleteRecordsCallback = Callable[[dict[TopicPartition, DeleteRecordsResult]], None]
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """Answers once the low watermark of every partition in `pending` has reached its required_offset (HW-05), or with
+    REQUEST_TIMED_OUT for those whose has not.  Partitions that failed already keep their error.
+
+    _lock is held while `pending` and the results change, as in DelayedProduce.
+    Source: DelayedDeleteRecords, Kafka 3.9.
+    """
+
+    __slots__ = ("_callback", "_lock", "_pending", "_replica_manager", "_results")
+
+    def __init__(
+        self,
+        delay_ms: float,
+        results: dict[TopicPartition, DeleteRecordsResult],
+        pending: list[TopicPartition],
+        replica_manager: ReplicaManager,
+        callback: DeleteRecordsCallback,
+    ) -> None:
+        super().__init__(delay_ms)
+        self._results = results
+        self._pending = pending
+        self._replica_manager = replica_manager
+        self._callback = callback
+        self._lock = threading.Lock()
+
+    def try_complete(self) -> bool:
+        with self._lock:
+            if self.is_completed:
+                return False
+            still_pending = []
+            for topic_partition in self._pending:
+                result = self._results[topic_partition]
+                try:
+                    result.low_watermark = self._replica_manager.low_watermark(topic_partition)
+                    if result.low_watermark < result.required_offset:
+                        still_pending.append(topic_partition)
+                except ApiError as error:
+                    result.error, result.low_watermark = error, -1
+            self._pending = still_pending
+        return not still_pending and self.force_complete()
+
+    def on_complete(self) -> None:
+        with self._lock:
+            for topic_partition in self._pending:
+                # The leader's records stay deleted; a follower may still have them.
+                self._results[topic_partition].error = RequestTimedOut(
+                    f"{topic_partition}: not deleted everywhere in time"
+                )
+        self._callback(self._results)
