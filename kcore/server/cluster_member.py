@@ -155,7 +155,11 @@ class ClusterMember:
         while True:
             changed = threading.Event()
             node = self._store.get(path, lambda event, changed=changed: changed.set())  # type: ignore[misc]
-            if node is None or node.ephemeral_owner == self._store.session_id:
+            if node is None:
+                return
+            if node.ephemeral_owner == self._store.session_id:
+                # Of this broker before a restart: only with another epoch does the controller see that it was away.
+                self._store.delete(path)
                 return
             left_ms = deadline_ms - self._time.hi_res_clock_ms()
             if left_ms <= 0:
@@ -255,7 +259,8 @@ class ClusterMember:
         self, updates: Sequence[LeaderAndIsrUpdate], controller_epoch: int
     ) -> dict[TopicPartition, ApiError | None]:
         """ReplicaManager.become_leader_or_follower(), with the topics' settings and the coordinators."""
-        self._configs.load_topics({update.topic_partition.topic for update in updates})
+        names = {update.topic_partition.topic for update in updates}
+        self._configs.load_topics(names, {update.topic_partition.topic for update in updates if update.is_new})
         return self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
 
     def _leadership_changed(self, new_leaders: Sequence[Partition], new_followers: Sequence[Partition]) -> None:
@@ -293,8 +298,10 @@ class ClusterMember:
         topics: name -> (topic id, partitions that have changed); ZERO_UUID leaves the id that is known.
         Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one.
         """
-        self._configs.load_topics(name for name, (_, partitions) in topics.items() if any(partitions.values()))
         before = self._cache.snapshot
+        names = [name for name, (_, partitions) in topics.items() if any(partitions.values())]
+        created = {name for name in names if before.topic(name) is None} if self._has_metadata.is_set() else ()
+        self._configs.load_topics(names, created)
         changed, gone = changed_topics(before, topics)
         self._replica_manager.update_metadata(
             controller_epoch,

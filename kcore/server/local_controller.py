@@ -35,11 +35,13 @@ CONTROLLER_EPOCH = 1
 
 
 class _Leadership(NamedTuple):
-    """Partitions of one topic that this broker is to lead: number -> leader epoch."""
+    """Partitions of one topic that this broker is to lead: number -> leader epoch, and number -> version of the stored
+    state, where that is not 0."""
 
     name: str
     node: znodes.TopicZNode
     leader_epochs: Mapping[int, int]
+    partition_epochs: Mapping[int, int] = {}
 
 
 class LocalController:
@@ -92,7 +94,7 @@ class LocalController:
             adopted = adoption.adopted_topics(stored, hosted)
             builder = MultiBuilder(self._store)
             loaded = [
-                _Leadership(name, node, self._next_epochs(name, node, hosted, unclean, builder))
+                _Leadership(name, node, *self._next_epochs(name, node, hosted, unclean, builder))
                 for name, node in stored.items()
             ]
             for name, node in adopted.items():
@@ -114,10 +116,12 @@ class LocalController:
 
     def _next_epochs(
         self, name: str, node: znodes.TopicZNode, hosted: HostedLogs, unclean: bool, builder: MultiBuilder
-    ) -> dict[int, int]:
-        """The leader epochs of this broker's partitions of a topic that the store knows.  Adds to builder the states
-        that change."""
-        epochs = {}
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """(leader epochs, versions of the stored states) of this broker's partitions of a topic that the store has.
+
+        Adds to builder the states that change.
+        """
+        epochs, versions = {}, {}
         logs = hosted.get(name, {})
         for number, replicas in node.assignment.items():
             if self._broker_id not in replicas:
@@ -129,10 +133,12 @@ class LocalController:
             epoch = _next_leader_epoch(
                 state.leader_epoch if state else INITIAL_LEADER_EPOCH, log.last_epoch if log else None, is_continued
             )
+            version = stored.version if stored else 0
             if state is None or state.leader_epoch != epoch or state.leader != self._broker_id:
                 builder.put(znodes.partition_state(name, number), self._state(epoch))
-            epochs[number] = epoch
-        return epochs
+                version += 1 if stored else 0
+            epochs[number], versions[number] = epoch, version
+        return epochs, versions
 
     # -- changes ----------------------------------------------------------------------------------------
 
@@ -205,7 +211,10 @@ class LocalController:
                     continue
                 node = znodes.TopicZNode.decode(stored.data)
                 for number, is_new in list(numbers.items()):
-                    self._lead([_Leadership(name, node, {number: info.partitions[number].leader_epoch})], is_new)
+                    state = self._store.get(znodes.partition_state(name, number))
+                    versions = {number: state.version if state is not None else 0}
+                    epochs = {number: info.partitions[number].leader_epoch}
+                    self._lead([_Leadership(name, node, epochs, versions)], is_new)
                     led = self._cache.topic(name)
                     if led is not None and led.partitions[number].leader != NO_LEADER:
                         del numbers[number]
@@ -240,6 +249,7 @@ class LocalController:
                 epoch,
                 (self._broker_id,),
                 topic.node.assignment[number],
+                topic.partition_epochs.get(number, 0),
                 topic_id=topic.node.topic_id,
                 is_new=is_new,
             )
@@ -266,7 +276,7 @@ class LocalController:
     def _topic_info(self, topic: _Leadership, results: Mapping[TopicPartition, ApiError | None]) -> TopicInfo:
         """The topic for the next snapshot.  A partition that this change does not name is as it was; one of another
         broker has no leader, since that broker is not alive."""
-        name, node, leader_epochs = topic
+        name, node, leader_epochs, _ = topic
         before = self._cache.topic(name)
         partitions = dict(before.partitions) if before is not None else {}
         for number, replicas in sorted(node.assignment.items()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kcore.errors import InvalidConfig
 from kcore.log.log_config import LogConfig
@@ -50,11 +50,14 @@ class StoredTopicConfigs:
                 self._read(topic)
             self._last_change = change
 
-    def load_topics(self, names: Iterable[str]) -> None:
-        """Read the settings of topics that were created since.  Raises nothing: without the store a topic has the
-        defaults until its settings can be read."""
+    def load_topics(self, names: Iterable[str], created: Collection[str] = ()) -> None:
+        """Read the settings of topics that have none yet; of `created` in any case: nothing under /config/changes names
+        a topic that is just made.
+
+        Raises nothing: without the store a topic has the defaults until its settings can be read.
+        """
         for name in names:
-            if name not in self._loaded:
+            if name not in self._loaded or name in created:
                 try:
                     self._read(name)
                 except StoreError as error:

@@ -1,6 +1,8 @@
 """A broker that is a member of a cluster obeys the requests of a controller, and of no older one (API, RM, CTRL-24)."""
 
 import json
+import random
+import socket
 import struct
 import threading
 import time
@@ -10,6 +12,7 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.common import file
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
@@ -21,6 +24,7 @@ from kcore.protocol.messages import create_topics as ct
 from kcore.protocol.messages import delete_topics as dt
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import metadata as m
+from kcore.protocol.messages import request_class
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -29,8 +33,10 @@ from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import cluster_member
 from kcore.server.request_context import RequestContext
+from tests.unit.protocol.random_messages import random_struct
 from tests.unit.server.client import Client
 from tests.unit.server.controller_client import CONTROLLER_ID, ControllerClient, codes
+from tests.unit.server.test_network_thread import refuse_to_wait
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 TOPIC_ID = UUID(int=77)
@@ -534,3 +540,80 @@ def test_RM_29_the_controller_is_notified_of_a_data_directory_that_has_failed(tm
         states = [controller.state(number, leader_epoch=1) for number in range(2)]
         response = controller.leader_and_isr({"t": states}, 4)
         assert sorted(codes(response).values()) == [0, errors.KafkaStorageError.code]
+
+
+def test_a_registration_that_was_left_in_the_same_session_is_replaced(store):
+    store.ensure_path(znodes.BROKER_IDS)
+    store.create(znodes.broker_id(1), b"before a restart", ephemeral=True)
+    epoch = store.get(znodes.broker_id(1)).czxid
+    with kcore.Broker(store=store) as broker:
+        # With the same epoch the controller would not notice that the broker was away.
+        assert store.get(znodes.broker_id(1)).czxid == broker.cluster_member.broker_epoch > epoch
+
+
+def test_the_settings_of_a_topic_that_is_created_again_are_the_new_ones(broker, controller, store):
+    def create(size):
+        store.create_or_set(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": str(size)}))
+
+    create(1024)
+    controller.leader_and_isr({"t": [controller.state(is_new=True)]})
+    controller.update_metadata({"t": {0: {}}})
+    assert broker.log("t").config.segment_bytes == 1024
+    controller.stop_replica("t", delete=True)
+    create(2048)
+    # Its deletion was not reported to this broker.
+    controller.leader_and_isr({"t": [controller.state(is_new=True)]})
+    assert broker.log("t").config.segment_bytes == 2048
+    controller.update_metadata({"t": {0: {"leader": -2}}})
+    assert broker.admin_manager.topic_config("t") == {}
+    create(4096)
+    controller.update_metadata({"t": {0: {"leader": 2}}})
+    assert broker.admin_manager.topic_config("t") == {"segment.bytes": "4096"}
+
+
+def test_no_request_of_a_client_to_a_member_calls_the_store_on_the_network_thread(broker, controller, monkeypatch):
+    complaints = refuse_to_wait(broker, monkeypatch)
+    controller.update_metadata({"t": {0: {}}})
+    controller.leader_and_isr({"t": [controller.state()]})
+    client = controller.client
+    client.ask(m.MetadataRequest(topics=[m.MetadataRequestTopic(name="created-for-metadata")]), 5)
+    client.ask(m.MetadataRequest(topics=None), 5)
+    for version in (1, 4):
+        client.ask(fc.FindCoordinatorRequest(**({"key": "g"} if version < 4 else {"coordinator_keys": ["g"]})), version)
+    client.ask(DescribeClusterRequest(), 0)
+    client.ask(ApiVersionsRequest(), 0)
+    topic = ct.CreatableTopic(name="n", num_partitions=1, replication_factor=1)
+    client.ask(ct.CreateTopicsRequest(topics=[topic]), 5)
+    client.ask(dt.DeleteTopicsRequest(topic_names=["t"]), 3)
+    client.ask(ControlledShutdownRequest(broker_id=1), 3)
+    controller.stop_replica("t", delete=True)
+    assert complaints == []
+    file.clear_faults()
+
+
+@pytest.mark.parametrize("api_key", INTER_BROKER, ids=lambda key: key.name)
+def test_mutated_requests_of_a_controller_are_answered_or_end_their_connection(broker, controller, api_key):
+    seed = random.randrange(1 << 30)
+    print(f"seed={seed}")
+    rng = random.Random(seed)
+    controller.leader_and_isr({"t": [controller.state()]})
+    for _ in range(60):
+        version = rng.randint(*INTER_BROKER[api_key])
+        body = bytearray(random_struct(rng, request_class(api_key), version).encode(version))
+        for _ in range(rng.randint(0, 4)):
+            if body:
+                body[rng.randrange(len(body))] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
+        with Client(broker) as client:
+            try:
+                client.send_frame(encode_request_header(api_key, version, 1, "mutant") + body)
+                client.sock.shutdown(socket.SHUT_WR)
+                while client.sock.recv(65536):
+                    pass
+            except ConnectionError:
+                pass
+    # Epochs are compared: one of the mutants may have been the last controller that there can be.
+    controller.controller_epoch = 2**31 - 1
+    states = [controller.state(leader_epoch=2**31 - 1)]
+    assert controller.leader_and_isr({"bystander": states}, 4).error_code == 0
+    assert partition(broker, TopicPartition("bystander", 0)).is_leader
+    assert broker.replica_manager.log_manager.live_log_dirs

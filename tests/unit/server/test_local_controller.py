@@ -195,3 +195,24 @@ def test_the_leader_epoch_after_a_start(stored, last, continued, expected):
 
 def test_the_leader_epoch_of_an_adopted_log():
     assert [_adopted_leader_epoch(last) for last in (None, 0, 4)] == [0, 1, 5]
+
+
+def test_updates_carry_the_version_of_the_stored_state_on_which_the_next_change_of_the_isr_depends():
+    parts = Parts()
+    parts.controller.create_topic("t", {0: [1], 1: [1]}, {})
+    path = znodes.partition_state("t", 0)
+    parts.store.set(path, parts.store.get(path).data)
+    tp = TopicPartition("t", 0), TopicPartition("t", 1)
+    for unclean in (False, True):
+        # After an unclean stop the epochs rise, which is another write.
+        again = Parts(parts.store)
+        again.doors.failing.add(tp[1])
+        again.controller.load_topics(Adoption({"t": {0: HostedLog(None, 0), 1: HostedLog(None, 0)}}), unclean)
+        again.doors.failing.clear()
+        again.controller.retry_offline_partitions()
+        for calls in again.doors.calls:
+            for update in calls[0]:
+                version = parts.store.get(znodes.partition_state(*update.topic_partition)).version
+                assert update.partition_epoch == version, update
+        assert {update.topic_partition for calls in again.doors.calls for update in calls[0]} == set(tp)
+    assert [parts.store.get(znodes.partition_state(*each)).version for each in tp] == [2, 1]
