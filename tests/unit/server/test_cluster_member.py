@@ -81,6 +81,11 @@ def controller(broker):
         yield controller
 
 
+def with_broker_2(broker):
+    """The live brokers; nobody answers at the second's address."""
+    return {1: {"PLAINTEXT": ("127.0.0.1", broker.port)}, 2: {"PLAINTEXT": ("127.0.0.1", 1)}}
+
+
 def partition(broker, topic_partition=T0):
     return broker.replica_manager.get_partition(topic_partition)
 
@@ -90,6 +95,7 @@ def partition(broker, topic_partition=T0):
 
 @pytest.mark.parametrize("version", range(8))
 def test_API_02_a_leader_and_isr_request_makes_leaders_and_followers(broker, controller, version):
+    controller.update_metadata(brokers=with_broker_2(broker))
     topics = {"t": [controller.state(0), controller.state(1, leader=2, replicas=(1, 2), isr=(2,))]}
     response = controller.leader_and_isr(topics, version, {"t": TOPIC_ID})
     assert response.error_code == 0
@@ -409,7 +415,7 @@ def test_a_call_that_creates_a_topic_returns_when_the_metadata_have_it(broker, c
 
 def test_API_04_API_05_groups_move_with_the_leadership_of_their_partition(broker, controller):
     offsets = "__consumer_offsets"
-    controller.update_metadata({offsets: {0: {}}})
+    controller.update_metadata({offsets: {0: {}}}, with_broker_2(broker))
 
     def describe():
         with Client(broker) as client:
