@@ -23,7 +23,20 @@ MAY_IMPORT = {
     "metadata": set(),
     "coordinator": {"record", "purgatory", "protocol.messages", "replica", "log.log_offset_metadata"},
     "controller": {"protocol", "client", "metadata"},
-    "server": {"record", "log", "purgatory", "replica", "protocol", "network", "client", "metadata", "coordinator"},
+    "server": {
+        *(
+            "record",
+            "log",
+            "purgatory",
+            "replica",
+            "protocol",
+            "network",
+            "client",
+            "metadata",
+            "coordinator",
+            "controller",
+        )
+    },
     "inspect": {"record", "log", "replica.offset_truncation"},
     "tools": {"client", "record", "log", "inspect"},
     "spark": {"record", "log", "bulk", "inspect", "client"},

@@ -268,6 +268,25 @@ class LogManager:
             finally:
                 log_dir.release()
 
+    def abandon(self, reason: str) -> None:
+        """Let go of all logs as the end of a killed process does: nothing is flushed, no checkpoint and no marker of a
+        clean stop is written, and the locks of the directories are free.  shutdown() then does nothing.
+
+        Whoever calls a log afterwards gets KafkaStorageError with the reason.
+        """
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        with self._lock:
+            dirs, self._dirs = self._dirs, {}
+            logs = self._logs.clear()
+        for log in logs:
+            log.mark_offline(OSError(reason))
+        if self.cleaner is not None:
+            self.cleaner.shutdown()
+        for log_dir in dirs.values():
+            log_dir.release()
+
     def _close_all(self, logs: Collection[UnifiedLog]) -> bool:
         """Close logs, several at a time: fsync is what takes the time, and it waits without the GIL."""
         try:

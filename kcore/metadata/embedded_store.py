@@ -249,6 +249,14 @@ class EmbeddedStore(MetadataStore):
 
     def close(self) -> None:
         """Close the file.  In a forked child nothing: SQLite's locks and log belong to the parent."""
+        self._close(ends_session=True)
+
+    def abandon(self) -> None:
+        """Close the file as the end of a killed process does: the session lives on until the others, who see it silent
+        for its timeout, end it."""
+        self._close(ends_session=False)
+
+    def _close(self, *, ends_session: bool) -> None:
         if os.getpid() != self._pid:
             return
         poller = self._poller
@@ -259,7 +267,7 @@ class EmbeddedStore(MetadataStore):
                 return
             self._is_closed = True
             try:
-                if self._session_id is not None and not self._has_expired:
+                if ends_session and self._session_id is not None and not self._has_expired:
                     with self._transaction():
                         self._end_session(self._session_id)
             finally:

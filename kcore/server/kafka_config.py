@@ -127,6 +127,19 @@ _BROKER_KEYS = [
     # Kafka's default is 65536, which a reply of 10 MiB fills 160 times.
     ConfigKey("replica.socket.receive.buffer.bytes", _INT, -1, at_least(-1), "Its SO_RCVBUF, -1: the system's."),
     ConfigKey("replica.lag.time.max.ms", _LONG, 30_000, None, "A follower that lags for longer leaves the ISR."),
+    # -- cluster
+    ConfigKey("zookeeper.session.timeout.ms", _INT, 18_000, at_least(1), "A broker that is silent for longer is dead."),
+    ConfigKey(
+        "controller.socket.timeout.ms", _INT, 30_000, at_least(1), "The controller's wait for a broker's answer."
+    ),
+    ConfigKey("controlled.shutdown.enable", _BOOLEAN, True, None, "Move the leaders away before a broker stops."),
+    ConfigKey("controlled.shutdown.max.retries", _INT, 3, at_least(0), "Attempts to do so."),
+    ConfigKey("controlled.shutdown.retry.backoff.ms", _LONG, 5000, at_least(0), "Wait before another attempt."),
+    ConfigKey("auto.leader.rebalance.enable", _BOOLEAN, True, None, "Bring leaders back to their preferred replicas."),
+    ConfigKey("leader.imbalance.check.interval.seconds", _LONG, 300, at_least(1), "How often that is checked."),
+    ConfigKey(
+        "leader.imbalance.per.broker.percentage", _INT, 10, at_least(0), "Leaders that a broker may have lost before."
+    ),
     # -- compaction
     ConfigKey("log.cleaner.enable", _BOOLEAN, True, None, "Compact the topics that ask for it; off: they only grow."),
     ConfigKey("log.cleaner.threads", _INT, 1, at_least(0), "Threads that compact logs."),
@@ -197,14 +210,14 @@ _HARMLESS_PROTECTIVE = {
 #: What else Kafka 3.9 and 4.x know.
 _IGNORED = """
     alter.config.policy.class.name authorizer.class.name auto.include.jmx.reporter
-    auto.leader.rebalance.enable background.threads broker.heartbeat.interval.ms broker.id.generation.enable
+    background.threads broker.heartbeat.interval.ms broker.id.generation.enable
     broker.session.timeout.ms client.quota.callback.class connection.failed.authentication.delay.ms
-    connections.max.reauth.ms control.plane.listener.name controlled.shutdown.enable
-    controlled.shutdown.max.retries controlled.shutdown.retry.backoff.ms controller.quorum.append.linger.ms
+    connections.max.reauth.ms control.plane.listener.name
+    controller.quorum.append.linger.ms
     controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
     controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms
     controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-    controller.quota.window.num controller.quota.window.size.seconds controller.socket.timeout.ms
+    controller.quota.window.num controller.quota.window.size.seconds
     create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
     delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
     delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
@@ -220,7 +233,6 @@ _IGNORED = """
     group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
     initial.broker.registration.timeout.ms inter.broker.protocol.version
     internal.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    leader.imbalance.check.interval.seconds leader.imbalance.per.broker.percentage
     log.dir.failure.timeout.ms max.connection.creation.rate
     max.connections.per.ip.overrides
     max.request.partition.size.limit metadata.log.dir
@@ -271,7 +283,7 @@ _IGNORED = """
     transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
     transaction.state.log.segment.bytes transactional.id.expiration.ms zookeeper.clientCnxnSocket
     zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
-    zookeeper.metadata.migration.enable zookeeper.session.timeout.ms zookeeper.set.acl
+    zookeeper.metadata.migration.enable zookeeper.set.acl
     zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
     zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
     zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type

@@ -1,0 +1,107 @@
+"""A broker's part in the controller's work: its KafkaController, and the request to be relieved before it stops."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from kcore.client.blocking_sender import BlockingSender
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
+from kcore.controller.controller_channel_manager import ControllerChannelManager, NegotiatingSender
+from kcore.controller.controller_context import LiveBroker
+from kcore.controller.kafka_controller import ControllerSettings, KafkaController
+from kcore.errors import NONE, KafkaError, for_code
+from kcore.metadata.store import MetadataStore
+from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from kcore.server.kafka_config import KafkaConfig
+from kcore.server.metadata_cache import MetadataCache
+
+logger = logging.getLogger(__name__)
+
+
+def inter_broker_listener_name(config: KafkaConfig) -> str:
+    """The listener through which brokers call each other: inter.broker.listener.name, else the first one."""
+    name: str | None = config["inter.broker.listener.name"]
+    if name is not None:
+        return name.upper()
+    listeners = config.advertised_listeners or config.listeners
+    return listeners[0].name if listeners else "PLAINTEXT"
+
+
+def make_controller(
+    broker_id: int,
+    store: MetadataStore,
+    config: KafkaConfig,
+    register_again: Callable[[], object],
+    time: Time,
+    scheduler: Scheduler,
+) -> KafkaController:
+    """The controller of a broker, not started.  time: real time, in which other brokers answer."""
+    listener_name = inter_broker_listener_name(config)
+
+    def make_sender(broker: LiveBroker) -> NegotiatingSender:
+        host, port = broker.endpoints.get(listener_name) or next(iter(broker.endpoints.values()))
+        timeout_ms = config["controller.socket.timeout.ms"]
+        return NegotiatingSender(
+            BlockingSender(host, port, f"controller-{broker_id}", request_timeout_ms=timeout_ms, time=time)
+        )
+
+    is_rebalanced = config["auto.leader.rebalance.enable"]
+    settings = ControllerSettings(
+        unclean_leader_election_enable=config.log_config.unclean_leader_election_enable,
+        delete_topic_enable=config["delete.topic.enable"],
+        rebalance_interval_ms=config["leader.imbalance.check.interval.seconds"] * 1000 if is_rebalanced else 0,
+        leader_imbalance_per_broker_percentage=config["leader.imbalance.per.broker.percentage"],
+        inter_broker_listener_name=listener_name,
+    )
+    channels = ControllerChannelManager(broker_id, make_sender, time)
+    return KafkaController(broker_id, store, channels, settings, register_again, time, scheduler)
+
+
+def controlled_shutdown(
+    broker_id: int, broker_epoch: int, metadata_cache: MetadataCache, config: KafkaConfig, time: Time
+) -> bool:
+    """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
+
+    False where there is nobody to take over: the broker is the last one, or the attempts are used up.
+    Source: KafkaServer.controlledShutdown, Kafka 3.9.
+    """
+    if not config["controlled.shutdown.enable"]:
+        return False
+    for attempt in range(config["controlled.shutdown.max.retries"] + 1):
+        snapshot = metadata_cache.snapshot
+        if snapshot.broker_ids() in ([], [broker_id]):
+            return False
+        if attempt:
+            time.sleep(config["controlled.shutdown.retry.backoff.ms"])
+        endpoint = snapshot.endpoint(snapshot.controller_id, inter_broker_listener_name(config))
+        if endpoint is None:
+            logger.info("broker %d: the controller is not known, the leaders stay for now", broker_id)
+            continue
+        sender = NegotiatingSender(
+            BlockingSender(
+                endpoint.host,
+                endpoint.port,
+                f"broker-{broker_id}",
+                request_timeout_ms=config["controller.socket.timeout.ms"],
+                time=time,
+            )
+        )
+        try:
+            reply = sender.send(ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch))
+        except (OSError, KafkaError) as error:
+            logger.warning("broker %d: controlled shutdown: %s", broker_id, error)
+            continue
+        finally:
+            sender.close()
+        assert isinstance(reply, ControlledShutdownResponse)
+        if reply.error_code == NONE and not reply.remaining_partitions:
+            return True
+        logger.info(
+            "broker %d: controlled shutdown: %s, %d partitions have no other leader",
+            broker_id,
+            for_code(reply.error_code).__name__ if reply.error_code != NONE else "done",
+            len(reply.remaining_partitions),
+        )
+    return False
