@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from kcore.record.record_batch import RecordBatch as RecordBatch
     from kcore.record.record_batch_builder import RecordBatchBuilder as RecordBatchBuilder
     from kcore.server.broker import Broker as Broker
+    from kcore.server.cluster import Cluster as Cluster
     from kcore.server.in_process_client import ConsumerRecord as ConsumerRecord
     from kcore.server.in_process_client import RecordMetadata as RecordMetadata
 
 _HOME = {
     "Broker": "kcore.server.broker",
+    "Cluster": "kcore.server.cluster",
     "ConsumerRecord": "kcore.server.in_process_client",
     "MemoryRecords": "kcore.record.memory_records",
     "Record": "kcore.record.record_batch",

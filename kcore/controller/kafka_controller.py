@@ -275,7 +275,7 @@ class KafkaController:
             if self.is_active:
                 self._store.delete_controller()
         except (StoreError, ControllerMoved) as failure:
-            logger.error("controller %d: its node could not be deleted: %s", self.broker_id, failure)
+            logger.warning("controller %d: its node could not be deleted: %s", self.broker_id, failure)
         self.active_controller_id = NO_CONTROLLER
         self._resign()
         if error is not None:

@@ -38,6 +38,7 @@ from kcore.log.unified_log import UnifiedLog
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.embedded_store import EmbeddedStore
+from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore, NodeExists
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from kcore.purgatory.timer import Timer, TimerThread
@@ -45,6 +46,7 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import meta_properties
 from kcore.server.admin_manager import AdminManager
 from kcore.server.broker_metrics import broker_metrics
+from kcore.server.cluster_controller import controlled_shutdown, make_controller
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.fetch_session import FetchSessionCache
 from kcore.server.handlers import Services
@@ -84,16 +86,14 @@ class Broker:
     data_dir: what Kafka calls a log directory; one that Kafka wrote is served.  None: a temporary directory, removed
     at the end.  port 0 takes a free one.  config: Kafka's broker settings, as log_segment_bytes=1 << 20 or
     **{"log.segment.bytes": "1048576"}.  time: a kcore.testing.MockTime, to test what depends on a record's age.
-    store: where topics, settings and ids are kept, instead of a file in the data directory; the caller closes it.
+    store: makes it a broker of a cluster, whose brokers have this store in common: sqlite:FILE, or an open one, which
+    the caller closes.  None: a broker alone, with a store of its own in the data directory.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block, once each; between them restart() as often as one
     likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the calls raise
     RuntimeError and stop() does nothing; clients there use bootstrap_servers.
     The constructor raises TypeError and InvalidConfig, start() also DirectoryInUse, OSError and what the metadata
     store raises.
     """
-
-    #: Whether a broker that is given a store becomes a member of a cluster: once there is a controller to obey.
-    _JOINS_CLUSTER = False
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Broker:
         host: str = "127.0.0.1",
         *,
         time: Time = SYSTEM_TIME,
-        store: MetadataStore | None = None,
+        store: MetadataStore | str | None = None,
         **config: Any,
     ) -> None:
         host, port = _string("host", host), _integer("port", port)
@@ -112,8 +112,8 @@ class Broker:
             raise InvalidConfig("data_dir is empty: give a path, or None for a temporary directory")
         if not isinstance(time, Time):
             raise TypeError(f"time must be a clock as kcore.testing.MockTime, not {time!r}")
-        if store is not None and not isinstance(store, MetadataStore):
-            raise TypeError(f"store must be a MetadataStore, not {store!r}")
+        if store is not None and not isinstance(store, MetadataStore | str):
+            raise TypeError(f"store must be a MetadataStore or sqlite:FILE, not {store!r}")
         self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time", "store"))
         if not 0 <= port <= 65535:
             # getaddrinfo would take it modulo 65536.
@@ -137,6 +137,7 @@ class Broker:
         self._pid: int | None = None
         self._is_serving = False  # between the end of _start() and the beginning of a restart or stop
         self._stopped = False
+        self._is_killed = False
         #: Called once no data directory is left, instead of stop(); must not wait for it.
         self.on_fatal_error: Callable[[OSError], None] | None = None
 
@@ -199,7 +200,7 @@ class Broker:
         config, time, parts = self.config, self._time, self._parts
         _raise_open_files_limit()
         working = self._working_dirs()
-        self.store: MetadataStore = self._given_store if self._given_store is not None else self._embedded_store(parts)
+        self.store = self._opened_store(parts)
         self.broker_id, self.cluster_id = self._identity(working)
         unclean = not all(was_clean_shutdown(path) for path in working)
 
@@ -328,10 +329,11 @@ class Broker:
         parts.callback(self.group_coordinator.shutdown)
         producer_ids = ProducerIdManager(self.broker_id, self.store)
         if is_member:
+            member_scheduler = self._scheduler(parts, "cluster-member", clients_time)
             self.cluster_member = ClusterMember(
                 self.broker_id,
                 self.store,
-                self._scheduler(parts, "cluster-member", clients_time),
+                member_scheduler,
                 clients_time,
                 metadata_cache=self.metadata_cache,
                 replica_manager=self.replica_manager,
@@ -380,12 +382,24 @@ class Broker:
             lambda: self._check_serving(parts),
         )
         server.start()
+        self._server, self._log_manager = server, log_manager
         parts.callback(pool.shutdown)
         # Before everything else: what is answered after this, no client sees.
         parts.callback(server.shutdown)
         if is_member:
+            self.cluster_member.controller = make_controller(
+                self.broker_id,
+                self.store,
+                config,
+                self.cluster_member.register_again,
+                clients_time,
+                member_scheduler,
+            )
             parts.callback(self.cluster_member.stop)
             self.cluster_member.start(self._advertised(), {at.name: at.security_protocol for at in server.listeners})
+            parts.callback(self._leave_cluster, clients_time)
+            if not self.cluster_member.wait_for_metadata(config["zookeeper.session.timeout.ms"]):
+                logger.warning("broker %d has not heard of a controller yet", self.broker_id)
         self._is_serving = True
         logger.info("broker %d of cluster %s on %s", self.broker_id, self.cluster_id, self.bootstrap_servers)
 
@@ -394,6 +408,27 @@ class Broker:
         if self._pid != os.getpid():  # a forked child may have got the lock locked
             return
         self._stop()
+
+    def kill(self) -> None:
+        """End as kill -9 does, as far as threads can: connections break, nothing is flushed, and there is no mark of a
+        clean stop.  What was written is in the page cache.  A store that was given is closed too, its session left to
+        time out.
+
+        Called again, or after stop(), it does nothing.
+        """
+        if self._pid != os.getpid():
+            return
+        with self._lock:
+            if self._stopped:
+                return
+            atexit.unregister(self.stop)
+            self._is_killed = True
+            if isinstance(self.store, EmbeddedStore):
+                self.store.abandon()
+            self._server.shutdown()
+            self._log_manager.abandon("the broker was killed")
+            self._end()
+            logger.info("broker %d was killed", self.broker_id)
 
     def _stop(self, parts: ExitStack | None = None) -> None:
         """Stop; with parts, only while they are the running ones: a restart may have replaced them."""
@@ -428,18 +463,23 @@ class Broker:
             host = "127.0.0.1"
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
-    def create_topic(self, name: str, partitions: int = 1, **config: Any) -> UUID:
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int | None = None, **config: Any
+    ) -> UUID:
         """Create a topic and return its id.  config: the topic's settings, as retention_ms=1000 or with dots.
+        replication_factor: None for default.replication.factor.
 
-        Raises TopicAlreadyExists, InvalidTopicException, InvalidPartitions, InvalidConfig; RuntimeError unless the
-        broker runs.
+        Raises TopicAlreadyExists, InvalidTopicException, InvalidPartitions, InvalidReplicationFactor, InvalidConfig; in
+        a cluster also RequestTimedOut if the controller has not elected leaders in 30 s; RuntimeError unless the broker
+        runs.
         """
         name, partitions = _string("name", name), _integer("partitions", partitions)
         if partitions < 1 and partitions != -1:
             raise InvalidPartitions(f"partitions={partitions}: expected 1 or more, or -1 for num.partitions")
         settings = {key if "." in key else key.replace("_", "."): _as_text(value) for key, value in config.items()}
         with self._serving():
-            created = self.admin_manager.create_topic(name, partitions, configs=settings)
+            factor = -1 if replication_factor is None else _integer("replication_factor", replication_factor)
+            created = self.admin_manager.create_topic(name, partitions, factor, configs=settings)
             self.admin_manager.wait_for(name, has_partitions(name, created.num_partitions))
             return created.topic_id
 
@@ -575,7 +615,7 @@ class Broker:
 
     @property
     def _is_member(self) -> bool:
-        return self._given_store is not None and self._JOINS_CLUSTER
+        return self._given_store is not None
 
     def _scheduler(self, parts: ExitStack, name: str, time: Time) -> Scheduler:
         """A started one."""
@@ -627,10 +667,23 @@ class Broker:
         monitor.start()
         parts.callback(monitor.shutdown)
 
-    def _embedded_store(self, parts: ExitStack) -> MetadataStore:
-        store = EmbeddedStore(os.path.join(self._data_dirs[0], STORE_FILE_NAME), durable=not self._is_temporary)
+    def _opened_store(self, parts: ExitStack) -> MetadataStore:
+        given = self._given_store
+        if isinstance(given, MetadataStore):
+            return given
+        store = (
+            EmbeddedStore(os.path.join(self._data_dirs[0], STORE_FILE_NAME), durable=not self._is_temporary)
+            if given is None
+            else open_store(given, session_timeout_ms=self.config["zookeeper.session.timeout.ms"])
+        )
         parts.callback(store.close)
         return store
+
+    def _leave_cluster(self, time: Time) -> None:
+        """At a clean stop: others take over what this broker leads, before it stops to answer."""
+        member = self.cluster_member
+        if not self._is_killed and member.controller is not None:
+            controlled_shutdown(self.broker_id, member.broker_epoch, self.metadata_cache, self.config, time)
 
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
         log_manager.handle_log_dir_failure(log_dir)

@@ -131,8 +131,9 @@ class ClusterMember:
         return self.controller is not None and self.controller.is_active
 
     def wait_for_metadata(self, timeout_ms: float) -> bool:
-        """Whether a controller has sent this broker its metadata, waiting for it if need be."""
-        return self._has_metadata.wait(timeout_ms / 1000)
+        """Whether a controller has sent this broker its metadata, waiting for it if need be; not waiting where this
+        broker takes no part in elections."""
+        return self.controller is None or self._has_metadata.wait(timeout_ms / 1000)
 
     def stop(self) -> None:
         """Leave the cluster: the controller finds other leaders.  The scheduler is to be stopped after this."""

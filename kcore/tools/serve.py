@@ -34,6 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, metavar="N", help=f"port, 0 for a free one (default {DEFAULT_PORT})")
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--config", metavar="FILE", help="a server.properties")
+    parser.add_argument("--id", type=int, metavar="N", help="this broker's id (broker.id)")
+    parser.add_argument(
+        "--store",
+        metavar="sqlite:FILE",
+        help="be a broker of a cluster, whose brokers have this file in common: start each on this machine "
+        "with its own --id, --port and --data, and the same --store",
+    )
     parser.add_argument("--hints", action="store_true", help="print commands to try next, with the port really taken")
     parser.add_argument(
         "-o",
@@ -73,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     gc.set_threshold(*GC_THRESHOLD)
     print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}", flush=True)
     if args.hints:
-        print("Ctrl-C stops it; next, in another terminal:", *_hints(broker), sep="\n  ", flush=True)
+        print("Ctrl-C stops it; next, in another terminal:", *_hints(broker, args), sep="\n  ", flush=True)
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
     # A second signal ends a stop that hangs.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
@@ -90,7 +97,7 @@ def _log_level() -> str:
     return level.upper()
 
 
-def _hints(broker: Broker) -> list[str]:
+def _hints(broker: Broker, args: argparse.Namespace) -> list[str]:
     """Commands for who sees a broker for the first time."""
     data = _short(broker.data_dir or "")
     scripts = os.path.dirname(sys.executable)
@@ -101,7 +108,14 @@ def _hints(broker: Broker) -> list[str]:
         client += f" && {python} {example} {broker.bootstrap_servers}"
     else:
         client += f"  # or any other client, at {broker.bootstrap_servers}"
+    another = []
+    if args.store:
+        others = f"--data {shlex.quote(data.rstrip('/'))}-{broker.broker_id + 1} --store {shlex.quote(args.store)}"
+        another.append(
+            f"{kcore} serve --id {broker.broker_id + 1} --port {broker.port + 1} {others}  # one more broker"
+        )
     return [
+        *another,
         client,
         f"{kcore} dump {shlex.quote(os.path.join(data, 'greetings-0'))}  # what is in the files of a topic `greetings`",
         f"{kcore} verify {shlex.quote(data)}  # every CRC, every index",
@@ -125,6 +139,10 @@ def _broker(args: argparse.Namespace) -> Broker:
         if not separator:
             raise ValueError(f"-o {override}: expected KEY=VALUE")
         properties[key.strip()] = value.strip()
+    if args.id is not None:
+        if "node.id" in properties:
+            raise ValueError("node.id and --id are both given: give one")
+        properties["broker.id"] = args.id
     config = KafkaConfig(properties)
     listeners = config.listeners
     host, port = (listeners[0].host, listeners[0].port) if listeners else ("127.0.0.1", DEFAULT_PORT)
@@ -136,7 +154,9 @@ def _broker(args: argparse.Namespace) -> Broker:
         properties["listeners"] = ",".join(f"{item.name}://{_bracketed(item.host)}:{item.port}" for item in listeners)
     if not args.data and not config.data_dirs:
         raise ValueError("which data directory? Give --data DIR, or log.dirs in the configuration")
-    return Broker(args.data, port, host, **properties)
+    if args.store is not None and config.configured_broker_id is None:
+        raise ValueError("which broker of the cluster? Give --id N")
+    return Broker(args.data, port, host, store=args.store, **properties)
 
 
 def _bracketed(host: str) -> str:

@@ -27,7 +27,6 @@ from kcore.errors import (
 from kcore.metadata.embedded_store import FILE_NAME as STORE
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.embedded_store import EmbeddedStore
-from kcore.metadata.memory_store import MemoryStore
 from kcore.metadata.znodes import encode_deletion, id_to_string, topic_deletion
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
@@ -220,26 +219,46 @@ def test_an_order_to_kafkas_controller_is_not_taken_for_an_interrupted_deletion(
         assert values(broker, "t") == [b"kept"]
 
 
+def await_leadership(broker, topic_partition):
+    """Until the controller's request has come: a broker that is given a store is one of a cluster."""
+
+    def is_led():
+        hosted = broker.replica_manager.get_partition(topic_partition)
+        return hosted is not None and hosted.is_leader
+
+    await_true(is_led)
+
+
+def await_true(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def test_a_broker_uses_the_store_that_it_is_given_and_leaves_it_open(tmp_path):
-    store = MemoryStore()
+    store = EmbeddedStore(str(tmp_path / "given.db"), durable=False, poll_interval_ms=5)
     with kcore.Broker(tmp_path, store=store) as broker:
         assert broker.store is store
         topic_id = broker.create_topic("t", partitions=2, retention_ms=5)
         produce(broker, "t", b"x", partition=1)
         broker.restart()
+        await_leadership(broker, TopicPartition("t", 1))
         assert broker.metadata_cache.topic_id("t") == topic_id
         cluster_id = broker.cluster_id
     assert not (tmp_path / STORE_FILE_NAME).exists()
     assert store.children("/brokers/topics/t/partitions") == ["0", "1"]
     with kcore.Broker(tmp_path, store=store) as broker:
+        await_leadership(broker, TopicPartition("t", 1))
         assert values(broker, "t", 1) == [b"x"]
         assert broker.log("t", 1).config.retention_ms == 5
         assert broker.cluster_id == cluster_id
         broker.delete_topic("t")
-    assert store.children("/brokers/topics") == store.children("/config/topics") == []
+        await_true(lambda: not store.children("/brokers/topics"))
+    assert store.children("/config/topics") == []
     store.close()
     with pytest.raises(TypeError, match="store must be a MetadataStore"):
-        kcore.Broker(tmp_path, store=str(tmp_path / STORE_FILE_NAME))
+        kcore.Broker(tmp_path, store=tmp_path / STORE_FILE_NAME)
 
 
 def test_a_broker_starts_once_and_stops_as_often_as_one_likes():

@@ -66,7 +66,8 @@ def store(tree):
 
 @pytest.fixture(autouse=True)
 def _members(monkeypatch):
-    monkeypatch.setattr(kcore.Broker, "_JOINS_CLUSTER", True)
+    # The tests are the controller.
+    monkeypatch.setattr("kcore.server.broker.make_controller", lambda *args: None)
 
 
 @pytest.fixture
@@ -361,7 +362,6 @@ def test_a_member_announces_the_controllers_requests_and_a_broker_alone_does_not
         return {key.api_key: (key.min_version, key.max_version) for key in keys}
 
     assert announced(controller.client) == SUPPORTED | INTER_BROKER
-    monkeypatch.setattr(kcore.Broker, "_JOINS_CLUSTER", False)
     with kcore.Broker() as alone, ControllerClient(alone) as client:
         assert announced(client.client) == SUPPORTED
         client.client.send(LeaderAndIsrRequest(), 0)
@@ -513,11 +513,9 @@ def test_two_brokers_that_start_together_agree_on_the_clusters_id(tree):
 
 
 def test_logs_that_no_controller_names_are_left_alone(tmp_path, tree, monkeypatch):
-    monkeypatch.setattr(kcore.Broker, "_JOINS_CLUSTER", False)
     with kcore.Broker(tmp_path) as alone:
         alone.create_topic("old", retention_ms=1)
         alone.produce("old", "x")
-    monkeypatch.setattr(kcore.Broker, "_JOINS_CLUSTER", True)
     store = MemoryStore(tree, executor=run_now)
     store.multi([Create("/cluster"), Create(znodes.CLUSTER_ID, znodes.encode_cluster_id(alone.cluster_id))])
     with kcore.Broker(tmp_path, store=store) as member:

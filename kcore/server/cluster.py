@@ -1,0 +1,299 @@
+"""Cluster: several brokers in this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Any
+from uuid import UUID
+
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.errors import InvalidConfig, RequestTimedOut
+from kcore.metadata import znodes
+from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
+from kcore.metadata.open_store import open_store
+from kcore.server.broker import Broker
+
+#: How long a broker of one process may be silent until the others take it for dead.
+SESSION_TIMEOUT_MS = 4000
+#: How long start() and create_topic() wait for the brokers to agree.
+WAIT_MS = 30_000
+_POLL_MS = 10
+
+
+class Cluster:
+    """Kafka brokers in this process, which replicate each other over real sockets.
+
+        with kcore.Cluster(3) as cluster:
+            cluster.create_topic("orders", partitions=6)
+            producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+
+    brokers: how many; their ids are 0, 1, …  data_dir: broker N has data_dir/N; None: a temporary directory, removed at
+    the end.  store: where they coordinate, sqlite:FILE; None: a file in data_dir.  config: settings of all brokers, as
+    for Broker.  Topics have three replicas unless they or default.replication.factor say otherwise (fewer brokers:
+    as many as there are), and so have the consumers' offsets.  A broker that is silent for
+    zookeeper.session.timeout.ms (4 s here) has failed, and others lead what it led.
+    Thread-safe.  Lifetime: start() and stop(), or a `with` block.  A cluster that was not stopped is stopped when the
+    interpreter exits.  The constructor raises TypeError, ValueError and InvalidConfig, start() also what Broker.start()
+    raises.
+    """
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        data_dir: str | os.PathLike[str] | None = None,
+        store: str | None = None,
+        host: str = "127.0.0.1",
+        *,
+        time: Time = SYSTEM_TIME,
+        **config: Any,
+    ) -> None:
+        if isinstance(brokers, bool) or not isinstance(brokers, int):
+            raise TypeError(f"brokers must be an int, not {brokers!r}")
+        if brokers < 1:
+            raise ValueError(f"brokers={brokers}: expected 1 or more")
+        settings = {key if "." in key else key.replace("_", "."): value for key, value in config.items()}
+        for name in ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dir", "log.dirs"):
+            if name in settings:
+                raise InvalidConfig(f"{name} is not the same for all brokers of a cluster: it cannot be given here")
+        replicas = min(3, brokers)
+        self._config = {
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+            # Brokers of one process answer at once.
+            "controlled.shutdown.retry.backoff.ms": 200,
+            **settings,
+        }
+        self._count = brokers
+        self._host = host
+        self._time = time
+        self._is_temporary = data_dir is None
+        self._data_dir = None if data_dir is None else os.path.abspath(os.fspath(data_dir))
+        self._address = store
+        self._lock = threading.RLock()
+        self._brokers: dict[int, Broker] = {}
+        self._stores: dict[int, EmbeddedStore] = {}
+        self._ports: dict[int, int] = {}
+        # Reads only, so it has neither a session nor a thread.
+        self._store: EmbeddedStore | None = None
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    def start(self, broker_id: int | None = None) -> Cluster:
+        """Start a broker that was stopped or killed, on the port that it had; without an id all that do not run.
+
+        Returns when all running brokers know each other.  Raises what Broker.start() raises, ValueError for an id that
+        no broker has, RuntimeError for one that runs, RequestTimedOut.
+        """
+        with self._lock:
+            if broker_id is None:
+                missing = [number for number in range(self._count) if number not in self._brokers]
+            else:
+                missing = [self._checked_id(broker_id)]
+                if broker_id in self._brokers:
+                    raise RuntimeError(f"broker {broker_id} runs")
+            try:
+                for number in missing:
+                    self._start(number)
+            except BaseException:
+                if len(self._brokers) < self._count and broker_id is None:
+                    self.stop()
+                raise
+        # Without the lock, so that others can ask for leaders meanwhile.
+        self._wait("the brokers to know each other", self._is_complete)
+        return self
+
+    def stop(self, broker_id: int | None = None) -> None:
+        """Stop a broker cleanly, after others have taken over what it led; without an id all of them."""
+        with self._lock:
+            if broker_id is not None:
+                self._stop(self._running_id(broker_id))
+                return
+            try:
+                for number in list(self._brokers):
+                    self._stop(number)
+            finally:
+                self._close()
+
+    def kill(self, broker_id: int) -> None:
+        """Have a broker fail as kill -9 does, as far as threads can: its connections break, nothing is flushed, it
+        leaves no mark of a clean stop, and the others learn of it when its session has timed out.
+
+        What it had written is in the page cache and stays.  Raises RuntimeError for a broker that does not run.
+        """
+        with self._lock:
+            number = self._running_id(broker_id)
+            broker, _ = self._brokers.pop(number), self._stores.pop(number)
+            broker.kill()
+
+    def __enter__(self) -> Cluster:
+        return self.start()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _start(self, number: int) -> None:
+        store = self._open_store()
+        try:
+            broker = Broker(
+                os.path.join(self._opened_data_dir(), str(number)),
+                self._ports.get(number, 0),
+                self._host,
+                time=self._time,
+                store=store,
+                **{**self._config, "broker.id": number},
+            ).start()
+        except BaseException:
+            store.close()
+            raise
+        self._brokers[number], self._stores[number], self._ports[number] = broker, store, broker.port
+
+    def _stop(self, number: int) -> None:
+        broker, store = self._brokers.pop(number), self._stores.pop(number)
+        try:
+            broker.stop()
+        finally:
+            store.close()
+
+    def _close(self) -> None:
+        atexit.unregister(self.stop)
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        if self._is_temporary and self._data_dir is not None:
+            shutil.rmtree(self._data_dir, ignore_errors=True)
+            self._data_dir = None
+
+    def _opened_data_dir(self) -> str:
+        if self._data_dir is None:
+            self._data_dir = tempfile.mkdtemp(prefix="kcore-")
+            atexit.register(self.stop)
+        return self._data_dir
+
+    def _open_store(self) -> EmbeddedStore:
+        data_dir = self._opened_data_dir()
+        os.makedirs(data_dir, exist_ok=True)
+        address = self._address or f"sqlite:{os.path.join(data_dir, FILE_NAME)}"
+        timeout_ms = int(self._config["zookeeper.session.timeout.ms"])
+        return open_store(
+            address,
+            session_timeout_ms=timeout_ms,
+            durable=not (self._is_temporary and self._address is None),
+        )
+
+    # -- use --------------------------------------------------------------------------------------------
+
+    @property
+    def brokers(self) -> Mapping[int, Broker]:
+        """The running brokers by id."""
+        with self._lock:
+            return MappingProxyType(dict(self._brokers))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """host:port of all brokers that have run, separated by commas: a broker that starts again has its port again.
+
+        Raises RuntimeError before start().
+        """
+        with self._lock:
+            if not self._ports:
+                raise RuntimeError("the cluster has not started: use `with kcore.Cluster() as cluster`, or start()")
+            host = f"[{self._host}]" if ":" in self._host else self._host
+            return ",".join(f"{host}:{port}" for _, port in sorted(self._ports.items()))
+
+    @property
+    def data_dir(self) -> str | None:
+        """Broker N has data_dir/N; None before a cluster with a temporary one has started."""
+        return self._data_dir
+
+    def create_topic(
+        self, name: str, partitions: int = 1, replication_factor: int | None = None, **config: Any
+    ) -> UUID:
+        """Create a topic and return its id, once all running brokers know it and its leaders.
+
+        config: the topic's settings, as retention_ms=1000.  Raises what Broker.create_topic() raises, and
+        InvalidReplicationFactor.
+        """
+        topic_id = self._any_broker().create_topic(name, partitions, replication_factor=replication_factor, **config)
+
+        def is_known() -> bool:
+            topics = [broker.metadata_cache.topic(name) for broker in self.brokers.values()]
+            counts = {len(topic.partitions) if topic is not None else 0 for topic in topics}
+            return len(counts) == 1 and 0 not in counts
+
+        self._wait(f"all brokers to know the topic {name}", is_known)
+        return topic_id
+
+    def leader(self, topic: str, partition: int = 0) -> int | None:
+        """The broker that leads a partition as the store has it; None for none, and for an unknown partition."""
+        state = self._state(topic, partition)
+        return state.leader if state is not None and state.leader >= 0 else None
+
+    def isr(self, topic: str, partition: int = 0) -> list[int]:
+        """The brokers that are in sync as the store has it, sorted; empty for an unknown partition."""
+        state = self._state(topic, partition)
+        return sorted(state.isr) if state is not None else []
+
+    def controller(self) -> int | None:
+        """The broker that is the controller as the store has it; None for none."""
+        with self._lock:
+            node = self._reader().get(znodes.CONTROLLER)
+        return znodes.ControllerZNode.decode(node.data).broker_id if node is not None else None
+
+    def __repr__(self) -> str:
+        return f"Cluster({self._count} brokers, running {sorted(self._brokers)}, {self._data_dir})"
+
+    # -- helpers ----------------------------------------------------------------------------------------
+
+    def _state(self, topic: str, partition: int) -> znodes.PartitionStateZNode | None:
+        with self._lock:
+            node = self._reader().get(znodes.partition_state(topic, partition))
+        return znodes.PartitionStateZNode.decode(node.data) if node is not None else None
+
+    def _reader(self) -> EmbeddedStore:
+        if not self._ports:
+            raise RuntimeError("the cluster has not started: use `with kcore.Cluster() as cluster`, or start()")
+        if self._store is None:
+            self._store = self._open_store()
+        return self._store
+
+    def _any_broker(self) -> Broker:
+        """The controller if it runs here: it sees its own writes at once."""
+        with self._lock:
+            if not self._brokers:
+                raise RuntimeError("no broker of the cluster runs")
+            controller = self.controller()
+            return self._brokers[controller] if controller in self._brokers else next(iter(self._brokers.values()))
+
+    def _is_complete(self) -> bool:
+        """Whether each running broker's metadata have all the running ones, and a controller."""
+        brokers = self.brokers
+        running = brokers.keys()
+        snapshots = [broker.metadata_cache.snapshot for broker in brokers.values()]
+        return all(running <= set(s.broker_ids()) and s.controller_id in running for s in snapshots)
+
+    def _wait(self, what: str, is_done: Callable[[], bool]) -> None:
+        clock = SYSTEM_TIME
+        deadline_ms = clock.hi_res_clock_ms() + WAIT_MS
+        while not is_done():
+            if clock.hi_res_clock_ms() > deadline_ms:
+                raise RequestTimedOut(f"waited {WAIT_MS} ms for {what}")
+            clock.sleep(_POLL_MS)
+
+    def _checked_id(self, broker_id: int) -> int:
+        if not 0 <= broker_id < self._count:
+            raise ValueError(f"broker {broker_id}: the cluster has brokers 0 to {self._count - 1}")
+        return broker_id
+
+    def _running_id(self, broker_id: int) -> int:
+        if self._checked_id(broker_id) not in self._brokers:
+            raise RuntimeError(f"broker {broker_id} does not run")
+        return broker_id
