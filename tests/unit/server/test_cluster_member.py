@@ -22,6 +22,7 @@ from kcore.protocol.headers import encode_request_header
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
 from kcore.protocol.messages import delete_topics as dt
+from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import metadata as m
 from kcore.protocol.messages import request_class
@@ -30,6 +31,7 @@ from kcore.protocol.messages.controlled_shutdown import ControlledShutdownReques
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from kcore.replica.partition_state import CommittedIsr
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import cluster_member
 from kcore.server.request_context import RequestContext
@@ -621,3 +623,29 @@ def test_mutated_requests_of_a_controller_are_answered_or_end_their_connection(b
     assert controller.leader_and_isr({"bystander": states}, 4).error_code == 0
     assert partition(broker, TopicPartition("bystander", 0)).is_leader
     assert broker.replica_manager.log_manager.live_log_dirs
+
+
+def test_a_follower_joins_the_isr_with_the_epoch_of_its_registration_and_with_no_older_one(broker, controller, store):
+    store.create(znodes.broker_id(2), b"", ephemeral=True)
+    epoch = store.get(znodes.broker_id(2)).czxid
+    path = znodes.partition_state("t", 0)
+    store.create_recursive(path, znodes.PartitionStateZNode(1, 0, [1], 1).encode())
+    controller.update_metadata({"t": {0: {}}}, topic_ids={"t": TOPIC_ID})
+    controller.leader_and_isr({"t": [controller.state(isr=(1,), replicas=(1, 2))]}, topic_ids={"t": TOPIC_ID})
+
+    def fetch(replica_epoch):
+        topic = f.FetchTopic(topic_id=TOPIC_ID, partitions=[f.FetchPartition(partition=0, partition_max_bytes=1)])
+        replica = f.ReplicaState(replica_id=2, replica_epoch=replica_epoch)
+        response = controller.client.ask(f.FetchRequest(replica_state=replica, topics=[topic]), 15)
+        assert response.responses[0].partitions[0].error_code == 0
+
+    def stored_isr():
+        return znodes.PartitionStateZNode.decode(store.get(path).data).isr
+
+    fetch(epoch - 1)
+    # The change is refused, and with that no longer pending.
+    wait_until(lambda: isinstance(partition(broker)._state.isr, CommittedIsr))
+    assert stored_isr() == [1]
+    fetch(epoch)
+    wait_until(lambda: partition(broker).isr == {1, 2})
+    assert stored_isr() == [1, 2]
