@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # kcore's files in the hands of Apache Kafka's own classes and tools, Kafka's in kcore's, and Kafka's Java client
 # against a kcore broker; and what Spark's Kafka connector reads through a real Kafka is what kcore's source reads from
-# its files.  On a machine without Maven or Java it says so and exits 0.
+# its files; and `kcore mirror` copies a real Kafka's topic byte for byte.  On a machine without Maven or Java it says so
+# and exits 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jars=$(bash ci/kafka_jars.sh) || {
@@ -14,3 +15,4 @@ mkdir -p "$classes"
 javac -nowarn -proc:none -cp "$jars/*" -d "$classes" ci/interop/*.java
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/run.py "$jars" "$classes" "$@"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/spark_connector.py
+PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mirror.py

@@ -38,13 +38,13 @@ MAY_IMPORT = {
         )
     },
     "inspect": {"record", "log", "replica.offset_truncation"},
-    "tools": {"client", "record", "log", "inspect"},
+    # A command may start what it is about: a broker, a mirror.
+    "tools": {"client", "record", "log", "inspect", "server"},
     "spark": {"record", "log", "bulk", "inspect", "client"},
     "testing": {"server", "client"},
 }
 #: Single files that may reach further.
 EXCEPTIONS = {
-    "tools.serve": {"server"},
     "tools.spark": {"spark"},
     # kcore's own brokers keep the topics' cleanup.policy in their store: there is no other place that has it.
     "inspect.topic_settings": {"metadata"},

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "repair": ("kcore.tools.repair", "say what is wrong and what mending it costs; with --apply, mend it"),
     "reindex": ("kcore.tools.reindex", "make the indexes of a closed log anew"),
     "metrics": ("kcore.tools.metrics", "show what a running broker of this machine measures"),
+    "mirror": ("kcore.tools.mirror", "copy a topic of a running cluster into a data directory, byte for byte"),
     "spark": ("kcore.tools.spark", "verify, reindex, recompress and more on Spark, in parallel inside a partition"),
     "completion": ("kcore.tools.completion", "print the script by which bash, zsh or fish completes kcore's commands"),
     "version": ("kcore.tools.version", "print the version"),

@@ -1,0 +1,87 @@
+"""`kcore mirror`: copy a topic of a running cluster into a data directory, byte for byte."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from kcore.common.text import counted, json_line
+from kcore.server.topic_mirror import Address, MirroredPartition, TopicMirror
+from kcore.tools.command_line import INTERRUPTED, OK, UsageError, add_json, positive
+
+_DEFAULT_PORT = 9092
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="HOST:PORT[,HOST:PORT...] of brokers")
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "data_dir",
+        metavar="DIR",
+        help="a data directory that no broker has open, made if it is missing; a copy in it goes on where it ended",
+    )
+    parser.add_argument(
+        "--partitions", type=_numbers, metavar="N[,N...]", help="only these; without, all that the topic has"
+    )
+    parser.add_argument("--follow", action="store_true", help="go on until Ctrl-C; without, up to the end there is now")
+    parser.add_argument(
+        "--timeout", type=positive, default=60, metavar="S", help="give up after S seconds without a record; default 60"
+    )
+    add_json(parser, "one JSON object a line for each partition")
+
+
+def _numbers(text: str) -> list[int]:
+    """Raises ArgumentTypeError."""
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [-1]
+    if min(numbers) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected partition numbers, as 0,3,7")
+    return numbers
+
+
+def addresses(text: str) -> list[Address]:
+    """host:port,[::1]:port,host: with Kafka's port where there is none.  Raises UsageError."""
+    result = []
+    for part in text.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not colon or port.endswith("]"):
+            host, port = part.strip(), str(_DEFAULT_PORT)
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise UsageError(f"{part.strip()!r} is no HOST:PORT")
+        result.append((host.strip("[]"), int(port)))
+    return result
+
+
+def run(args: argparse.Namespace) -> int:
+    """0, or 130 after Ctrl-C.  Raises OSError, KafkaError, UsageError."""
+    mirror = TopicMirror(addresses(args.bootstrap), args.topic, args.data_dir, args.partitions)
+    interrupted = False
+    with mirror:
+        try:
+            mirror.wait_until_caught_up(args.timeout * 1000)
+            if args.follow:
+                mirror.keep_up()
+        except KeyboardInterrupt:
+            interrupted = True
+        copies = mirror.partitions()
+    for copy in copies:
+        print(_json(copy) if args.json else _text(copy))
+    return INTERRUPTED if interrupted and not args.follow else OK
+
+
+def _json(copy: MirroredPartition) -> str:
+    fields = asdict(copy)
+    tp = copy.topic_partition
+    del fields["topic_partition"]
+    return json_line({"topic": tp.topic, "partition": tp.partition} | fields)
+
+
+def _text(copy: MirroredPartition) -> str:
+    copied = counted(max(0, copy.log_end_offset - max(copy.previous_end_offset, copy.log_start_offset)), "offset")
+    lag = "" if not copy.lag else f", {counted(copy.lag, 'offset')} short of the leader's high watermark"
+    return (
+        f"{copy.topic_partition}: {copied} copied from broker {copy.leader_id}, "
+        f"now {copy.log_start_offset} to {copy.log_end_offset}{lag}"
+    )

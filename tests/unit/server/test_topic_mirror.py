@@ -1,0 +1,155 @@
+"""TopicMirror: a topic of a running broker, copied batch by batch."""
+
+import threading
+
+import pytest
+
+import kcore
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import DirectoryInUse, InconsistentTopicId, UnknownTopicOrPartition
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.server.topic_mirror import MirrorFailed, TopicMirror
+from tests.unit.tools.command import contents
+
+CONFIG = {"segment.bytes": 20_000, "index.interval.bytes": 500}
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with kcore.Broker(tmp_path / "source") as broker:
+        broker.create_topic("orders", 2, **CONFIG)
+        yield broker
+
+
+def mirror_of(broker, directory, **arguments):
+    return TopicMirror([("127.0.0.1", broker.port)], "orders", str(directory), backoff_ms=20, **arguments)
+
+
+def produce(broker, count, start=0):
+    for n in range(start, start + count):
+        broker.produce("orders", f"value {n} " + "x" * 100, partition=n % 2)
+
+
+def copy_now(broker, directory, **arguments):
+    with mirror_of(broker, directory, **arguments) as mirror:
+        mirror.wait_until_caught_up()
+        return mirror.partitions()
+
+
+def batches(directory):
+    """All bytes of a partition's log: where segments begin may differ."""
+    return b"".join(data for name, data in contents(directory).items() if name.endswith(".log"))
+
+
+def assert_same(tmp_path, *numbers):
+    for number in numbers or (0, 1):
+        source = batches(tmp_path / "source" / f"orders-{number}")
+        assert source, f"orders-{number} is empty: the test compares nothing"
+        assert batches(tmp_path / "copy" / f"orders-{number}") == source
+
+
+def test_the_copy_has_the_bytes_of_the_source_and_goes_on_where_it_ended(broker, tmp_path):
+    produce(broker, 500)
+    first = copy_now(broker, tmp_path / "copy")
+    assert [(copy.previous_end_offset, copy.log_end_offset, copy.lag) for copy in first] == [(0, 250, 0)] * 2
+    assert_same(tmp_path)
+    produce(broker, 100, start=500)
+    second = copy_now(broker, tmp_path / "copy")
+    assert [(copy.previous_end_offset, copy.log_end_offset) for copy in second] == [(250, 300)] * 2
+    assert_same(tmp_path)
+
+
+def test_a_broker_serves_the_copy(broker, tmp_path):
+    produce(broker, 50)
+    copy_now(broker, tmp_path / "copy")
+    with kcore.Broker(tmp_path / "copy") as copy:
+        assert sorted(record.value for record in copy.consume("orders")) == sorted(
+            record.value for record in broker.consume("orders")
+        )
+
+
+def test_only_the_partitions_that_were_named(broker, tmp_path):
+    produce(broker, 50)
+    copy_now(broker, tmp_path / "copy", partitions=[1])
+    assert_same(tmp_path, 1)
+    assert not (tmp_path / "copy" / "orders-0").exists()
+    with pytest.raises(UnknownTopicOrPartition, match="no partition 2"):
+        mirror_of(broker, tmp_path / "copy", partitions=[1, 2]).start()
+
+
+def test_a_copy_that_starts_below_the_sources_log_start_begins_anew_there(broker, tmp_path):
+    produce(broker, 20)
+    copy_now(broker, tmp_path / "copy")
+    produce(broker, 300, start=20)
+    offsets = {TopicPartition("orders", 0): 100, TopicPartition("orders", 1): 5}
+    broker.replica_manager.delete_records(offsets, lambda results: None)
+    starts = [copy.log_start_offset for copy in copy_now(broker, tmp_path / "copy")]
+    assert starts == [100, 5]
+    assert batches(tmp_path / "source" / "orders-0").endswith(batches(tmp_path / "copy" / "orders-0"))
+
+
+def test_what_the_source_never_had_is_cut_off_the_copy(tmp_path):
+    """The copy has a record of leader epoch 1; in the source, epoch 2 follows 0."""
+    with kcore.Broker(tmp_path / "source") as broker:
+        broker.create_topic("orders", 2, **CONFIG)
+        produce(broker, 20)
+        copy_now(broker, tmp_path / "copy")
+    with kcore.open_log(tmp_path / "copy" / "orders-0", "a") as log:
+        builder = RecordBatchBuilder()
+        builder.append(b"of a leader that nobody elected", timestamp=1)
+        log.append_as_leader(builder.build(), leader_epoch=1)
+        assert log.log_end_offset == 11
+    for _ in range(2):  # each start without the marker of a clean stop begins a leader epoch
+        (tmp_path / "source" / ".kafka_cleanshutdown").unlink()
+        broker = kcore.Broker(tmp_path / "source").start()
+        if broker.metadata_cache.snapshot.topic("orders").partitions[0].leader_epoch == 2:
+            produce(broker, 10, start=20)
+            copy_now(broker, tmp_path / "copy")
+        broker.stop()
+    assert_same(tmp_path)
+
+
+def test_a_source_that_restarts_is_followed(broker, tmp_path):
+    produce(broker, 20)
+    with mirror_of(broker, tmp_path / "copy") as mirror:
+        mirror.wait_until_caught_up()
+        thread = threading.Thread(target=mirror.keep_up)
+        thread.start()
+        broker.restart()
+        produce(broker, 100, start=20)
+        mirror.wait_until_caught_up()
+        mirror.close()
+        thread.join()
+    assert_same(tmp_path)
+
+
+def test_a_topic_that_is_made_anew_is_not_copied_into_the_old_ones_directory(broker, tmp_path):
+    produce(broker, 20)
+    with mirror_of(broker, tmp_path / "copy") as mirror:
+        mirror.wait_until_caught_up()
+        broker.delete_topic("orders")
+        with pytest.raises(MirrorFailed, match="gone"):
+            mirror.refresh()
+        broker.create_topic("orders", 2)
+        with pytest.raises(MirrorFailed, match="made anew"):
+            mirror.refresh()
+    with pytest.raises(InconsistentTopicId):
+        mirror_of(broker, tmp_path / "copy").start()
+
+
+def test_what_cannot_be_mirrored_says_why(broker, tmp_path):
+    with pytest.raises(UnknownTopicOrPartition):
+        TopicMirror([("127.0.0.1", broker.port)], "invoices", str(tmp_path / "copy")).start()
+    assert not (tmp_path / "copy").exists()
+    with pytest.raises(OSError):
+        TopicMirror([("127.0.0.1", 1)], "orders", str(tmp_path / "copy")).start()
+    with pytest.raises(DirectoryInUse):
+        TopicMirror([("127.0.0.1", broker.port)], "orders", str(tmp_path / "source")).start()
+
+
+def test_the_first_bootstrap_address_that_answers_is_enough(broker, tmp_path):
+    produce(broker, 10)
+    mirror = TopicMirror([("127.0.0.1", 1), ("127.0.0.1", broker.port)], "orders", str(tmp_path / "copy"))
+    with mirror:
+        mirror.wait_until_caught_up()
+    assert_same(tmp_path)

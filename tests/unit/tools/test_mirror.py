@@ -1,0 +1,44 @@
+import pytest
+
+import kcore
+from kcore.tools.command_line import UsageError
+from kcore.tools.main import main
+from kcore.tools.mirror import addresses
+from tests.unit.tools.command import run_json
+
+
+def test_a_topic_is_copied_and_diff_finds_no_difference(tmp_path, capsys):
+    with kcore.Broker(tmp_path / "source") as broker:
+        for n in range(30):
+            broker.produce("orders", f"value {n}")
+        status, copies = run_json(capsys, "mirror", broker.bootstrap_servers, "orders", tmp_path / "copy")
+        assert status == 0
+        assert copies == [
+            {
+                "topic": "orders",
+                "partition": 0,
+                "leader_id": 1,
+                "previous_end_offset": 0,
+                "log_start_offset": 0,
+                "log_end_offset": 30,
+                "lag": 0,
+            }
+        ]
+        assert main(["mirror", broker.bootstrap_servers, "orders", str(tmp_path / "copy")]) == 0
+        assert capsys.readouterr().out == "orders-0: 0 offsets copied from broker 1, now 0 to 30\n"
+        assert main(["mirror", broker.bootstrap_servers, "invoices", str(tmp_path / "copy")]) == 2
+        assert "invoices" in capsys.readouterr().err
+    assert main(["diff", str(tmp_path / "source" / "orders-0"), str(tmp_path / "copy" / "orders-0")]) == 0
+    assert "no difference" in capsys.readouterr().out
+
+
+def test_addresses_are_read_as_clients_do():
+    assert addresses("a:1, b,[::1]:2,[::1]") == [("a", 1), ("b", 9092), ("::1", 2), ("::1", 9092)]
+    for text in ("", "a:", ":1", "a:x", "a:70000", "a:1,,b:2"):
+        with pytest.raises(UsageError, match="HOST:PORT"):
+            addresses(text)
+
+
+def test_partitions_are_numbers(capsys):
+    assert main(["mirror", "127.0.0.1:1", "orders", "copy", "--partitions", "0,-1"]) == 2
+    assert "partition numbers" in capsys.readouterr().err
