@@ -120,9 +120,10 @@ class Cluster:
         self.trace.append(f"{self.agenda.now_ms} {name}")
         for broker, node in self.nodes.items():
             self._schedule_tick(broker, node)
-        self._check()
+        self.check()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Check the invariants of whatever has changed since the last time."""
         changes = self.observer.changes(self.nodes)
         for change in changes:
             self.disks[change.copy.broker].note_flushes(self.nodes[change.copy.broker].log_manager)
@@ -353,7 +354,7 @@ class Cluster:
         self._slow_until_ms.clear()
         for broker in range(self.settings.brokers):
             self._start(broker)
-        self._check()
+        self.check()
         # An ISR change of unknown outcome waits for the controller's next update.
         for tp, state in list(self.controller.partitions.items()):
             self.controller.elect(tp, state.leader)

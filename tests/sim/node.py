@@ -5,7 +5,7 @@ All that decides is the product's; time, network, disk and controller are the si
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -14,14 +14,14 @@ from kcore.common.executors import inline
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, KafkaError, RequestTimedOut, StaleControllerEpoch, UnexpectedAppendOffset
+from kcore.errors import ApiError, KafkaError, RequestTimedOut, StaleControllerEpoch
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
-from kcore.log.unified_log import UnifiedLog
 from kcore.purgatory.timer import Timer
 from kcore.replica.fetch_params import FetchParams, FetchPartitionResult
-from kcore.replica.fetcher_state import AppendedRecords, FetcherConfig, FetcherState, InitialFetchState, Wait
+from kcore.replica.fetcher_state import FetcherConfig, FetcherState, PartitionFetchState, Wait
+from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.leader_endpoint import (
     EpochEndOffset,
     FetchedPartition,
@@ -34,8 +34,9 @@ from kcore.replica.leader_endpoint import (
     ListOffsetsRequest,
     OffsetForLeaderEpochReply,
 )
-from kcore.replica.partition_state import NO_LEADER, LeaderAndIsrUpdate
+from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
+from kcore.replica.replica_fetcher_manager import FetchSource
 from kcore.replica.replica_manager import ReplicaManager
 from tests.sim.events import Settings
 
@@ -70,66 +71,33 @@ class Surroundings(Protocol):
 
     def send_isr_change(self, broker: int, change: IsrChange, reply: OnIsrChanged) -> None: ...
 
+    def check(self) -> None:
+        """Check the invariants now, in the middle of a step."""
+
     def must_be_answered(self, broker: int, name: str, within_ms: int) -> Callable[[], None]:
         """Notes a request that may wait; what comes back is called with each answer."""
         ...
 
 
-class NodeLogs:
-    """FollowerLogs over the broker's LogManager."""
+class NodeLogs(ReplicaLogs):
+    """The product's, looked at by the invariants also between a reply's high watermark and the truncation after it."""
 
-    def __init__(self, manager: LogManager) -> None:
-        self._manager = manager
-
-    def _log(self, tp: TopicPartition) -> UnifiedLog:
-        log = self._manager.get_log(tp)
-        assert log is not None
-        return log
-
-    def log_end_offset(self, tp: TopicPartition) -> int:
-        return self._log(tp).log_end_offset
-
-    def log_start_offset(self, tp: TopicPartition) -> int:
-        return self._log(tp).log_start_offset
-
-    def latest_epoch(self, tp: TopicPartition) -> int:
-        return self._log(tp).last_epoch
-
-    def end_offset_for_epoch(self, tp: TopicPartition, epoch: int) -> tuple[int, int]:
-        return self._log(tp).end_offset_for_epoch(epoch)
+    def __init__(self, node: Node) -> None:
+        manager = node.replica_manager
+        super().__init__(manager.get_partition_or_exception, node.log_manager, manager.complete_waiting)
+        self._check = node.around.check
 
     def truncate_to(self, tp: TopicPartition, offset: int, is_completed: bool) -> None:
-        self._manager.truncate_to({tp: offset})
-
-    def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None:
-        self._manager.truncate_fully_and_start_at(tp, offset)
-
-    def append(self, tp: TopicPartition, records: bytes | bytearray | memoryview) -> AppendedRecords | None:
-        log = self._log(tp)
-        try:
-            info = log.append_as_follower(records)
-        except UnexpectedAppendOffset as error:
-            if not error.first_offset < log.log_end_offset <= error.last_offset:
-                raise
-            if log.log_start_offset == log.log_end_offset:
-                self._manager.truncate_fully_and_start_at(tp, error.first_offset)
-            else:
-                self._manager.truncate_to({tp: error.first_offset})
-            info = log.append_as_follower(records)
-        return AppendedRecords(info.last_offset, info.last_leader_epoch) if info.last_offset >= 0 else None
-
-    def update_high_watermark(self, tp: TopicPartition, offset: int) -> None:
-        self._log(tp).update_high_watermark(offset)
-
-    def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
-        self._log(tp).maybe_increment_log_start_offset(offset)
+        self._check()
+        super().truncate_to(tp, offset, is_completed)
 
 
 class NodeFetcher:
     """Drives the FetcherState of one leader, as a fetcher thread does: one request in flight, then the next."""
 
     def __init__(self, node: Node, leader: int, config: FetcherConfig) -> None:
-        self.state = FetcherState(NodeLogs(node.log_manager), config)
+        self._logs = NodeLogs(node)
+        self.state = FetcherState(self._logs, config)
         self._node = node
         self._leader = leader
         self._wakes_at_ms: int | None = None
@@ -162,6 +130,7 @@ class NodeFetcher:
     def _take(self, request: LeaderRequest, reply: LeaderReply) -> None:
         # A reply that was given up, or came before, is the machine's to refuse.
         self.state.on_reply(request, reply, self._node.now_ms)
+        self._logs.complete_waiting()
         self._go_on(request)
 
     def _give_up(self, request: LeaderRequest) -> None:
@@ -173,6 +142,41 @@ class NodeFetcher:
         if self._in_flight is request:
             self._in_flight = None
             self.wake_up()
+
+
+class NodeFetchers:
+    """The Fetchers of a node: one for each leader."""
+
+    def __init__(self, node: Node, settings: Settings) -> None:
+        self._node = node
+        self._config = FetcherConfig(
+            fetch_backoff_ms=50,
+            max_wait_ms=FETCH_WAIT_MS,
+            partition_max_bytes=settings.fetch_bytes,
+            max_bytes=settings.fetch_bytes,
+            truncates_on_fetch=settings.truncates_on_fetch,
+        )
+        self._fetchers: dict[int, NodeFetcher] = {}
+
+    def add_partitions(self, partitions: Mapping[TopicPartition, FetchSource]) -> None:
+        for tp, (leader, initial) in partitions.items():
+            fetcher = self._fetchers.get(leader)
+            if fetcher is None:
+                fetcher = self._fetchers[leader] = NodeFetcher(self._node, leader, self._config)
+            fetcher.state.add_partitions({tp: initial})
+            fetcher.wake_up()
+
+    def remove_partitions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFetchState]:
+        removed = {}
+        for fetcher in self._fetchers.values():
+            removed |= fetcher.state.remove_partitions(partitions)
+        return removed
+
+    def shutdown_idle(self) -> None:
+        """An idle one takes no turns."""
+
+    def close(self) -> None:
+        self._fetchers.clear()
 
 
 class NodeStateStore:
@@ -268,14 +272,7 @@ class Node:
             partition_state_store=NodeStateStore(self),
             clock_scheduler=self.clock_scheduler,
         )
-        self.fetchers: dict[int, NodeFetcher] = {}
-        self._fetcher_config = FetcherConfig(
-            fetch_backoff_ms=50,
-            max_wait_ms=FETCH_WAIT_MS,
-            partition_max_bytes=settings.fetch_bytes,
-            max_bytes=settings.fetch_bytes,
-            truncates_on_fetch=settings.truncates_on_fetch,
-        )
+        self.replica_manager.fetchers = NodeFetchers(self, settings)
         #: What the last fetch of each follower said about its registration.
         self.follower_epochs: dict[int, int] = {}
         self.disk_scheduler.startup()
@@ -290,7 +287,6 @@ class Node:
 
     def become_leader_or_follower(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> str:
         """What became of it, in a word."""
-        tp = update.topic_partition
         try:
             (error,) = self.replica_manager.become_leader_or_follower([update], controller_epoch).values()
         except StaleControllerEpoch as stale:
@@ -298,20 +294,7 @@ class Node:
         if error is not None:
             assert isinstance(error, StaleControllerEpoch), repr(error)
             return "stale"
-        for fetcher in self.fetchers.values():
-            fetcher.state.remove_partitions([tp])
-        if update.leader == self.broker_id:
-            return "leads"
-        if update.leader != NO_LEADER:
-            fetcher = self.fetchers.get(update.leader)
-            if fetcher is None:
-                fetcher = self.fetchers[update.leader] = NodeFetcher(self, update.leader, self._fetcher_config)
-            log = self.replica_manager.get_partition_or_exception(tp).log
-            from_end = self._fetcher_config.truncates_on_fetch and log.last_epoch >= 0
-            offset = log.log_end_offset if from_end else log.high_watermark
-            fetcher.state.add_partitions({tp: InitialFetchState(offset, update.leader_epoch)})
-            fetcher.wake_up()
-        return "follows"
+        return "leads" if update.leader == self.broker_id else "follows"
 
     # -- leading ----------------------------------------------------------------------------------------------------
 
