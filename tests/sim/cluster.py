@@ -47,6 +47,8 @@ from tests.sim.node import IsrChange, Node
 ANSWER_GRACE_MS = 50
 #: Replicas that are not equal this long after the last fault never will be.
 SETTLES_WITHIN_MS = 15_000
+#: The faults last this long after the last event; then everything heals.
+AFTERMATH_MS = 1000
 _NEVER = 1 << 62
 T = TypeVar("T")
 
@@ -72,6 +74,7 @@ class Cluster:
         #: Everything that has happened, and what of it a reader wants to know.
         self.trace: list[str] = []
         self.story: list[str] = []
+        self._broken: BrokenInvariant | None = None
         #: Crashes and stops so far, by broker.
         self._lives: dict[int, int] = {}
         self._slow_until_ms: dict[int, int] = {}
@@ -107,7 +110,7 @@ class Cluster:
 
     def run(self) -> None:
         """The whole history, then settle()."""
-        self.run_until(max((event.at_ms for event in self.history.events), default=0) + 1)
+        self.run_until(max((event.at_ms for event in self.history.events), default=0) + AFTERMATH_MS)
         self.settle()
 
     def run_until(self, at_ms: int) -> None:
@@ -117,6 +120,8 @@ class Cluster:
     def step(self) -> None:
         name = self.agenda.step()
         self.steps += 1
+        if self._broken is not None:
+            raise self._broken
         self.trace.append(f"{self.agenda.now_ms} {name}")
         for broker, node in self.nodes.items():
             self._schedule_tick(broker, node)
@@ -130,6 +135,17 @@ class Cluster:
             self._note(change)
         if changes:
             invariants.check_changes(self.world, changes)
+
+    def check_within_a_step(self) -> None:
+        """See node.Surroundings."""
+        try:
+            self.check()
+        except BrokenInvariant as error:
+            self._found(error)
+
+    def _found(self, error: BrokenInvariant) -> None:
+        """step() raises it: between here and there the product may catch what is raised."""
+        self._broken = self._broken or error
 
     def _note(self, change: Change) -> None:
         copy = change.copy
@@ -199,7 +215,10 @@ class Cluster:
             answers += 1
             waiting.pop(name, None)
             if answers > 1:
-                invariants.a_waiting_request_is_answered_once(name, answers)
+                try:
+                    invariants.a_waiting_request_is_answered_once(name, answers)
+                except BrokenInvariant as error:
+                    self._found(error)
 
         def check() -> None:
             invariants.a_waiting_request_is_answered_once(name, answers)
@@ -378,6 +397,10 @@ class Cluster:
             copies = self.observer.of(tp)
             offsets = {offset for copy in copies for offset in (copy.log_end_offset, copy.high_watermark)}
             if len(state.isr) < self.settings.brokers or len(copies) < self.settings.brokers or len(offsets) != 1:
+                return False
+            # A leader may have failed before its followers heard that records were deleted; then theirs are more.
+            leader = self.observer.copies[state.leader, tp]
+            if any(copy.log_start_offset < leader.log_start_offset for copy in copies):
                 return False
         return True
 

@@ -117,5 +117,8 @@ class SimController:
 
 
 def is_outdated(broker_epoch: int | None, proposed_epoch: int | None) -> bool:
-    """Whether a member of a proposed ISR is down, or has started again since its leader knew it (KIP-903)."""
-    return broker_epoch is None or broker_epoch != proposed_epoch
+    """Whether a member of a proposed ISR is down, or has started again since its leader heard of it (KIP-903).
+
+    A leader that has not heard of it yet (-1) only keeps it where it is.
+    """
+    return broker_epoch is None or (proposed_epoch not in (None, -1) and broker_epoch != proposed_epoch)

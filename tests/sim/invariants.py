@@ -8,7 +8,7 @@ it a decorator, and add a test to test_invariants.py which breaks the product an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kcore.common.topic_partition import TopicPartition
@@ -66,6 +66,8 @@ def after_clean_elections(function: OfChange) -> OfChange:
 
 def check_changes(world: World, changes: list[Change]) -> None:
     for change in changes:
+        for batch in _newly_committed(change):
+            world.committed[change.copy.topic_partition].setdefault(batch.base_offset, batch)
         for invariant in OF_CHANGES:
             invariant(world, change)
         if not world.unclean:
@@ -143,23 +145,24 @@ def the_high_watermark_never_passes_the_log_end_of_an_isr_member(world: World, c
 @after_clean_elections
 def replicas_are_equal_up_to_the_high_watermark(world: World, change: Change) -> None:
     """Byte for byte: what is below the high watermark of any replica never has another content anywhere."""
-    copy = change.copy
-    if change.was_rewritten:
-        compare_from = copy.log_start_offset
-    elif copy.high_watermark > change.old_high_watermark:
-        # What is below the log start nobody reads.
-        compare_from = max(change.old_high_watermark, copy.log_start_offset)
-    else:
-        return
-    committed = world.committed[copy.topic_partition]
-    for batch in copy.batches.since(compare_from):
-        if batch.last_offset >= copy.high_watermark:
-            return
-        reference = committed.setdefault(batch.base_offset, batch)
-        if reference != batch:
+    committed = world.committed[change.copy.topic_partition]
+    for batch in _newly_committed(change):
+        if committed[batch.base_offset] != batch:
             raise BrokenInvariant(
-                "replicas_are_equal_up_to_the_high_watermark", f"{reference} was committed, not {batch}: {copy}"
+                "replicas_are_equal_up_to_the_high_watermark",
+                f"{committed[batch.base_offset]} was committed, not {batch}: {change.copy}",
             )
+
+
+def _newly_committed(change: Change) -> Iterator[Batch]:
+    """The batches that the high watermark has passed by this step.  What is below the log start nobody reads."""
+    copy = change.copy
+    since = -1 if change.was_rewritten else change.old_high_watermark
+    if copy.high_watermark > since:
+        for batch in copy.batches.since(max(since, copy.log_start_offset)):
+            if batch.last_offset >= copy.high_watermark:
+                return
+            yield batch
 
 
 @after_clean_elections

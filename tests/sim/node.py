@@ -71,8 +71,8 @@ class Surroundings(Protocol):
 
     def send_isr_change(self, broker: int, change: IsrChange, reply: OnIsrChanged) -> None: ...
 
-    def check(self) -> None:
-        """Check the invariants now, in the middle of a step."""
+    def check_within_a_step(self) -> None:
+        """Check the invariants now."""
 
     def must_be_answered(self, broker: int, name: str, within_ms: int) -> Callable[[], None]:
         """Notes a request that may wait; what comes back is called with each answer."""
@@ -85,7 +85,7 @@ class NodeLogs(ReplicaLogs):
     def __init__(self, node: Node) -> None:
         manager = node.replica_manager
         super().__init__(manager.get_partition_or_exception, node.log_manager, manager.complete_waiting)
-        self._check = node.around.check
+        self._check = node.around.check_within_a_step
 
     def truncate_to(self, tp: TopicPartition, offset: int, is_completed: bool) -> None:
         self._check()

@@ -1,0 +1,312 @@
+"""The histories behind the rules: each goes well, and breaks an invariant when its rule is taken out."""
+
+from __future__ import annotations
+
+import pytest
+
+from kcore.log.log_hot_path import FetchDataInfo
+from kcore.log.log_offset_metadata import LogOffsetMetadata
+from kcore.record.memory_records import EMPTY
+from kcore.replica import fetcher_state, partition
+from kcore.replica import isr as isr_rules
+from kcore.replica.fetcher_state import FetcherState
+from kcore.replica.follower_logs import ReplicaLogs
+from kcore.replica.offset_truncation import OffsetTruncationState
+from kcore.replica.partition import LogReadInfo, Partition
+from kcore.replica.partition_state import PendingIsr
+from kcore.replica.replica_manager import ReplicaManager
+from tests.sim import controller, invariants
+from tests.sim.events import (
+    CONTROLLER,
+    Crash,
+    Cut,
+    Delay,
+    DeleteRecords,
+    Elect,
+    Event,
+    History,
+    Lose,
+    Produce,
+    Settings,
+)
+from tests.sim.shrink import run_history
+from tests.sim.simulated import simulated
+
+KILLED, LOSES_POWER = "is killed", "loses power"
+
+ACKNOWLEDGED = "no_acknowledged_record_is_lost_or_reordered"
+EQUAL = "replicas_are_equal_up_to_the_high_watermark"
+EQUAL_AT_THE_END = "the_replicas_become_equal"
+MEMBERS = "the_high_watermark_never_passes_the_log_end_of_an_isr_member"
+
+
+class Scenario:
+    """A history of one partition, whose preferred leader is broker 0, with or without one rule."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, settings: Settings, *events: Event) -> None:
+        self._monkeypatch = monkeypatch
+        self._history = History(settings, events)
+
+    def goes_well(self) -> None:
+        failure = run_history(self._history)
+        if failure is not None:
+            pytest.fail(str(failure), pytrace=False)
+
+    def breaks(self, name: str, owner: object, rule: str, without: object) -> None:
+        """With the rule replaced, the invariant of this name is the one that breaks; no other is looked at."""
+        with self._monkeypatch.context() as context:
+            context.setattr(owner, rule, without)
+            for group in ("OF_CHANGES", "OF_CHANGES_AFTER_CLEAN_ELECTIONS"):
+                context.setattr(invariants, group, [f for f in getattr(invariants, group) if f.__name__ == name])
+            with simulated(self._history) as cluster:
+                try:
+                    cluster.run()
+                except invariants.BrokenInvariant as broken:
+                    assert broken.name == name, "\n".join([str(broken), *cluster.story])
+                    return
+        pytest.fail("\n".join(["nothing breaks without the rule", *cluster.story]), pytrace=False)
+
+
+@pytest.fixture
+def scenario(monkeypatch):
+    return lambda settings, *events: Scenario(monkeypatch, settings, *events)
+
+
+def cut_at_the_high_watermark(leader_epoch, leader_end_offset, *, initial_offset, log_end_offset, **others):
+    """How followers truncated before KIP-101."""
+    return OffsetTruncationState(min(initial_offset, log_end_offset), True)
+
+
+def test_KIP_101_a_follower_does_not_lose_what_its_high_watermark_does_not_yet_cover(scenario):
+    """The record is acknowledged, but the follower has not yet heard so; it leads next."""
+    history = scenario(
+        Settings(brokers=2, truncates_on_fetch=False),
+        Produce(100, 0),
+        Elect(200, 0, 0),
+        Cut(205, 0, 1, 1000),
+        Crash(250, 0, KILLED, down_ms=2000),
+    )
+    history.goes_well()
+    history.breaks(ACKNOWLEDGED, fetcher_state, "offset_truncation_state", cut_at_the_high_watermark)
+
+
+def test_KIP_101_replicas_do_not_diverge_when_both_crash_and_one_has_lost_its_tail(scenario):
+    """The one with the shorter log comes first and writes another record where the other one's log goes on."""
+    history = scenario(
+        Settings(brokers=2, truncates_on_fetch=False, unclean=True, flush_checkpoint_ms=100_000),
+        Produce(100, 0),
+        Produce(200, 0),
+        Crash(2000, 1, LOSES_POWER, down_ms=50, kept=0.5),
+        Crash(2000, 0, KILLED, down_ms=500),
+        Produce(2100, 0, acks=1),
+    )
+    history.goes_well()
+    history.breaks(EQUAL_AT_THE_END, fetcher_state, "offset_truncation_state", cut_at_the_high_watermark)
+
+
+def no_truncation(leader_epoch, leader_end_offset, *, log_end_offset, **others):
+    return OffsetTruncationState(log_end_offset, True)
+
+
+def without_the_leaders_epoch(leader_epoch, leader_end_offset, *, initial_offset, log_end_offset, **others):
+    """How followers truncated after KIP-101 and before KIP-279: by the end offset alone."""
+    end_offset = leader_end_offset if leader_end_offset >= 0 else initial_offset
+    return OffsetTruncationState(min(end_offset, log_end_offset), True)
+
+
+def test_KIP_279_replicas_do_not_diverge_after_fast_leader_changes(scenario):
+    """Each leads twice without having heard of the other's records: neither knows the other's epochs."""
+    history = scenario(
+        Settings(brokers=2, truncates_on_fetch=False, unclean=True),
+        Produce(100, 0),
+        Cut(200, 0, 1, 1000),
+        Produce(210, 0, acks=1),
+        Elect(220, 0, 1),
+        Produce(230, 0, acks=1),
+        Elect(240, 0, 0),
+        Produce(250, 0, acks=1),
+        Produce(260, 0, acks=1),
+        Elect(270, 0, 1),
+        Produce(280, 0, acks=1),
+    )
+    history.goes_well()
+    history.breaks(EQUAL_AT_THE_END, fetcher_state, "offset_truncation_state", without_the_leaders_epoch)
+
+
+def test_KIP_320_a_fetcher_with_an_old_epoch_is_fenced(scenario, monkeypatch):
+    """Broker 1 still copies from broker 0 by the first epoch, with a record that was truncated elsewhere."""
+    read_records, of_broker = Partition.read_records, Partition.follower_replica
+
+    def read_whatever_the_epoch(self, fetch_offset, max_bytes, isolation, min_one, current_leader_epoch=-1, *others):
+        return read_records(self, fetch_offset, max_bytes, isolation, min_one, -1, *others)
+
+    history = scenario(
+        Settings(truncates_on_fetch=False),
+        Delay(99, 0, 2, by_ms=105),
+        Produce(100, 0, acks=1),
+        Delay(190, CONTROLLER, 1, by_ms=1000, count=2),
+        Elect(200, 0, 2),
+        Produce(210, 0),
+        Elect(230, 0, 0),
+    )
+    history.goes_well()
+    monkeypatch.setattr(Partition, "follower_replica", lambda self, broker_id, epoch=-1: of_broker(self, broker_id))
+    history.breaks(EQUAL, Partition, "read_records", read_whatever_the_epoch)
+
+
+def test_KIP_497_the_high_watermark_waits_for_an_isr_that_may_be_stored(scenario):
+    """Broker 1 is in the stored ISR, and its leader never hears so; then broker 1 leads."""
+    history = scenario(
+        Settings(brokers=2),
+        Crash(100, 1, KILLED, down_ms=50, noticed_ms=1),
+        Lose(152, CONTROLLER, 0, count=6),
+        Cut(153, 0, 1, 10_000),
+        Produce(2000, 0),
+        Crash(2100, 0, KILLED, down_ms=5000),
+    )
+    history.goes_well()
+    history.breaks(ACKNOWLEDGED, PendingIsr, "maximal", property(lambda pending: pending.committed))
+
+
+def test_V22_11_a_follower_truncates_before_it_takes_the_leaders_high_watermark(scenario):
+    """Broker 0 has a record of its own where the new leader has a committed one."""
+    on_fetched = FetcherState._on_fetched
+
+    def high_watermark_first(self, request, reply, now_ms):
+        for tp, answer in reply.partitions.items():
+            if answer.diverging_epoch is not None:
+                self._logs.update_high_watermark(tp, answer.high_watermark)
+        on_fetched(self, request, reply, now_ms)
+
+    history = scenario(
+        Settings(),
+        Cut(50, 0, 1, 200),
+        Cut(50, 0, 2, 200),
+        Produce(100, 0, acks=1),
+        Delay(109, CONTROLLER, 0, by_ms=500),
+        Elect(110, 0, 1),
+        Cut(120, 0, 1, 500),
+        Crash(130, 0, KILLED, down_ms=2000),
+        Produce(200, 0),
+        Produce(210, 0),
+    )
+    history.goes_well()
+    history.breaks(EQUAL, FetcherState, "_on_fetched", high_watermark_first)
+
+
+def joins_by_the_high_watermark_alone(replica, isr, high_watermark, epoch_start_offset):
+    pending = isinstance(isr, PendingIsr) or replica.broker_id in isr.committed
+    return not pending and replica.state.log_end_offset >= high_watermark
+
+
+def test_PART_13_a_follower_joins_the_isr_only_within_the_current_epoch(scenario):
+    """The new leader's high watermark is below a record that was acknowledged under the old one."""
+    history = scenario(
+        Settings(),
+        Crash(50, 2, LOSES_POWER, down_ms=300, noticed_ms=1),
+        Produce(100, 0),
+        Cut(199, 0, 1, 1000),
+        Elect(200, 0, 1),
+        Lose(351, 1, 2, count=3),
+        Cut(355, 0, 2, 1000),
+        Crash(360, 1, KILLED, down_ms=2000, noticed_ms=1),
+        Elect(400, 0, 2),
+    )
+    history.goes_well()
+    history.breaks(ACKNOWLEDGED, isr_rules, "may_join_isr", joins_by_the_high_watermark_alone)
+
+
+def test_V22_15_a_failed_read_does_not_move_the_followers_state(scenario):
+    """A fetch of an old epoch comes late, with an offset that the follower has truncated since."""
+    read = ReplicaManager._read
+
+    def moved_by_a_failed_read(self, params, fetch_infos, fetch_time_ms, advanced):
+        answer = read(self, params, fetch_infos, fetch_time_ms, advanced)
+        asked = dict(fetch_infos)
+        for tp, result in answer[0]:
+            hosted = self.get_partition(tp)
+            if params.replica_id >= 0 and result.error is not None and hosted is not None and hosted.is_leader:
+                metadata = LogOffsetMetadata(asked[tp].fetch_offset)
+                seen = LogReadInfo(FetchDataInfo(metadata, EMPTY), 0, 0, hosted.log.log_end_offset, 0)
+                replica = hosted.follower_replica(params.replica_id)
+                if hosted.update_follower_fetch_state(replica, seen, 0, self.time.milliseconds()):
+                    advanced.append(tp)
+        return answer
+
+    history = scenario(
+        Settings(),
+        Delay(99, 0, 2, by_ms=250),
+        Produce(100, 0, acks=1),
+        Delay(102, 1, 0, by_ms=600),
+        Elect(200, 0, 2),
+        Elect(300, 0, 0),
+        Produce(400, 0),
+    )
+    history.goes_well()
+    history.breaks(MEMBERS, ReplicaManager, "_read", moved_by_a_failed_read)
+
+
+def test_KIP_903_an_isr_change_does_not_let_in_a_replica_that_has_started_again_since(scenario):
+    """The change is on its way for half a second; meanwhile its new member loses the record it had."""
+    history = scenario(
+        Settings(brokers=2, flush_checkpoint_ms=5000),
+        Crash(50, 1, KILLED, down_ms=100, noticed_ms=1),
+        Produce(100, 0),
+        Delay(154, 0, CONTROLLER, by_ms=500, count=4),
+        Crash(200, 1, LOSES_POWER, down_ms=50, noticed_ms=1),
+        Cut(201, 0, 1, 5000),
+        Crash(700, 0, KILLED, down_ms=2000, noticed_ms=1),
+    )
+    history.goes_well()
+    history.breaks(ACKNOWLEDGED, controller, "is_outdated", lambda broker_epoch, proposed_epoch: False)
+
+
+@pytest.mark.parametrize("truncates_on_fetch", [True, False])
+def test_EPOCH_12_replicas_become_equal_when_leadership_goes_to_and_fro_over_unequal_tails(
+    scenario, truncates_on_fetch
+):
+    """0 leads, 1 leads, 0 leads; each wrote records that the other one never got."""
+    history = scenario(
+        Settings(brokers=2, truncates_on_fetch=truncates_on_fetch),
+        Cut(90, 0, 1, 500),
+        Produce(100, 0, acks=1),
+        Produce(105, 0, acks=1),
+        Elect(110, 0, 1),
+        Produce(120, 0, acks=1),
+        Elect(130, 0, 0),
+    )
+    history.goes_well()
+    if truncates_on_fetch:
+        history.breaks(EQUAL_AT_THE_END, partition, "diverging_epoch", lambda *question: None)
+    else:
+        history.breaks(EQUAL_AT_THE_END, fetcher_state, "offset_truncation_state", no_truncation)
+
+
+def test_RFT_08_a_followers_log_starts_where_its_leaders_does(scenario):
+    """Records are deleted while the follower is away."""
+    history = scenario(
+        Settings(brokers=2),
+        Produce(100, 0),
+        Produce(110, 0),
+        Produce(120, 0),
+        DeleteRecords(200, 0, share=0.7),
+    )
+    history.goes_well()
+    history.breaks(EQUAL_AT_THE_END, ReplicaLogs, "maybe_increment_log_start_offset", lambda self, tp, offset: None)
+
+
+def test_PART_21_a_follower_of_a_log_that_starts_inside_a_batch_starts_with_the_whole_batch(scenario):
+    """Records are deleted up to the middle of a batch while the follower has none."""
+
+    def append_or_fail(self, tp, records):
+        info = self._partition_of(tp).append_records_to_follower_or_future_replica(records, is_future=False)
+        return fetcher_state.AppendedRecords(info.last_offset, info.last_leader_epoch)
+
+    history = scenario(
+        Settings(brokers=2),
+        Crash(50, 1, KILLED, down_ms=1000, noticed_ms=1),
+        Produce(100, 0, records=3),
+        DeleteRecords(200, 0, share=0.7),
+    )
+    history.goes_well()
+    history.breaks(EQUAL_AT_THE_END, ReplicaLogs, "append", append_or_fail)
