@@ -136,6 +136,10 @@ class Cluster:
         if changes:
             invariants.check_changes(self.world, changes)
 
+    def is_alive(self, broker: int) -> bool:
+        """See node.Surroundings."""
+        return broker in self.controller.broker_epochs
+
     def check_within_a_step(self) -> None:
         """See node.Surroundings."""
         try:

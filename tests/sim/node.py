@@ -71,6 +71,10 @@ class Surroundings(Protocol):
 
     def send_isr_change(self, broker: int, change: IsrChange, reply: OnIsrChanged) -> None: ...
 
+    def is_alive(self, broker: int) -> bool:
+        """Whether the cluster's metadata have the broker."""
+        ...
+
     def check_within_a_step(self) -> None:
         """Check the invariants now."""
 
@@ -195,8 +199,7 @@ class NodeStateStore:
         broker_epochs: Mapping[int, int] | None = None,
     ) -> None:
         node = self._node
-        epochs = {node.broker_id: node.broker_epoch}
-        epochs |= {member: node.follower_epochs.get(member, -1) for member in sorted(isr - {node.broker_id})}
+        epochs = {**(broker_epochs or {}), node.broker_id: node.broker_epoch}
         change = IsrChange(topic_partition, isr, epochs, expected_version)
         is_done = False
         attempts = 0
@@ -271,10 +274,9 @@ class Node:
             replica_lag_time_max_ms=LAG_TIME_MAX_MS,
             partition_state_store=NodeStateStore(self),
             clock_scheduler=self.clock_scheduler,
+            is_alive=around.is_alive,
         )
         self.replica_manager.fetchers = NodeFetchers(self, settings)
-        #: What the last fetch of each follower said about its registration.
-        self.follower_epochs: dict[int, int] = {}
         self.disk_scheduler.startup()
         self.clock_scheduler.startup()
         self.log_manager.startup()
@@ -303,8 +305,7 @@ class Node:
     ) -> None:
         """answer(reply) comes now or later."""
         if isinstance(request, FetchRequest):
-            self.follower_epochs[follower] = follower_broker_epoch
-            self._serve_fetch(request, follower, answer)
+            self._serve_fetch(request, follower, follower_broker_epoch, answer)
         elif isinstance(request, ListOffsetsRequest):
             offsets = {tp: self._list_offset(tp, *question) for tp, question in request.partitions.items()}
             answer(ListOffsetsReply(offsets))
@@ -312,7 +313,9 @@ class Node:
             ends = {tp: self._epoch_end(tp, *question) for tp, question in request.partitions.items()}
             answer(OffsetForLeaderEpochReply(ends))
 
-    def _serve_fetch(self, request: FetchRequest, follower: int, answer: Callable[[LeaderReply], None]) -> None:
+    def _serve_fetch(
+        self, request: FetchRequest, follower: int, broker_epoch: int, answer: Callable[[LeaderReply], None]
+    ) -> None:
         name = f"a fetch of broker {follower} at broker {self.broker_id}"
         answered = self.around.must_be_answered(self.broker_id, name, request.max_wait_ms)
 
@@ -321,7 +324,7 @@ class Node:
             answer(FetchReply({tp: _fetched(result) for tp, result in results}))
 
         params = FetchParams(
-            follower, request.max_wait_ms, request.min_bytes, request.max_bytes, FetchIsolation.LOG_END
+            follower, broker_epoch, request.max_wait_ms, request.min_bytes, request.max_bytes, FetchIsolation.LOG_END
         )
         self.replica_manager.fetch_messages(params, list(request.partitions.items()), on_fetched)
 
@@ -361,7 +364,7 @@ class Node:
     def delete_records(self, tp: TopicPartition, offset: int) -> None:
         name = f"a DeleteRecords at broker {self.broker_id}"
         answered = self.around.must_be_answered(self.broker_id, name, PRODUCE_TIMEOUT_MS)
-        self.replica_manager.delete_records({tp: offset}, lambda results: answered())
+        self.replica_manager.delete_records({tp: offset}, lambda results: answered(), PRODUCE_TIMEOUT_MS)
 
     def next_due_ms(self) -> int | None:
         """When the timer or a scheduler has something to do."""
