@@ -151,6 +151,11 @@ class KafkaController:
         if self.is_active:
             self._move(None)
 
+    def abandon(self) -> None:
+        """End as a killed process does: without a word to the store or to brokers."""
+        self.events.close()
+        self._expire()
+
     @property
     def is_active(self) -> bool:
         return self.active_controller_id == self.broker_id

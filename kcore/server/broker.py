@@ -423,6 +423,8 @@ class Broker:
                 return
             atexit.unregister(self.stop)
             self._is_killed = True
+            if self._is_member:
+                self.cluster_member.abandon()
             if isinstance(self.store, EmbeddedStore):
                 self.store.abandon()
             self._server.shutdown()

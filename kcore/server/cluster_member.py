@@ -61,6 +61,8 @@ class Controller(Protocol):
 
     def shutdown(self) -> None: ...
 
+    def abandon(self) -> None: ...
+
 
 class ClusterMember:
     """Thread-safe.  Lifetime: start() and stop(), once each.
@@ -101,6 +103,7 @@ class ClusterMember:
         self._registration_timeout_ms = registration_timeout_ms or REGISTRATION_TIMEOUT_MS
         self._registration = b""
         self._is_stopping = False
+        self._is_abandoned = False
         self._has_metadata = threading.Event()
 
     # -- life -------------------------------------------------------------------------------------------
@@ -135,8 +138,16 @@ class ClusterMember:
         broker takes no part in elections."""
         return self.controller is None or self._has_metadata.wait(timeout_ms / 1000)
 
+    def abandon(self) -> None:
+        """Do nothing more, as a killed process; stop() then does nothing."""
+        self._is_stopping = self._is_abandoned = True
+        if self.controller is not None:
+            self.controller.abandon()
+
     def stop(self) -> None:
         """Leave the cluster: the controller finds other leaders.  The scheduler is to be stopped after this."""
+        if self._is_abandoned:
+            return
         self._is_stopping = True
         if self.controller is not None:
             self.controller.shutdown()

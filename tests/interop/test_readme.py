@@ -49,3 +49,11 @@ def test_the_quickstart_reads_back_what_it_wrote():
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.split()[-1] for line in done.stdout.splitlines()] == [f"{n}'" for n in range(10)]
+
+
+def test_the_cluster_survives_its_leader_and_ends_by_itself():
+    command = [sys.executable, str(ROOT / "examples/cluster.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 of them are lost, 0 are there twice" in done.stdout
+    assert done.stdout.count(": equal") == 6 and "is killed after" in done.stdout
