@@ -46,6 +46,12 @@ class DelayedOperation:
         """Runs after on_complete() when it was the deadline that completed the operation (PURG-05)."""
 
     @property
+    def deadline_ms(self) -> float | None:
+        """When it expires, by Timer.now_ms(); None before it has begun to wait."""
+        task = self._timer_task
+        return None if task is None else task.deadline_ms
+
+    @property
     def is_completed(self) -> bool:
         """True from before on_complete() starts."""
         return self._completed.locked()
@@ -139,6 +145,11 @@ class DelayedOperationPurgatory:
                         del watchers[key]
         if operation._timer_task is not None:
             operation._timer_task.cancel()
+
+    def operations(self, key: Hashable) -> list[DelayedOperation]:
+        """Those that wait under key, oldest first; some may have completed since."""
+        with self._lock:
+            return list(self._watchers.get(key, ()))
 
     def watched(self, key: Hashable) -> int:
         """How many operations wait under key."""

@@ -52,6 +52,10 @@ class Timer:
         self._sleeping_until: float | None = None
         self._woken = False
 
+    def now_ms(self) -> float:
+        """The clock that deadlines are compared with, in ms from an arbitrary start."""
+        return self._time.hi_res_clock_ms()
+
     def add(self, callback: Callable[[], None], delay_ms: float) -> TimerTask:
         """Have callback() called delay_ms from now, at the next advance() when delay_ms <= 0."""
         deadline_ms = self._time.hi_res_clock_ms() + delay_ms

@@ -96,6 +96,18 @@ class DelayedFetch(DelayedOperation):
             return None  # There is something to read, and counting it would cost the read itself.
         return min(end.relative_position_in_segment - start.relative_position_in_segment, data.max_bytes)
 
+    @property
+    def params(self) -> FetchParams:
+        return self._params
+
+    def fetch_offset(self, topic_partition: TopicPartition) -> int:
+        """Where the request reads the partition from."""
+        return self._fetch_infos[self.keys[topic_partition]][1].fetch_offset
+
+    def readable_bytes(self, topic_partition: TopicPartition) -> int:
+        """What it could read of the partition now."""
+        return self._readable_bytes(self.keys[topic_partition]) or 0
+
     def on_complete(self) -> None:
         self._callback(self._replica_manager.read_from_local_log(self._params, self._fetch_infos))
 

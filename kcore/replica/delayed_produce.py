@@ -79,6 +79,12 @@ class DelayedProduce(DelayedOperation):
             self._pending = still_pending
         return not still_pending and self.force_complete()
 
+    def required_offset(self, topic_partition: TopicPartition) -> int | None:
+        """What the partition's high watermark must reach; None if this request does not wait for it (any more)."""
+        with self._lock:
+            is_pending = topic_partition in self._pending
+        return self._statuses[topic_partition].required_offset if is_pending else None
+
     def on_complete(self) -> None:
         with self._lock:
             for topic_partition in self._pending:

@@ -137,6 +137,10 @@ class Partition:
         return self._state
 
     @property
+    def replica_lag_time_max_ms(self) -> int:
+        return self._replica_lag_time_max_ms
+
+    @property
     def is_leader(self) -> bool:
         return isinstance(self._state, LeaderState)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import errno
 import logging
 import numbers
@@ -42,6 +43,8 @@ from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore, NodeExists
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from kcore.purgatory.timer import Timer, TimerThread
+from kcore.replica.explain import FetchExplanation, IsrExplanation, explain_fetch, explain_isr
+from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import meta_properties
 from kcore.server.admin_manager import AdminManager
@@ -564,6 +567,49 @@ class Broker:
         with self._serving():
             return self._metrics.read()
 
+    def explain_isr(self, topic: str, partition: int = 0) -> IsrExplanation:
+        """Who is in sync with a partition and by which rule, what bounds its high watermark, and who waits for it.
+
+        A frozen value; str() of it is a text for people.  Raises UnknownTopicOrPartition, NotLeaderOrFollower if this
+        broker has no replica of it, KafkaStorageError; RuntimeError unless the broker runs.
+        """
+        tp = TopicPartition(_string("topic", topic), _integer("partition", partition))
+        with self._serving():
+            return explain_isr(self.replica_manager, tp)
+
+    def explain_fetch(
+        self,
+        topic: str,
+        partition: int = 0,
+        offset: int = 0,
+        *,
+        isolation: Isolation = "read_uncommitted",
+        replica_id: int = -1,
+        min_bytes: int = 1,
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+        leader_epoch: int = -1,
+    ) -> FetchExplanation:
+        """What a fetch of this partition from offset on would get now, and by which rule; or what it would wait for.
+
+        replica_id: of a follower, -1 for a consumer.  leader_epoch: what the client has, -1 for none.  Nothing is
+        counted, and no follower's state changes.  A frozen value; str() of it is a text for people.
+        Raises as explain_isr(), and ValueError for another isolation.
+        """
+        tp = TopicPartition(_string("topic", topic), _integer("partition", partition))
+        if isolation not in ("read_uncommitted", "read_committed"):
+            raise ValueError(f"isolation {isolation!r}, expected read_uncommitted or read_committed")
+        params = FetchParams(
+            replica_id=replica_id,
+            max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            isolation=FetchParams.isolation_of(replica_id, isolation == "read_committed"),
+        )
+        data = FetchPartitionData(_integer("offset", offset), max_bytes, current_leader_epoch=leader_epoch)
+        with self._serving():
+            return explain_fetch(self.replica_manager, tp, params, data)
+
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition, to look into; produce() appends to it.
 
@@ -660,7 +706,12 @@ class Broker:
 
     def _start_monitor_socket(self, data_dir: str, parts: ExitStack) -> None:
         """For `kcore metrics` and `kcore explain`.  The broker serves without it too."""
-        monitor = MonitorSocket(f"kcore-monitor-{self.broker_id}", data_dir, {"metrics": self.metrics})
+        commands = {
+            "metrics": self.metrics,
+            "explain_isr": lambda **question: _explanation(self.explain_isr(**question)),
+            "explain_fetch": lambda **question: _explanation(self.explain_fetch(**question)),
+        }
+        monitor = MonitorSocket(f"kcore-monitor-{self.broker_id}", data_dir, commands)
         try:
             monitor.bind()
         except OSError as error:
@@ -779,6 +830,11 @@ class Broker:
     def _on_leadership(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         if topic_partition.topic == topic_names.GROUP_METADATA_TOPIC:
             self.group_coordinator.on_election(topic_partition.partition, leader_epoch)
+
+
+def _explanation(explained: IsrExplanation | FetchExplanation) -> dict[str, Any]:
+    """For JSON: the values, and the text for people."""
+    return {"text": str(explained), "value": dataclasses.asdict(explained)}
 
 
 def _reconfigure_logs(log_manager: LogManager, config: KafkaConfig) -> None:

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "diff": ("kcore.tools.diff", "say where two replicas part, and why"),
     "repair": ("kcore.tools.repair", "say what is wrong and what mending it costs; with --apply, mend it"),
     "reindex": ("kcore.tools.reindex", "make the indexes of a closed log anew"),
+    "explain": ("kcore.tools.explain", "say why a running broker of this machine does what it does"),
     "metrics": ("kcore.tools.metrics", "show what a running broker of this machine measures"),
     "mirror": ("kcore.tools.mirror", "copy a topic of a running cluster into a data directory, byte for byte"),
     "spark": ("kcore.tools.spark", "verify, reindex, recompress and more on Spark, in parallel inside a partition"),

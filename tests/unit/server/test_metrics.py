@@ -208,6 +208,20 @@ def test_rates_are_what_happened_between_two_readings(served, capsys, monkeypatc
     assert re.fullmatch(r"kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec,topic=orders  \S+/s", line)
 
 
+def test_explanations_come_over_the_socket_as_text_and_as_json(served, capsys):
+    path, broker = served
+    assert main(["explain", "isr", "orders", "0", "--data", str(path)]) == 0
+    assert capsys.readouterr().out == f"{broker.explain_isr('orders', 0)}\n"
+    assert main(["explain", "fetch", "orders", "--offset", "1", "--data", str(path), "--json"]) == 0
+    explained = json.loads(capsys.readouterr().out)
+    assert (explained["fetch_offset"], explained["answered_now"], explained["waiting"]) == (1, False, [])
+    assert explained["rule"] == broker.explain_fetch("orders", 0, 1).rule
+    assert main(["explain", "isr", "no-such-topic", "--data", str(path)]) == 2
+    assert "UnknownTopicOrPartition" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="isolation"):
+        broker.explain_fetch("orders", isolation="committed")
+
+
 def test_the_socket_is_for_the_brokers_user_alone_and_goes_with_the_broker(tmp_path):
     with kcore.Broker(tmp_path) as broker:
         mode = os.stat(tmp_path / monitor.FILE_NAME).st_mode
