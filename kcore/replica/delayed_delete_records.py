@@ -72,6 +72,14 @@ class DelayedDeleteRecords(DelayedOperation):
             self._pending = still_pending
         return not still_pending and self.force_complete()
 
+    def progress(self, topic_partition: TopicPartition) -> tuple[int, int] | None:
+        """(low watermark, what it must reach); None if this request does not wait for the partition (any more)."""
+        with self._lock:
+            if topic_partition not in self._pending:
+                return None
+            result = self._results[topic_partition]
+            return result.low_watermark, result.required_offset
+
     def on_complete(self) -> None:
         with self._lock:
             for topic_partition in self._pending:
@@ -80,3 +88,6 @@ class DelayedDeleteRecords(DelayedOperation):
                     f"{topic_partition}: not deleted everywhere in time"
                 )
         self._callback(self._results)
+
+    def on_expiration(self) -> None:
+        self._replica_manager.meters.delete_records_expirations.mark()

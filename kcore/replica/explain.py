@@ -16,6 +16,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata
 from kcore.replica import isr as isr_rules
+from kcore.replica.delayed_delete_records import DelayedDeleteRecords
 from kcore.replica.delayed_fetch import DelayedFetch
 from kcore.replica.delayed_produce import DelayedProduce
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
@@ -386,13 +387,14 @@ def _missing(partition: Partition, fetch_offset: int, isolation: FetchIsolation,
 
 
 def waiting_requests(replica_manager: ReplicaManager, topic_partition: TopicPartition) -> tuple[WaitingRequest, ...]:
-    """The requests that wait for this partition, oldest first: produces, then fetches."""
+    """The requests that wait for this partition, oldest first: produces, fetches, DeleteRecords."""
     now_ms = replica_manager.timer.now_ms()
     waiting = []
     for purgatory in (
         replica_manager.delayed_produce_purgatory,
         replica_manager.delayed_fetch_purgatory,
         replica_manager.delayed_log_end_fetch_purgatory,
+        replica_manager.delayed_delete_records_purgatory,
     ):
         for operation in purgatory.operations(topic_partition):
             deadline_ms = operation.deadline_ms
@@ -404,6 +406,14 @@ def waiting_requests(replica_manager: ReplicaManager, topic_partition: TopicPart
                 if required is not None:
                     waits_for = _replication(replica_manager, topic_partition, required)
                     waiting.append(WaitingRequest("a produce with acks=all", ms_left, waits_for))
+            elif isinstance(operation, DelayedDeleteRecords):
+                progress = operation.progress(topic_partition)
+                if progress is not None:
+                    waits_for = (
+                        f"for the logs of all live replicas to start at {progress[1]} or later; the lowest starts at "
+                        f"{progress[0]} (HW-05)"
+                    )
+                    waiting.append(WaitingRequest("a DeleteRecords", ms_left, waits_for))
             elif isinstance(operation, DelayedFetch):
                 waiting.append(_waiting_fetch(replica_manager, topic_partition, operation, ms_left))
     return tuple(waiting)

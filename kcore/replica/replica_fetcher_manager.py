@@ -203,6 +203,11 @@ class ReplicaFetcherManager:
         with self._lock:
             return dict(self._threads)
 
+    def addresses(self) -> dict[FetcherKey, object]:
+        """Where the leader of each running thread is, as address_of() said when the thread started."""
+        with self._lock:
+            return dict(self._addresses)
+
     def states(self) -> dict[TopicPartition, PartitionFetchState]:
         """Of every partition that is copied; lag is ConsumerLag of Kafka's metrics."""
         return {tp: state for thread in self.threads().values() for tp, state in thread.states().items()}

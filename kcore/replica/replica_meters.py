@@ -86,6 +86,7 @@ class ReplicaMeters:
         self.produce_expirations: dict[TopicPartition, Meter] = {}
         self.follower_fetch_expirations = Meter()
         self.consumer_fetch_expirations = Meter()
+        self.delete_records_expirations = Meter()
         self.conversion_times = TimeHistogram()
 
     def add_partition(self, topic_partition: TopicPartition) -> TopicMeters:
@@ -171,6 +172,8 @@ class ReplicaMeters:
                 )
         total = sum(meter.count for _, meter in expirations)
         yield metric_name("kafka.server", "DelayedProduceMetrics", "ExpiresPerSec"), count(total)
+        name = metric_name("kafka.server", "DelayedDeleteRecordsMetrics", "ExpiresPerSec")
+        yield name, self.delete_records_expirations
         for fetcher_type, meter in (
             ("follower", self.follower_fetch_expirations),
             ("consumer", self.consumer_fetch_expirations),

@@ -374,7 +374,9 @@ class Broker:
                 self.cluster_member if is_member else None,
             )
         )
-        self._metrics = broker_metrics(clients_time, log_manager, self.replica_manager, self._apis)
+        self._metrics = broker_metrics(
+            clients_time, log_manager, self.replica_manager, self.replica_fetchers, self._apis
+        )
         self._start_monitor_socket(working[0], parts)
         self._client = InProcessClient(
             clients_time,

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kcore.common.metrics import Measured, Metrics, metric_name
+from kcore.common.metrics import Measured, Metrics, count, metric_name
 from kcore.common.time import Time
 from kcore.log.log_manager import LogManager
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
+from kcore.replica.replica_fetcher_manager import ReplicaFetcherManager
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.replica_meters import partition_gauges
 from kcore.server.kafka_apis import KafkaApis
+from kcore.server.metadata_cache import Endpoint
 
 
 def broker_metrics(
-    time: Time, log_manager: LogManager, replica_manager: ReplicaManager, kafka_apis: KafkaApis
+    time: Time,
+    log_manager: LogManager,
+    replica_manager: ReplicaManager,
+    fetchers: ReplicaFetcherManager,
+    kafka_apis: KafkaApis,
 ) -> Metrics:
     """The registry of a broker with these parts; rates count from now on."""
     metrics = Metrics(time)
@@ -22,6 +28,8 @@ def broker_metrics(
     metrics.add_source(lambda: partition_gauges(replica_manager))
     metrics.add_source(lambda: _purgatories(replica_manager))
     metrics.add_source(lambda: _log_dirs(log_manager))
+    start_ms = time.hi_res_clock_ms()
+    metrics.add_source(lambda: _fetchers(fetchers, max(time.hi_res_clock_ms() - start_ms, 1.0) / 1000))
     metrics.add_source(kafka_apis.measured)
     return metrics
 
@@ -31,6 +39,7 @@ def _purgatories(replica_manager: ReplicaManager) -> Iterator[tuple[str, Measure
         "Produce": [replica_manager.delayed_produce_purgatory],
         # Kafka has one purgatory for the fetches of consumers and followers.
         "Fetch": [replica_manager.delayed_fetch_purgatory, replica_manager.delayed_log_end_fetch_purgatory],
+        "DeleteRecords": [replica_manager.delayed_delete_records_purgatory],
     }
     for operation, purgatories in waiting.items():
         for name, value in (
@@ -39,6 +48,32 @@ def _purgatories(replica_manager: ReplicaManager) -> Iterator[tuple[str, Measure
         ):
             tags = {"delayedOperation": operation}
             yield metric_name("kafka.server", "DelayedOperationPurgatory", name, **tags), float(value)
+
+
+def _fetchers(fetchers: ReplicaFetcherManager, elapsed_s: float) -> Iterator[tuple[str, Measured]]:
+    """Of the threads that copy from other brokers (FMGR-11, FT-15)."""
+    threads, addresses = fetchers.threads(), fetchers.addresses()
+    max_lag = 0
+    for key, thread in threads.items():
+        client_id = f"ReplicaFetcherThread-{key.fetcher_id}-{key.leader_id}"
+        address = addresses.get(key)
+        tags = {"clientId": client_id}
+        if isinstance(address, Endpoint):
+            tags |= {"brokerHost": address.host, "brokerPort": str(address.port)}
+        yield metric_name("kafka.server", "FetcherStats", "RequestsPerSec", **tags), count(thread.requests)
+        yield metric_name("kafka.server", "FetcherStats", "BytesPerSec", **tags), count(thread.bytes)
+        for (topic, partition), state in thread.states().items():
+            lag = state.lag or 0
+            max_lag = max(max_lag, lag)
+            of_partition = {"clientId": client_id, "topic": topic, "partition": partition}
+            yield metric_name("kafka.server", "FetcherLagMetrics", "ConsumerLag", **of_partition), float(lag)
+    for name, value in (
+        ("MaxLag", max_lag),
+        ("MinFetchRate", min((thread.requests for thread in threads.values()), default=0) / elapsed_s),
+        ("FailedPartitionsCount", fetchers.failed_partitions_count),
+        ("DeadThreadCount", fetchers.dead_thread_count),
+    ):
+        yield metric_name("kafka.server", "ReplicaFetcherManager", name, clientId="Replica"), float(value)
 
 
 def _log_dirs(log_manager: LogManager) -> Iterator[tuple[str, Measured]]:
