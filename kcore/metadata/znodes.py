@@ -22,7 +22,11 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 #: Sequential nodes: each says whose settings below /config have changed.
+USER_CONFIGS = "/config/users"
+CLIENT_CONFIGS = "/config/clients"
 CONFIG_CHANGES = "/config/changes"
+#: Of a sequential node that says whose settings have changed, with encode_config_change().
+CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 #: Ephemeral: the active controller, a ControllerZNode.  Its epoch outlives it.
 CONTROLLER = "/controller"
@@ -266,6 +270,11 @@ def topic_of_config_change(data: bytes) -> str | None:
     except (StoreError, KeyError):
         return None
     return name if kind == "topics" and name else None
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """entity_path: as topics/T, users/U/clients/C."""
+    return _encode({"version": 2, "entity_path": entity_path})
 
 
 def encode_deletion(topic: str) -> bytes:

@@ -85,9 +85,11 @@ cdef class Request:
             self.connection.throttle_ms = throttle_ms
         self._processor.complete(self.connection, chunks)
 
-    def respond_nothing(self):
-        """The request has no response (acks=0); the connection's next request may come."""
+    def respond_nothing(self, throttle_ms=0):
+        """The request has no response (acks=0); the connection's next request may come, after throttle_ms."""
         self._finish()
+        if throttle_ms > 0:
+            self.connection.throttle_ms = throttle_ms
         self._processor.complete(self.connection, None)
 
     def close_connection(self, reason):

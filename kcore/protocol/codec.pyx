@@ -59,10 +59,12 @@ cdef enum:
     K_RECORDS = 9
     K_STRUCT = 10
     K_ARRAY = 11
+    K_FLOAT64 = 12
 
 KINDS = {
     "bool": K_BOOL, "int8": K_INT8, "int16": K_INT16, "int32": K_INT32, "int64": K_INT64, "uuid": K_UUID,
     "string": K_STRING, "bytes": K_BYTES, "records": K_RECORDS, "struct": K_STRUCT, "array": K_ARRAY,
+    "float64": K_FLOAT64,
 }
 
 cdef int MAX_STRING = 32767
@@ -410,6 +412,8 @@ cdef object read_array(Cursor *c, const Op *op, bint flexible):
 cdef object read_value(Cursor *c, const Op *op, bint flexible):
     cdef int kind = op.kind
     cdef Py_ssize_t n
+    cdef int64_t bits
+    cdef double number
     if kind == K_INT32:
         need(c, 4)
         c.p += 4
@@ -454,6 +458,12 @@ cdef object read_value(Cursor *c, const Op *op, bint flexible):
         return (c.p - 1)[0] != 0
     elif kind == K_UUID:
         return read_uuid(c)
+    elif kind == K_FLOAT64:
+        need(c, 8)
+        c.p += 8
+        bits = kc_load_i64(c.p - 8)
+        memcpy(&number, &bits, 8)
+        return number
     elif kind == K_BYTES:
         n = read_length(c, 4, flexible, op.nullable)
         if n < 0:
@@ -623,6 +633,8 @@ cdef int write_value(Writer w, const Op *op, object value, bint flexible) except
     cdef int kind = op.kind
     cdef Py_ssize_t n
     cdef const char *text
+    cdef int64_t bits
+    cdef double number
     if value is None:
         if not op.nullable:
             raise UnsupportedVersion("null where null is not allowed")
@@ -653,6 +665,10 @@ cdef int write_value(Writer w, const Op *op, object value, bint flexible) except
         return w.integer(1 if value else 0, 1)
     elif kind == K_UUID:
         return w.raw(<const char *><bytes>value.bytes, 16)
+    elif kind == K_FLOAT64:
+        number = value
+        memcpy(&bits, &number, 8)
+        return w.integer(bits, 8)
     elif kind == K_BYTES:
         return w.buffer(value, flexible)
     else:  # K_RECORDS

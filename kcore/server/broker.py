@@ -49,6 +49,7 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import meta_properties
 from kcore.server.admin_manager import AdminManager
 from kcore.server.broker_metrics import broker_metrics
+from kcore.server.client_quotas import ClientQuotas
 from kcore.server.cluster_controller import controlled_shutdown, make_controller
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.fetch_session import FetchSessionCache
@@ -331,8 +332,11 @@ class Broker:
         self.group_coordinator.startup()
         parts.callback(self.group_coordinator.shutdown)
         producer_ids = ProducerIdManager(self.broker_id, self.store)
+        self.client_quotas = ClientQuotas(config, self.store, clients_time)
+        self.client_quotas.load()
         if is_member:
             member_scheduler = self._scheduler(parts, "cluster-member", clients_time)
+            self.client_quotas.follow(member_scheduler)
             self.cluster_member = ClusterMember(
                 self.broker_id,
                 self.store,
@@ -371,6 +375,7 @@ class Broker:
                 pool,
                 FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], time),
                 self.replication_quotas,
+                self.client_quotas,
                 self.cluster_member if is_member else None,
             )
         )

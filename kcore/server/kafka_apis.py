@@ -16,11 +16,12 @@ from kcore.common.meters import RequestMeters
 from kcore.common.metrics import Measured, count, metric_name
 from kcore.errors import InvalidRequest, UnknownServerError
 from kcore.network.connection import Request
-from kcore.protocol.api_keys import ApiKey, served_apis
+from kcore.protocol.api_keys import INTER_BROKER, ApiKey, served_apis
 from kcore.protocol.codec import TooManyElements
 from kcore.protocol.headers import decode_request_header
 from kcore.protocol.messages import request_class
 from kcore.protocol.schema import Message
+from kcore.server.client_quota_manager import RequestTime
 from kcore.server.request_context import RequestContext
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class KafkaApis:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._pool = services.request_handler_pool
+        self._client_quotas = services.client_quotas
+        self._request_quota = services.client_quotas.request
         self._served = served_apis(services.cluster_member is not None)
         self._entries: dict[ApiKey, _Entry] = {}
 
@@ -87,6 +90,9 @@ class KafkaApis:
             header = decode_request_header(request.buffer)
             entry = self._entries.get(header.api_key) or self._load(header.api_key)
             context = RequestContext(request, header, entry.meters)
+            if self._request_quota.is_enabled and header.api_key not in INTER_BROKER:
+                user, client_id = context.principal.name, context.client_id
+                context.request_time = RequestTime(self._request_quota, user, client_id, self._client_quotas.time)
             if not entry.min_version <= header.api_version <= entry.max_version:
                 self._refuse(context)
                 return
@@ -107,6 +113,9 @@ class KafkaApis:
             entry.handler.handle(context, body)
         except Exception:
             self._failed(context, entry, body)
+        request_time = context.request_time
+        if request_time is not None:  # not answered yet
+            request_time.stop()
 
     def measured(self) -> Iterator[tuple[str, Measured]]:
         """How many requests of each API and version came, and how long they took to be answered."""
@@ -126,10 +135,15 @@ class KafkaApis:
         self._run(context, entry, body)
 
     def _run(self, context: RequestContext, entry: _Entry, body: Message) -> None:
+        if context.request_time is not None:
+            context.request_time.restart()
         try:
             entry.handler.handle(context, body)
         except Exception:
             self._failed(context, entry, body)
+        request_time = context.request_time
+        if request_time is not None:  # not answered yet
+            request_time.stop()
 
     def _load(self, api_key: ApiKey) -> _Entry:
         if api_key not in self._served:

@@ -9,6 +9,7 @@ from kcore.network.connection import Request
 from kcore.network.listener import KafkaPrincipal, SecurityProtocol
 from kcore.protocol.headers import RequestHeader, encode_response
 from kcore.protocol.schema import Message
+from kcore.server.client_quota_manager import RequestTime
 
 M = TypeVar("M", bound=Message)
 
@@ -19,7 +20,7 @@ class RequestContext:
     """What a handler knows of a request: its header, who sent it over which listener; and the way to answer it: once,
     from any thread.  What is the same for all requests of a connection is in the connection's context."""
 
-    __slots__ = ("_begin_ns", "_meters", "api_version", "header", "request")
+    __slots__ = ("_begin_ns", "_meters", "api_version", "header", "request", "request_time")
 
     def __init__(self, request: Request, header: RequestHeader, meters: RequestMeters) -> None:
         self.request = request
@@ -27,6 +28,8 @@ class RequestContext:
         self.api_version = header.api_version
         self._meters = meters
         self._begin_ns = meters.begin_request(header.api_version)
+        #: What counts toward the client's request quota, until it is recorded; None where nothing does.
+        self.request_time: RequestTime | None = None
 
     def decode(self, message_class: type[M], max_elements: int = _ANY_NUMBER) -> M:
         """The body.  Its `records` are views of the request's buffer.
@@ -42,15 +45,24 @@ class RequestContext:
         throttle_ms: a quota's; the response's throttle_time_ms says it, and once the response has left, nothing is
         read from the connection for so long.  api_version: where it differs from the request's (KIP-511).
         """
-        if throttle_ms > 0:
-            response.throttle_time_ms = throttle_ms  # type: ignore[attr-defined]
+        if self.request_time is not None:
+            throttle_ms = max(throttle_ms, self.record_request_time())
+        if throttle_ms > 0 and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = throttle_ms
         self.request.respond(encode_response(self.header, response, api_version), throttle_ms)
         self._meters.end(self._begin_ns)
 
-    def respond_nothing(self) -> None:
-        """The request is done, and nobody reads an answer (a produce with acks=0)."""
-        self.request.respond_nothing()
+    def respond_nothing(self, throttle_ms: int = 0) -> None:
+        """The request is done, and nobody reads an answer (a produce with acks=0); throttle_ms as for respond()."""
+        if self.request_time is not None:
+            throttle_ms = max(throttle_ms, self.record_request_time())
+        self.request.respond_nothing(throttle_ms)
         self._meters.end(self._begin_ns)
+
+    def record_request_time(self) -> int:
+        """Count the thread's time, once; ms for which the client is to be throttled."""
+        request_time, self.request_time = self.request_time, None
+        return 0 if request_time is None else request_time.record()
 
     @property
     def client_id(self) -> str:

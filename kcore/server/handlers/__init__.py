@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
     from kcore.replica.replica_manager import ReplicaManager
     from kcore.server.admin_manager import AdminManager
+    from kcore.server.client_quotas import ClientQuotas
     from kcore.server.cluster_member import ClusterMember
     from kcore.server.fetch_session import FetchSessionCache
     from kcore.server.kafka_config import KafkaConfig
@@ -34,5 +35,6 @@ class Services:
     request_handler_pool: RequestHandlerPool
     fetch_sessions: FetchSessionCache
     replication_quotas: ReplicationQuotas
+    client_quotas: ClientQuotas
     #: None for a broker alone, which the handlers of the controller's requests are not loaded for.
     cluster_member: ClusterMember | None = None

@@ -45,6 +45,7 @@ class Handler:
         self._pool = services.request_handler_pool
         self._sessions = services.fetch_sessions
         self._leader_quota = services.replication_quotas.leader
+        self._client_quotas = services.client_quotas
 
     def may_block(self, context: RequestContext, body: FetchRequest) -> bool:
         if body.session_epoch > INITIAL_EPOCH:
@@ -89,22 +90,52 @@ class Handler:
                         )
                     )
         topics = body.topics
+        quotas = self._client_quotas
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
-            context.respond(FetchResponse(responses=_responses(topics, results, refused)))
+            if quotas.is_enabled and (throttle_ms := self._throttle_ms(context, body, results)):
+                context.respond(FetchResponse(), throttle_ms)
+            else:
+                context.respond(FetchResponse(responses=_responses(topics, results, refused)))
 
         if not infos:
             respond([])
             return
-        params = self._params(body, version)
+        params = self._params(context, body)
         callback: FetchCallback = respond if version >= 4 else self._converting(context, infos, respond)
         if params.quota is not None:
             callback = _recording(params.quota, callback)
         self._replica_manager.fetch_messages(params, infos, callback)
 
-    def _params(self, body: FetchRequest, version: int) -> FetchParams:
+    def _throttle_ms(
+        self,
+        context: RequestContext,
+        body: FetchRequest,
+        results: list[tuple[TopicPartition, FetchPartitionResult]],
+    ) -> int:
+        """How long a consumer has to wait, 0 for one within its quotas and for a follower.
+
+        The response then has no records, and those that were read do not count (QUOTA-07).
+        """
+        if _replica_id(body, context.api_version) >= 0:
+            context.request_time = None
+            return 0
+        user, client_id = context.principal.name, context.client_id
+        size = sum(result.records.size_in_bytes for _, result in results)
+        quota = self._client_quotas.fetch
+        throttle_ms = max(quota.record(user, client_id, size), context.record_request_time())
+        if throttle_ms:
+            quota.unrecord(user, client_id, size)
+        return throttle_ms
+
+    def _params(self, context: RequestContext, body: FetchRequest) -> FetchParams:
+        version = context.api_version
         replica_id = _replica_id(body, version)
         max_bytes = min(body.max_bytes, self._config["fetch.max.bytes"])
+        quota = self._client_quotas.fetch
+        if quota.is_enabled and replica_id < 0:
+            in_window = quota.max_amount_in_window(context.principal.name, context.client_id)
+            max_bytes = int(min(max_bytes, in_window))
         is_throttled = replica_id >= 0 and self._leader_quota.is_bounded
         return FetchParams(
             replica_id=replica_id,
@@ -128,6 +159,9 @@ class Handler:
         readable, refused = self._resolve(fetch.partitions(), version)
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
+            if self._client_quotas.is_enabled and (throttle_ms := self._throttle_ms(context, body, results)):
+                context.respond(FetchResponse(session_id=fetch.session_id), throttle_ms)
+                return
             answers = chain(refused, zip(readable, [result for _, result in results], strict=True))
             try:
                 session_id, selected = fetch.select(answers)
@@ -140,7 +174,7 @@ class Handler:
             respond([])
             return
         infos = [(cached.topic_partition, cached.data) for cached in readable]
-        params = self._params(body, version)
+        params = self._params(context, body)
         self._replica_manager.fetch_messages(
             params, infos, respond if params.quota is None else _recording(params.quota, respond)
         )

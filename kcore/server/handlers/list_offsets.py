@@ -56,6 +56,8 @@ class Handler:
         return any(p.timestamp not in _WITHOUT_READING for topic in body.topics for p in topic.partitions)
 
     def handle(self, context: RequestContext, body: ListOffsetsRequest) -> None:
+        if body.replica_id >= 0:
+            context.request_time = None  # a follower's requests count toward no quota
         version = context.api_version
         if body.replica_id != CONSUMER_REPLICA_ID:
             isolation = FetchIsolation.LOG_END

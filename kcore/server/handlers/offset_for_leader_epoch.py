@@ -23,6 +23,8 @@ class Handler:
         self._replica_manager = services.replica_manager
 
     def handle(self, context: RequestContext, body: OffsetForLeaderEpochRequest) -> None:
+        if body.replica_id >= 0:
+            context.request_time = None  # a follower's requests count toward no quota
         context.respond(
             OffsetForLeaderEpochResponse(
                 topics=[

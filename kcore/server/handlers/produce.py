@@ -56,6 +56,7 @@ class Handler:
         self._admin = services.admin_manager
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
+        self._client_quota = services.client_quotas.produce
 
     def may_block(self, context: RequestContext, body: ProduceRequest) -> bool:
         admin = self._admin
@@ -131,11 +132,15 @@ class Handler:
     def _respond(
         self, context: RequestContext, body: ProduceRequest, statuses: Mapping[TopicPartition, ProducePartitionStatus]
     ) -> None:
+        throttle_ms = 0
+        if self._client_quota.is_enabled:
+            size = len(context.request.buffer)
+            throttle_ms = self._client_quota.record(context.principal.name, context.client_id, size)
         if body.acks == 0:
             # Nobody reads a response; a closed connection makes the client ask for metadata again.
             failed = next((item for item in statuses.items() if item[1].error is not None), None)
             if failed is None:
-                context.respond_nothing()
+                context.respond_nothing(throttle_ms)
             else:
                 context.request.close_connection(f"produce with acks=0 to {failed[0]} failed: {failed[1].error}")
             return
@@ -162,7 +167,7 @@ class Handler:
             responses.append(
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
             )
-        context.respond(ProduceResponse(responses=responses))
+        context.respond(ProduceResponse(responses=responses), throttle_ms)
 
     def error_response(self, body: ProduceRequest, error_code: int, version: int) -> ProduceResponse | None:
         if body.acks == 0:

@@ -58,6 +58,8 @@ def random_value(rng, field, version, size):
 
 
 def random_primitive(rng, type_name, field, version, size):
+    if type_name == "float64":
+        return rng.choice([0.0, -1.5, 1e300, rng.uniform(-1e9, 1e9)])
     if type_name == "struct":
         return random_struct(rng, field.struct, version, size)
     if field.name.endswith("error_code"):

@@ -1,0 +1,68 @@
+"""AlterClientQuotas (49): set and remove quotas of users and client ids (KIP-546)."""
+
+from __future__ import annotations
+
+from kcore.errors import NONE, ApiError, InvalidRequest, UnsupportedVersion
+from kcore.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntityData,
+    EntryData,
+    EntryResult,
+)
+from kcore.server.client_quota_manager import DEFAULT, EntityName, QuotaEntity
+from kcore.server.client_quotas import QuotaChange
+from kcore.server.handlers import Services
+from kcore.server.handlers.describe_client_quotas import CLIENT_ID, USER
+from kcore.server.request_context import RequestContext
+
+
+class Handler:
+    may_block = True  # writes to the store
+
+    def __init__(self, services: Services) -> None:
+        self._quotas = services.client_quotas
+
+    def handle(self, context: RequestContext, body: AlterClientQuotasRequest) -> None:
+        context.respond(
+            AlterClientQuotasResponse(entries=[self._alter(entry, body.validate_only) for entry in body.entries])
+        )
+
+    def _alter(self, entry: EntryData, validate_only: bool) -> EntryResult:
+        try:
+            entity = _entity(entry.entity)
+            changes = [QuotaChange(op.key, None if op.remove else op.value) for op in entry.ops]
+            if validate_only:
+                self._quotas.check(changes)
+            else:
+                self._quotas.alter(entity, changes)
+        except ApiError as error:
+            return EntryResult(error_code=error.code, error_message=str(error), entity=entry.entity)
+        return EntryResult(error_code=NONE, error_message=None, entity=entry.entity)
+
+    def error_response(
+        self, body: AlterClientQuotasRequest, error_code: int, version: int
+    ) -> AlterClientQuotasResponse:
+        return AlterClientQuotasResponse(
+            entries=[
+                EntryResult(error_code=error_code, error_message=None, entity=entry.entity) for entry in body.entries
+            ]
+        )
+
+
+def _entity(parts: list[EntityData]) -> QuotaEntity:
+    """Source: ZkAdminManager.parseAndSanitizeQuotaEntity, Kafka 3.9."""
+    names: dict[str, EntityName] = {}
+    for part in parts:
+        kind, name = part.entity_type, part.entity_name
+        if kind not in (USER, CLIENT_ID):
+            error = InvalidRequest if not kind else UnsupportedVersion
+            raise error(f"Unhandled client quota entity type: {kind}")
+        if kind in names:
+            raise InvalidRequest(f"Duplicate {kind} in the entity")
+        if name == "":
+            raise InvalidRequest(f"Empty {kind} not supported")
+        names[kind] = DEFAULT if name is None else name
+    if not names:
+        raise InvalidRequest("Invalid empty client quota entity")
+    return QuotaEntity(names.get(USER), names.get(CLIENT_ID))
