@@ -225,7 +225,13 @@ class Partition:
             old = self._state
             if update.partition_epoch < old.partition_epoch:
                 return False
-            self._state = FollowerState(update.leader, update.leader_epoch, controller_epoch, update.partition_epoch)
+            self._state = FollowerState(
+                update.leader,
+                update.leader_epoch,
+                controller_epoch,
+                update.partition_epoch,
+                self.local_broker_id in update.adding_replicas,
+            )
             self.log.is_served = False
             return (
                 isinstance(old, LeaderState)
@@ -376,7 +382,9 @@ class Partition:
                 return None
             info = log.append_as_follower(records)
         if not is_future:
-            self.meters.replicated_in(info.valid_bytes)  # RFT-10
+            state = self._state
+            is_reassignment = isinstance(state, FollowerState) and state.is_being_added
+            self.meters.replicated_in(info.valid_bytes, is_reassignment)  # RFT-10
         return info
 
     def _maybe_increment_leader_hw(self, log: UnifiedLog, state: LeaderState) -> bool:

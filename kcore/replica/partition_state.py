@@ -24,7 +24,8 @@ class LeaderAndIsrUpdate:
     """A controller's decision about one partition, for a broker that has a replica of it.
 
     leader: broker id, or NO_LEADER.  partition_epoch: version of the stored state.  is_new: the topic was just
-    created, so this broker is expected to have no log of it.
+    created, so this broker is expected to have no log of it.  adding_replicas: of the replicas, those that a
+    reassignment adds.
     """
 
     topic_partition: TopicPartition
@@ -35,6 +36,7 @@ class LeaderAndIsrUpdate:
     partition_epoch: int = 0
     topic_id: UUID | None = None
     is_new: bool = False
+    adding_replicas: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +97,13 @@ class LeaderState:
 
 @dataclass(frozen=True, slots=True)
 class FollowerState:
-    """Another broker leads, or nobody."""
+    """Another broker leads, or nobody.  is_being_added: a reassignment gives this broker its replica."""
 
     leader_id: int = NO_LEADER
     leader_epoch: int = NO_EPOCH
     controller_epoch: int = NO_EPOCH
     partition_epoch: int = NO_EPOCH
+    is_being_added: bool = False
 
 
 PartitionState = LeaderState | FollowerState

@@ -67,6 +67,7 @@ def _updates(
             state.partition_epoch,
             topic_id if topic_id != ZERO_UUID else None,
             state.is_new,
+            tuple(state.adding_replicas),
         )
     return list(updates.values()), errors
 

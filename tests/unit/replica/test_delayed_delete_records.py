@@ -4,6 +4,7 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
+from kcore.replica.explain import explain_isr
 
 from .conftest import TP, Answer, Node, batch, update
 from .test_follower_fetches import follow
@@ -92,3 +93,16 @@ def test_a_follower_that_has_never_fetched_is_waited_for(leader):
     assert answer.waits
     follow(leader, 1, 5, epoch=6, log_start=0)
     assert outcome(answer) == (None, 0)
+
+
+def test_METRIC_01_what_times_out_is_counted_and_explained_while_it_waits(leader):
+    follow(leader, 1, 5, log_start=3)
+    delete(leader, {TP: 3})
+    (waiting,) = explain_isr(leader.replica_manager, TP).waiting
+    assert (waiting.kind, waiting.ms_left) == ("a DeleteRecords", 1000)
+    assert waiting.waits_for.startswith(
+        "for the logs of all live replicas to start at 3 or later; the lowest starts at"
+    )
+    leader.advance(1000)
+    assert leader.replica_manager.meters.delete_records_expirations.count == 1
+    assert explain_isr(leader.replica_manager, TP).waiting == ()

@@ -100,6 +100,14 @@ def test_PURG_09_what_times_out_is_counted_for_each_pending_partition(parked):
     assert {tp: meter.count for tp, meter in parked.meters.produce_expirations.items()} == {B: 1}
 
 
+def test_PURG_09_a_produce_that_is_answered_in_time_is_no_expiration(parked):
+    parked.high_watermark(A, 5)
+    parked.high_watermark(B, 7)
+    parked.time.sleep(1000)
+    parked.timer.advance()
+    assert parked.meters.produce_expirations == {}
+
+
 def test_PART_18_an_isr_that_shrank_below_the_minimum_is_an_error_after_the_append(parked):
     parked.lead(A, 1, (0,))
     parked.high_watermark(A, 5)

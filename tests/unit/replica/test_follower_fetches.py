@@ -357,3 +357,41 @@ def test_RM_27_the_look_is_taken_by_the_clock_scheduler_and_ends_with_shutdown(t
     assert [(task.name, task.period_ms) for _, _, task in clock._queue._heap] == [("isr-expiration", LAG / 2)]
     node.shutdown()
     assert clock._queue.next_due_ms() is None
+
+
+def test_PURG_16_expirations_of_followers_and_of_consumers_are_counted_apart(leader):
+    meters = leader.replica_manager.meters
+    follow(leader, 1, 0, wait_ms=500)
+    leader.fetch(0, max_wait_ms=700)
+    leader.advance(500)
+    assert (meters.follower_fetch_expirations.count, meters.consumer_fetch_expirations.count) == (1, 0)
+    leader.advance(200)
+    assert (meters.follower_fetch_expirations.count, meters.consumer_fetch_expirations.count) == (1, 1)
+
+
+def test_RD_11_what_followers_read_is_no_traffic_of_consumers(leader):
+    records = batch(b"a")
+    leader.produce(records, acks=1)
+    meters = leader.replica_manager.get_partition(TP).meters
+    follow(leader, 1, 0)
+    assert (meters.replication_bytes_out, meters.bytes_out, meters.fetch_requests) == (len(records), 0, 1)
+    follow(leader, 2, 0, wait_ms=500, min_bytes=10_000)
+    assert meters.replication_bytes_out == len(records)  # nothing has been sent yet
+    leader.advance(500)
+    assert meters.replication_bytes_out == 2 * len(records)
+
+
+@pytest.mark.parametrize("adding", [(), (0,), (2,)])
+def test_RFT_10_replicated_bytes_are_counted_and_again_while_this_replica_is_being_added(node, adding):
+    node.become(update(leader=1, epoch=2, isr=(1,), replicas=(0, 1, 2), adding_replicas=adding))
+    partition = node.replica_manager.get_partition(TP)
+    records = batch(b"a", b"b")
+    partition.append_records_to_follower_or_future_replica(records, is_future=False)
+    meters = partition.meters
+    assert meters.replication_bytes_in == len(records)
+    assert meters.reassignment_bytes_in == (len(records) if 0 in adding else 0)
+    assert (meters.bytes_in, meters.messages_in) == (0, 0)
+    node.become(update(leader=1, epoch=3, isr=(0, 1, 2), replicas=(0, 1, 2), partition_epoch=1))
+    before = meters.reassignment_bytes_in
+    partition.append_records_to_follower_or_future_replica(batch(b"c", base_offset=2), is_future=False)
+    assert meters.reassignment_bytes_in == before

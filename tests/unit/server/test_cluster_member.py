@@ -109,6 +109,14 @@ def test_API_02_a_leader_and_isr_request_makes_leaders_and_followers(broker, con
     assert broker.log("t").topic_id == (TOPIC_ID if version >= 5 else None)
 
 
+@pytest.mark.parametrize("version", [2, 3, 7])
+def test_RFT_10_the_request_says_whether_this_replica_is_being_added(broker, controller, version):
+    controller.update_metadata(brokers=with_broker_2(broker))
+    state = controller.state(0, leader=2, replicas=(2, 1), isr=(2,), adding_replicas=[1])
+    controller.leader_and_isr({"t": [state]}, version, {"t": TOPIC_ID})
+    assert partition(broker, T0).state.is_being_added == (version >= 3)
+
+
 def test_API_02_the_answer_to_the_controller_is_not_delayed_by_a_quota(controller, monkeypatch):
     throttles = []
     respond = RequestContext.respond
