@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import errno
 import logging
-import numbers
-import operator
 import os
 import resource
 import shutil
@@ -21,34 +18,29 @@ from typing import Any, Literal
 from uuid import UUID
 
 from kcore.common import topic_names
-from kcore.common.file import is_directory, is_file, list_directory, make_directory
-from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, MockTime, Time, WallClockOf
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
-from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
+from kcore.errors import InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from kcore.log.clean_shutdown import was_clean_shutdown
-from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_dir_failure_channel import LogDirFailureHandler
-from kcore.log.log_file_names import parse_partition_directory, parse_segment_file
 from kcore.log.log_iteration import Isolation
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
-from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.metadata.open_store import open_store
-from kcore.metadata.store import MetadataStore, NodeExists
+from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
 from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.explain import FetchExplanation, IsrExplanation, explain_fetch, explain_isr
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server import meta_properties
 from kcore.server.admin_manager import AdminManager
+from kcore.server.broker_identity import read_identity, topics_on_disk, working_dirs, write_identity
 from kcore.server.broker_metrics import broker_metrics
+from kcore.server.call_arguments import as_text, integer, number, string
 from kcore.server.client_quotas import ClientQuotas
 from kcore.server.cluster_controller import controlled_shutdown, make_controller
 from kcore.server.cluster_member import ClusterMember
@@ -72,8 +64,6 @@ from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
 
-#: The id of a broker whose settings have none.
-DEFAULT_BROKER_ID = 1
 #: How often partitions that could not be opened are tried again: a disk that was full may have room.
 _RETRY_OFFLINE_MS = 30_000
 _WILDCARDS = ("", "0.0.0.0", "::")
@@ -109,7 +99,7 @@ class Broker:
         store: MetadataStore | str | None = None,
         **config: Any,
     ) -> None:
-        host, port = _string("host", host), _integer("port", port)
+        host, port = string("host", host), integer("port", port)
         if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
             raise TypeError(f"data_dir must be a path, not {data_dir!r}")
         if data_dir is not None and not os.fspath(data_dir):
@@ -203,9 +193,10 @@ class Broker:
     def _start(self) -> None:
         config, time, parts = self.config, self._time, self._parts
         _raise_open_files_limit()
-        working = self._working_dirs()
+        working = working_dirs(self._data_dirs)
         self.store = self._opened_store(parts)
-        self.broker_id, self.cluster_id = self._identity(working)
+        identity = read_identity(working, self.store, config.configured_broker_id, is_shared_store=self._is_member)
+        self.broker_id, self.cluster_id = identity
         unclean = not all(was_clean_shutdown(path) for path in working)
 
         # What waits for a disk must not delay what the clock decides.  MockTime runs them in this order.
@@ -280,7 +271,7 @@ class Broker:
         # What the logs are opened with comes from the store, so that comes first.
         topic_configs.load(self.store)
         adoption = TopicAdoption(self.broker_id, self.store, log_manager, topic_configs)
-        adoption.prepare(_topics_on_disk(working))
+        adoption.prepare(topics_on_disk(working))
         log_manager.startup()
         parts.callback(log_manager.shutdown)
         parts.callback(self.replica_manager.shutdown)
@@ -317,9 +308,9 @@ class Broker:
 
         parts.callback(config.on_change(("max.connections", "max.connections.per.ip"), limit_connections))
         self._bound_listeners, self.port = server.listeners, server.port
-        self._write_identity(working)
+        write_identity(working, self.store, identity)
 
-        group_config = self._group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
+        group_config = config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
         self.group_coordinator = GroupCoordinator(
             self.broker_id,
             self.replica_manager,
@@ -485,12 +476,12 @@ class Broker:
         a cluster also RequestTimedOut if the controller has not elected leaders in 30 s; RuntimeError unless the broker
         runs.
         """
-        name, partitions = _string("name", name), _integer("partitions", partitions)
+        name, partitions = string("name", name), integer("partitions", partitions)
         if partitions < 1 and partitions != -1:
             raise InvalidPartitions(f"partitions={partitions}: expected 1 or more, or -1 for num.partitions")
-        settings = {key if "." in key else key.replace("_", "."): _as_text(value) for key, value in config.items()}
+        settings = {key if "." in key else key.replace("_", "."): as_text(value) for key, value in config.items()}
         with self._serving():
-            factor = -1 if replication_factor is None else _integer("replication_factor", replication_factor)
+            factor = -1 if replication_factor is None else integer("replication_factor", replication_factor)
             created = self.admin_manager.create_topic(name, partitions, factor, configs=settings)
             self.admin_manager.wait_for(name, has_partitions(name, created.num_partitions))
             return created.topic_id
@@ -498,7 +489,7 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Delete a topic and its data.  Raises UnknownTopicOrPartition; RuntimeError unless the broker runs."""
         with self._serving():
-            deleted = self.admin_manager.delete_topic(_string("name", name))
+            deleted = self.admin_manager.delete_topic(string("name", name))
             self.group_coordinator.handle_deleted_partitions(
                 [TopicPartition(name, number) for number in deleted.partitions]
             )
@@ -525,12 +516,12 @@ class Broker:
         """
         with self._serving():
             return self._client.produce(
-                _string("topic", topic),
+                string("topic", topic),
                 value,
                 key,
                 headers,
-                None if timestamp is None else _integer("timestamp", timestamp),
-                None if partition is None else _integer("partition", partition),
+                None if timestamp is None else integer("timestamp", timestamp),
+                None if partition is None else integer("partition", partition),
             )
 
     def consume(
@@ -556,11 +547,11 @@ class Broker:
         """
         with self._serving():
             return self._client.consume(
-                _string("topic", topic),
-                None if partition is None else _integer("partition", partition),
-                start_offset if isinstance(start_offset, str) else _integer("start_offset", start_offset),
-                None if max_records is None else _integer("max_records", max_records),
-                _number("timeout", timeout),
+                string("topic", topic),
+                None if partition is None else integer("partition", partition),
+                start_offset if isinstance(start_offset, str) else integer("start_offset", start_offset),
+                None if max_records is None else integer("max_records", max_records),
+                number("timeout", timeout),
                 isolation,
             )
 
@@ -580,7 +571,7 @@ class Broker:
         A frozen value; str() of it is a text for people.  Raises UnknownTopicOrPartition, NotLeaderOrFollower if this
         broker has no replica of it, KafkaStorageError; RuntimeError unless the broker runs.
         """
-        tp = TopicPartition(_string("topic", topic), _integer("partition", partition))
+        tp = TopicPartition(string("topic", topic), integer("partition", partition))
         with self._serving():
             return explain_isr(self.replica_manager, tp)
 
@@ -603,7 +594,7 @@ class Broker:
         counted, and no follower's state changes.  A frozen value; str() of it is a text for people.
         Raises as explain_isr(), and ValueError for another isolation.
         """
-        tp = TopicPartition(_string("topic", topic), _integer("partition", partition))
+        tp = TopicPartition(string("topic", topic), integer("partition", partition))
         if isolation not in ("read_uncommitted", "read_committed"):
             raise ValueError(f"isolation {isolation!r}, expected read_uncommitted or read_committed")
         params = FetchParams(
@@ -613,7 +604,7 @@ class Broker:
             max_bytes=max_bytes,
             isolation=FetchParams.isolation_of(replica_id, isolation == "read_committed"),
         )
-        data = FetchPartitionData(_integer("offset", offset), max_bytes, current_leader_epoch=leader_epoch)
+        data = FetchPartitionData(integer("offset", offset), max_bytes, current_leader_epoch=leader_epoch)
         with self._serving():
             return explain_fetch(self.replica_manager, tp, params, data)
 
@@ -623,7 +614,7 @@ class Broker:
         The broker closes it: close(), delete() and truncations of it raise LogIsServed; a `with` block leaves it open.
         Raises UnknownTopicOrPartition, KafkaStorageError if it is offline; RuntimeError unless the broker runs.
         """
-        tp = TopicPartition(_string("topic", topic), _integer("partition", partition))
+        tp = TopicPartition(string("topic", topic), integer("partition", partition))
         with self._serving():
             hosted = self.replica_manager.get_partition(tp)
             if hosted is None:
@@ -682,35 +673,6 @@ class Broker:
     def _handle(self, request: Any) -> None:
         self._apis.handle(request)
 
-    def _working_dirs(self) -> list[str]:
-        """The data directories that can be had; the log manager takes the others offline.
-
-        Raises DirectoryInUse, InvalidConfig for a partition's directory, OSError if none works, or not the first,
-        where the metadata are.
-        """
-        working: list[str] = []
-        for path in self._data_dirs:
-            try:
-                if is_file(path):
-                    raise NotADirectoryError(errno.ENOTDIR, "data_dir is a file, not a directory", path)
-                make_directory(path)
-                if any(parse_segment_file(name) for name in list_directory(path)):
-                    raise InvalidConfig(
-                        f"data_dir {path} holds segment files, so it is a partition's directory: give "
-                        f"{os.path.dirname(path)}, the data directory around it"
-                    )
-                # Getting the lock shows that no other process writes the files that are read next.  The log manager
-                # takes it again, and keeps it.
-                DirectoryLock(path).release()
-                meta_properties.set_aside_if_damaged(path)
-            except OSError as error:
-                if not working:
-                    raise
-                logger.error("%s: the data directory cannot be had: %s", path, error)
-            else:
-                working.append(path)
-        return working
-
     def _start_monitor_socket(self, data_dir: str, parts: ExitStack) -> None:
         """For `kcore metrics` and `kcore explain`.  The broker serves without it too."""
         commands = {
@@ -760,54 +722,6 @@ class Broker:
             # A stop waits for the thread that we are on, and restart() for it while it holds the broker's lock.
             threading.Thread(target=self._stop, args=(parts,), name="kcore-no-data-dir-left").start()
 
-    def _identity(self, data_dirs: list[str]) -> tuple[int, str]:
-        """(broker id, cluster id): what the directories and the store say, else what the settings say, else new.
-
-        Raises InvalidConfig or InconsistentClusterId if two of them disagree.
-        """
-        broker_id = self.config.configured_broker_id
-        node = self.store.get(znodes.CLUSTER_ID)
-        cluster_id = znodes.decode_cluster_id(node.data) if node is not None else None
-        for path in data_dirs:
-            properties = meta_properties.read(path)
-            if properties is None:
-                continue
-            if properties.node_id is not None:
-                if broker_id is not None and broker_id != properties.node_id:
-                    raise InvalidConfig(f"{path} belongs to broker {properties.node_id}, this is broker {broker_id}")
-                broker_id = properties.node_id
-            if properties.cluster_id is not None:
-                if cluster_id is not None and cluster_id != properties.cluster_id:
-                    raise InconsistentClusterId(
-                        f"{path} belongs to cluster {properties.cluster_id}, this is {cluster_id}"
-                    )
-                cluster_id = properties.cluster_id
-        if cluster_id is None:
-            cluster_id = znodes.id_to_string(znodes.random_id(SYSTEM_RANDOM))
-            if self._given_store is not None:
-                cluster_id = self._store_cluster_id(cluster_id)
-        return DEFAULT_BROKER_ID if broker_id is None else broker_id, cluster_id
-
-    def _store_cluster_id(self, cluster_id: str) -> str:
-        """The stored cluster id: this one, unless another broker was faster."""
-        try:
-            self.store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
-        except NodeExists:
-            node = self.store.get(znodes.CLUSTER_ID)
-            return znodes.decode_cluster_id(node.data) if node is not None else cluster_id
-        return cluster_id
-
-    def _write_identity(self, data_dirs: list[str]) -> None:
-        stored = self._store_cluster_id(self.cluster_id)
-        if stored != self.cluster_id:
-            raise InconsistentClusterId(f"this broker belongs to cluster {self.cluster_id}, the store to {stored}")
-        for path in data_dirs:
-            try:
-                if meta_properties.read(path) is None:
-                    meta_properties.write(path, self.cluster_id, self.broker_id)
-            except OSError as error:
-                logger.error("%s: the next start will not know whose directory it is: %s", path, error)
-
     def _advertised(self) -> BrokerInfo:
         ports = {listener.name: listener.port for listener in self._bound_listeners}
         endpoints = {
@@ -818,21 +732,6 @@ class Broker:
             for listener in self.config.advertised_listeners or self._bound_listeners
         }
         return BrokerInfo(self.broker_id, endpoints, self.config["broker.rack"])
-
-    def _group_config(self, partitions: int) -> GroupConfig:
-        """partitions: of the offsets topic, 0 if there is none.  They decide where a group's offsets are."""
-        config = self.config
-        return GroupConfig(
-            min_session_timeout_ms=config["group.min.session.timeout.ms"],
-            max_session_timeout_ms=config["group.max.session.timeout.ms"],
-            max_size=config["group.max.size"],
-            initial_rebalance_delay_ms=config["group.initial.rebalance.delay.ms"],
-            offset_metadata_max_bytes=config["offset.metadata.max.bytes"],
-            offsets_retention_minutes=config["offsets.retention.minutes"],
-            offsets_retention_check_interval_ms=config["offsets.retention.check.interval.ms"],
-            offsets_topic_num_partitions=partitions or config["offsets.topic.num.partitions"],
-            offsets_commit_timeout_ms=config["offsets.commit.timeout.ms"],
-        )
 
     def _on_leadership(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         if topic_partition.topic == topic_names.GROUP_METADATA_TOPIC:
@@ -848,42 +747,6 @@ def _reconfigure_logs(log_manager: LogManager, config: KafkaConfig) -> None:
     log_manager.reconfigure(config.log_config, config["producer.id.expiration.ms"])
     if log_manager.cleaner is not None:
         log_manager.cleaner.reconfigure(config.cleaner_config)
-
-
-def _topics_on_disk(data_dirs: list[str]) -> set[str]:
-    topics = set()
-    for path in data_dirs:
-        for name in list_directory(path):
-            parsed = parse_partition_directory(name)
-            if parsed is not None and not parsed.mark and is_directory(os.path.join(path, name)):
-                topics.add(parsed.topic_partition.topic)
-    return topics
-
-
-def _string(argument: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{argument} must be a str, not {value!r}")
-    return value
-
-
-def _integer(argument: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-        raise TypeError(f"{argument} must be an int, not {value!r}")
-    return operator.index(value)
-
-
-def _number(argument: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{argument} must be a number, not {value!r}")
-    return float(value)
-
-
-def _as_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)
 
 
 def _raise_open_files_limit() -> None:

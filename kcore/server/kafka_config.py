@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least
+from kcore.coordinator.group.group_config import GroupConfig
 from kcore.errors import InvalidConfig
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
@@ -399,6 +400,21 @@ class KafkaConfig:
     @property
     def cleaner_config(self) -> CleanerConfig:
         return _cleaner_config(self._settings.values)
+
+    def group_config(self, offsets_topic_num_partitions: int) -> GroupConfig:
+        """offsets_topic_num_partitions: what there are, 0 if there is no such topic yet.  They decide where a group's
+        offsets are."""
+        return GroupConfig(
+            min_session_timeout_ms=self["group.min.session.timeout.ms"],
+            max_session_timeout_ms=self["group.max.session.timeout.ms"],
+            max_size=self["group.max.size"],
+            initial_rebalance_delay_ms=self["group.initial.rebalance.delay.ms"],
+            offset_metadata_max_bytes=self["offset.metadata.max.bytes"],
+            offsets_retention_minutes=self["offsets.retention.minutes"],
+            offsets_retention_check_interval_ms=self["offsets.retention.check.interval.ms"],
+            offsets_topic_num_partitions=offsets_topic_num_partitions or self["offsets.topic.num.partitions"],
+            offsets_commit_timeout_ms=self["offsets.commit.timeout.ms"],
+        )
 
     @property
     def configured_broker_id(self) -> int | None:

@@ -1,0 +1,121 @@
+"""Whose data directories a broker has: they, the store and the settings must agree on broker id and cluster id."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kcore.common.file import is_directory, is_file, list_directory, make_directory
+from kcore.common.random_source import SYSTEM_RANDOM
+from kcore.errors import InconsistentClusterId, InvalidConfig
+from kcore.log.directory_lock import DirectoryLock
+from kcore.log.log_file_names import parse_partition_directory, parse_segment_file
+from kcore.metadata import znodes
+from kcore.metadata.store import MetadataStore, NodeExists
+from kcore.server import meta_properties
+
+logger = logging.getLogger(__name__)
+
+#: The id of a broker whose settings have none.
+DEFAULT_BROKER_ID = 1
+
+
+class Identity(NamedTuple):
+    broker_id: int
+    cluster_id: str
+
+
+def working_dirs(data_dirs: Iterable[str]) -> list[str]:
+    """The data directories that can be had; the log manager takes the others offline.
+
+    Raises DirectoryInUse, InvalidConfig for a partition's directory, OSError if none works, or not the first,
+    where the metadata are.
+    """
+    working: list[str] = []
+    for path in data_dirs:
+        try:
+            if is_file(path):
+                raise NotADirectoryError(errno.ENOTDIR, "data_dir is a file, not a directory", path)
+            make_directory(path)
+            if any(parse_segment_file(name) for name in list_directory(path)):
+                raise InvalidConfig(
+                    f"data_dir {path} holds segment files, so it is a partition's directory: give "
+                    f"{os.path.dirname(path)}, the data directory around it"
+                )
+            # Getting the lock shows that no other process writes the files that are read next.  The log manager
+            # takes it again, and keeps it.
+            DirectoryLock(path).release()
+            meta_properties.set_aside_if_damaged(path)
+        except OSError as error:
+            if not working:
+                raise
+            logger.error("%s: the data directory cannot be had: %s", path, error)
+        else:
+            working.append(path)
+    return working
+
+
+def topics_on_disk(data_dirs: Iterable[str]) -> set[str]:
+    topics = set()
+    for path in data_dirs:
+        for name in list_directory(path):
+            parsed = parse_partition_directory(name)
+            if parsed is not None and not parsed.mark and is_directory(os.path.join(path, name)):
+                topics.add(parsed.topic_partition.topic)
+    return topics
+
+
+def read_identity(
+    data_dirs: Iterable[str], store: MetadataStore, configured_broker_id: int | None, *, is_shared_store: bool
+) -> Identity:
+    """What the directories and the store say, else what the settings say, else new.
+
+    A new cluster id is stored at once if other brokers share the store: all must start with the same.
+    Raises InvalidConfig or InconsistentClusterId if two of them disagree.
+    """
+    broker_id = configured_broker_id
+    node = store.get(znodes.CLUSTER_ID)
+    cluster_id = znodes.decode_cluster_id(node.data) if node is not None else None
+    for path in data_dirs:
+        properties = meta_properties.read(path)
+        if properties is None:
+            continue
+        if properties.node_id is not None:
+            if broker_id is not None and broker_id != properties.node_id:
+                raise InvalidConfig(f"{path} belongs to broker {properties.node_id}, this is broker {broker_id}")
+            broker_id = properties.node_id
+        if properties.cluster_id is not None:
+            if cluster_id is not None and cluster_id != properties.cluster_id:
+                raise InconsistentClusterId(f"{path} belongs to cluster {properties.cluster_id}, this is {cluster_id}")
+            cluster_id = properties.cluster_id
+    if cluster_id is None:
+        cluster_id = znodes.id_to_string(znodes.random_id(SYSTEM_RANDOM))
+        if is_shared_store:
+            cluster_id = _store_cluster_id(store, cluster_id)
+    return Identity(DEFAULT_BROKER_ID if broker_id is None else broker_id, cluster_id)
+
+
+def write_identity(data_dirs: Iterable[str], store: MetadataStore, identity: Identity) -> None:
+    """Leave it where it is missing.  Raises InconsistentClusterId if another broker has stored another cluster id."""
+    stored = _store_cluster_id(store, identity.cluster_id)
+    if stored != identity.cluster_id:
+        raise InconsistentClusterId(f"this broker belongs to cluster {identity.cluster_id}, the store to {stored}")
+    for path in data_dirs:
+        try:
+            if meta_properties.read(path) is None:
+                meta_properties.write(path, identity.cluster_id, identity.broker_id)
+        except OSError as error:
+            logger.error("%s: the next start will not know whose directory it is: %s", path, error)
+
+
+def _store_cluster_id(store: MetadataStore, cluster_id: str) -> str:
+    """The stored cluster id: this one, unless there is one already."""
+    try:
+        store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+    except NodeExists:
+        node = store.get(znodes.CLUSTER_ID)
+        return znodes.decode_cluster_id(node.data) if node is not None else cluster_id
+    return cluster_id

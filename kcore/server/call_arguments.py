@@ -1,0 +1,35 @@
+"""The arguments of Broker's methods, checked."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from typing import Any
+
+
+def string(argument: str, value: Any) -> str:
+    """Raises TypeError, as the others do."""
+    if not isinstance(value, str):
+        raise TypeError(f"{argument} must be a str, not {value!r}")
+    return value
+
+
+def integer(argument: str, value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+        raise TypeError(f"{argument} must be an int, not {value!r}")
+    return operator.index(value)
+
+
+def number(argument: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{argument} must be a number, not {value!r}")
+    return float(value)
+
+
+def as_text(value: Any) -> str:
+    """A setting's value as Kafka writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(map(str, value))
+    return str(value)
