@@ -201,7 +201,14 @@ class KafkaController:
         except Exception as error:
             if self.is_active:
                 self._move(error)
+            else:
+                # The watch on the controller's node may not be set: this broker would never be elected again.
+                self._retry_startup()
             raise
+
+    def _retry_startup(self) -> None:
+        retry = partial(self._put, "Startup", self._startup)
+        self._scheduler.schedule(f"kcore-reelect-{self.broker_id}", retry, _ELECTION_RETRY_MS)
 
     def _put_if_in_term(self, term: _Term, name: str, process: Callable[[], None]) -> None:
         def process_in_term() -> None:
@@ -227,14 +234,13 @@ class KafkaController:
 
     def _startup(self) -> None:
         self._store.ensure_paths()
-        # CTRL-03: the watch first, then the election.
-        self.active_controller_id = self._store.controller_id(self._controller_watch)
-        self._elect()
+        self._controller_changed()
 
     def _controller_watch(self, event: WatchEvent) -> None:
         self._put("ControllerChange", self._controller_changed)
 
     def _controller_changed(self) -> None:
+        # CTRL-03: the watch first, then the election.
         self._resign_if_replaced()
         if self.active_controller_id == NO_CONTROLLER:
             self._elect()
@@ -285,8 +291,7 @@ class KafkaController:
         self._resign()
         if error is not None:
             # The node's deletion wakes up the watch; a store that failed may have lost that.
-            retry = partial(self._put, "Reelect", self._controller_changed)
-            self._scheduler.schedule(f"kcore-reelect-{self.broker_id}", retry, _ELECTION_RETRY_MS)
+            self._retry_startup()
 
     def _resign(self) -> None:
         """Forget what a controller knows, close its connections; watches of this term are ignored from now on."""
@@ -308,10 +313,18 @@ class KafkaController:
             expire = ControllerEvent("Expire", self._expire)
             self.events.clear_and_put(expire)
             self.events.await_started(expire)
-            self._metadata_store.new_session()
-            self._put("RegisterBrokerAndReelect", self._register_and_reelect)
+            self._begin_session()
         elif event is SessionEvent.CONNECTED:
             self._put("ControllerChange", self._controller_changed)
+
+    def _begin_session(self) -> None:
+        try:
+            self._metadata_store.new_session()
+        except StoreError as error:
+            logger.error("broker %d cannot begin a new session: %s", self.broker_id, error)
+            self._scheduler.schedule(f"kcore-new-session-{self.broker_id}", self._begin_session, _ELECTION_RETRY_MS)
+        else:
+            self._put("RegisterBrokerAndReelect", self._register_and_reelect)
 
     def _expire(self) -> None:
         self.active_controller_id = NO_CONTROLLER
@@ -320,8 +333,7 @@ class KafkaController:
     def _register_and_reelect(self) -> None:
         """CTRL-09."""
         self._register_broker()
-        self.active_controller_id = self._store.controller_id(self._controller_watch)
-        self._elect()
+        self._controller_changed()
 
     # -- fail-over --------------------------------------------------------------------------------------
 

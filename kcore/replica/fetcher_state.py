@@ -314,8 +314,11 @@ class FetcherState:
                 self._move_to_end(tp, replace(state, delayed_until_ms=until_ms, leader_end_offset=None))
 
     def _fail(self, tp: TopicPartition, error: Exception) -> None:
-        unexpected = None if isinstance(error, KafkaError) else error
-        logger.error("%s: is not copied any more: %s", tp, error, exc_info=unexpected)
+        if isinstance(error, FencedLeaderEpoch):
+            logger.info("%s: is not copied any more: there is a newer leader epoch, which the controller will send", tp)
+        else:
+            unexpected = None if isinstance(error, KafkaError) else error
+            logger.error("%s: is not copied any more: %r", tp, error, exc_info=unexpected)
         self._remove(tp)
         self._failed.add(tp)
 

@@ -158,6 +158,7 @@ def create_topic(servers):
         future.result(DEADLINE_S)
 
 
+@pytest.mark.timeout(600)
 def test_nothing_acknowledged_is_lost_or_written_twice_whoever_is_killed(processes):
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)

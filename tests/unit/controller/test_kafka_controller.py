@@ -8,7 +8,7 @@ from kcore.controller.election import LEADER_DURING_DELETE
 from kcore.controller.kafka_controller import NO_CONTROLLER, ControllerSettings, KafkaController
 from kcore.errors import BrokerNotAvailable, KafkaStorageError, NotController, StaleBrokerEpoch
 from kcore.metadata import znodes
-from kcore.metadata.store import SetData
+from kcore.metadata.store import SetData, StoreError
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -88,6 +88,47 @@ def test_CTRL_07_a_fail_over_that_fails_gives_the_election_back(world, monkeypat
     monkeypatch.undo()
     world.settle()
     assert len(active_ids(world)) == 1
+
+
+def test_a_store_that_fails_at_the_wrong_moment_keeps_no_broker_from_later_elections(world, monkeypatch):
+    world.start(1, 2)
+    store, failures = world.stores[2], []
+    real = store.get
+
+    def fail_once(path, *args):
+        if path == znodes.CONTROLLER and not failures:
+            failures.append(path)
+            raise StoreError("database is locked")
+        return real(path, *args)
+
+    monkeypatch.setattr(store, "get", fail_once)
+    world.kill(1)
+    assert failures and active_ids(world) == []
+    world.time.sleep(1000)
+    world.scheduler.tick()
+    world.settle()
+    assert active_ids(world) == [2]
+
+
+def test_a_session_that_cannot_begin_is_tried_again(world, monkeypatch):
+    world.start(1, 2)
+    store, failures = world.stores[1], []
+    real = store.new_session
+
+    def fail_once():
+        if not failures:
+            failures.append(1)
+            raise StoreError("database is locked")
+        return real()
+
+    monkeypatch.setattr(store, "new_session", fail_once)
+    world.expire(1)
+    world.settle()
+    assert failures and active_ids(world) == [2] and world.active.context.live_brokers.keys() == {2}
+    world.time.sleep(1000)
+    world.scheduler.tick()
+    world.settle()
+    assert world.active.context.live_brokers.keys() == {1, 2}
 
 
 def test_CTRL_08_and_CTRL_09_a_controller_whose_session_expires_resigns_before_it_takes_part_again(world):
