@@ -140,19 +140,29 @@ def metadata(bootstrap: Address, topic: str) -> MetadataResponse:
 
 
 def leaders_of_whole_isr(bootstrap: Address, topic: str, partitions: int, replicas: int) -> dict[int, Address]:
-    """Partition -> address of its leader, once every partition has a leader and all its replicas in sync."""
+    """Partition -> address of its leader, once every partition has a leader and all its replicas in sync.
+
+    Every broker must say so: one that has not heard of the topic yet does not lead it yet.
+    """
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         try:
-            response = metadata(bootstrap, topic)
+            leaders = _leaders(bootstrap, topic, partitions, replicas)
+            if leaders and all(_leaders(leader, topic, partitions, replicas) == leaders for leader in leaders.values()):
+                return leaders
         except OSError:
-            time.sleep(0.1)
-            continue
-        addresses = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
-        states = response.topics[0].partitions
-        if len(states) == partitions and all(
-            state.leader_id in addresses and len(state.isr_nodes) == replicas for state in states
-        ):
-            return {state.partition_index: addresses[state.leader_id] for state in states}
+            pass
         time.sleep(0.02)
     raise TimeoutError(f"{topic}: the ISR is not whole after {TIMEOUT_S} s")
+
+
+def _leaders(broker: Address, topic: str, partitions: int, replicas: int) -> dict[int, Address] | None:
+    """What this broker says; None unless every partition has a leader and its whole ISR."""
+    response = metadata(broker, topic)
+    addresses = {node.node_id: (node.host, node.port) for node in response.brokers}
+    states = response.topics[0].partitions
+    if len(states) != partitions:
+        return None
+    if any(state.leader_id not in addresses or len(state.isr_nodes) != replicas for state in states):
+        return None
+    return {state.partition_index: addresses[state.leader_id] for state in states}

@@ -299,7 +299,7 @@ def report(results: dict[str, list[dict[tuple[str, str], float]]], idle: dict[st
             cells += [f"{ratio:.2f}", verdict]
         table.append(cells)
     columns = ["row", "unit", *(f"{name} (median, spread)" for name in names)]
-    print("\n".join(markdown_table(columns + (["ratio", "goal"] if len(names) == 2 else []), table)))
+    print(markdown_table(columns + (["ratio", "goal"] if len(names) == 2 else []), table))
     if idle is not None:
         share = idle["% of a core"]
         print(
