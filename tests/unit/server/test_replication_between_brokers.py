@@ -4,7 +4,6 @@ import errno
 
 import pytest
 
-import kcore
 from kcore.common import file
 from kcore.protocol import api_keys
 from kcore.protocol.api_keys import ApiKey
@@ -14,7 +13,8 @@ from tests.unit.server.replicas import T0, T1, Proxy, Replicas, wait_until
 
 @pytest.fixture(autouse=True)
 def _members(monkeypatch):
-    monkeypatch.setattr(kcore.Broker, "_JOINS_CLUSTER", True)
+    # The tests are the controller.
+    monkeypatch.setattr("kcore.server.broker.make_controller", lambda *args: None)
 
 
 @pytest.fixture
