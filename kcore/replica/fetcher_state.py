@@ -201,6 +201,7 @@ class FetcherState:
         self._states: dict[TopicPartition, PartitionFetchState] = {}
         self._failed: MutableSet[TopicPartition] = set() if failed is None else failed
         self._in_flight: LeaderRequest | None = None
+        self._last_failure: str | None = None
         # What follows are parts of _states, so that a request costs what has changed and not all partitions.
         self._truncating: dict[TopicPartition, None] = {}
         self._looking_up: dict[TopicPartition, None] = {}
@@ -434,7 +435,10 @@ class FetcherState:
         if request is not self._in_flight:
             return
         self._in_flight = None
-        logger.info("a request to the leader failed: %s", error)
+        # A broker that is down fails every back-off.
+        level = logging.DEBUG if str(error) == self._last_failure else logging.INFO
+        self._last_failure = str(error)
+        logger.log(level, "a request to the leader failed: %s", error)
         self._delay(list(self._states if isinstance(request, FetchRequest) else request.partitions), now_ms)
 
     def on_reply(self, request: LeaderRequest, reply: LeaderReply, now_ms: float) -> None:
@@ -446,6 +450,8 @@ class FetcherState:
             self.on_failure(request, ValueError("a reply about partitions that were not asked for"), now_ms)
         elif isinstance(request, FetchRequest) and isinstance(reply, FetchReply):
             self._in_flight = None
+            if request.partitions:
+                self._last_failure = None
             self._on_fetched(request, reply, now_ms)
         elif isinstance(request, OffsetForLeaderEpochRequest) and isinstance(reply, OffsetForLeaderEpochReply):
             self._in_flight = None

@@ -773,6 +773,18 @@ def test_FMGR_10_another_fetcher_goes_on_at_the_same_offset():
     assert asked(other).partitions[A].fetch_offset == 5
 
 
+def test_a_leader_that_is_down_is_logged_once(caplog):
+    state = fetching(uses_sessions=True)
+    with caplog.at_level("INFO"):
+        for now in (0, BACKOFF, 2 * BACKOFF):
+            state.on_failure(state.next_request(now), ConnectionRefusedError("refused"), now)
+            assert reply_to(state, {}, now).partitions == {}  # the session forgets what is delayed
+        assert len(caplog.records) == 1
+        reply_to(state, {}, now=3 * BACKOFF)
+        state.on_failure(state.next_request(3 * BACKOFF), ConnectionRefusedError("refused"), 3 * BACKOFF)
+    assert len(caplog.records) == 2
+
+
 def test_fetchers_that_share_the_failed_partitions_clear_each_others_marks():
     failed = set()
     one, other = fetching(failed=failed), fetcher(failed=failed, a=MemoryLog([1]))

@@ -312,6 +312,12 @@ def test_a_leader_of_other_features_is_an_error_once(make):
     end_point.send(FetchRequest({A0: data()}, 500, 1, 10_000))
 
 
+def test_without_a_session_nothing_is_forgotten_and_nobody_is_asked(make):
+    end_point, sender = make()
+    sender.api_versions = lambda: 1 / 0
+    assert end_point.send(FetchRequest({}, 500, 1, 10_000, [A0])).partitions == {}
+
+
 def test_close_closes_the_connection(make):
     end_point, sender = make()
     end_point.close()
