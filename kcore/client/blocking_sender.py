@@ -60,6 +60,7 @@ class BlockingSender:
         self._receive_buffer_bytes = receive_buffer_bytes
         self._lock = threading.Lock()  # of _socket, _is_sending and _is_closed
         self._socket: socket.socket | None = None
+        self._socket_timeout_ms: float | None = None
         self._is_sending = False
         self._is_closed = False
         self._correlation_id = 0
@@ -178,11 +179,14 @@ class BlockingSender:
     def _disconnect(self) -> None:
         with self._lock:
             connection, self._socket = self._socket, None
-            self._api_versions = None
+            self._api_versions = self._socket_timeout_ms = None
         if connection is not None:
             connection.close()
 
     def _set_timeout(self, connection: socket.socket, timeout_ms: float) -> None:
+        if timeout_ms == self._socket_timeout_ms:
+            return
+        self._socket_timeout_ms = timeout_ms
         microseconds = max(1, int(timeout_ms * 1000))
         timeval = _TIMEVAL.pack(*divmod(microseconds, 1_000_000))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeval)
