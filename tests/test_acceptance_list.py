@@ -21,7 +21,6 @@ NOT_YET = {
     "the controller's reassignments are still to come": "CTRL-12 CTRL-18",
     "permissions are still to come": "API-01",
     "followers are still to come: fetcher threads, the ISR, replica state": "API-06 APP-01 RD-07 V22-01",
-    "moves between log directories are still to come": "RM-22 DIR-02..05 DIR-07..11",
     "permissions and racks are still to come": "API-07 RD-25",
     "built, but no test has the id in its name": "RD-01",
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -40,6 +39,7 @@ from kcore.log.log_file_names import (
 )
 from kcore.log.log_loader import load_log
 from kcore.log.log_maintenance import LogMaintenance
+from kcore.log.log_placement import LogPlacement
 from kcore.log.log_table import LogTable
 from kcore.log.producer_state_manager import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from kcore.log.unified_log import UnifiedLog
@@ -108,6 +108,8 @@ class LogManager:
         self._lock = threading.Lock()
         self._dirs = {path: LogDir(path, self.log_dir_failure_channel, time) for path in self.log_dirs}
         self._logs = LogTable()
+        #: Which data directory a new log goes to.
+        self.placement = LogPlacement(self._dirs, self._logs)
         # Directories that are there but could not be loaded: a new, empty log must not take their place.
         self._not_loaded: dict[TopicPartition, str] = {}
         self._tasks: list[ScheduledTask] = []
@@ -256,7 +258,8 @@ class LogManager:
         if self.cleaner is not None:
             self.cleaner.shutdown()
         with self._lock:
-            dirs, self._dirs = self._dirs, {}
+            dirs = dict(self._dirs)
+            self._dirs.clear()  # here and in placement
             logs = self._logs.clear()
         for log_dir in dirs.values():
             own = [log for log in logs if log.parent_dir == log_dir.path]
@@ -306,6 +309,10 @@ class LogManager:
         """The current logs, not the future ones."""
         return list(self._logs.current().values())
 
+    def future_logs(self) -> list[UnifiedLog]:
+        """The logs that are to replace current ones."""
+        return list(self._logs.future().values())
+
     def config_of(self, topic: str) -> LogConfig:
         """The topic's settings on top of the defaults."""
         return LogConfig.from_kafka(self._topic_configs(topic), self.default_config)
@@ -348,7 +355,7 @@ class LogManager:
             log = self.get_log(topic_partition, is_future=is_future)
             if log is None:
                 config = config or self.config_of(topic_partition.topic)
-                candidates = self._dirs_for(topic_partition, is_new, is_future, log_dir)
+                candidates = self.placement.dirs_for(topic_partition, is_new, is_future, log_dir)
                 log = self._create(topic_partition, config, candidates, is_future)
                 if is_future and self.cleaner is not None:
                     self.cleaner.manager.abort_and_pause_cleaning(topic_partition)
@@ -359,29 +366,6 @@ class LogManager:
                 )
             log.assign_topic_id(topic_id)
         return log
-
-    def _dirs_for(self, tp: TopicPartition, is_new: bool, is_future: bool, wanted: str | None) -> list[LogDir]:
-        """Where a new log may go, the best place first."""
-        live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
-        if wanted is not None:
-            wanted = os.path.abspath(wanted)
-            if wanted not in self._dirs:
-                raise ValueError(f"{wanted} is none of the log directories {self.log_dirs}")
-            live = [log_dir for log_dir in live if log_dir.path == wanted]
-        current = self._logs.get(tp)
-        if is_future and current is not None:
-            occupied = os.path.dirname(current.directory)
-            if wanted == occupied:
-                raise ValueError(f"{tp}: its current log is in {wanted} already")
-            live = [log_dir for log_dir in live if log_dir.path != occupied]
-        if not live:
-            raise KafkaStorageError(f"{tp}: no log directory is left to make it in")
-        if not is_new and not is_future and self.offline_log_dirs:
-            raise KafkaStorageError(f"{tp}: it may be in a log directory that is offline")
-        if len(live) == 1:
-            return live  # nothing to count: with a thousand partitions that would be half a million looks
-        counts = Counter(log.parent_dir for log in self._logs.all())
-        return sorted(live, key=lambda candidate: counts[candidate.path])
 
     def _create(
         self, tp: TopicPartition, config: LogConfig, candidates: Iterable[LogDir], is_future: bool
@@ -455,11 +439,14 @@ class LogManager:
                 self._schedule_removal(log.directory, log.config.file_delete_delay_ms)
         return errors
 
-    def replace_current_with_future_log(self, topic_partition: TopicPartition) -> UnifiedLog:
+    def replace_current_with_future_log(
+        self, topic_partition: TopicPartition, on_replaced: Callable[[UnifiedLog], None] = lambda log: None
+    ) -> UnifiedLog:
         """The future log becomes the current one, which is deleted later.  The caller prevents appends to both.
 
-        The new current log, with the high watermark and the log start of the old one.  A crash in between leaves two
-        logs of the partition, of which the next start takes the longer and sets the other aside.
+        The new current log, with the high watermark and the log start of the old one.  on_replaced is called with it
+        before the old one is closed and renamed: whoever reads must not find the old one then.  A crash in between
+        leaves two logs of the partition, of which the next start takes the longer and sets the other aside.
         Raises KafkaStorageError, ValueError if there is no current or no future log.  Source: DIR-06.
         """
         with self._lock:
@@ -486,6 +473,7 @@ class LogManager:
                 log_dir.fail(error)
                 raise KafkaStorageError(f"{topic_partition}: moving its log to {path} failed: {error}") from error
             self._logs.replace_current_with_future(log)
+        on_replaced(log)
         old_dir = self._dirs.get(os.path.dirname(current.directory))
         if self.cleaner is not None and old_dir is not None:
             self.cleaner.manager.alter_checkpoint_dir(topic_partition, old_dir.path, log_dir.path)
@@ -578,7 +566,8 @@ class LogManager:
 
         def of_logs_in(path: str) -> dict[TopicPartition, int]:
             own = [log.topic_partition for log in self.all_logs() if log.parent_dir == path]
-            return {tp: high_watermarks[tp] for tp in own if tp in high_watermarks}
+            future = {log.topic_partition: log.high_watermark for log in self.future_logs() if log.parent_dir == path}
+            return future | {tp: high_watermarks[tp] for tp in own if tp in high_watermarks}
 
         for log_dir in list(self._dirs.values()):
             log_dir.checkpoint_high_watermarks(partial(of_logs_in, log_dir.path))
@@ -599,7 +588,8 @@ class LogManager:
         return [log_dir.path for log_dir in self._dirs.values() if log_dir.failure is None]
 
     def handle_log_dir_failure(self, log_dir: str) -> None:
-        """Take all logs of a directory that has failed offline; the other directories go on.
+        """Take all logs of a directory that has failed offline; the other directories go on.  A move into it has ended:
+        its future log is forgotten here.
 
         For whoever takes it out of log_dir_failure_channel; nothing happens while the directory works.
         """
@@ -610,6 +600,10 @@ class LogManager:
             self.cleaner.manager.handle_log_dir_failure(log_dir)
         for log in self._logs.in_dir(log_dir):
             log.mark_offline(error)
+            tp = log.topic_partition
+            if self._logs.get(tp, is_future=True) is log:
+                self._logs.pop(tp, is_future=True)
+                self._resume_cleaning(tp)
 
 
 def _close(log: UnifiedLog) -> bool:

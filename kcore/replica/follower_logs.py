@@ -29,6 +29,9 @@ class ReplicaLogs:
     bytes of throttled partitions (RFT-09).
     """
 
+    #: Whether they are future logs, which move to another data directory.
+    _is_future = False
+
     def __init__(
         self,
         get_partition: Callable[[TopicPartition], Partition | OfflinePartition | None],
@@ -73,31 +76,31 @@ class ReplicaLogs:
         log = self._log(tp)
         if offset < log.high_watermark:
             logger.warning("%s: truncated to %d, below the high watermark %d", tp, offset, log.high_watermark)
-        self._log_manager.truncate_to({tp: offset})
+        self._log_manager.truncate_to({tp: offset}, is_future=self._is_future)
         if is_completed:
             self._on_truncated(tp, offset)
 
     def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None:
         """PART-23."""
         self._log(tp)
-        self._log_manager.truncate_fully_and_start_at(tp, offset)
+        self._log_manager.truncate_fully_and_start_at(tp, offset, is_future=self._is_future)
 
     def append(self, tp: TopicPartition, records: bytes | bytearray | memoryview) -> AppendedRecords | None:
         partition = self._partition(tp)
         try:
-            info = partition.append_records_to_follower_or_future_replica(records, is_future=False)
+            info = partition.append_records_to_follower_or_future_replica(records, self._is_future)
         except UnexpectedAppendOffset as error:
             # The leader's log starts inside a batch (DeleteRecords), and ours ends there: PART-21.
-            log = partition.log
+            log = self._log(tp)
             if not error.first_offset < log.log_end_offset <= error.last_offset:
                 raise
             if log.log_start_offset == log.log_end_offset:
-                self._log_manager.truncate_fully_and_start_at(tp, error.first_offset)
+                self._log_manager.truncate_fully_and_start_at(tp, error.first_offset, is_future=self._is_future)
             else:
                 # Not in Kafka: a leader epoch that began with this batch seems to begin at the log start, so a follower
                 # with another record below it was not cut far enough (docs/invariants.md).
-                self._log_manager.truncate_to({tp: error.first_offset})
-            info = partition.append_records_to_follower_or_future_replica(records, is_future=False)
+                self._log_manager.truncate_to({tp: error.first_offset}, is_future=self._is_future)
+            info = partition.append_records_to_follower_or_future_replica(records, self._is_future)
         if info is None or info.last_offset < 0:
             if info is not None and len(records):
                 logger.error(

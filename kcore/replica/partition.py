@@ -34,7 +34,7 @@ from kcore.log.log_offset_metadata import (
     TimestampAndOffset,
 )
 from kcore.log.special_timestamps import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from kcore.record.memory_records import EMPTY
+from kcore.record.memory_records import EMPTY, MemoryRecords
 from kcore.replica import isr as isr_rules
 from kcore.replica.offset_truncation import diverging_epoch
 from kcore.replica.partition_state import (
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: How much of a log is copied at most while nobody can append to it: some 5 ms.
+MAX_BYTES_UNDER_LOCK = 4 * 1024 * 1024
+_COPIED_AT_ONCE = 1024 * 1024
 #: replica.lag.time.max.ms unless a broker says otherwise.
 DEFAULT_REPLICA_LAG_TIME_MAX_MS = 30_000
 
@@ -338,6 +341,47 @@ class Partition:
             logger.warning("%s: ISR %s was not stored: %s", self.topic_partition, sorted(pending.proposed), result)
         self._on_isr_changed(self.topic_partition)
 
+    # -- move to another data directory ------------------------------------------------------------------------------
+
+    def maybe_replace_current_with_future_log(
+        self, replace_log: Callable[[TopicPartition, Callable[[UnifiedLog], None]], object]
+    ) -> bool:
+        """Put the future log in the place of the log, if it has all its records but a few (DIR-06).
+
+        replace_log is LogManager.replace_current_with_future_log; meanwhile nobody appends.  What was appended since
+        the last fetch is copied then, up to MAX_BYTES_UNDER_LOCK: a partition that always gets records would never be
+        equal to its copy otherwise.
+        True if there is no future log any more.  Raises KafkaStorageError.
+        Source: Partition.maybeReplaceCurrentWithFutureReplica, Kafka 3.9, where nothing is copied.
+        """
+        future = self.future_log
+        if future is None:
+            return True
+        if len(_bytes_from(self.log, future.log_end_offset)) >= _COPIED_AT_ONCE:
+            return False
+        future.flush()  # so that there is little to sync under the lock
+        with self.leader_isr_update_lock.write(), self.future_log_lock:
+            log, future = self.log, self.future_log
+            if future is None:
+                return True
+            copied = 0
+            while future.log_end_offset < log.log_end_offset:
+                records = _bytes_from(log, future.log_end_offset)
+                copied += len(records)
+                if copied > MAX_BYTES_UNDER_LOCK:
+                    return False
+                future.append_as_follower(records)
+            if future.log_end_offset != log.log_end_offset:
+                return False
+            replace_log(self.topic_partition, self._take_over_future_log)
+        return True
+
+    def _take_over_future_log(self, moved: UnifiedLog) -> None:
+        """moved: what the future log is now."""
+        old = self.log
+        moved.is_served, old.is_served = old.is_served, False
+        self.log, self.future_log = moved, None
+
     # -- append, read ------------------------------------------------------------------------------------------------
 
     def append_records_to_leader(
@@ -616,3 +660,9 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"Partition({self.topic_partition}, {self._state})"
+
+
+def _bytes_from(log: UnifiedLog, offset: int) -> bytearray | bytes:
+    """The batches from the one with this offset on, up to _COPIED_AT_ONCE; at least one, unless the log ends there."""
+    records = log.read(offset, _COPIED_AT_ONCE, FetchIsolation.LOG_END, min_one_message=True).records
+    return b"" if isinstance(records, MemoryRecords) else records.read()

@@ -17,18 +17,16 @@ from kcore.errors import (
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
-    KafkaStorageError,
-    LogClosed,
     NotLeaderOrFollower,
     ReplicaNotAvailable,
     StaleControllerEpoch,
-    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, TimestampAndOffset
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.record.memory_records import EMPTY
+from kcore.replica.api_errors import api_error as _api_error
 from kcore.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsCallback, DeleteRecordsResult
 from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
@@ -37,6 +35,7 @@ from kcore.replica.fetcher_state import InitialFetchState
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
 from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica
 from kcore.replica.partition_state_store import PartitionStateStore
+from kcore.replica.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from kcore.replica.replica_fetcher_manager import Fetchers, FetchSource, NoFetchers
 from kcore.replica.replica_meters import ReplicaMeters
 from kcore.replica.replica_quota import leader_throttles
@@ -104,6 +103,10 @@ class ReplicaManager:
         self._is_shutting_down = False
         self._partitions: dict[TopicPartition, Partition | OfflinePartition] = {}
         self.meters = ReplicaMeters()
+        #: Moves of logs between the data directories, and what these hold.
+        self.log_dir_moves = ReplicaAlterLogDirsManager(
+            log_manager, time, self.state_change_lock, self.get_partition, self.get_partition_or_exception
+        )
 
     # -- partitions --------------------------------------------------------------------------------------------------
 
@@ -188,6 +191,7 @@ class ReplicaManager:
                         results[update.topic_partition] = None
                 if not self._tasks:
                     self._start_tasks()
+                self.log_dir_moves.on_state_change([update.topic_partition for update in accepted])
                 self.fetchers.remove_partitions([partition.topic_partition for partition in new_followers])
                 if not new_followers:
                     self.fetchers.shutdown_idle()
@@ -326,6 +330,7 @@ class ReplicaManager:
                     self._stop(stop.topic_partition)
                     results[stop.topic_partition] = None
                 delete = [stop.topic_partition for stop in stops if stop.delete and not results[stop.topic_partition]]
+                self.log_dir_moves.stop([stop.topic_partition for stop in accepted], delete)
                 for topic_partition, failure in self.log_manager.async_delete_logs(delete).items():
                     results[topic_partition] = _api_error(failure, "stop", topic_partition)
                 self.fetchers.shutdown_idle()
@@ -368,6 +373,7 @@ class ReplicaManager:
                 partition.resign()
             self.fetchers.remove_partitions([partition.topic_partition for partition in failed])
             self.fetchers.shutdown_idle()
+            self.log_dir_moves.handle_log_dir_failure([partition.topic_partition for partition in failed])
         for partition in failed:
             self.complete_waiting(partition.topic_partition)
 
@@ -671,22 +677,13 @@ class ReplicaManager:
         with self.state_change_lock:
             self._is_shutting_down = True
         self.fetchers.close()
+        self.log_dir_moves.close()
         for task in self._tasks:
             task.cancel()
         for partition in self.partitions():
             partition.resign()
             self.complete_waiting(partition.topic_partition)
         self.checkpoint_high_watermarks()
-
-
-def _api_error(error: Exception, operation: str, topic_partition: TopicPartition) -> ApiError:
-    """The error for the client: Kafka errors as they are (APP-17, RD-21), a failing disk, or UNKNOWN_SERVER_ERROR."""
-    if isinstance(error, ApiError):
-        return error
-    logger.error("%s: %s failed", topic_partition, operation, exc_info=error)
-    if isinstance(error, (OSError, LogClosed)):
-        return KafkaStorageError(f"{topic_partition}: {error}")
-    return UnknownServerError(f"{topic_partition}: {error!r}")
 
 
 __all__ = [

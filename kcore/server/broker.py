@@ -246,6 +246,7 @@ class Broker:
         )
         self.replication_quotas = ReplicationQuotas.of(self.broker_id, config, time, self.replica_manager.log_config)
         parts.callback(self.replication_quotas.follow(config))
+        self.replica_manager.log_dir_moves.quota = self.replication_quotas.alter_log_dirs
         self.replica_fetchers = self.replica_manager.fetchers = replica_fetchers(
             config,
             clients_time,

@@ -527,7 +527,7 @@ def test_a_deleted_log_is_forgotten(manager):
     assert manager.cleaner.manager.state(TP) is None
 
 
-def test_a_log_that_moves_is_not_cleaned_meanwhile(manager, tmp_path):
+def test_DIR_03_a_log_that_moves_is_not_cleaned_meanwhile(manager, tmp_path):
     manager = manager("d1", "d2")
     log = create(manager)
     append(log, 5)

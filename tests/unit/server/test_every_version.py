@@ -768,6 +768,7 @@ def test_an_unforeseen_error_is_answered_with_unknown_server_error_in_every_vers
                     (api_key is ApiKey.METADATA and version < 13)
                     or (api_key is ApiKey.OFFSET_FETCH and (version < 2 or version > 7))
                     or (api_key is ApiKey.FIND_COORDINATOR and version >= 4)
+                    or (api_key is ApiKey.DESCRIBE_LOG_DIRS and version < 3)
                 )
                 assert response.error_code == (0 if silent else -1), f"version {version}"
     finally:

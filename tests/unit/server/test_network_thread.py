@@ -30,10 +30,12 @@ from kcore.protocol.messages import offset_fetch as of
 from kcore.protocol.messages import offset_for_leader_epoch as ofle
 from kcore.protocol.messages import produce as p
 from kcore.protocol.messages import sync_group as sg
+from kcore.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
@@ -144,6 +146,8 @@ def requests(group):
     yield dr.DeleteRecordsRequest(topics=[dr.DeleteRecordsTopic(name="t", partitions=[deleted])], timeout_ms=100), 1
     yield dc.DescribeConfigsRequest(resources=[dc.DescribeConfigsResource(resource_type=2, resource_name="t")]), 1
     yield DescribeClusterRequest(), 0
+    yield AlterReplicaLogDirsRequest(dirs=[]), 1
+    yield DescribeLogDirsRequest(topics=None), 2
     topic = ct.CreatableTopic(name="u", num_partitions=3, replication_factor=1)
     yield ct.CreateTopicsRequest(topics=[topic], timeout_ms=1000), 4
     yield (
@@ -201,7 +205,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
     assert never_inline == {
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS),
         *(ApiKey.DESCRIBE_CONFIGS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
-        *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE),
+        *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
         *((ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP) if settings else ()),
     }
     assert inline >= {ApiKey.API_VERSIONS, ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CLUSTER, ApiKey.OFFSET_FOR_LEADER_EPOCH}

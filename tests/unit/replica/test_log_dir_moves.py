@@ -1,0 +1,493 @@
+"""Moves of logs between the data directories of one broker (DIR, RM-22), step by step and without threads."""
+
+import errno
+import os
+
+import pytest
+
+from kcore import errors
+from kcore.common import file
+from kcore.common.topic_partition import TopicPartition
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.replica import partition as partition_module
+from kcore.replica.fetcher_state import FetcherConfig, Phase
+from kcore.replica.follower_logs import ReplicaLogs
+from kcore.replica.leader_endpoint import (
+    EpochEndOffset,
+    EpochQuestion,
+    FetchRequest,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+    OffsetQuestion,
+)
+from kcore.replica.local_leader_endpoint import LocalLeaderEndPoint
+from kcore.replica.replica_alter_log_dirs_thread import ReplicaAlterLogDirsThread
+
+from .conftest import TP, Node, batch, update
+
+A, B = TopicPartition("a", 1), TopicPartition("b", 0)
+
+
+def values(log):
+    return [bytes(record.value) for record in log.records()]
+
+
+def names(path, end=""):
+    return sorted(name for name in os.listdir(path) if name.startswith(("t-", "a-", "b-")) and name.endswith(end))
+
+
+class Moves:
+    """A node with two data directories.  Its mover does a step when the test says so."""
+
+    def __init__(self, tmp_path, monkeypatch, **arguments):
+        monkeypatch.setattr(ReplicaAlterLogDirsThread, "start", lambda thread: None)
+        self.dirs = [str(tmp_path / "x"), str(tmp_path / "y")]
+        self.arguments = arguments
+        self.monkeypatch = monkeypatch
+        self.start()
+
+    def start(self):
+        self.node = Node(self.dirs, known=[TopicPartition("elsewhere", 0)], **self.arguments)
+        self.manager = self.node.replica_manager.log_dir_moves
+        self.manager._num_threads = 1
+
+    def restart(self, *topic_partitions):
+        self.node.shutdown()
+        self.start()
+        for tp in topic_partitions:
+            self.node.lead(tp, epoch=1)
+
+    def use(self, **config):
+        """partition_max_bytes=1: a batch at each step, and the last one too has to be fetched."""
+        self.monkeypatch.setattr(partition_module, "MAX_BYTES_UNDER_LOCK", 0)
+        self.manager._config = FetcherConfig(truncates_on_fetch=False, fetch_backoff_ms=0, **config)
+
+    def partition(self, tp=TP):
+        return self.node.replica_manager.get_partition(tp)
+
+    def other_dir(self, tp=TP):
+        (other,) = {*self.dirs} - {self.partition(tp).log.parent_dir}
+        return other
+
+    def alter(self, *topic_partitions, to=None):
+        destinations = {tp: to or self.other_dir(tp) for tp in topic_partitions or (TP,)}
+        return {tp: error and type(error) for tp, error in self.manager.alter(destinations).items()}
+
+    @property
+    def thread(self):
+        (thread,) = self.manager._threads.values()
+        return thread
+
+    def states(self):
+        return self.thread.states()
+
+    def step(self, count=1):
+        for _ in range(count):
+            assert self.thread.partition_count, "nothing moves"
+            self.thread.do_work()
+
+    def finish(self):
+        for _ in range(100):
+            if not self.manager.moving:
+                return
+            self.thread.do_work()
+        raise AssertionError(f"it goes on moving: {self.states()}")
+
+
+@pytest.fixture
+def moves(tmp_path, monkeypatch):
+    moves = Moves(tmp_path, monkeypatch)
+    moves.node.lead()
+    yield moves
+    file.clear_faults()
+    moves.node.shutdown()
+
+
+def test_DIR_02_RD_27_a_log_moves_with_all_its_records_also_those_above_the_high_watermark(moves):
+    moves.node.lead(epoch=1, isr=(0, 1))
+    for n in range(5):
+        moves.node.produce(batch(b"%d" % n), acks=1)
+    partition, target = moves.partition(), moves.other_dir()
+    source, before = partition.log, values(partition.log)
+    assert (source.high_watermark, source.log_end_offset) == (0, 5)
+    assert moves.alter() == {TP: None}
+    assert names(target)[0].endswith("-future")
+    moves.finish()
+    assert partition.log is not source and partition.log.parent_dir == target and partition.future_log is None
+    assert moves.node.log_manager.get_log(TP) is partition.log
+    assert values(partition.log) == before and partition.log.high_watermark == 0
+    assert partition.log.leader_epoch_cache.entries == source.leader_epoch_cache.entries
+    assert partition.log.topic_id == source.topic_id
+    moves.node.produce(batch(b"5"), acks=1)
+    assert values(partition.log)[5:] == [b"5"]
+
+
+def test_DIR_06_the_old_directory_is_renamed_and_removed_later(moves):
+    moves.node.produce(batch(b"a"))
+    source, target = moves.partition().log.parent_dir, moves.other_dir()
+    moves.alter()
+    moves.finish()
+    assert names(target) == ["t-0"]
+    (old,) = names(source)
+    assert old.endswith("-delete")
+    moves.node.advance(60_000)
+    assert names(source) == []
+    assert moves.node.fetch(0).result[0][1].error is None
+
+
+def test_DIR_06_what_is_appended_after_the_last_fetch_is_copied_before_the_log_is_replaced(moves, monkeypatch):
+    """Under the partition's lock, so a partition that always gets records moves too."""
+    moves.node.produce(batch(b"a"))
+    moves.alter()
+    append = moves.partition().append_records_to_follower_or_future_replica
+
+    def append_and_produce(records, is_future):
+        info = append(records, is_future)
+        moves.node.produce(batch(b"late"))
+        return info
+
+    monkeypatch.setattr(moves.partition(), "append_records_to_follower_or_future_replica", append_and_produce)
+    moves.finish()
+    log = moves.partition().log
+    assert values(log) == [b"a", b"late"] and log.high_watermark == 2
+
+
+def test_DIR_06_a_log_that_grows_too_fast_is_not_replaced_yet(moves, monkeypatch):
+    monkeypatch.setattr(partition_module, "MAX_BYTES_UNDER_LOCK", 50)
+    partition = moves.partition()
+    moves.node.produce(batch(b"a" * 100))
+    moves.alter()
+    moves.node.produce(batch(b"x" * 100))
+    assert not partition.maybe_replace_current_with_future_log(moves.node.log_manager.replace_current_with_future_log)
+    assert partition.future_log is not None
+    moves.finish()
+    assert values(partition.log) == [b"a" * 100, b"x" * 100]
+
+
+def test_DIR_04_records_for_another_offset_than_the_end_of_the_future_log_are_not_written(moves):
+    moves.use(partition_max_bytes=1)
+    for value in (b"a", b"b", b"c"):
+        moves.node.produce(batch(value))
+    moves.alter()
+    moves.step(1)
+    future = moves.partition().future_log
+    assert future.log_end_offset == 1
+    future.append_as_leader(batch(b"stray"), 0)
+    moves.step()
+    assert TP in moves.manager.failed and moves.manager.moving == []
+    assert values(future) == [b"a", b"stray"]
+    assert moves.alter() == {TP: None}  # tried again: the future log is compared with the current one first
+    moves.finish()
+    assert values(moves.partition().log)[2:] == [b"c"]
+
+
+def test_DIR_05_the_future_log_follows_high_watermark_and_log_start(moves):
+    moves.use(partition_max_bytes=1)
+    for value in (b"a", b"b", b"c", b"d"):
+        moves.node.produce(batch(value))
+    moves.partition().delete_records_on_leader(2)
+    moves.alter()
+    while moves.partition().future_log.log_end_offset < 3:
+        moves.step()
+    future = moves.partition().future_log
+    assert (future.log_start_offset, future.log_end_offset, future.high_watermark) == (2, 3, 3)
+    moves.partition().delete_records_on_leader(3)
+    moves.step()
+    assert moves.partition().log.log_start_offset == 3
+    moves.finish()
+    log = moves.partition().log
+    assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (3, 4, 4)
+
+
+def test_DIR_07_RFT_15_a_completed_truncation_of_the_current_log_cuts_the_future_log(moves):
+    moves.use(partition_max_bytes=1)
+    for value in (b"a", b"b", b"c", b"d"):
+        moves.node.produce(batch(value), acks=1)
+    moves.node.become(update(TP, leader=1, epoch=1, isr=(1, 0)))
+    moves.alter()
+    while moves.partition().future_log.log_end_offset < 3:
+        moves.step()
+    logs = ReplicaLogs(
+        moves.node.replica_manager.get_partition,
+        moves.node.log_manager,
+        on_truncated=moves.manager.mark_for_truncation,
+    )
+    logs.truncate_to(TP, 2, False)
+    assert moves.states()[TP].phase is Phase.FETCHING
+    logs.truncate_to(TP, 1, True)
+    assert moves.states()[TP].phase is Phase.TRUNCATING
+    moves.partition().log.append_as_follower(follower_batch(1, b"B", epoch=1))
+    moves.step()
+    assert values(moves.partition().future_log)[:1] == [b"a"]
+    moves.finish()
+    assert values(moves.partition().log) == [b"a", b"B"]
+
+
+def follower_batch(base_offset, *contents, epoch):
+    builder = RecordBatchBuilder(base_offset=base_offset, leader_epoch=epoch)
+    for value in contents:
+        builder.append(value, timestamp=1_700_000_000_000)
+    return builder.build()
+
+
+def test_DIR_08_the_future_logs_epochs_are_compared_with_the_current_logs(moves):
+    moves.use(partition_max_bytes=1)
+    moves.node.become(update(TP, leader=1, epoch=3, isr=(1, 0)))
+    log = moves.partition().log
+    log.append_as_follower(follower_batch(0, b"a", epoch=1))
+    log.append_as_follower(follower_batch(1, b"b", epoch=3))
+    future = moves.node.log_manager.get_or_create_log(TP, is_future=True, log_dir=moves.other_dir())
+    future.append_as_follower(follower_batch(0, b"a", epoch=1))
+    future.append_as_follower(follower_batch(1, b"x", b"y", epoch=2))
+    moves.manager.on_state_change([TP])
+    moves.step()
+    assert future.log_end_offset <= 1 and moves.states()[TP].phase is Phase.FETCHING
+    moves.finish()
+    assert values(moves.partition().log) == [b"a", b"b"]
+
+
+def test_DIR_09_one_log_after_the_other_in_the_order_of_topics_and_partitions(moves):
+    moves.use(partition_max_bytes=1)
+    for tp in (B, A):
+        moves.node.lead(tp)
+    for tp in (TP, B, A):
+        for value in (b"1", b"2", b"3"):
+            moves.node.produce({tp: batch(value)})
+    assert moves.alter(TP, B, A) == dict.fromkeys((TP, B, A))
+    order, before = [], dict.fromkeys((TP, B, A), 0)
+    while moves.manager.moving:
+        moves.step()
+        for tp in before:
+            future = moves.partition(tp).future_log
+            end = moves.partition(tp).log.log_end_offset if future is None else future.log_end_offset
+            if end != before[tp]:
+                before[tp] = end
+                order.append(tp)
+    assert list(dict.fromkeys(order)) == [A, B, TP] and order == sorted(order)
+
+
+def test_DIR_10_a_mover_whose_quota_is_exceeded_fetches_nothing(moves):
+    class Quota:
+        exceeded = True
+        recorded = 0
+
+        def is_throttled(self, topic_partition):
+            return True
+
+        def is_quota_exceeded(self):
+            return self.exceeded
+
+        def record(self, size):
+            self.recorded += size
+
+    moves.use()
+    moves.manager.quota = quota = Quota()
+    moves.node.produce(batch(b"a"))
+    moves.alter()
+    moves.step(3)
+    assert moves.partition().future_log.log_end_offset == 0 and quota.recorded == 0
+    quota.exceeded = False
+    moves.finish()
+    log = moves.partition().log
+    assert values(log) == [b"a"] and quota.recorded == log.size
+
+
+def test_DIR_11_a_cancelled_move_is_forgotten_and_its_directory_goes(moves, caplog):
+    moves.use(partition_max_bytes=1)
+    for value in (b"a", b"b", b"c"):
+        moves.node.produce(batch(value))
+    log, target = moves.partition().log, moves.other_dir()
+    moves.alter()
+    moves.step()
+    assert moves.alter(to=log.parent_dir) == {TP: None}
+    assert moves.manager.moving == [] and moves.partition().future_log is None and moves.partition().log is log
+    assert names(target, "-future") == [] and len(names(target, "-delete")) == 1
+    assert moves.partition().append_records_to_follower_or_future_replica(batch(b"x"), is_future=True) is None
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+    moves.node.advance(60_000)
+    assert names(target) == []
+    moves.alter()
+    moves.finish()
+    assert values(moves.partition().log) == [b"a", b"b", b"c"]
+
+
+def test_RM_22_DIR_03_a_move_goes_on_after_a_restart_from_where_it_was(moves):
+    moves.use(partition_max_bytes=1)
+    for value in (b"a", b"b", b"c"):
+        moves.node.produce(batch(value))
+    target = moves.other_dir()
+    moves.alter()
+    while moves.partition().future_log.log_end_offset < 2:
+        moves.step()
+    moves.restart()
+    assert moves.manager.moving == []
+    moves.node.lead(epoch=1)
+    assert moves.manager.moving == [TP] and moves.partition().future_log.log_end_offset == 2
+    (state,) = moves.states().values()
+    assert (state.fetch_offset, state.current_leader_epoch) == (moves.partition().future_log.high_watermark, 1)
+    moves.step()
+    assert moves.partition().future_log.log_end_offset == 2, "what was copied stays"
+    moves.finish()
+    assert moves.partition().log.parent_dir == target and values(moves.partition().log) == [b"a", b"b", b"c"]
+    moves.restart(TP)
+    assert moves.partition().log.parent_dir == target and moves.manager.moving == []
+
+
+def test_a_new_leader_epoch_in_the_middle_of_a_move(moves):
+    moves.use(partition_max_bytes=1)
+    for value in (b"a", b"b", b"c"):
+        moves.node.produce(batch(value))
+    moves.alter()
+    moves.step()
+    moves.node.lead(epoch=5)
+    assert moves.states()[TP].current_leader_epoch == 5
+    moves.node.produce(batch(b"d"))
+    moves.finish()
+    assert values(moves.partition().log) == [b"a", b"b", b"c", b"d"]
+    assert moves.partition().log.last_epoch == 5
+
+
+def test_a_log_without_its_first_records_moves(moves):
+    for value in (b"a", b"b", b"c"):
+        moves.node.produce(batch(value))
+    moves.partition().log.maybe_increment_log_start_offset(2)
+    moves.alter()
+    moves.finish()
+    log = moves.partition().log
+    assert (log.log_start_offset, values(log)) == (2, [b"c"])
+
+
+def test_producers_are_known_after_a_move(moves):
+    records = batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=0)
+    moves.node.produce(bytes(records))
+    moves.alter()
+    moves.finish()
+    (answer,) = moves.node.produce(bytes(records)).result.values()
+    assert answer.error is None and moves.partition().log.log_end_offset == 2, "a duplicate is not written again"
+    (answer,) = moves.node.produce(batch(b"x", producer_id=7, producer_epoch=0, base_sequence=9)).result.values()
+    assert isinstance(answer.error, errors.OutOfOrderSequenceNumber)
+
+
+def test_a_stopped_partition_does_not_move_and_a_deleted_one_leaves_nothing(moves):
+    moves.node.lead(A)
+    for tp in (TP, A):
+        moves.node.produce({tp: batch(b"a")})
+    moves.alter(TP, A)
+    assert moves.node.stop(TP, delete=True) == {TP: None}
+    assert moves.node.stop(A) == {A: None}
+    assert moves.manager.moving == []
+    moves.node.advance(60_000)
+    left = [name for path in moves.dirs for name in names(path)]
+    assert len([name for name in left if name.startswith("t-0")]) == 0
+    assert sorted(name.partition(".")[0] for name in left) == ["a-1", "a-1"]
+    moves.node.lead(A, epoch=1)
+    moves.finish()
+    assert values(moves.partition(A).log) == [b"a"]
+
+
+def test_what_cannot_be_moved_is_answered_with_its_error(moves):
+    elsewhere, unknown = TopicPartition("elsewhere", 0), TopicPartition("unknown", 0)
+    assert moves.alter(TP, to="/no/such/directory") == {TP: errors.LogDirNotFound}
+    assert moves.alter(TP, to=moves.other_dir() + "/") == {TP: errors.LogDirNotFound}
+    assert moves.alter(elsewhere, unknown, to=moves.dirs[1]) == {
+        elsewhere: errors.NotLeaderOrFollower,
+        unknown: errors.UnknownTopicOrPartition,
+    }
+    assert moves.alter(to=moves.partition().log.parent_dir) == {TP: None}
+    assert moves.manager.moving == [] and names(moves.other_dir()) == []
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_partition_that_comes_later_gets_its_log_in_the_directory_that_was_named_for_it(moves, number):
+    elsewhere = TopicPartition("elsewhere", 0)
+    moves.alter(elsewhere, to=moves.dirs[number])
+    moves.node.lead(elsewhere)
+    assert moves.partition(elsewhere).log.parent_dir == moves.dirs[number]
+
+
+def handle_failure(moves, path):
+    moves.node.log_manager.handle_log_dir_failure(path)
+    moves.node.replica_manager.handle_log_dir_failure(path)
+
+
+def test_a_target_directory_that_fails_ends_the_move_and_the_partition_is_served_where_it_is(moves):
+    moves.use(partition_max_bytes=1)
+    for value in (b"a", b"b", b"c"):
+        moves.node.produce(batch(value))
+    target = moves.other_dir()
+    moves.alter()
+    moves.step()
+    file.fail_next(file.CHANGES, errno.EIO, times=-1, under=target)
+    moves.step()
+    file.clear_faults()
+    assert moves.node.log_manager.offline_log_dirs == [target] and moves.manager.moving == []
+    handle_failure(moves, target)
+    assert moves.partition().future_log is None and TP not in moves.manager.failed
+    assert moves.node.log_manager.future_logs() == []
+    (answer,) = moves.node.produce(batch(b"d")).result.values()
+    assert answer.error is None
+    assert values(moves.partition().log) == [b"a", b"b", b"c", b"d"]
+    assert moves.alter(to=target) == {TP: errors.KafkaStorageError}
+    described = {each.path: each for each in moves.manager.describe()}
+    assert described[target].is_offline and not described[target].logs
+
+
+def test_a_source_directory_that_fails_ends_the_move_and_takes_the_partition_offline(moves):
+    moves.node.produce(batch(b"a"))
+    source = moves.partition().log.parent_dir
+    moves.alter()
+    moves.node.log_manager.log_dir_failure_channel.maybe_add_offline_log_dir(source, OSError(errno.EIO, "broken"))
+    handle_failure(moves, source)
+    assert moves.manager.moving == []
+    with pytest.raises(errors.KafkaStorageError):
+        moves.partition().local_log()
+    (answer,) = moves.node.produce(batch(b"d")).result.values()
+    assert isinstance(answer.error, errors.KafkaStorageError)
+
+
+def test_a_replacement_that_fails_leaves_the_current_log_in_place(moves):
+    moves.node.produce(batch(b"a"))
+    target = moves.other_dir()
+    moves.alter()
+    file.fail_next("rename", errno.EIO, under=target)
+    for _ in range(10):
+        if moves.manager.moving:
+            moves.step()
+    file.clear_faults()
+    assert moves.manager.moving == [] and moves.node.log_manager.offline_log_dirs == [target]
+    handle_failure(moves, target)
+    moves.node.produce(batch(b"b"))
+    assert values(moves.partition().log) == [b"a", b"b"]
+
+
+def test_each_directory_is_described_with_its_logs_and_what_a_future_log_lacks(moves):
+    moves.use(partition_max_bytes=1)
+    for value in (b"a", b"b", b"c"):
+        moves.node.produce(batch(value))
+    source, target = moves.partition().log.parent_dir, moves.other_dir()
+    moves.alter()
+    moves.step()
+    described = {each.path: each for each in moves.manager.describe()}
+    (current,), (future,) = described[source].logs, described[target].logs
+    log = moves.partition().log
+    assert (current.topic_partition, current.size, current.offset_lag, current.is_future) == (TP, log.size, 0, False)
+    assert (future.size, future.offset_lag, future.is_future) == (log.size // 3, 2, True)
+    assert all(each.total_bytes >= each.usable_bytes > 0 for each in described.values())
+
+
+def test_the_local_end_point_answers_by_the_partitions_epoch(moves):
+    for value in (b"a", b"b"):
+        moves.node.produce(batch(value))
+    moves.partition().delete_records_on_leader(1)
+    end_point = LocalLeaderEndPoint(moves.node.replica_manager.get_partition_or_exception)
+    ask = end_point.send
+    (answer,) = ask(OffsetForLeaderEpochRequest({TP: EpochQuestion(0, 0)})).partitions.values()
+    assert answer == EpochEndOffset(0, 2)
+    (answer,) = ask(OffsetForLeaderEpochRequest({TP: EpochQuestion(1, 0)})).partitions.values()
+    assert isinstance(answer.error, errors.UnknownLeaderEpoch)
+    ends = {t: ask(ListOffsetsRequest({TP: OffsetQuestion(0, t)})).partitions[TP].offset for t in (-1, -2)}
+    assert ends == {-1: 2, -2: 1}
+    assert ask(FetchRequest({}, 0, 1, 1)).partitions == {}
+    moves.node.lead(epoch=3)
+    (answer,) = ask(ListOffsetsRequest({TP: OffsetQuestion(0, -1)})).partitions.values()
+    assert isinstance(answer.error, errors.FencedLeaderEpoch)
