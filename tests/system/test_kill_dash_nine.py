@@ -18,11 +18,12 @@ from tests.unit.server.client import Client, batch
 
 
 class Serve:
-    """`kcore serve` as a child process."""
+    """`kcore serve` as a child process.  data None: the options name the data directories."""
 
     def __init__(self, data, *options):
+        command = [sys.executable, "-m", "kcore.tools.main", "serve", "--port", "0"]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(data), "--port", "0", *options],
+            [*command, *([] if data is None else ["--data", str(data)]), *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
