@@ -194,7 +194,9 @@ def explain_isr(replica_manager: ReplicaManager, topic_partition: TopicPartition
         candidate = isr_rules.high_watermark_candidate(
             end, state.isr, state.replicas, now_ms, max_lag_ms
         ).message_offset
-        replicas = explain_replicas(partition.local_broker_id, state, end, log.high_watermark, now_ms, max_lag_ms)
+        replicas = explain_replicas(
+            partition.local_broker_id, state, end, log.high_watermark, now_ms, max_lag_ms, log.log_start_offset
+        )
     isr = state.isr if isinstance(state, LeaderState) else CommittedIsr(frozenset())
     return IsrExplanation(
         topic=topic_partition.topic,
@@ -225,6 +227,7 @@ def explain_replicas(
     high_watermark: int,
     now_ms: int,
     max_lag_ms: int,
+    leader_start: int = 0,
 ) -> tuple[ReplicaExplanation, ...]:
     """The leader first, then the others by id, members of the ISR that are not assigned included."""
     end = leader_end.message_offset
@@ -253,7 +256,9 @@ def explain_replicas(
                 ms_since_last_fetch=_since(follower.last_fetch_time_ms, now_ms),
                 ms_since_caught_up=_since(follower.last_caught_up_time_ms, now_ms),
                 holds_high_watermark=is_waited_for and follower.log_end_offset == candidate < end,
-                rule=_isr_rule(leader_id, state, replica, follower, end, high_watermark, now_ms, max_lag_ms),
+                rule=_isr_rule(
+                    leader_id, state, replica, follower, leader_start, end, high_watermark, now_ms, max_lag_ms
+                ),
             )
         )
     return tuple(explained)
@@ -264,6 +269,7 @@ def _isr_rule(
     state: LeaderState,
     replica: Replica,
     follower: ReplicaState,
+    leader_start: int,
     leader_end: int,
     high_watermark: int,
     now_ms: int,
@@ -289,13 +295,15 @@ def _isr_rule(
         if follower.log_end_offset == leader_end:
             return "it stays: it has every record"
         return f"it stays: {lag}, but {caught_up}, at most {max_lag_ms} ms"
-    if isr_rules.may_join_isr(replica, committed, high_watermark, state.epoch_start_offset):
+    if isr_rules.may_join_isr(replica, committed, high_watermark, state.epoch_start_offset, leader_start):
         return (
             f"it joins with its next fetch: it ends at {follower.log_end_offset}, not below the high watermark "
             f"{high_watermark} and the start of the epoch {state.epoch_start_offset} (PART-13)"
         )
     if follower.log_end_offset < high_watermark:
         return f"it stays out: {lag}, and is below the high watermark {high_watermark} (PART-13)"
+    if follower.log_end_offset >= state.epoch_start_offset:
+        return f"it stays out: all its records are below our log start {leader_start}, so that none was compared"
     return f"it stays out: {lag}, and is below the start of the epoch {state.epoch_start_offset} (PART-13)"
 
 

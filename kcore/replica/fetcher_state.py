@@ -175,6 +175,15 @@ def _keep(part: dict[TopicPartition, None], tp: TopicPartition, belongs: bool) -
         part.pop(tp, None)
 
 
+def _is_not_compared(state: PartitionFetchState, answer: FetchedPartition) -> bool:
+    """Whether a first answer leaves open if the log's records are the leader's: all are below the leader's log start.
+
+    The leader has forgotten the epochs there, so it cannot say that they diverge.  Nobody reads them any more, but a
+    producer's batch among them would be taken for one that is committed when its producer sends it again.
+    """
+    return state.lag is None and state.fetch_offset <= answer.log_start_offset
+
+
 class FetcherState:
     """The partitions that one fetcher copies from one broker, in the order of its next requests.
 
@@ -537,6 +546,10 @@ class FetcherState:
                 raise RuntimeError(
                     f"{tp}: fetched from {state.fetch_offset}, the log ends at {log_end_offset}"
                 )  # RFT-03
+            if _is_not_compared(state, answer) and logs.log_start_offset(tp) < log_end_offset:
+                logger.warning("%s: none of our records was compared with the leader's, the log starts anew", tp)
+                logs.truncate_fully_and_start_at(tp, log_end_offset)
+                state = replace(state, last_fetched_epoch=logs.latest_epoch(tp))
             appended = logs.append(tp, answer.records) if answer.records else None
             logs.update_high_watermark(tp, answer.high_watermark)
             logs.maybe_increment_log_start_offset(tp, answer.log_start_offset)

@@ -63,12 +63,19 @@ def out_of_sync_replicas(
     )
 
 
-def may_join_isr(replica: Replica, isr: Isr, high_watermark: int, epoch_start_offset: int) -> bool:
+def may_join_isr(
+    replica: Replica, isr: Isr, high_watermark: int, epoch_start_offset: int, log_start_offset: int = 0
+) -> bool:
     """Whether a follower may enter the ISR (PART-13): it has all that is committed, and has reached our epoch.
 
     A follower below the start of our epoch may lack records that the epoch before had committed above our high
-    watermark: elected, it would lose them.  False while a change is pending.
+    watermark: elected, it would lose them.  One that has only records below our log start may have others than we had:
+    we have forgotten the epochs there, so nothing was compared (not in Kafka).  It starts anew at our log start first;
+    a log start of -1 is unknown.  False while a change is pending.
     """
     if isinstance(isr, PendingIsr) or replica.broker_id in isr.committed:
         return False
-    return replica.state.log_end_offset >= max(high_watermark, epoch_start_offset)
+    follower = replica.state
+    if follower.log_end_offset <= log_start_offset and 0 <= follower.log_start_offset < follower.log_end_offset:
+        return False
+    return follower.log_end_offset >= max(high_watermark, epoch_start_offset)

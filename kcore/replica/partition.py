@@ -290,7 +290,11 @@ class Partition:
         if not isinstance(state, LeaderState) or broker_id not in state.replicas:
             return False
         return isr_rules.may_join_isr(
-            state.replicas[broker_id], state.isr, self.log.high_watermark, state.epoch_start_offset
+            state.replicas[broker_id],
+            state.isr,
+            self.log.high_watermark,
+            state.epoch_start_offset,
+            self.log.log_start_offset,
         )
 
     def _begin_isr_change(self, state: LeaderState, proposed: frozenset[int]) -> LeaderState:

@@ -99,7 +99,7 @@ class Coverage:
         if result is not None:
             self._note("diverging epoch in a fetch")
 
-    def _on_may_join(self, result: Any, replica: Any, isr: Any, high_watermark: int, epoch_start_offset: int) -> None:
+    def _on_may_join(self, result: Any, replica: Any, isr: Any, high_watermark: int, *others: int) -> None:
         if result:
             self._note("ISR: join proposed")
         elif replica.broker_id not in isr.maximal:

@@ -50,7 +50,7 @@ def truncates_nothing(monkeypatch):
 
 
 def joins_below_the_epochs_start(monkeypatch):
-    def may_join_isr(replica, isr, high_watermark, epoch_start_offset):
+    def may_join_isr(replica, isr, high_watermark, *others):
         return replica.broker_id not in isr.maximal and replica.state.log_end_offset >= high_watermark
 
     monkeypatch.setattr(isr_rules, "may_join_isr", may_join_isr)

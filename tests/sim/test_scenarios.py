@@ -18,6 +18,7 @@ from kcore.replica.replica_manager import ReplicaManager
 from tests.sim import controller, invariants
 from tests.sim.events import (
     CONTROLLER,
+    PRODUCER,
     Crash,
     Cut,
     Delay,
@@ -27,6 +28,7 @@ from tests.sim.events import (
     History,
     Lose,
     Produce,
+    ProduceIdempotent,
     Settings,
 )
 from tests.sim.shrink import run_history
@@ -194,7 +196,7 @@ def test_V22_11_a_follower_truncates_before_it_takes_the_leaders_high_watermark(
     history.breaks(EQUAL, FetcherState, "_on_fetched", high_watermark_first)
 
 
-def joins_by_the_high_watermark_alone(replica, isr, high_watermark, epoch_start_offset):
+def joins_by_the_high_watermark_alone(replica, isr, high_watermark, *others):
     pending = isinstance(isr, PendingIsr) or replica.broker_id in isr.committed
     return not pending and replica.state.log_end_offset >= high_watermark
 
@@ -310,3 +312,40 @@ def test_PART_21_a_follower_of_a_log_that_starts_inside_a_batch_starts_with_the_
     )
     history.goes_well()
     history.breaks(EQUAL_AT_THE_END, ReplicaLogs, "append", append_or_fail)
+
+
+def test_a_producers_batch_below_the_leaders_log_start_is_not_taken_for_a_committed_one(scenario):
+    """Broker 0 has a batch that was never committed, and the leader's log starts above it: no epochs are compared.
+
+    Elected, it would acknowledge the batch when its producer sends it again (seed 10998).
+    """
+    history = scenario(
+        Settings(brokers=2),
+        Produce(100, 0),
+        Cut(109, 0, 1, 500),
+        ProduceIdempotent(120, 0, producer=0),
+        Crash(150, 0, "stops", down_ms=600, noticed_ms=1),
+        Produce(200, 0),
+        DeleteRecords(210, 0, share=1.0),
+        Lose(440, PRODUCER, 1),
+        Elect(1500, 0, 0),
+    )
+    history.goes_well()
+    history.breaks("an_acknowledged_record_is_committed", fetcher_state, "_is_not_compared", lambda *answer: False)
+
+
+def test_a_follower_with_records_below_the_leaders_log_start_alone_joins_the_isr_after_it_has_started_anew(scenario):
+    """Broker 0 has another record than the leader had at the end of what was deleted; its first fetch waits."""
+    may_join_isr = isr_rules.may_join_isr
+    history = scenario(
+        Settings(brokers=2),
+        Produce(100, 0),
+        Cut(109, 0, 1, 500),
+        Produce(120, 0),
+        Crash(150, 0, "stops", down_ms=600, noticed_ms=1),
+        Produce(200, 0),
+        DeleteRecords(210, 0, share=1.0),
+        Elect(1000, 0, 0),
+    )
+    history.goes_well()
+    history.breaks(EQUAL, isr_rules, "may_join_isr", lambda *question: may_join_isr(*question[:4]))

@@ -648,8 +648,30 @@ def test_RFT_07_RFT_08_RFT_11_records_come_before_the_high_watermark_and_that_be
 
 def test_RFT_08_a_log_start_above_the_own_high_watermark_fails_the_partition():
     state = fetching()
+    reply_to(state, {A: FetchedPartition(b"", high_watermark=2, log_start_offset=0)})
     reply_to(state, {A: FetchedPartition(b"", high_watermark=2, log_start_offset=3)})
     assert set(state.failed) == {A}
+
+
+def test_RFT_08_a_log_that_was_not_compared_with_the_leaders_starts_anew_at_its_log_start():
+    """The first answer after a change of the leader has a log start at our end: all our records are below it."""
+    state = fetching()
+    log = state._logs.logs[A]
+    end = log.end
+    reply_to(state, {A: FetchedPartition(b"", high_watermark=end, log_start_offset=end)})
+    assert (log.start, log.end, log.high_watermark) == (end, end, end)
+    assert state.states[A].last_fetched_epoch == -1 and not state.failed
+
+
+def test_RFT_08_a_log_that_was_compared_keeps_its_records_below_the_leaders_log_start():
+    """Its producers' batches are committed ones, and must be recognised when they come again."""
+    state = fetching()
+    log = state._logs.logs[A]
+    end = log.end
+    reply_to(state, {A: FetchedPartition(b"", high_watermark=end, log_start_offset=0)})
+    reply_to(state, {A: FetchedPartition(b"", high_watermark=end, log_start_offset=end)})
+    assert (log.start, log.end) == (end, end)
+    assert not any(call[0] == "truncate_fully_and_start_at" for call in state._logs.done)
 
 
 # -- what a request costs ---------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Who is in sync, and how far a partition is replicated: the rules on values alone."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -176,3 +177,16 @@ def test_PART_04_a_new_leader_knows_no_followers_end():
     # Its first fetch says nothing about what a fetch before could have given.
     first = fetched(state.in_new_epoch(5000, 12, is_in_sync=False, is_new_leader=True), 7, 6000, 12)
     assert first.last_caught_up_time_ms == 0
+
+
+@pytest.mark.parametrize(
+    ("follower_start", "log_start", "joins"),
+    [(0, 5, False), (4, 5, False), (5, 5, True), (0, 4, True), (-1, 5, True)],
+    ids=["all deleted", "some deleted", "starts anew", "one record compared", "start unknown"],
+)
+def test_PART_13_a_follower_with_records_below_the_leaders_log_start_alone_does_not_join(
+    follower_start, log_start, joins
+):
+    (replica,) = followers(b1=(5, NOW)).values()
+    replica.state = replace(replica.state, log_start_offset=follower_start)
+    assert may_join_isr(replica, committed(0), 5, 5, log_start) is joins
