@@ -6,11 +6,10 @@ import logging
 from collections.abc import Collection, Iterable
 
 from kcore.errors import InvalidConfig
-from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore, StoreError, Watch
-from kcore.server.topic_configs import TopicConfigs
+from kcore.server.topic_configs import KEEP_ALL_RECORDS, TopicConfigs, stored_config
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +18,8 @@ class StoredTopicConfigs:
     """Thread-safe.  Every method may wait for the store.
 
     Whoever changes a topic's settings writes them, and then a sequential node below /config/changes that names the
-    topic.  A body that cannot be read is logged, and the topic keeps the settings that it has.
+    topic.  A body that cannot be read is logged: the topic keeps
+    the settings that it has, and one that has none keeps all records.
     Source: ZkNodeChangeNotificationListener, ZkConfigManager, Kafka 3.9.
     """
 
@@ -69,24 +69,15 @@ class StoredTopicConfigs:
         self._topic_configs.remove(name)
 
     def _read(self, name: str) -> None:
-        node = self._store.get(znodes.topic_config(name))
-        try:
-            stored = znodes.decode_config(node.data) if node is not None else {}
-        except (StoreError, KeyError, TypeError, AttributeError) as error:
-            logger.error("the settings of topic %s cannot be read: %s", name, error)
-            return
-        config = {key: value for key, value in stored.items() if _is_valid(name, key, value)}
+        config = stored_config(self._store, name)
+        if config is None:
+            if name in self._loaded:
+                return
+            config = KEEP_ALL_RECORDS
         self._loaded.add(name)
         if config != self._topic_configs.get(name):
             self._topic_configs.set(name, config)
-            self._log_manager.reconfigure_topic(name)
-
-
-def _is_valid(topic: str, key: str, value: str) -> bool:
-    """Whether this broker can follow a setting; another broker of the cluster may know more of them."""
-    try:
-        LogConfig.from_kafka({key: value})
-    except InvalidConfig as error:
-        logger.error("topic %s: %s=%s is ignored: %s", topic, key, value, error)
-        return False
-    return True
+            try:
+                self._log_manager.reconfigure_topic(name)
+            except InvalidConfig as error:
+                logger.error("topic %s: its logs do not follow its settings: %s", name, error)

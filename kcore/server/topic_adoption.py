@@ -19,13 +19,9 @@ from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore
-from kcore.server.topic_configs import TopicConfigs
+from kcore.server.topic_configs import KEEP_ALL_RECORDS, TopicConfigs
 
 logger = logging.getLogger(__name__)
-
-#: The settings of a topic whose directory another broker wrote, so that its own settings are unknown: the default
-#: retention might delete records that this topic's settings keep.
-ADOPTED_TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 
 class HostedLog(NamedTuple):
@@ -66,7 +62,7 @@ class TopicAdoption:
         self._interrupted_deletions = self._read_deletions()
         for name in set(topics_on_disk) - set(self._store.children(znodes.TOPICS)):
             if not self._topic_configs.get(name):
-                self._topic_configs.set(name, ADOPTED_TOPIC_CONFIG)
+                self._topic_configs.set(name, KEEP_ALL_RECORDS)
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether a directory belongs to an earlier topic of the name.  False for a topic that is not in the store (it

@@ -657,3 +657,28 @@ def test_a_follower_joins_the_isr_with_the_epoch_of_its_registration_and_with_no
     fetch(epoch)
     wait_until(lambda: partition(broker).isr == {1, 2})
     assert stored_isr() == [1, 2]
+
+
+def test_settings_that_cannot_be_read_keep_all_records_and_stop_nothing_else(store, caplog):
+    combination = {"min.compaction.lag.ms": "7", "max.compaction.lag.ms": "5"}
+    bodies = {
+        "cut": b'{"version":1,"config":{"reten',
+        "foreign": b'{"version":1,"config":["a"]}',
+        "combination": znodes.encode_config(combination),
+        "partly": znodes.encode_config({"segment.bytes": "2048", "retention.ms": "soon"}),
+    }
+    for name, body in bodies.items():
+        store.create_recursive(znodes.topic_config(name), body)
+    with kcore.Broker(store=store) as broker, ControllerClient(broker) as controller:
+        controller.leader_and_isr({name: [controller.state(is_new=True)] for name in bodies})
+        configs = {name: broker.log(name).config for name in bodies}
+        assert [configs[name].retention_ms for name in ("cut", "foreign", "combination")] == [-1] * 3
+        assert configs["partly"].segment_bytes == 2048 and configs["partly"].retention_ms > 0
+        assert "cut cannot be read" in caplog.text
+        # Once they are right, they hold; once they are not, the last right ones do.
+        for body in (znodes.encode_config({"segment.bytes": "4096"}), b"not JSON"):
+            store.set(znodes.topic_config("cut"), body)
+            change = b'{"version":2,"entity_path":"topics/cut"}'
+            name = store.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True).rpartition("/")[2]
+            wait_until(lambda name=name: broker.cluster_member._configs._last_change == name)
+            assert broker.admin_manager.topic_config("cut") == {"segment.bytes": "4096"}

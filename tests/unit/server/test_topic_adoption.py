@@ -9,8 +9,8 @@ import pytest
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
-from kcore.server.topic_adoption import ADOPTED_TOPIC_CONFIG, HostedLog, TopicAdoption
-from kcore.server.topic_configs import TopicConfigs
+from kcore.server.topic_adoption import HostedLog, TopicAdoption
+from kcore.server.topic_configs import KEEP_ALL_RECORDS, TopicConfigs
 
 OLD, NEW = UUID(int=11), UUID(int=12)
 
@@ -71,7 +71,7 @@ def test_settings_that_keep_data_are_given_to_unknown_topics_alone():
     adoption_of(store, configs=configs).prepare({"known", "found", "configured"})
     assert [configs.get(name) for name in ("known", "found", "configured")] == [
         {},
-        ADOPTED_TOPIC_CONFIG,
+        KEEP_ALL_RECORDS,
         {"retention.ms": "5"},
     ]
 
