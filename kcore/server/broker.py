@@ -6,7 +6,6 @@ import atexit
 import dataclasses
 import logging
 import os
-import resource
 import shutil
 import socket
 import tempfile
@@ -53,6 +52,7 @@ from kcore.server.local_controller import LocalController
 from kcore.server.metadata_cache import NO_LEADER, BrokerInfo, Endpoint, MetadataCache
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server.monitor_socket import MonitorSocket
+from kcore.server.open_files_limit import raise_open_files_limit
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.replica_fetchers import replica_fetchers
 from kcore.server.replication_quota_manager import RATES, ReplicationQuotas
@@ -192,7 +192,7 @@ class Broker:
 
     def _start(self) -> None:
         config, time, parts = self.config, self._time, self._parts
-        _raise_open_files_limit()
+        raise_open_files_limit()
         working = working_dirs(self._data_dirs)
         self.store = self._opened_store(parts)
         identity = read_identity(working, self.store, config.configured_broker_id, is_shared_store=self._is_member)
@@ -748,13 +748,3 @@ def _reconfigure_logs(log_manager: LogManager, config: KafkaConfig) -> None:
     log_manager.reconfigure(config.log_config, config["producer.id.expiration.ms"])
     if log_manager.cleaner is not None:
         log_manager.cleaner.reconfigure(config.cleaner_config)
-
-
-def _raise_open_files_limit() -> None:
-    """Each segment keeps a file open, and the soft limit is often 1,024: take what the hard one allows, for good."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as error:  # macOS: no more than kern.maxfilesperproc
-            logger.info("the limit of open files stays at %d: %s", soft, error)
