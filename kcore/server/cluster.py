@@ -116,7 +116,9 @@ class Cluster:
                 self._stop(self._running_id(broker_id))
                 return
             try:
-                for number in list(self._brokers):
+                # The controller last: the others ask it to take over what they lead.
+                controller = self.controller() if self._brokers else None
+                for number in sorted(self._brokers, key=lambda number: number == controller):
                     self._stop(number)
             finally:
                 self._close()

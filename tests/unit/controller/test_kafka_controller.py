@@ -183,6 +183,55 @@ def test_CTRL_11_a_change_between_watch_and_read_is_not_missed(world):
     assert created and world.state("between").leader == 1
 
 
+def test_CTRL_11_a_broker_that_dies_while_the_state_is_read_is_not_missed(world):
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1]])
+    controller = world.active
+    real, died = controller._store.states, []
+
+    def die_while_reading(partitions):
+        if not died:
+            died.append(world.controllers.pop(2))
+            del world.channels[2]
+            world.end_session(world.stores.pop(2))
+        return real(partitions)
+
+    world.controllers[2].events.close()  # so that broker 1 is elected again
+    controller._move(None)
+    controller._store.states = die_while_reading
+    world.settle()
+    assert died and world.active is controller
+    assert (world.state("t").leader, world.state("t").isr) == (1, [1])
+    assert controller.context.live_brokers.keys() == {1}
+
+
+def test_what_was_queued_before_a_resignation_is_not_done_after_it(world, caplog):
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1]])
+    old = world.active
+    watch = old._term.watches["BrokerChange"]
+    old._move(None)
+    channels = world.channels[old.broker_id]
+    channels.take()
+    watch(None)
+    old.events.process_all()
+    assert not channels.take() and not old.context.live_brokers
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_replica_stays_new_in_a_request_that_gathers_several_changes(world):
+    world.start(1)
+    world.create_topic("t", [[1]])
+    world.requests.take()
+    controller = world.active
+    state = controller.context.leadership[T0]
+    controller._batch.add_leader_and_isr([1], T0, state, is_new=True)
+    controller._batch.add_leader_and_isr([1], T0, state, is_new=False)
+    controller._batch.send()
+    ((_, request),) = world.requests.take(LeaderAndIsrRequest)
+    assert partitions_of(request)[T0].is_new
+
+
 def test_CTRL_13_old_notifications_are_deleted_at_a_fail_over(world):
     world.start(1)
     world.controllers[1]._move(None)
