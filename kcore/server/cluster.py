@@ -77,6 +77,7 @@ class Cluster:
         self._data_dir = None if data_dir is None else os.path.abspath(os.fspath(data_dir))
         self._address = store
         self._lock = threading.RLock()
+        self._pid = os.getpid()
         self._brokers: dict[int, Broker] = {}
         self._stores: dict[int, EmbeddedStore] = {}
         self._ports: dict[int, int] = {}
@@ -91,6 +92,7 @@ class Cluster:
         Returns when all running brokers know each other.  Raises what Broker.start() raises, ValueError for an id that
         no broker has, RuntimeError for one that runs, RequestTimedOut.
         """
+        self._check_process()
         with self._lock:
             if broker_id is None:
                 missing = [number for number in range(self._count) if number not in self._brokers]
@@ -110,7 +112,12 @@ class Cluster:
         return self
 
     def stop(self, broker_id: int | None = None) -> None:
-        """Stop a broker cleanly, after others have taken over what it led; without an id all of them."""
+        """Stop a broker cleanly, after others have taken over what it led; without an id all of them.
+
+        In a forked child it does nothing: the brokers are the parent's.
+        """
+        if self._pid != os.getpid():
+            return
         with self._lock:
             if broker_id is not None:
                 self._stop(self._running_id(broker_id))
@@ -129,6 +136,7 @@ class Cluster:
 
         What it had written is in the page cache and stays.  Raises RuntimeError for a broker that does not run.
         """
+        self._check_process()
         with self._lock:
             number = self._running_id(broker_id)
             broker, _ = self._brokers.pop(number), self._stores.pop(number)
@@ -289,6 +297,10 @@ class Cluster:
             if clock.hi_res_clock_ms() > deadline_ms:
                 raise RequestTimedOut(f"waited {WAIT_MS} ms for {what}")
             clock.sleep(_POLL_MS)
+
+    def _check_process(self) -> None:
+        if self._pid != os.getpid():
+            raise RuntimeError("the cluster runs in the process that forked this one")
 
     def _checked_id(self, broker_id: int) -> int:
         if not 0 <= broker_id < self._count:

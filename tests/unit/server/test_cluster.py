@@ -21,7 +21,7 @@ def await_true(condition):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with kcore.Cluster(3, zookeeper_session_timeout_ms=3000, offsets_topic_num_partitions=2) as cluster:
+    with kcore.Cluster(3, zookeeper_session_timeout_ms=6000, offsets_topic_num_partitions=2) as cluster:
         yield cluster
 
 
@@ -125,3 +125,18 @@ def test_a_temporary_cluster_leaves_nothing_behind():
         data_dir = cluster.data_dir
         assert os.path.isdir(data_dir)
     assert not os.path.exists(data_dir)
+
+
+def test_a_forked_child_leaves_the_cluster_of_its_parent_alone():
+    with kcore.Cluster(1) as cluster:
+        child = os.fork()
+        if child == 0:
+            cluster.stop()
+            try:
+                cluster.kill(0)
+            except RuntimeError:
+                os._exit(0)
+            os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        cluster.create_topic("t")
+        assert os.path.isdir(cluster.data_dir)
