@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -90,6 +90,13 @@ class OfflinePartition:
     def local_log(self) -> NoReturn:
         """Raises KafkaStorageError."""
         raise KafkaStorageError(f"{self.topic_partition} is offline: {self.reason}")
+
+
+def _broker_epochs(state: PartitionState) -> Mapping[int, int]:
+    """Follower -> the registration that its last fetch came from (KIP-903); empty unless this broker leads."""
+    if not isinstance(state, LeaderState):
+        return {}
+    return {broker_id: replica.state.broker_epoch for broker_id, replica in state.replicas.items()}
 
 
 class Partition:
@@ -257,11 +264,12 @@ class Partition:
             return
         with self.leader_isr_update_lock.write():
             state = self._state
+            broker_epochs = _broker_epochs(state)
             leaving = self._out_of_sync(state)
             if not leaving or not isinstance(state, LeaderState):
                 return
             pending = self._begin_isr_change(state, state.isr.committed - leaving)
-        self._store_isr(pending)
+        self._store_isr(pending, broker_epochs)
 
     def maybe_expand_isr(self, broker_id: int) -> None:
         """Ask the store to let a follower into the ISR if it may join (PART-13)."""
@@ -269,10 +277,13 @@ class Partition:
             return
         with self.leader_isr_update_lock.write():
             state = self._state
+            # Before the rule looks at the fetch: a fetch of the next registration may come in between, and its epoch
+            # must not stand for what the fetch before it had.
+            broker_epochs = _broker_epochs(state)
             if not self._may_join(state, broker_id) or not isinstance(state, LeaderState):
                 return
             pending = self._begin_isr_change(state, state.isr.committed | {broker_id})
-        self._store_isr(pending)
+        self._store_isr(pending, broker_epochs)
 
     def _out_of_sync(self, state: PartitionState) -> frozenset[int]:
         if not isinstance(state, LeaderState) or len(state.isr.committed) <= 1:
@@ -310,7 +321,7 @@ class Partition:
         self._state = pending
         return pending
 
-    def _store_isr(self, pending: LeaderState) -> None:
+    def _store_isr(self, pending: LeaderState, broker_epochs: Mapping[int, int]) -> None:
         # Without the lock: the store may answer on this thread, and whoever waits for the answer appends meanwhile.
         isr = pending.isr
         assert isinstance(isr, PendingIsr)
@@ -319,11 +330,7 @@ class Partition:
             isr.proposed,
             pending.partition_epoch,
             lambda result: self._isr_stored(isr, result),
-            broker_epochs={
-                broker_id: replica.state.broker_epoch
-                for broker_id, replica in pending.replicas.items()
-                if broker_id in isr.proposed
-            },
+            broker_epochs={broker_id: epoch for broker_id, epoch in broker_epochs.items() if broker_id in isr.proposed},
         )
 
     def _isr_stored(self, pending: PendingIsr, result: StoredIsr | ApiError) -> None:
@@ -535,6 +542,9 @@ class Partition:
         Source: Partition.updateFollowerFetchState, Kafka 3.9.
         """
         old = replica.state
+        if 0 <= broker_epoch < old.broker_epoch:
+            # Sent before that broker started again, perhaps without what it had then.
+            raise NotLeaderOrFollower(f"{self.topic_partition}: a fetch of an earlier life of {replica.broker_id}")
         metadata = read.fetched.fetch_offset_metadata
         replica.state = old.after_fetch(
             metadata, follower_log_start_offset, fetch_time_ms, read.log_end_offset, broker_epoch

@@ -6,7 +6,8 @@ from kcore import errors
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata
+from kcore.replica import isr as isr_rules
 from kcore.replica.fetch_params import FUTURE_LOCAL_REPLICA_ID, FetchParams, FetchPartitionData
 from kcore.replica.partition_state import PendingIsr
 from kcore.replica.partition_state_store import StoredIsr
@@ -24,6 +25,7 @@ class Store:
 
     def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None):
         self.asked.append((topic_partition, isr, expected_version, on_done))
+        self.broker_epochs = broker_epochs
 
     def store_last(self):
         (_, isr, version, on_done) = self.asked.pop()
@@ -180,6 +182,34 @@ def test_PART_13_a_follower_below_the_start_of_the_leader_epoch_may_not_join(nod
     assert store.asked == []
     follow(node, 1, 2)
     assert [asked[1] for asked in store.asked] == [{0, 1, 2}]
+
+
+def test_PART_13_a_follower_joins_with_the_registration_of_the_fetch_that_let_it(node, store, monkeypatch):
+    """KIP-903: it starts again, without its log, while its last fetch is being looked at."""
+    partition = node.lead(epoch=4, isr=(0,), replicas=(0, 1))
+    node.produce(batch(b"a"), acks=1)
+    rule = isr_rules.may_join_isr
+
+    def fetch_of_the_next_life_comes_meanwhile(replica, *args):
+        may_join = rule(replica, *args)
+        if partition.leader_isr_update_lock._writing:
+            replica.state = replica.state.after_fetch(LogOffsetMetadata(0), 0, 0, 1, broker_epoch=9)
+        return may_join
+
+    monkeypatch.setattr(isr_rules, "may_join_isr", fetch_of_the_next_life_comes_meanwhile)
+    follow(node, 1, 1, replica_epoch=8)
+    assert [asked[1] for asked in store.asked] == [{0, 1}]
+    assert store.broker_epochs == {1: 8}
+
+
+def test_a_fetch_of_a_followers_earlier_life_is_refused(leader):
+    leader.produce(batch(b"a", b"b"), acks=1)
+    follow(leader, 1, 0, replica_epoch=8)
+    before = state_of(leader, 1)
+    assert isinstance(one(follow(leader, 1, 2, replica_epoch=7)).error, errors.NotLeaderOrFollower)
+    assert state_of(leader, 1) == before
+    follow(leader, 1, 2, replica_epoch=9)
+    assert (state_of(leader, 1).log_end_offset, state_of(leader, 1).broker_epoch) == (2, 9)
 
 
 def test_PURG_10_a_produce_is_tried_again_when_the_isr_has_changed(leader, store):
