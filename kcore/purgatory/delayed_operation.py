@@ -82,8 +82,9 @@ class DelayedOperationPurgatory:
         self.name = name
         self._timer = timer
         self._lock = threading.Lock()
-        # Dicts as ordered sets: operations are tried in the order they came, and leave in O(1).
-        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        #: Empty while nobody waits.  Dicts as ordered sets: operations are tried in the order they came, and leave in
+        #: O(1).
+        self.watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
         """True if the operation completed at once; else it waits under every key (PURG-02, PURG-03).
@@ -96,7 +97,7 @@ class DelayedOperationPurgatory:
         """The same for an operation that the caller has just tried in its own way."""
         operation._watch_keys = keys
         operation._purgatory = self
-        watchers = self._watchers
+        watchers = self.watchers
         with self._lock:
             for key in keys:
                 watching = watchers.get(key)
@@ -120,7 +121,7 @@ class DelayedOperationPurgatory:
         Call it after the change it reports, with no lock held.  One dict lookup when nobody waits.  An operation that
         raises is logged and does not keep the others waiting.
         """
-        watching = self._watchers.get(key)
+        watching = self.watchers.get(key)
         if watching is None:
             return 0
         with self._lock:
@@ -135,7 +136,7 @@ class DelayedOperationPurgatory:
         return completed
 
     def _forget(self, operation: DelayedOperation) -> None:
-        watchers = self._watchers
+        watchers = self.watchers
         with self._lock:
             for key in operation._watch_keys:
                 watching = watchers.get(key)
@@ -154,16 +155,16 @@ class DelayedOperationPurgatory:
     def watched(self, key: Hashable) -> int:
         """How many operations wait under key."""
         with self._lock:
-            return len(self._watchers.get(key, ()))
+            return len(self.watchers.get(key, ()))
 
     @property
     def size(self) -> int:
         """How many entries all watch lists have; an operation has one under each of its keys."""
         with self._lock:
-            return sum(map(len, self._watchers.values()))
+            return sum(map(len, self.watchers.values()))
 
     @property
     def delayed(self) -> int:
         """How many operations wait at all."""
         with self._lock:
-            return len({operation for watching in self._watchers.values() for operation in watching})
+            return len({operation for watching in self.watchers.values() for operation in watching})

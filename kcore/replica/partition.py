@@ -48,11 +48,12 @@ from kcore.replica.partition_state import (
     PendingIsr,
 )
 from kcore.replica.partition_state_store import PartitionStateStore, RefusingStateStore, StoredIsr
-from kcore.replica.replica import Replica
+from kcore.replica.replica import IdleFetch, Replica
 from kcore.replica.replica_meters import ReplicaMeters
 
 if TYPE_CHECKING:
     from kcore.log.unified_log import UnifiedLog
+    from kcore.replica.fetch_params import FetchPartitionData
 
 logger = logging.getLogger(__name__)
 
@@ -564,6 +565,36 @@ class Partition:
             return rose or is_log_start_higher
         finally:
             lock.release_read()
+
+    def repeat_idle_fetch(
+        self, broker_id: int, data: FetchPartitionData, fetch_time_ms: int | None, broker_epoch: int = -1
+    ) -> IdleFetch | None:
+        """A follower's last fetch, if it was idle and this one gets the same answer; None: read.
+
+        It is taken in like any other fetch, at fetch_time_ms (ms; None: it has been).
+        """
+        state = self._state
+        if not isinstance(state, LeaderState) or broker_id not in state.isr.committed:
+            return None
+        replica = state.replicas.get(broker_id)
+        if replica is None:
+            return None
+        idle = replica.idle_fetch
+        if idle is None or idle.data is not data or 0 <= data.current_leader_epoch != state.leader_epoch:
+            return None
+        log, result, old = self.log, idle.answer[1], replica.state
+        if (
+            data.fetch_offset != log.log_end_offset
+            or result.high_watermark != log.high_watermark
+            or result.last_stable_offset != log.last_stable_offset
+            or result.log_start_offset != log.log_start_offset
+            or broker_epoch != old.broker_epoch
+            or log.is_offline
+        ):
+            return None
+        if fetch_time_ms is not None:
+            replica.state = old.after_idle_fetch(fetch_time_ms)
+        return idle
 
     def fetch_offset_for_timestamp(
         self, timestamp: int, isolation: FetchIsolation, current_leader_epoch: int = NO_EPOCH

@@ -5,15 +5,19 @@ Source: Replica and ReplicaState, Kafka 3.9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.log.log_offset_metadata import UNKNOWN_OFFSET, LogOffsetMetadata
+
+if TYPE_CHECKING:
+    from kcore.common.topic_partition import TopicPartition
+    from kcore.log.log_hot_path import FetchDataInfo
+    from kcore.replica.fetch_params import FetchPartitionData, FetchPartitionResult
 
 _UNKNOWN = LogOffsetMetadata(UNKNOWN_OFFSET)
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaState:
+class ReplicaState(NamedTuple):
     """One follower; offsets are -1 while unknown, times are ms, 0 for never.
 
     log_end_offset_metadata: the offset of its last fetch, which is where its log ends, and its place in our log.
@@ -58,6 +62,17 @@ class ReplicaState:
             broker_epoch,
         )
 
+    def after_idle_fetch(self, fetch_time_ms: int) -> ReplicaState:
+        """The state after the last fetch came once more, at our log end, which is what it was."""
+        return ReplicaState(
+            self.log_start_offset,
+            self.log_end_offset_metadata,
+            self.last_fetch_leader_log_end_offset,
+            fetch_time_ms,
+            fetch_time_ms,
+            self.broker_epoch,
+        )
+
     def in_new_epoch(
         self, now_ms: int, leader_log_end_offset: int, *, is_in_sync: bool, is_new_leader: bool
     ) -> ReplicaState:
@@ -65,21 +80,36 @@ class ReplicaState:
         caught_up_time_ms = now_ms if is_in_sync else 0
         if is_new_leader:
             return ReplicaState(last_caught_up_time_ms=caught_up_time_ms)
-        return replace(
-            self,
+        return self._replace(
             last_fetch_leader_log_end_offset=leader_log_end_offset,
             last_fetch_time_ms=caught_up_time_ms,
             last_caught_up_time_ms=caught_up_time_ms,
         )
 
 
-class Replica:
-    """A follower of a partition that this broker leads; `state` is replaced whole, so it is read without a lock."""
+class IdleFetch(NamedTuple):
+    """A follower's fetch that found nothing to read at the log end, and its answer.
 
-    __slots__ = ("broker_id", "state")
+    Of 2,000 partitions nearly all are idle, and each is fetched twice a second: while the follower sends the same data
+    and the answer is the same, nothing is read and no object is made but the follower's state.
+    """
+
+    data: FetchPartitionData
+    fetched: FetchDataInfo
+    answer: tuple[TopicPartition, FetchPartitionResult]
+
+
+class Replica:
+    """A follower of a partition that this broker leads; `state` is replaced whole, so it is read without a lock.
+
+    idle_fetch: the last fetch, if it was idle.
+    """
+
+    __slots__ = ("broker_id", "idle_fetch", "state")
 
     def __init__(self, broker_id: int, state: ReplicaState | None = None) -> None:
         self.broker_id = broker_id
+        self.idle_fetch: IdleFetch | None = None
         self.state = ReplicaState() if state is None else state
 
     def __repr__(self) -> str:

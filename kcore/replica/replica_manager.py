@@ -25,24 +25,22 @@ from kcore.errors import (
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, TimestampAndOffset
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
-from kcore.record.memory_records import EMPTY
-from kcore.replica.api_errors import api_error as _api_error
+from kcore.replica.api_errors import api_error
 from kcore.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsCallback, DeleteRecordsResult
 from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.fetcher_state import InitialFetchState
+from kcore.replica.local_reads import read_partitions
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
 from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica
 from kcore.replica.partition_state_store import PartitionStateStore
 from kcore.replica.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from kcore.replica.replica_fetcher_manager import Fetchers, FetchSource, NoFetchers
 from kcore.replica.replica_meters import ReplicaMeters
-from kcore.replica.replica_quota import leader_throttles
 
 if TYPE_CHECKING:
     from kcore.log.log_config import LogConfig
-    from kcore.log.log_hot_path import FetchDataInfo
     from kcore.log.log_manager import LogManager
 
 logger = logging.getLogger(__name__)
@@ -177,7 +175,7 @@ class ReplicaManager:
                         self._check_update(update)
                         accepted.append(update)
                     except KafkaError as error:
-                        results[update.topic_partition] = _api_error(error, "state change", update.topic_partition)
+                        results[update.topic_partition] = api_error(error, "state change", update.topic_partition)
                 led = [update.topic_partition for update in accepted if update.leader == self.broker_id]
                 self.fetchers.remove_partitions(led)
                 for update in accepted:
@@ -186,7 +184,7 @@ class ReplicaManager:
                             partition = self.get_partition_or_exception(update.topic_partition)
                             (new_leaders if partition.is_leader else new_followers).append(partition)
                     except KafkaError as error:
-                        results[update.topic_partition] = _api_error(error, "state change", update.topic_partition)
+                        results[update.topic_partition] = api_error(error, "state change", update.topic_partition)
                     else:
                         results[update.topic_partition] = None
                 if not self._tasks:
@@ -324,7 +322,7 @@ class ReplicaManager:
                         self._check_stop(stop)
                         accepted.append(stop)
                     except KafkaError as error:
-                        results[stop.topic_partition] = _api_error(error, "stop", stop.topic_partition)
+                        results[stop.topic_partition] = api_error(error, "stop", stop.topic_partition)
                 self.fetchers.remove_partitions([stop.topic_partition for stop in accepted])
                 for stop in accepted:
                     self._stop(stop.topic_partition)
@@ -332,7 +330,7 @@ class ReplicaManager:
                 delete = [stop.topic_partition for stop in stops if stop.delete and not results[stop.topic_partition]]
                 self.log_dir_moves.stop([stop.topic_partition for stop in accepted], delete)
                 for topic_partition, failure in self.log_manager.async_delete_logs(delete).items():
-                    results[topic_partition] = _api_error(failure, "stop", topic_partition)
+                    results[topic_partition] = api_error(failure, "stop", topic_partition)
                 self.fetchers.shutdown_idle()
         finally:
             for topic_partition in results:
@@ -429,9 +427,9 @@ class ReplicaManager:
             # After the answer, so that the producer's does not wait for the reads of those who are woken here.
             check_produce = self.delayed_produce_purgatory.check_and_complete
             check_fetch = self.delayed_fetch_purgatory.check_and_complete
-            check_log_end_fetch = self.delayed_log_end_fetch_purgatory.check_and_complete
-            for topic_partition in appended:
-                check_log_end_fetch(topic_partition)
+            if self.delayed_log_end_fetch_purgatory.watchers:
+                for topic_partition in (*appended, *advanced):
+                    self.delayed_log_end_fetch_purgatory.check_and_complete(topic_partition)
             for topic_partition in advanced:
                 check_produce(topic_partition)
                 check_fetch(topic_partition)
@@ -447,8 +445,8 @@ class ReplicaManager:
         appended: list[TopicPartition],
         advanced: list[TopicPartition],
     ) -> ProducePartitionStatus:
-        """Write one partition's records; notes in `pending` if acks=-1 is not yet reached, in `appended` that the log
-        has grown, in `advanced` that its high watermark has risen (PART-10)."""
+        """Write one partition's records; notes in `pending` if acks=-1 is not yet reached, in `advanced` that the
+        high watermark has risen too, else in `appended` that the log has grown (PART-10)."""
         partition = None
         try:
             if not internal_topics_allowed and topic_partition.topic in INTERNAL_TOPICS:
@@ -459,9 +457,7 @@ class ReplicaManager:
             partition.meters.produced(info.record_count, info.valid_bytes)
             if info.converted_count:
                 self.meters.produce_converted(partition.meters, info.converted_count, info.conversion_ns)
-            appended.append(topic_partition)
-            if rose:
-                advanced.append(topic_partition)
+            (advanced if rose else appended).append(topic_partition)
             required_offset = info.last_offset + 1
             if required_acks == -1 and not partition.check_enough_replicas_reach_offset(required_offset):
                 pending.append(topic_partition)
@@ -469,14 +465,14 @@ class ReplicaManager:
                 None, info.first_offset, info.log_append_time, info.log_start_offset, required_offset=required_offset
             )
         except Exception as error:
-            api_error = _api_error(error, "append", topic_partition)
-            self.meters.produce_refused(topic_partition.topic, api_error, len(records))
+            failure = api_error(error, "append", topic_partition)
+            self.meters.produce_refused(topic_partition.topic, failure, len(records))
             record_errors = getattr(error, "record_errors", None)
             if record_errors is None:
-                return ProducePartitionStatus(api_error)
+                return ProducePartitionStatus(failure)
             log_start_offset = partition.log.log_start_offset if partition is not None else -1
             return ProducePartitionStatus(
-                api_error, log_start_offset=log_start_offset, record_errors=record_errors, error_message=str(error)
+                failure, log_start_offset=log_start_offset, record_errors=record_errors, error_message=str(error)
             )
 
     # -- fetch -------------------------------------------------------------------------------------------------------
@@ -490,7 +486,9 @@ class ReplicaManager:
         """
         advanced: list[TopicPartition] = []
         fetch_time_ms = self.time.milliseconds() if params.replica_id >= 0 else None
-        results, fetched, readable_bytes, answers_now = self._read(params, fetch_infos, fetch_time_ms, advanced)
+        results, fetched, readable_bytes, answers_now = read_partitions(
+            self, self._partitions, params, fetch_infos, fetch_time_ms, advanced
+        )
         if params.max_wait_ms <= 0 or answers_now or readable_bytes >= params.min_bytes or not fetch_infos:
             try:
                 response_callback(results)
@@ -516,88 +514,7 @@ class ReplicaManager:
 
         A follower's state is left as it is: what its fetch says was taken in when it came.
         """
-        return self._read(params, fetch_infos, None, [])[0]
-
-    def _read(
-        self,
-        params: FetchParams,
-        fetch_infos: FetchInfos,
-        follower_fetch_time_ms: int | None,
-        advanced: list[TopicPartition],
-    ) -> tuple[list[tuple[TopicPartition, FetchPartitionResult]], list[FetchDataInfo], int, bool]:
-        """(results, the successful reads, bytes read, whether any failed or diverges).
-
-        With a follower_fetch_time_ms (ms) the follower's state is updated from each read that succeeds (RD-09);
-        `advanced` gets the partitions for which requests may wait that this can end.
-        """
-        results: list[tuple[TopicPartition, FetchPartitionResult]] = []
-        reads: list[FetchDataInfo] = []
-        total = 0
-        answers_now = False
-        remaining = params.max_bytes
-        isolation = params.isolation
-        hard_limit = params.hard_max_bytes
-        min_one_message = not hard_limit
-        replica_id = params.replica_id
-        quota = params.quota
-        replica = None
-        for topic_partition, data in fetch_infos:
-            try:
-                hosted = self._partitions.get(topic_partition)
-                partition = hosted if type(hosted) is Partition else self.get_partition_or_exception(topic_partition)
-                if replica_id >= 0:
-                    replica = partition.follower_replica(replica_id, data.current_leader_epoch)
-                read = partition.read_records(
-                    data.fetch_offset,
-                    data.max_bytes if data.max_bytes < remaining else remaining,
-                    isolation,
-                    min_one_message,
-                    data.current_leader_epoch,
-                    data.last_fetched_epoch,
-                )
-                fetched = read.fetched
-                if (
-                    replica is not None
-                    and follower_fetch_time_ms is not None
-                    and read.diverging_epoch is None
-                    and partition.update_follower_fetch_state(
-                        replica, read, data.log_start_offset, follower_fetch_time_ms, params.replica_epoch
-                    )
-                ):
-                    advanced.append(topic_partition)
-            except Exception as error:
-                answers_now = True
-                api_error = _api_error(error, "fetch", topic_partition)
-                self.meters.read_failed(topic_partition.topic, api_error)
-                results.append((topic_partition, FetchPartitionResult(api_error)))
-                continue
-            records = fetched.records
-            if quota is not None and leader_throttles(quota, topic_partition, replica_id, partition.isr):
-                records = EMPTY  # RD-26
-            size = records.size_in_bytes
-            if size:
-                if fetched.first_entry_incomplete and not hard_limit:
-                    # Clients of soft limits do not expect a cut batch (RD-20).
-                    records, size = EMPTY, 0
-                else:
-                    min_one_message = False
-                    total += size
-                    remaining = remaining - size if size < remaining else 0
-            partition.meters.read(size, replica_id)
-            reads.append(fetched)
-            result = FetchPartitionResult(
-                None,
-                read.high_watermark,
-                read.last_stable_offset,
-                read.log_start_offset,
-                records,
-                fetched.aborted_transactions,
-            )
-            if read.diverging_epoch is not None:
-                result.diverging_epoch = read.diverging_epoch
-                answers_now = True
-            results.append((topic_partition, result))
-        return results, reads, total, answers_now
+        return read_partitions(self, self._partitions, params, fetch_infos, None, [])[0]
 
     # -- lookups and DeleteRecords -----------------------------------------------------------------------------------
 
@@ -649,7 +566,7 @@ class ReplicaManager:
                 if low_watermark < required_offset:
                     pending.append(topic_partition)
             except Exception as error:
-                results[topic_partition] = DeleteRecordsResult(_api_error(error, "delete records", topic_partition))
+                results[topic_partition] = DeleteRecordsResult(api_error(error, "delete records", topic_partition))
         if not pending:
             response_callback(results)
             return

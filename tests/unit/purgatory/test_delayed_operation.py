@@ -168,7 +168,7 @@ def test_PURG_06_an_operation_done_elsewhere_leaves_no_trace_in_any_list_or_time
             op.force_complete()
     purgatory.check_and_complete("key0")
     assert purgatory.delayed == 0
-    assert purgatory._watchers == {}
+    assert purgatory.watchers == {}
     assert timer.size == 0
 
 

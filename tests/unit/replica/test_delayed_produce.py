@@ -124,7 +124,7 @@ def test_PURG_10_lost_leadership_and_lost_partitions_end_the_wait(parked):
 
 def test_PURG_01_PURG_08_a_thread_that_tries_does_not_change_what_another_has_answered(parked):
     """An error that it came upon after the other's answer was in the answer, or not, as it happened."""
-    (operation,) = parked.purgatory._watchers[A]
+    (operation,) = parked.purgatory.watchers[A]
     parked.partitions[A].log.high_watermark = 5
     partition = parked.partitions[B]
     others, answered = [], []

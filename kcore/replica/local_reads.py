@@ -1,0 +1,113 @@
+"""The reads of a fetch from this broker's logs (RD-17..23), and what they say of the follower that reads (RD-09)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.record.memory_records import EMPTY
+from kcore.replica.api_errors import api_error
+from kcore.replica.delayed_fetch import FetchInfos
+from kcore.replica.fetch_params import FetchParams, FetchPartitionResult
+from kcore.replica.partition import OfflinePartition, Partition
+from kcore.replica.replica import IdleFetch
+from kcore.replica.replica_quota import leader_throttles
+
+if TYPE_CHECKING:
+    from kcore.log.log_hot_path import FetchDataInfo
+    from kcore.replica.replica_manager import ReplicaManager
+
+
+def read_partitions(
+    replica_manager: ReplicaManager,
+    hosted_partitions: Mapping[TopicPartition, Partition | OfflinePartition],
+    params: FetchParams,
+    fetch_infos: FetchInfos,
+    follower_fetch_time_ms: int | None,
+    advanced: list[TopicPartition],
+) -> tuple[list[tuple[TopicPartition, FetchPartitionResult]], list[FetchDataInfo], int, bool]:
+    """One read of each partition: (results, the successful reads, bytes read, whether any failed or diverges).
+
+    hosted_partitions are replica_manager's.  With a follower_fetch_time_ms (ms) the follower's state is updated from
+    each read that succeeds; `advanced` gets the partitions for which requests may wait that this can end.
+    """
+    results: list[tuple[TopicPartition, FetchPartitionResult]] = []
+    reads: list[FetchDataInfo] = []
+    total = 0
+    answers_now = False
+    remaining = params.max_bytes
+    isolation = params.isolation
+    hard_limit = params.hard_max_bytes
+    min_one_message = not hard_limit
+    replica_id = params.replica_id
+    quota = params.quota
+    replica = None
+    lookup = replica_manager.get_partition_or_exception
+    for topic_partition, data in fetch_infos:
+        try:
+            hosted = hosted_partitions.get(topic_partition)
+            partition = hosted if type(hosted) is Partition else lookup(topic_partition)
+            if replica_id >= 0:
+                idle = partition.repeat_idle_fetch(replica_id, data, follower_fetch_time_ms, params.replica_epoch)
+                if idle is not None:
+                    reads.append(idle.fetched)
+                    results.append(idle.answer)
+                    partition.meters.read(0, replica_id)
+                    continue
+                replica = partition.follower_replica(replica_id, data.current_leader_epoch)
+            read = partition.read_records(
+                data.fetch_offset,
+                data.max_bytes if data.max_bytes < remaining else remaining,
+                isolation,
+                min_one_message,
+                data.current_leader_epoch,
+                data.last_fetched_epoch,
+            )
+            fetched = read.fetched
+            if (
+                replica is not None
+                and follower_fetch_time_ms is not None
+                and read.diverging_epoch is None
+                and partition.update_follower_fetch_state(
+                    replica, read, data.log_start_offset, follower_fetch_time_ms, params.replica_epoch
+                )
+            ):
+                advanced.append(topic_partition)
+        except Exception as error:
+            answers_now = True
+            failure = api_error(error, "fetch", topic_partition)
+            replica_manager.meters.read_failed(topic_partition.topic, failure)
+            results.append((topic_partition, FetchPartitionResult(failure)))
+            continue
+        records = fetched.records
+        if quota is not None and leader_throttles(quota, topic_partition, replica_id, partition.isr):
+            records = EMPTY  # RD-26
+        size = records.size_in_bytes
+        if size:
+            if fetched.first_entry_incomplete and not hard_limit:
+                # Clients of soft limits do not expect a cut batch (RD-20).
+                records, size = EMPTY, 0
+            else:
+                min_one_message = False
+                total += size
+                remaining = remaining - size if size < remaining else 0
+        partition.meters.read(size, replica_id)
+        reads.append(fetched)
+        result = FetchPartitionResult(
+            None,
+            read.high_watermark,
+            read.last_stable_offset,
+            read.log_start_offset,
+            records,
+            fetched.aborted_transactions,
+        )
+        answer = (topic_partition, result)
+        results.append(answer)
+        if read.diverging_epoch is not None:
+            result.diverging_epoch = read.diverging_epoch
+            answers_now = True
+        elif replica is not None:
+            is_idle = data.fetch_offset == read.log_end_offset and quota is None
+            replica.idle_fetch = IdleFetch(data, fetched, answer) if is_idle else None
+    return results, reads, total, answers_now
