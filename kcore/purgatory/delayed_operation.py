@@ -150,7 +150,7 @@ class DelayedOperationPurgatory:
     def operations(self, key: Hashable) -> list[DelayedOperation]:
         """Those that wait under key, oldest first; some may have completed since."""
         with self._lock:
-            return list(self._watchers.get(key, ()))
+            return list(self.watchers.get(key, ()))
 
     def watched(self, key: Hashable) -> int:
         """How many operations wait under key."""

@@ -72,7 +72,7 @@ class DelayedFetch(DelayedOperation):
         start = self._start_offsets[at]
         try:
             partition = self._replica_manager.get_partition_or_exception(topic_partition)
-            partition.check_leader(data.current_leader_epoch)
+            partition.check_readable(data.current_leader_epoch, self._params.only_leader)
         except ApiError:
             return None  # Cases A to E: the fresh read will give the reason.
         params = self._params

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import ApiError
 from kcore.log.log_offset_metadata import AbortedTxn, FetchIsolation
@@ -19,13 +19,20 @@ DEBUGGING_CONSUMER_ID = -2
 FUTURE_LOCAL_REPLICA_ID = -3
 
 
+class ClientMetadata(NamedTuple):
+    """What a consumer says of itself since Fetch 11 (KIP-392).  rack: "" if it does not say."""
+
+    rack: str
+    listener_name: str
+
+
 @dataclass(slots=True)
 class FetchParams:
     """The part of a fetch that concerns all its partitions.
 
     max_wait_ms <= 0 answers at once.  With hard_max_bytes the response never exceeds max_bytes; without it the
     first partition that has data may, by what its first batch needs (RD-18, RD-19).  quota: the throttle of a
-    follower's fetch; None if there is none now.
+    follower's fetch; None if there is none now.  client: None for a consumer below Fetch 11, and for whoever is none.
     """
 
     replica_id: int = CONSUMER_REPLICA_ID
@@ -36,8 +43,13 @@ class FetchParams:
     max_bytes: int = 0x7FFFFFFF
     isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
     hard_max_bytes: bool = False
-    client: object | None = None
+    client: ClientMetadata | None = None
     quota: ReplicaQuota | None = None
+
+    @property
+    def only_leader(self) -> bool:
+        """Whether none but the leader may serve it (RD-07)."""
+        return self.client is None and self.replica_id != FUTURE_LOCAL_REPLICA_ID
 
     @staticmethod
     def isolation_of(replica_id: int, read_committed: bool) -> FetchIsolation:

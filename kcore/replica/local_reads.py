@@ -16,6 +16,7 @@ from kcore.replica.replica_quota import leader_throttles
 
 if TYPE_CHECKING:
     from kcore.log.log_hot_path import FetchDataInfo
+    from kcore.log.unified_log import UnifiedLog
     from kcore.replica.replica_manager import ReplicaManager
 
 
@@ -27,7 +28,7 @@ def read_partitions(
     follower_fetch_time_ms: int | None,
     advanced: list[TopicPartition],
 ) -> tuple[list[tuple[TopicPartition, FetchPartitionResult]], list[FetchDataInfo], int, bool]:
-    """One read of each partition: (results, the successful reads, bytes read, whether any failed or diverges).
+    """One read of each partition: (results, the successful reads, bytes read, whether it is to be answered now).
 
     hosted_partitions are replica_manager's.  With a follower_fetch_time_ms (ms) the follower's state is updated from
     each read that succeeds; `advanced` gets the partitions for which requests may wait that this can end.
@@ -43,6 +44,9 @@ def read_partitions(
     replica_id = params.replica_id
     quota = params.quota
     replica = None
+    client = params.client
+    only_leader = params.only_leader
+    preferred_read_replica = replica_manager.preferred_read_replica if client is not None and client.rack else None
     lookup = replica_manager.get_partition_or_exception
     for topic_partition, data in fetch_infos:
         try:
@@ -56,6 +60,13 @@ def read_partitions(
                     partition.meters.read(0, replica_id)
                     continue
                 replica = partition.follower_replica(replica_id, data.current_leader_epoch)
+            elif preferred_read_replica is not None and client is not None:
+                partition.check_readable(data.current_leader_epoch, only_leader)
+                preferred = preferred_read_replica(partition, client, data.fetch_offset)
+                if preferred >= 0:
+                    results.append((topic_partition, _elsewhere(partition.log, preferred)))
+                    answers_now = True
+                    continue
             read = partition.read_records(
                 data.fetch_offset,
                 data.max_bytes if data.max_bytes < remaining else remaining,
@@ -63,6 +74,7 @@ def read_partitions(
                 min_one_message,
                 data.current_leader_epoch,
                 data.last_fetched_epoch,
+                only_leader,
             )
             fetched = read.fetched
             if (
@@ -111,3 +123,10 @@ def read_partitions(
             is_idle = data.fetch_offset == read.log_end_offset and quota is None
             replica.idle_fetch = IdleFetch(data, fetched, answer) if is_idle else None
     return results, reads, total, answers_now
+
+
+def _elsewhere(log: UnifiedLog, broker_id: int) -> FetchPartitionResult:
+    """Nothing is read: the consumer comes to that broker (RD-25)."""
+    return FetchPartitionResult(
+        None, log.high_watermark, log.last_stable_offset, log.log_start_offset, preferred_read_replica=broker_id
+    )

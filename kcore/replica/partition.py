@@ -20,6 +20,7 @@ from kcore.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     OperationNotAttempted,
     PolicyViolation,
@@ -483,6 +484,13 @@ class Partition:
             raise self._refusal(state, current_leader_epoch)
         return state
 
+    def check_readable(self, current_leader_epoch: int, only_leader: bool, state: PartitionState | None = None) -> None:
+        """Raises what check_leader raises; without only_leader not for a broker that follows a leader (RD-07)."""
+        state = self._state if state is None else state
+        is_readable = isinstance(state, LeaderState) or (not only_leader and state.leader_id != NO_LEADER)
+        if not is_readable or 0 <= current_leader_epoch != state.leader_epoch:
+            raise self._refusal(state, current_leader_epoch)
+
     def read_records(
         self,
         fetch_offset: int,
@@ -491,16 +499,17 @@ class Partition:
         min_one_message: bool,
         current_leader_epoch: int = NO_EPOCH,
         last_fetched_epoch: int = NO_EPOCH,
+        only_leader: bool = True,
     ) -> LogReadInfo:
         """Read from fetch_offset up to what the isolation level lets this reader see.
 
         last_fetched_epoch is that of the reader's record before fetch_offset: where our log has another one there,
         nothing is read, and diverging_epoch says from where the reader must truncate (KIP-595).
-        Raises what check_leader raises, and OffsetOutOfRange (RD-30).
+        Raises what check_readable raises, and OffsetOutOfRange (RD-30).
         """
         state = self._state
         if not isinstance(state, LeaderState) or 0 <= current_leader_epoch != state.leader_epoch:
-            raise self._refusal(state, current_leader_epoch)
+            self.check_readable(current_leader_epoch, only_leader, state)
         log = self.log
         # Before the read: an append that comes meanwhile must not make a follower's lag look larger (RD-23).
         high_watermark = log.high_watermark
@@ -602,17 +611,27 @@ class Partition:
         """The first record at or after timestamp (ms), or one of Kafka's negative specials; None if there is none.
 
         LATEST (-1) is the end of what this reader may read: LEO, HW or LSO by isolation.  A record beyond that end is
-        not returned.  Raises what check_leader raises.  Source: Partition.fetchOffsetForTimestamp, Kafka 3.9.
+        not returned.  Raises what check_leader raises, and to a client OffsetNotAvailable: a leader that is new may not
+        know yet how far the last one had got, and an offset must not seem to go back (KIP-207).
+        Source: Partition.fetchOffsetForTimestamp, Kafka 3.9.
         """
         state = self.check_leader(current_leader_epoch)
         log = self.log
         last_fetchable_offset = self.last_fetchable_offset(isolation)
+        lags = isolation is not FetchIsolation.LOG_END and log.high_watermark < state.epoch_start_offset
+        too_early = f"{self.topic_partition}: high watermark below the start of leader epoch {state.leader_epoch}"
         if timestamp == LATEST_TIMESTAMP:
+            if lags:
+                raise OffsetNotAvailable(too_early)
             return TimestampAndOffset(-1, last_fetchable_offset, state.leader_epoch)
         record = log.fetch_offset_by_timestamp(timestamp)
-        if record is None or timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return record
-        return record if record.offset < last_fetchable_offset else None
+        if record is not None and record.offset < last_fetchable_offset:
+            return record
+        if lags:
+            raise OffsetNotAvailable(too_early)
+        return None
 
     def legacy_fetch_offsets_for_timestamp(
         self, timestamp: int, max_num_offsets: int, isolation: FetchIsolation

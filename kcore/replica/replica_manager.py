@@ -38,6 +38,7 @@ from kcore.replica.partition_state_store import PartitionStateStore
 from kcore.replica.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from kcore.replica.replica_fetcher_manager import Fetchers, FetchSource, NoFetchers
 from kcore.replica.replica_meters import ReplicaMeters
+from kcore.replica.replica_selector import PreferredReadReplica
 
 if TYPE_CHECKING:
     from kcore.log.log_config import LogConfig
@@ -75,6 +76,7 @@ class ReplicaManager:
         partition_state_store: PartitionStateStore | None = None,
         clock_scheduler: Scheduler | None = None,
         fetchers: Fetchers | None = None,
+        preferred_read_replica: PreferredReadReplica | None = None,
         is_alive: Callable[[int], bool] = lambda broker_id: True,
     ) -> None:
         self.broker_id = broker_id
@@ -96,6 +98,7 @@ class ReplicaManager:
         self._checkpointed: dict[TopicPartition, int] = {}
         self._partition_state_store = partition_state_store
         self._controller_epoch = NO_EPOCH
+        self.preferred_read_replica = preferred_read_replica
         self.fetchers: Fetchers = fetchers or NoFetchers()
         self._is_alive = is_alive
         self._is_shutting_down = False
@@ -480,9 +483,10 @@ class ReplicaManager:
     def fetch_messages(self, params: FetchParams, fetch_infos: FetchInfos, response_callback: FetchCallback) -> None:
         """Read each partition in order under one byte budget; answer now if that is enough, else wait for more.
 
-        Now: no time to wait, no partition in the request, min_bytes read, any error (RD-12), or a log that diverges
-        from ours (RD-13).  A fetch that waited reads again when it completes.  fetch_infos is kept until then and must
-        not change.  The fetch of a follower says how far it has replicated: what waits for that is answered here too.
+        Now: no time to wait, no partition in the request, min_bytes read, any error (RD-12), a log that diverges from
+        ours, or a consumer that should read elsewhere (RD-13).  A fetch that waited reads again when it completes.
+        fetch_infos is kept until then and must not change.  The fetch of a follower says how far it has replicated:
+        what waits for that is answered here too.
         """
         advanced: list[TopicPartition] = []
         fetch_time_ms = self.time.milliseconds() if params.replica_id >= 0 else None

@@ -53,6 +53,7 @@ from kcore.server.metadata_cache import NO_LEADER, BrokerInfo, Endpoint, Metadat
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server.monitor_socket import MonitorSocket
 from kcore.server.open_files_limit import raise_open_files_limit
+from kcore.server.preferred_replica import preferred_read_replica
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.replica_fetchers import replica_fetchers
 from kcore.server.replication_quota_manager import RATES, ReplicationQuotas
@@ -241,6 +242,7 @@ class Broker:
             high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
             replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
             clock_scheduler=clock_scheduler,
+            preferred_read_replica=preferred_read_replica(config, self.metadata_cache, time),
             partition_state_store=MetadataPartitionStateStore(self.broker_id, self.store, isr_scheduler, clients_time),
             is_alive=lambda broker_id: self.metadata_cache.snapshot.broker(broker_id) is not None,
         )

@@ -24,6 +24,7 @@ from kcore.errors import InvalidConfig
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
 from kcore.network.listener import SERVED_PROTOCOLS, Listener, SecurityProtocol
+from kcore.replica.replica_selector import SELECTORS
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +128,13 @@ _BROKER_KEYS = [
     ConfigKey("replica.socket.timeout.ms", _INT, 30_000, at_least(1), "How long a follower waits for its leader."),
     # Kafka's default is 65536, which a reply of 10 MiB fills 160 times.
     ConfigKey("replica.socket.receive.buffer.bytes", _INT, -1, at_least(-1), "Its SO_RCVBUF, -1: the system's."),
+    ConfigKey(
+        "replica.selector.class",
+        _STRING,
+        None,
+        lambda name: None if name is None or name in SELECTORS else f"value must be one of {sorted(SELECTORS)}",
+        "Which replica a consumer is sent to.",
+    ),
     ConfigKey("replica.lag.time.max.ms", _LONG, 30_000, None, "A follower that lags for longer leaves the ISR."),
     # -- cluster
     ConfigKey("zookeeper.session.timeout.ms", _INT, 18_000, at_least(1), "A broker that is silent for longer is dead."),
@@ -257,7 +265,6 @@ _IGNORED = """
     remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
     remote.log.storage.manager.class.name remote.log.storage.manager.class.path
     remote.log.storage.manager.impl.prefix remote.log.storage.system.enable
-    replica.selector.class
     request.timeout.ms reserved.broker.max.id
     sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
     sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name

@@ -26,13 +26,14 @@ from kcore.protocol.messages.fetch import (
 )
 from kcore.record.down_conversion import down_convert
 from kcore.replica.delayed_fetch import FetchCallback
-from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.replica_quota import ReplicaQuota
 from kcore.server.fetch_session import FINAL_EPOCH, FIRST_VERSION_WITH_TOPIC_IDS, INITIAL_EPOCH, CachedPartition
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
 _READ_COMMITTED = 1
+_WITHOUT_RACK = ClientMetadata("", "")
 #: A session of more is read on the pool: a partition costs some 4 us of the thread's time.
 MAX_INLINE_PARTITIONS = 300
 
@@ -136,6 +137,9 @@ class Handler:
         if quota.is_enabled and replica_id < 0:
             in_window = quota.max_amount_in_window(context.principal.name, context.client_id)
             max_bytes = int(min(max_bytes, in_window))
+        client = None
+        if version >= 11 and replica_id < 0:
+            client = ClientMetadata(body.rack_id, context.listener_name) if body.rack_id else _WITHOUT_RACK
         is_throttled = replica_id >= 0 and self._leader_quota.is_bounded
         return FetchParams(
             replica_id=replica_id,
@@ -145,6 +149,7 @@ class Handler:
             max_bytes=max_bytes,
             isolation=FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
             hard_max_bytes=version <= 2,
+            client=client,
             quota=self._leader_quota if is_throttled else None,
         )
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import NONE, InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion, code_of
+from kcore.errors import (
+    NONE,
+    InvalidRequest,
+    LeaderNotAvailable,
+    OffsetNotAvailable,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    code_of,
+)
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.log.special_timestamps import (
     EARLIEST_LOCAL_TIMESTAMP,
@@ -104,6 +112,9 @@ class Handler:
                 record = self._replica_manager.fetch_offset_for_timestamp(
                     topic_partition, timestamp, isolation, partition.current_leader_epoch
                 )
+        except OffsetNotAvailable:
+            # Older clients know the other code, and try again too (KIP-207).
+            return _error(number, OffsetNotAvailable.code if version >= 5 else LeaderNotAvailable.code)
         except Exception as error:
             code = code_of(error)
             if code < 0:

@@ -7,7 +7,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.replica.replica_manager import FetchParams, FetchPartitionData
 
-from .conftest import TP, Answer, Node, batch
+from .conftest import TP, Answer, Node, batch, update
 
 OTHER = TopicPartition("t", 1)
 ELSEWHERE = TopicPartition("elsewhere", 0)
@@ -131,6 +131,17 @@ def test_APP_09_with_an_isr_of_one_acks_all_is_answered_at_once(leader):
     answer = leader.produce(batch(), acks=-1)
     assert answer.result[TP].error is None
     assert leader.replica_manager.delayed_produce_purgatory.delayed == 0
+
+
+def test_APP_01_V22_01_producers_and_coordinators_get_offsets_and_a_follower_keeps_its_leaders(leader):
+    for origin in (AppendOrigin.CLIENT, AppendOrigin.COORDINATOR):
+        leader.produce(batch(), origin=origin)
+    partition = leader.replica_manager.get_partition(TP)
+    assert [b.base_offset for b in partition.log.batches()] == [0, 1]
+    leader.become(update(leader=1, epoch=5, isr=(1,), replicas=(0, 1)))
+    assert isinstance(leader.produce(batch()).result[TP].error, errors.NotLeaderOrFollower)
+    partition.append_records_to_follower_or_future_replica(batch(base_offset=7), is_future=False)
+    assert [b.base_offset for b in partition.log.batches()] == [0, 1, 7]
 
 
 def test_APP_15_internal_topics_are_closed_to_producers_and_open_to_coordinators(node):
