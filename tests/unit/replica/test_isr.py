@@ -1,7 +1,6 @@
 """Who is in sync, and how far a partition is replicated: the rules on values alone."""
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -188,5 +187,5 @@ def test_PART_13_a_follower_with_records_below_the_leaders_log_start_alone_does_
     follower_start, log_start, joins
 ):
     (replica,) = followers(b1=(5, NOW)).values()
-    replica.state = replace(replica.state, log_start_offset=follower_start)
+    replica.state = replica.state._replace(log_start_offset=follower_start)
     assert may_join_isr(replica, committed(0), 5, 5, log_start) is joins
