@@ -203,6 +203,17 @@ def test_FMGR_07_FMGR_08_only_threads_without_partitions_are_stopped(make):
     assert not threads[FetcherKey(1, 0)]._thread.is_alive() and threads[FetcherKey(2, 0)]._thread.is_alive()
 
 
+def test_FMGR_07_a_failed_mark_outlives_its_idle_thread_and_is_dropped_with_the_partition(make):
+    fixture = make()
+    fixture.add(A)
+    fixture.leaders[1, 0][0].answer({A: FetchedPartition(error=FencedLeaderEpoch())})
+    wait_until(lambda: fixture.manager.failed_partitions_count == 1)
+    fixture.manager.shutdown_idle()
+    assert not fixture.keys() and fixture.manager.failed_partitions_count == 1
+    fixture.manager.remove_partitions([A])
+    assert fixture.manager.failed_partitions_count == 0
+
+
 def test_FMGR_09_closing_ends_every_thread_and_none_starts_afterwards(make):
     fixture = make(2)
     fixture.add(*TPS)
