@@ -29,7 +29,7 @@ class Change(NamedTuple):
     inode: int
     position: int
     data: bytes
-    end: int  # of the entry in the record: what was done before an operation ended lies below its size then
+    end: int  # of the entry in the record: what was done before an operation ended is below its size then
 
 
 class Record:
@@ -42,18 +42,18 @@ class Record:
 
     def changes(self) -> list[Change]:
         data = os.pread(self.fd, self.size, 0)
-        found, at = [], 0
+        changes, at = [], 0
         while at < len(data):
             call, path_size, inode, position, size = _ENTRY.unpack_from(data, at)
             at += _ENTRY.size
             paths = tuple(os.fsdecode(path) for path in data[at : at + path_size].split(b"\0")[:-1])
             at += path_size + size
-            found.append(Change(CALLS[call], paths, inode, position, data[at - size : at], at))
-        return found
+            changes.append(Change(CALLS[call], paths, inode, position, data[at - size : at], at))
+        return changes
 
 
 def calls(record: Record, root, *kinds: str) -> list[str]:
-    """The recorded calls of these kinds (all: none given) as lines, "fsync a.log" or "rename a.log a.log.deleted".
+    """The recorded calls of these kinds (without any: all) as lines, "fsync a.log" or "rename a.log a.log.deleted".
 
     Names are those below root, which itself is ".", and "" is a mapping that was made before the recording began.  What
     a mapping held ("stores") is not a call.
@@ -67,9 +67,9 @@ def calls(record: Record, root, *kinds: str) -> list[str]:
 
 def place(lines: list[str], pattern: str) -> int:
     """Which of the calls is the first that matches ("fsync *.snapshot"); an AssertionError if none does."""
-    found = [n for n, line in enumerate(lines) if fnmatch.fnmatchcase(line, pattern)]
-    assert found, f"no {pattern!r} among {lines}"
-    return found[0]
+    matches = [n for n, line in enumerate(lines) if fnmatch.fnmatchcase(line, pattern)]
+    assert matches, f"no {pattern!r} among {lines}"
+    return matches[0]
 
 
 @contextlib.contextmanager
@@ -148,10 +148,10 @@ class Disk:
                 for turn, old, durable in self.history
             ]
         elif change.call == "stores":
-            found = self.files.get(change.inode)
-            data = change.data[: len(found.data)] if found is not None else b""
-            if found is not None and not found.data.startswith(data):
-                found.change(self.turn, 0, data)
+            file = self.files.get(change.inode)
+            data = change.data[: len(file.data)] if file is not None else b""
+            if file is not None and not file.data.startswith(data):
+                file.change(self.turn, 0, data)
         elif change.inode in self.files:
             data = None if change.call == "ftruncate" else change.data
             self.files[change.inode].change(self.turn, change.position, data)

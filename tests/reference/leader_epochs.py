@@ -30,16 +30,16 @@ def epochs_in_file(directory: Path) -> list[Entry]:
 def batches_in(directory: Path, recovery_point: int = 0) -> list[Batch]:
     """Those of the segments from the one on that holds recovery_point; magic 2, no damage."""
     bases = sorted(int(path.stem) for path in directory.glob("*.log"))
-    found = []
+    batches = []
     for base in bases[max([n for n, base in enumerate(bases) if base <= recovery_point], default=0) :]:
         data = (directory / f"{base:020}.log").read_bytes()
         at = 0
         while at < len(data):
             first, size, epoch = struct.unpack_from(">qii", data, at)
             (last_delta,) = struct.unpack_from(">i", data, at + 23)
-            found.append(Batch(first, first + last_delta, epoch))
+            batches.append(Batch(first, first + last_delta, epoch))
             at += 12 + size
-    return found
+    return batches
 
 
 def epochs_of_kafka(directory: Path, recovery_point: int, checkpointed_start: int, log_end: int) -> list[Entry]:
@@ -59,8 +59,8 @@ def epochs_of_kcore(directory: Path, recovery_point: int, log_start: int, log_en
     """An empty log has none; and batches before the first entry have their own epochs."""
     if log_start == log_end:
         return []
-    known = epochs_of_kafka(directory, recovery_point, log_start, log_end)
-    first_known = known[0][1] if known else log_end
+    kafka_epochs = epochs_of_kafka(directory, recovery_point, log_start, log_end)
+    first_known = kafka_epochs[0][1] if kafka_epochs else log_end
     before: list[Entry] = []
     epoch_below_start = -1
     for batch in batches_in(directory, recovery_point if epochs_in_file(directory) else 0):
@@ -69,4 +69,4 @@ def epochs_of_kcore(directory: Path, recovery_point: int, log_start: int, log_en
         elif batch.first < first_known and batch.epoch > max([epoch for epoch, _ in before], default=-1):
             start = log_start if not before and batch.epoch == epoch_below_start else max(batch.first, log_start)
             before.append((batch.epoch, start))
-    return before + [entry for entry in known if not before or entry[0] > before[-1][0]]
+    return before + [entry for entry in kafka_epochs if not before or entry[0] > before[-1][0]]

@@ -46,7 +46,7 @@ class OffsetIndexModel:
         return max((e for e in self.entries if e[0] <= target), default=(self.base_offset, 0))
 
     def fetch_upper_bound_offset(self, position: int, size: int) -> tuple[int, int] | None:
-        """The first entry that lies at or behind the end of the bytes read from position."""
+        """The first entry at or after the end of the bytes read from position."""
         return next((e for e in self.entries if e[1] >= position + size), None)
 
     def truncate_to(self, offset: int) -> None:

@@ -237,7 +237,7 @@ def make_batch(
 
 
 def encode_batch(batch: Batch, payload: bytes | None = None) -> bytes:
-    """The batch's bytes; count and CRC are written as they must be, the other fields as given.
+    """The batch's bytes; count and CRC are written as they must be, the other fields as passed.
 
     payload: the (compressed) records block to use instead of encoding batch.records; count is then batch.count.
     """
@@ -267,7 +267,7 @@ def encode_batch(batch: Batch, payload: bytes | None = None) -> bytes:
 
 
 def reseal(data: bytes) -> bytes:
-    """The same batch bytes with the CRC made right: to reach the checks behind the CRC with broken content."""
+    """The same batch bytes with the CRC made right: to reach the checks after the CRC with broken content."""
     return data[: CRC_FROM - 4] + struct.pack(">I", crc32c(data[CRC_FROM:])) + data[CRC_FROM:]
 
 

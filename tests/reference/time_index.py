@@ -46,11 +46,11 @@ class TimeIndexModel:
             self.entries.append((timestamp, offset))
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
-        found = (-1, self.base_offset)
+        floor = (-1, self.base_offset)
         for entry in self.entries:
             if entry[0] <= timestamp:
-                found = entry
-        return found
+                floor = entry
+        return floor
 
     def truncate_to(self, offset: int) -> None:
         self.entries = [e for e in self.entries if e[1] < offset]

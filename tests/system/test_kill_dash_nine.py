@@ -88,11 +88,11 @@ def test_every_acknowledged_record_survives_kill_dash_nine(tmp_path, seed):
             producer.join()
     assert len(acknowledged) > 100, f"seed={seed}"
     with kcore.Broker(tmp_path) as broker:
-        found = [{r.offset: r.value for r in broker.log("t", number).records()} for number in range(2)]
-        missing = [(p, offset) for p, offset, value in acknowledged if found[p].get(offset) != value]
+        values = [{r.offset: r.value for r in broker.log("t", number).records()} for number in range(2)]
+        missing = [(p, offset) for p, offset, value in acknowledged if values[p].get(offset) != value]
         assert not missing, f"seed={seed}: {len(missing)} of {len(acknowledged)} are lost, first {missing[:3]}"
         for number in range(2):
-            assert sorted(found[number]) == list(range(len(found[number])))
+            assert sorted(values[number]) == list(range(len(values[number])))
 
 
 def test_what_was_agreed_about_topics_and_groups_survives_kill_dash_nine(tmp_path):
@@ -123,9 +123,9 @@ def test_what_was_agreed_about_topics_and_groups_survives_kill_dash_nine(tmp_pat
             assert client.ask(InitProducerIdRequest(transactional_id=None), 0).producer_id > producer_id
             from kcore.protocol.messages import offset_fetch as of
 
-            asked = of.OffsetFetchRequestTopic(name="kept", partition_indexes=[1])
-            found = client.ask(of.OffsetFetchRequest(group_id="g", topics=[asked]), 5)
-            assert [(x.committed_offset, x.metadata) for x in found.topics[0].partitions] == [(0, "m")]
+            topic = of.OffsetFetchRequestTopic(name="kept", partition_indexes=[1])
+            response = client.ask(of.OffsetFetchRequest(group_id="g", topics=[topic]), 5)
+            assert [(x.committed_offset, x.metadata) for x in response.topics[0].partitions] == [(0, "m")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

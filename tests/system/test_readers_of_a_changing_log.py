@@ -81,9 +81,9 @@ def read_by_offset(directory, rng):
     with open_log(directory) as log:
         for _ in range(200):
             start = rng.randrange(log.log_start_offset, log.log_end_offset + 1)
-            found = log.read(start, 20_000).records
-            if isinstance(found, FileRecords):
-                for record in found.records():
+            data = log.read(start, 20_000).records
+            if isinstance(data, FileRecords):
+                for record in data.records():
                     yield record.offset, record.value
 
 
@@ -91,10 +91,10 @@ def read_by_timestamp(directory, rng):
     with open_log(directory) as log:
         for _ in range(200):
             wanted = rng.choice([START_MS + rng.randrange(LARGEST), -1, -2, -3])
-            found = log.fetch_offset_by_timestamp(wanted)
-            if found is not None and found.timestamp >= 0:
-                assert found.offset == found.timestamp - START_MS, found
-                yield found.offset, None
+            entry = log.fetch_offset_by_timestamp(wanted)
+            if entry is not None and entry.timestamp >= 0:
+                assert entry.offset == entry.timestamp - START_MS, entry
+                yield entry.offset, None
 
 
 def read_to_arrow(directory, rng):
@@ -201,23 +201,23 @@ def run(directory, seconds, seed, readers):
         (reader.__name__, child("read", directory, seconds, seed + n, reader.__name__))
         for n, reader in enumerate(readers)
     ]
-    found, died = {}, []
+    results, died = {}, []
     for name, process in [("owner", owner), *started]:
         out, err = process.communicate(timeout=60 + 3 * seconds)
         if process.returncode != 0:
             status = signal.Signals(-process.returncode).name if process.returncode < 0 else process.returncode
             died.append(f"{name}: {status} {err[-2000:]}")
         else:
-            found[name] = json.loads(out)
+            results[name] = json.loads(out)
     assert not died, f"seed={seed}: " + "\n".join(died)
-    return found
+    return results
 
 
 def test_no_reader_dies_of_an_owner_that_truncates(tmp_path):
     seed = random.randrange(10**6)
-    found = run(tmp_path / "data" / "orders-0", 4, seed, READERS)
-    assert found.pop("owner") > 2
-    for name, result in found.items():
+    results = run(tmp_path / "data" / "orders-0", 4, seed, READERS)
+    assert results.pop("owner") > 2
+    for name, result in results.items():
         assert result["got"] > 0, f"seed={seed}: {name} {result}"
 
 

@@ -90,7 +90,7 @@ class Run:
         operation()
         self.plain.start = max(self.plain.start, self.log.log_start_offset)
         self.plain.records = [record for record in self.plain.records if record[0] >= self.plain.start]
-        # A roll flushes what lies before it, in the background.
+        # A roll flushes what comes before it, in the background.
         self.scheduler.tick()
         self.plain.flushed = max(self.plain.flushed, min(self.log.recovery_point, self.plain.end))
         return operation.__name__
@@ -178,10 +178,10 @@ class Run:
 
     def forget_producers(self):
         self.log.update_high_watermark(self.plain.end)
-        known = self.log.producer_state_manager.producers
-        self.sequences = {pid: entry.last_sequence + 1 for pid, entry in known.items() if entry.last_sequence >= 0}
+        producers = self.log.producer_state_manager.producers
+        self.sequences = {pid: entry.last_sequence + 1 for pid, entry in producers.items() if entry.last_sequence >= 0}
         self.open_txns = {
-            pid for pid in self.open_txns if pid in known and known[pid].current_txn_first_offset is not None
+            pid for pid in self.open_txns if pid in producers and producers[pid].current_txn_first_offset is not None
         }
 
     def retain(self):
@@ -204,9 +204,9 @@ class Run:
         if cleanable.cleanable_bytes > 0:
             Cleaner(OffsetMap(48 * 1000, 0.5), time=self.time).clean(cleanable)
         # What a cleaning keeps is the cleaner's own model's to say; here it is what the log says when it is done.
-        found = plain_records(self.log)
-        assert set(found) <= set(self.plain.records)
-        self.plain.records = found
+        records = plain_records(self.log)
+        assert set(records) <= set(self.plain.records)
+        self.plain.records = records
 
     def pass_time(self):
         self.time.sleep(61_000)
@@ -237,7 +237,7 @@ def check(directory, options, before, after, ever, power, context):
     """What a fresh process finds, against the states between which the crash came."""
     time = MockTime()
     scheduler = MockScheduler(time)
-    options = {**options, "retention_bytes": -1}  # what is found is all that was there
+    options = {**options, "retention_bytes": -1}  # nothing may be missing because of retention
     manager = manager_of(directory, options, time, scheduler)
     manager.startup()
     assert not manager.offline_log_dirs, context
@@ -249,28 +249,31 @@ def check(directory, options, before, after, ever, power, context):
             manager._not_loaded,
         )
         log = manager.get_or_create_log(TP)
-    found = plain_records(log)
-    assert set(found) <= ever, (context, set(found) - ever)
+    log_records = plain_records(log)
+    assert set(log_records) <= ever, (context, set(log_records) - ever)
     kept = set(before.records) & set(after.records)
     if power:
         kept = {record for record in kept if record[0] < min(before.flushed, after.flushed)}
     else:
-        assert set(found) <= set(before.records) | set(after.records) | {
+        assert set(log_records) <= set(before.records) | set(after.records) | {
             r for r in ever if r[0] < max(before.start, after.start)
         }, context
         assert log.log_start_offset <= max(before.start, after.start), context
-    missing = {record for record in kept if record[0] >= log.log_start_offset} - set(found)
+    missing = {record for record in kept if record[0] >= log.log_start_offset} - set(log_records)
     assert not missing, (context, missing)
-    offsets = [record[0] for record in found]
+    offsets = [record[0] for record in log_records]
     assert offsets == sorted(set(offsets)) and (not offsets or log.log_end_offset > offsets[-1]), context
-    if set(found) <= set(before.records) | set(after.records):
+    if set(log_records) <= set(before.records) | set(after.records):
         # Else the lost power undid a truncation whose leader epochs were synced.
-        check_state(log, found, max(before.start, after.start) if power else 0, context)
+        check_state(log, log_records, max(before.start, after.start) if power else 0, context)
         # (A lost power may take a segment that was not flushed and leave the next one, and the log cannot know that the
         # gap is none of a compaction.)
         assert (
-            not found or power or log.config.compact or any(is_without_gap(found, state) for state in (before, after))
-        ), (context, found)
+            not log_records
+            or power
+            or log.config.compact
+            or any(is_without_gap(log_records, state) for state in (before, after))
+        ), (context, log_records)
         if log.log_start_offset == log.log_end_offset:
             assert not log.producer_state_manager.producers, context
             assert log.last_stable_offset == log.high_watermark, context
@@ -284,7 +287,7 @@ def check(directory, options, before, after, ever, power, context):
     for pause_ms in (400_000, 61_000):  # retention, then the delay before files go
         time.sleep(pause_ms)
         scheduler.tick()
-    expected = [*found, (first, b"v" * 20, epoch, -1, -1), (first + 1, b"v" * 20, epoch, -1, -1)]
+    expected = [*log_records, (first, b"v" * 20, epoch, -1, -1), (first + 1, b"v" * 20, epoch, -1, -1)]
     assert plain_records(log) == expected, context
     manager.shutdown()
     left = [
@@ -299,10 +302,10 @@ def check(directory, options, before, after, ever, power, context):
     again.shutdown()
 
 
-def is_without_gap(found, state):
-    """Whether all that was found is of this state, with no record of it missing in between."""
-    offsets = {record[0] for record in found}
-    return set(found) <= set(state.records) and all(
+def is_without_gap(log_records, state):
+    """Whether all records of the log are of this state, with none of it missing in between."""
+    offsets = {record[0] for record in log_records}
+    return set(log_records) <= set(state.records) and all(
         record[0] in offsets for record in state.records if min(offsets) < record[0] < max(offsets)
     )
 
@@ -310,20 +313,20 @@ def is_without_gap(found, state):
 def check_exactly(log, context):
     """The leader epochs, the producers and the last stable offset are those of the batches, of which all are there."""
     epochs, producers, first_of_open = [], {}, {}
-    for found in log.batches():
-        if not epochs or epochs[-1][0] != found.leader_epoch:
-            epochs.append((found.leader_epoch, found.base_offset))
-        if found.producer_id < 0:
+    for log_batch in log.batches():
+        if not epochs or epochs[-1][0] != log_batch.leader_epoch:
+            epochs.append((log_batch.leader_epoch, log_batch.base_offset))
+        if log_batch.producer_id < 0:
             continue
-        if found.is_control:
-            first_of_open.pop(found.producer_id, None)
-            sequence, coordinator_epoch = producers.get(found.producer_id, (-1, -1))
-            producers[found.producer_id] = sequence, 0
+        if log_batch.is_control:
+            first_of_open.pop(log_batch.producer_id, None)
+            sequence, coordinator_epoch = producers.get(log_batch.producer_id, (-1, -1))
+            producers[log_batch.producer_id] = sequence, 0
         else:
-            _, coordinator_epoch = producers.get(found.producer_id, (-1, -1))
-            producers[found.producer_id] = found.last_sequence, coordinator_epoch
-            if found.is_transactional:
-                first_of_open.setdefault(found.producer_id, found.base_offset)
+            _, coordinator_epoch = producers.get(log_batch.producer_id, (-1, -1))
+            producers[log_batch.producer_id] = log_batch.last_sequence, coordinator_epoch
+            if log_batch.is_transactional:
+                first_of_open.setdefault(log_batch.producer_id, log_batch.base_offset)
     assert [tuple(entry) for entry in log.leader_epoch_cache.entries] == epochs, context
     known = log.producer_state_manager.producers
     assert {pid: (entry.last_sequence, entry.coordinator_epoch) for pid, entry in known.items()} == producers, context

@@ -46,23 +46,23 @@ def manager_of(directory):
 
 
 def base_offsets_in(data):
-    """Positions of the bytes that nothing vouches for: a batch's CRC begins behind its base offset and epoch."""
-    found, at = set(), 0
+    """Positions of the bytes that nothing vouches for: a batch's CRC covers neither its base offset nor its epoch."""
+    positions, at = set(), 0
     while at + 12 <= len(data):
-        found.update(range(at, at + 8))
+        positions.update(range(at, at + 8))
         at += 12 + int.from_bytes(data[at + 8 : at + 12], "big")
-    return found
+    return positions
 
 
 def contents(log):
     """What readers get of records, epochs and aborted transactions, up to the first damage; and that."""
-    found = []
+    records = []
     try:
         for b in log.batches():
-            found.extend((r.offset, r.key, r.value, r.timestamp, b.leader_epoch) for r in b.records())
+            records.extend((r.offset, r.key, r.value, r.timestamp, b.leader_epoch) for r in b.records())
     except CorruptMessage as error:
-        return found, error
-    return found, None
+        return records, error
+    return records, None
 
 
 @pytest.fixture(scope="module")
@@ -175,21 +175,23 @@ def test_damage_beside_the_batches_costs_no_record(written, name, kind):
 def test_damage_in_the_batches_shows_no_record_that_was_not_written(written, name, kind, caplog):
     root, records = written
     rng = random.Random(name + kind)
-    known = {record[:-1] for record in records}
+    rows = {record[:-1] for record in records}
 
     def look(manager, done):
         log = manager.get_log(TP)
         if log is None:
             assert TP in manager._not_loaded, done  # it is listed, and no empty log takes its place
             return
-        found, damage = contents(log)
-        assert [r[0] for r in found] == sorted({r[0] for r in found}), done
+        records_read, damage = contents(log)
+        assert [r[0] for r in records_read] == sorted({r[0] for r in records_read}), done
         if any(done.startswith(f"byte {position} ") for position in unproven):
-            assert {record[1:-1] for record in found} <= {record[1:] for record in known}, done
+            assert {record[1:-1] for record in records_read} <= {record[1:] for record in rows}, done
             return
         # The leader epoch is not under the CRC either.
-        assert {record[:-1] for record in found} <= known, done
-        if damage is None and [record[:-1] for record in found] != [record[:-1] for record in records[: len(found)]]:
+        assert {record[:-1] for record in records_read} <= rows, done
+        if damage is None and [record[:-1] for record in records_read] != [
+            record[:-1] for record in records[: len(records_read)]
+        ]:
             # Not a prefix: a whole number of batches is gone from a segment that others follow.
             assert "is empty, and others follow it" in caplog.text or "the last entry has offset" in caplog.text, done
         caplog.clear()
@@ -205,7 +207,7 @@ def test_damage_in_the_batches_shows_no_record_that_was_not_written(written, nam
 def test_damage_in_the_files_of_the_directory_costs_no_record(written, name, data):
     root, records = written
     if name == ".lock" and data in (os.mkfifo, os.mkdir):
-        return  # somebody else's lock cannot be told from none: the directory is not taken
+        return  # a foreign lock file looks like a lock: the directory is not taken
 
     def look(manager, done):
         assert contents(manager.get_log(TP)) == (records, None)
@@ -223,9 +225,9 @@ def test_garbage_that_looks_like_a_leftover_costs_no_record(written, kind, suffi
         if log is None:
             assert TP in manager._not_loaded
             return
-        found, _ = contents(log)
-        assert set(found) <= set(records)
-        assert suffix == ".swap" or found == records
+        records_read, _ = contents(log)
+        assert set(records_read) <= set(records)
+        assert suffix == ".swap" or records_read == records
 
     for base in (0, 6, 20):
         for data in (b"", b"\xff" * 70, b"\0" * 70):

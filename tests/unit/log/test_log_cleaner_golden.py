@@ -44,9 +44,9 @@ def opened(request, tmp_path):
 
 
 def clean(log, time):
-    found, is_wrong = find_log_to_clean(log, None, time.milliseconds())
+    log_to_clean, is_wrong = find_log_to_clean(log, None, time.milliseconds())
     assert not is_wrong
-    return Cleaner(OffsetMap(1 << 20), time=time).clean(found)[0]
+    return Cleaner(OffsetMap(1 << 20), time=time).clean(log_to_clean)[0]
 
 
 def contents(log):
@@ -54,16 +54,16 @@ def contents(log):
 
 
 def horizons(log, end):
-    found = {b.delete_horizon_ms for b in log.batches() if b.base_offset < end}
-    return sorted(horizon for horizon in found if horizon is not None)
+    horizons = {b.delete_horizon_ms for b in log.batches() if b.base_offset < end}
+    return sorted(horizon for horizon in horizons if horizon is not None)
 
 
 def test_kafkas_checkpoint_fits_its_log(opened):
     log, time, first_dirty = opened
-    found, is_wrong = find_log_to_clean(log, first_dirty, time.milliseconds())
-    assert (found.first_dirty_offset, is_wrong) == (first_dirty, False)
-    assert found.first_uncleanable_offset == log.active_segment.base_offset == first_dirty
-    assert found.cleanable_bytes == 0
+    log_to_clean, is_wrong = find_log_to_clean(log, first_dirty, time.milliseconds())
+    assert (log_to_clean.first_dirty_offset, is_wrong) == (first_dirty, False)
+    assert log_to_clean.first_uncleanable_offset == log.active_segment.base_offset == first_dirty
+    assert log_to_clean.cleanable_bytes == 0
 
 
 def test_what_kafka_cleaned_is_left_byte_for_byte(opened):
@@ -89,7 +89,7 @@ def test_tombstones_go_at_the_horizon_that_kafka_wrote(opened):
 def test_kafkas_producers_are_known_after_another_cleaning(opened):
     log, time, _ = opened
     time._now_ms = max(b.max_timestamp for b in log.batches())
-    known = {pid: (e.producer_epoch, e.last_sequence) for pid, e in log.producer_state_manager.producers.items()}
+    expected = {pid: (e.producer_epoch, e.last_sequence) for pid, e in log.producer_state_manager.producers.items()}
     clean(log, time)
     log.close()
     again = load_log(
@@ -98,4 +98,4 @@ def test_kafkas_producers_are_known_after_another_cleaning(opened):
     with again:
         assert {
             pid: (e.producer_epoch, e.last_sequence) for pid, e in again.producer_state_manager.producers.items()
-        } == known
+        } == expected

@@ -346,7 +346,7 @@ def test_a_snapshot_is_on_disk_before_the_recovery_point_passes_it(managers, tmp
     log.roll()
     log.append_as_leader(idempotent(5, 1))
     with recorded() as record:
-        managers.scheduler.tick()  # the flush that the roll asked for
+        managers.scheduler.tick()  # the flush that the roll scheduled
         assert log.recovery_point == 1
         manager.checkpoint_recovery_offsets()
         done = calls(record, tmp_path)
@@ -537,7 +537,7 @@ def test_what_is_known_of_a_log_that_could_not_be_loaded_outlives_the_broker(man
     third = managers.start()
     log = third.get_log(A)
     assert (log.log_start_offset, log.high_watermark) == (2, log.log_end_offset)
-    # Segment 0 ended inside its last batch: what lies behind went with it.
+    # Segment 0 ended inside its last batch: what comes after it went with it.
     assert len(log.segments) == 1 and offsets(log) == list(range(2, log.log_end_offset))
     third.shutdown()
 
@@ -577,16 +577,16 @@ def test_a_full_disk_costs_the_creation_not_the_directory(two_dirs, caplog):
 
 
 def noted_progress(manager):
-    told = []
+    progress_notes = []
     (log_dir,) = manager._dirs.values()
     note = log_dir.note_progress
-    log_dir.note_progress = lambda **counts: (note(**counts), told.append(log_dir.progress))
-    return told
+    log_dir.note_progress = lambda **counts: (note(**counts), progress_notes.append(log_dir.progress))
+    return progress_notes
 
 
 def test_segments_of_one_log_recover_in_parallel_to_the_same_log_with_progress(tmp_path, caplog):
     caplog.set_level("INFO")
-    found = []
+    recovered_logs = []
     for threads in (1, 4):
         managers = Managers(tmp_path / str(threads), num_recovery_threads=threads)
         manager = managers.start()
@@ -596,12 +596,14 @@ def test_segments_of_one_log_recover_in_parallel_to_the_same_log_with_progress(t
         assert len(log.segments) > 4
         crashed(manager)
         again = managers.build()
-        told = noted_progress(again)
+        progress_notes = noted_progress(again)
         again.startup()
         assert again.recovery_progress() == {str(tmp_path / str(threads)): (1, 0, 0)}
-        assert told[0] == (1, 1, len(log.segments)) and [p.remaining_segments for p in told][-2:] == [0, 0]
+        assert progress_notes[0] == (1, 1, len(log.segments)) and [p.remaining_segments for p in progress_notes][
+            -2:
+        ] == [0, 0]
         log = again.get_log(A)
-        found.append(
+        recovered_logs.append(
             (
                 offsets(log),
                 log.leader_epoch_cache.entries,
@@ -610,7 +612,7 @@ def test_segments_of_one_log_recover_in_parallel_to_the_same_log_with_progress(t
             )
         )
         again.shutdown()
-    assert found[0] == found[1] and found[0][0] == list(range(40))
+    assert recovered_logs[0] == recovered_logs[1] and recovered_logs[0][0] == list(range(40))
 
 
 @pytest.mark.parametrize("threads", [2, 3])

@@ -15,7 +15,7 @@ COUNT = 600  # batches: 18 MB, more than two steps of a scan
 
 
 class AtOnce(Executor):
-    """Runs what it is given before anything else goes on, and then what the test wants to happen behind its back."""
+    """Runs each task at once, and after it what the test wants to happen meanwhile."""
 
     def __init__(self, then=lambda: None):
         self.then = then
@@ -66,10 +66,10 @@ def copy(written, tmp_path):
 
 def positions(written):
     """Of all batches."""
-    found = []
+    positions = []
     segment = LogSegment(str(written), 0, writable=False)
-    segment.scan(lambda table: found.extend(batch.position for batch in table))
-    return found
+    segment.scan(lambda table: positions.extend(batch.position for batch in table))
+    return positions
 
 
 def recovered(directory, threads):

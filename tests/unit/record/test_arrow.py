@@ -139,8 +139,8 @@ def test_columns_of_other_types_are_taken():
         ),
         "more": [1, 2, 3],
     }
-    found = [tuple(record)[1:] for record in MemoryRecords(batches_of(records)).records()]
-    assert found == [
+    records = [tuple(record)[1:] for record in MemoryRecords(batches_of(records)).records()]
+    assert records == [
         (1_700_000_000_123, "CreateTime", b"a", b"1", [("h", b"1")]),
         (-1, "CreateTime", b"b", None, ()),
         (1_700_000_000_123, "CreateTime", None, b"3", ()),
@@ -153,8 +153,8 @@ def test_columns_of_other_types_are_taken():
 def test_a_list_that_is_null_may_hide_headers():
     pairs = pa.array([{"key": "a", "value": b"1"}, {"key": "b", "value": b"2"}])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2]), pairs, mask=pa.array([True, False]))
-    found = MemoryRecords(batches_of({"value": ["x", "y"], "headers": lists})).records()
-    assert [list(record.headers) for record in found] == [[], [("b", b"2")]]
+    records = MemoryRecords(batches_of({"value": ["x", "y"], "headers": lists})).records()
+    assert [list(record.headers) for record in records] == [[], [("b", b"2")]]
 
 
 def test_a_table_without_key_and_value_is_refused():

@@ -207,10 +207,10 @@ def test_an_empty_zstd_frame_is_no_end_where_another_follows():
     assert decompress(4, empty + full) == b"records"
 
 
-@pytest.mark.parametrize("behind", [b"garbage", b"\x00"], ids=["garbage", "a zero"])
-def test_an_empty_zstd_frame_with_bytes_behind_it_that_are_no_frame_is_corrupt(behind):
+@pytest.mark.parametrize("suffix", [b"garbage", b"\x00"], ids=["garbage", "a zero"])
+def test_an_empty_zstd_frame_with_bytes_after_it_that_are_no_frame_is_corrupt(suffix):
     with pytest.raises(CorruptMessage):
-        decompress(4, zstandard.ZstdCompressor().compress(b"") + behind)
+        decompress(4, zstandard.ZstdCompressor().compress(b"") + suffix)
 
 
 def test_an_empty_zstd_frame_that_is_cut_short_is_corrupt():
@@ -238,8 +238,8 @@ def zstd_frames():
     """Frames of every kind of header and block, with what they hold."""
     data = random.Random(7).randbytes(3000) + bytes(300_000) + b"some words, some words " * 9000
     for size in (1, 200, 255, 256, 70_000, len(data)):
-        for checksum, known in itertools.product((False, True), repeat=2):
-            packer = zstandard.ZstdCompressor(3, write_checksum=checksum, write_content_size=known)
+        for checksum, has_size in itertools.product((False, True), repeat=2):
+            packer = zstandard.ZstdCompressor(3, write_checksum=checksum, write_content_size=has_size)
             yield packer.compress(data[:size]), data[:size]
             stream = zstandard.ZstdCompressor(3, write_checksum=checksum).compressobj()
             parts = [stream.compress(data[:100][:size]), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)]
@@ -289,7 +289,7 @@ def test_zstd_is_unpacked_into_the_middle_of_a_buffer_and_nowhere_else():
 def test_damage_inside_a_zstd_frame_is_found_when_it_is_unpacked_into_a_buffer():
     rng = random.Random(3)
     frame = zstandard.ZstdCompressor(write_checksum=True).compress(rng.randbytes(500) * 40)
-    found = 0
+    detected = 0
     for _ in range(500):
         broken = bytearray(frame)
         broken[rng.randrange(len(broken))] ^= 1 << rng.randrange(8)
@@ -300,7 +300,7 @@ def test_damage_inside_a_zstd_frame_is_found_when_it_is_unpacked_into_a_buffer()
         try:
             size = decompress_zstd_into(broken, room)
         except CorruptMessage:
-            found += 1
+            detected += 1
         else:
             assert decompress(4, broken) == room[:size]
-    assert found > 100
+    assert detected > 100

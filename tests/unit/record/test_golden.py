@@ -26,21 +26,21 @@ def test_batch_headers_are_what_dump_log_segments_printed(partition):
     for path in log_files(partition):
         records = MemoryRecords(path.read_bytes(), source=path.name)
         assert records.valid_bytes == path.stat().st_size
-        known = [expected_header(batch) for batch in expected_file(partition, path.name)["batches"]]
-        assert [described_header(batch, batch.compression, batch.is_valid()) for batch in records.batches] == known
+        headers = [expected_header(batch) for batch in expected_file(partition, path.name)["batches"]]
+        assert [described_header(batch, batch.compression, batch.is_valid()) for batch in records.batches] == headers
 
 
 @pytest.mark.parametrize("partition", PARTITIONS)
 def test_record_extents_are_what_dump_log_segments_printed(partition):
     for path in log_files(partition):
         batches = expected_file(partition, path.name)["batches"]
-        for batch, known in zip(MemoryRecords(path.read_bytes()).batches, batches, strict=True):
-            assert [record_extent(r) for r in batch.records()] == expected_extents(known, batch.timestamp_type)
+        for batch, batch_json in zip(MemoryRecords(path.read_bytes()).batches, batches, strict=True):
+            assert [record_extent(r) for r in batch.records()] == expected_extents(batch_json, batch.timestamp_type)
 
 
 @pytest.mark.parametrize("partition", [p for p in PARTITIONS if expected()["partitions"][p]["consumer"]])
 def test_records_are_what_the_java_consumer_read(partition):
-    known = expected()["partitions"][partition]["consumer"]["read_uncommitted"]
+    consumer = expected()["partitions"][partition]["consumer"]["read_uncommitted"]
     got = [
         consumed(record, record.timestamp_type, batch.leader_epoch)
         for path in log_files(partition)
@@ -48,4 +48,4 @@ def test_records_are_what_the_java_consumer_read(partition):
         if not batch.is_control
         for record in batch.records()
     ]
-    assert [row for row in got if row[0] >= known["beginning_offset"]] == known["records"]
+    assert [row for row in got if row[0] >= consumer["beginning_offset"]] == consumer["records"]

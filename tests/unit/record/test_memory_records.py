@@ -47,12 +47,12 @@ def test_batches_and_records_are_those_of_the_model(seed):
     assert got.valid_bytes == got.size_in_bytes == len(data), f"seed={seed}"
     assert (got.first_offset, got.last_offset) == (want[0].base_offset, want[-1].last_offset)
     assert len(got) == len(got.batches) == len(want)
-    for batch, known in zip(got.batches, want, strict=True):
+    for batch, expected in zip(got.batches, want, strict=True):
         for name in FIELDS:
-            assert getattr(batch, name) == getattr(known, name), f"seed={seed} {name}"
-        assert batch.compression == known.codec
-        assert [as_model(record) for record in batch] == known.records, f"seed={seed}"
-        assert bytes(batch.buffer) == data[known.position : known.position + known.size]
+            assert getattr(batch, name) == getattr(expected, name), f"seed={seed} {name}"
+        assert batch.compression == expected.codec
+        assert [as_model(record) for record in batch] == expected.records, f"seed={seed}"
+        assert bytes(batch.buffer) == data[expected.position : expected.position + expected.size]
     assert [as_model(r) for r in got.records()] == [r for batch in want for r in batch.records]
 
 
@@ -88,8 +88,8 @@ def test_every_flipped_bit_is_noticed_or_leaves_the_records_as_they_were(codec):
             broken = bytearray(data)
             broken[at] ^= 1 << bit
             try:
-                found = MemoryRecords(broken)
-                read = [as_model(record) for record in found.records()]
+                parsed = MemoryRecords(broken)
+                read = [as_model(record) for record in parsed.records()]
             except CorruptMessage:
                 continue
             # Neither the base offset, nor the leader epoch, nor a length that cuts the batch off is in the CRC.
@@ -97,7 +97,7 @@ def test_every_flipped_bit_is_noticed_or_leaves_the_records_as_they_were(codec):
                 shift = read[0].offset
                 assert [(r.offset - shift, r.value) for r in read] == [(r.offset, r.value) for r in records], at
             elif at < 12:
-                assert read == [] and found.valid_bytes == 0, at
+                assert read == [] and parsed.valid_bytes == 0, at
             else:
                 assert 12 <= at < 16 and read == records, at
 

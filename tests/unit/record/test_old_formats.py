@@ -96,9 +96,9 @@ def test_a_timestamp_finds_the_first_record_that_has_it_or_a_later_one(name, tmp
     records = expected_records(name)
     timestamps = sorted({record[1] for record in records if record[1] >= 0})
     for timestamp in [0, *timestamps]:
-        found = segment.find_offset_by_timestamp(timestamp)
+        entry = segment.find_offset_by_timestamp(timestamp)
         first = next((record for record in records if record[1] >= timestamp), None)
-        assert (found and found[:2]) == (first and (first[1], first[0]))
+        assert (entry and entry[:2]) == (first and (first[1], first[0]))
     if timestamps:
         assert segment.find_offset_by_timestamp(timestamps[-1] + 1) is None
         assert segment.max_timestamp_so_far == timestamps[-1]
@@ -134,14 +134,14 @@ def test_a_directory_of_mixed_formats_opens_and_reads(tmp_path):
 def recovered(directory, data):
     """The records that recovery leaves, up to the first that cannot be read."""
     segment = segment_of(directory, data)
-    found = []
+    rows = []
     try:
         for record in segment.slice(0, segment.size).records():
-            found.append(row(record))
+            rows.append(row(record))
     except CorruptMessage:
         pass
     segment.close()
-    return found
+    return rows
 
 
 @pytest.mark.parametrize("name", LEGACY)

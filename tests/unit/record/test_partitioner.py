@@ -50,7 +50,7 @@ def test_a_column_goes_where_its_keys_go_one_by_one(keys, partitions, data):
     turn = data.draw(st.integers(0, partitions - 1))
     wanted = data.draw(st.none() | st.lists(st.integers(-1, partitions - 1), min_size=len(keys), max_size=len(keys)))
     given_partitions = None if wanted is None else np.array(wanted, np.int32)
-    found, next_turn = assign_partitions(len(keys), partitions, column(keys), given_partitions, turn)
+    partitions_of_records, next_turn = assign_partitions(len(keys), partitions, column(keys), given_partitions, turn)
     expected = []
     for key, own in zip(keys, wanted or [-1] * len(keys), strict=True):
         if own >= 0:
@@ -60,7 +60,7 @@ def test_a_column_goes_where_its_keys_go_one_by_one(keys, partitions, data):
         else:
             expected.append(turn)
             turn = (turn + 1) % partitions
-    assert found.tolist() == expected
+    assert partitions_of_records.tolist() == expected
     assert next_turn == turn
 
 
@@ -74,8 +74,8 @@ def test_groups_hold_the_records_of_each_partition_in_their_order(case):
 
 
 def test_records_without_keys_are_spread_evenly():
-    found, turn = assign_partitions(10, 4)
-    assert found.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1] and turn == 2
+    partitions_of_records, turn = assign_partitions(10, 4)
+    assert partitions_of_records.tolist() == [0, 1, 2, 3, 0, 1, 2, 3, 0, 1] and turn == 2
 
 
 def test_a_partition_that_there_is_not_is_named_with_its_record():

@@ -70,7 +70,7 @@ WHOLE = record_bytes()
         "no record",
         "fewer than counted",
         "same offset twice",
-        "a byte behind the last",
+        "a byte after the last",
         "last one cut",
         "length 0",
         "length cut",

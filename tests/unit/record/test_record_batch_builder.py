@@ -175,8 +175,8 @@ def test_headers_from_a_generator_that_appends_or_builds():
     builder.append(b"outer", headers=appending())
     with pytest.raises(ValueError, match="was built"):
         builder.append(b"late", headers=building())
-    found = [(record.offset, record.value) for record in MemoryRecords(batches[0]).records()]
-    assert found == [(0, b"inner"), (1, b"outer")]
+    records = [(record.offset, record.value) for record in MemoryRecords(batches[0]).records()]
+    assert records == [(0, b"inner"), (1, b"outer")]
 
 
 @pytest.mark.parametrize("key", [b"k", None, 1])

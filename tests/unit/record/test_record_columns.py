@@ -254,8 +254,10 @@ def test_old_formats_of_kafkas_become_the_same_columns(path):
         (expected[3:-4], columns_of(path.read_bytes(), start_offset=start, end_offset=end)),
     ):
         kind = columns["timestampType"].tolist()
-        found = zip(columns.offset.tolist(), columns.timestamp.tolist(), kind, columns.key, columns.value, strict=True)
-        assert list(found) == rows
+        rows_of_columns = zip(
+            columns.offset.tolist(), columns.timestamp.tolist(), kind, columns.key, columns.value, strict=True
+        )
+        assert list(rows_of_columns) == rows
 
 
 @pytest.mark.parametrize("batches", [1, 3])

@@ -1,4 +1,4 @@
-"""What a Broker and its topics are given by mistake is refused with the argument's name in the message."""
+"""A wrong argument of a Broker or a topic is refused with the argument's name in the message."""
 
 import numpy as np
 import pytest

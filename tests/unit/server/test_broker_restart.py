@@ -134,15 +134,15 @@ def test_a_forked_child_cannot_use_the_broker(use):
             child = os.fork()
             if child == 0:
                 signal.alarm(20)
-                found = 1
+                status = 1
                 try:
                     broker.bootstrap_servers.encode()
                     use(broker, running)
                 except RuntimeError as error:
                     broker.stop()
-                    found = 0 if "runs in the process that forked this one" in str(error) else 2
+                    status = 0 if "runs in the process that forked this one" in str(error) else 2
                 finally:
-                    os._exit(found)
+                    os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
         assert broker.produce("t", b"y").offset == 1
         assert values(broker, "t") == [b"x", b"y"]

@@ -37,12 +37,12 @@ def consumer(topic, isolation):
 
 
 def fetch(client, broker, topic, offset, *, isolation=COMMITTED, version=11, max_bytes=1 << 20):
-    asked = f.FetchTopic(
+    topic_request = f.FetchTopic(
         topic=topic if version < 13 else "",
         topic_id=broker.metadata_cache.topic_id(topic),
         partitions=[f.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)],
     )
-    request = f.FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=isolation, topics=[asked])
+    request = f.FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=isolation, topics=[topic_request])
     (topic_answer,) = client.ask(request, version).responses
     (answer,) = topic_answer.partitions
     assert answer.error_code == 0
@@ -83,8 +83,8 @@ def test_HW_06_RD_05_an_open_transaction_ends_a_committed_fetch_and_not_another(
 @pytest.mark.parametrize("topic", PARTITIONS)
 def test_the_latest_offset_is_the_last_stable_one_for_a_committed_reader(client, topic, version):
     def ask(timestamp, isolation):
-        asked = lo.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
-        topics = [lo.ListOffsetsTopic(name=topic, partitions=[asked])]
+        partition_request = lo.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        topics = [lo.ListOffsetsTopic(name=topic, partitions=[partition_request])]
         request = lo.ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=topics)
         (answer,) = client.ask(request, version).topics[0].partitions
         assert answer.error_code == 0

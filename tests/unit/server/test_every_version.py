@@ -112,9 +112,9 @@ def test_metadata_of_a_bad_name_is_an_error_of_that_topic(client, version):
 
 @pytest.mark.parametrize("version", [10, 11, 12, 13])
 def test_metadata_finds_topics_by_id_from_version_12(broker, client, version):
-    known = m.MetadataRequestTopic(topic_id=broker.metadata_cache.topic_id("t"), name=None)
+    topic_of_an_id = m.MetadataRequestTopic(topic_id=broker.metadata_cache.topic_id("t"), name=None)
     unknown = m.MetadataRequestTopic(topic_id=UNKNOWN_ID, name=None)
-    response = client.ask(m.MetadataRequest(topics=[known, unknown]), version)
+    response = client.ask(m.MetadataRequest(topics=[topic_of_an_id, unknown]), version)
     if version < 12:
         assert [topic.error_code for topic in response.topics] == [InvalidRequest.code] * 2
     else:
@@ -123,8 +123,8 @@ def test_metadata_finds_topics_by_id_from_version_12(broker, client, version):
 
 @every_version(ApiKey.METADATA)
 def test_metadata_tells_of_a_topic_once_however_often_it_is_asked_for(client, version):
-    asked = [m.MetadataRequestTopic(name=name) for name in ("t", "bad name", "t", "t", "bad name")]
-    answer = client.ask(m.MetadataRequest(topics=asked), version)
+    requested_topics = [m.MetadataRequestTopic(name=name) for name in ("t", "bad name", "t", "t", "bad name")]
+    answer = client.ask(m.MetadataRequest(topics=requested_topics), version)
     assert [topic.name for topic in answer.topics] == ["t", "bad name"]
 
 
@@ -647,7 +647,7 @@ def test_offsets_are_committed_and_fetched_in_every_version(broker, client, vers
         if fetch_version < 8:
             topic = of.OffsetFetchRequestTopic(name="t", partition_indexes=[1, 0])
             response = client.ask(of.OffsetFetchRequest(group_id=group, topics=[topic]), fetch_version)
-            found = response.topics[0].partitions
+            partitions = response.topics[0].partitions
             if fetch_version >= 2:
                 everything = client.ask(of.OffsetFetchRequest(group_id=group, topics=None), fetch_version)
                 assert [x.partition_index for x in everything.topics[0].partitions] == [1]
@@ -661,10 +661,10 @@ def test_offsets_are_committed_and_fetched_in_every_version(broker, client, vers
                 ]
             )
             first, second = client.ask(request, fetch_version).groups
-            found = first.topics[0].partitions
+            partitions = first.topics[0].partitions
             assert first.topics[1].partitions[0].error_code == (100 if fetch_version >= 10 else 0)
             assert [x.partition_index for x in second.topics[0].partitions] == [1]
-        assert [(x.committed_offset, x.metadata, x.error_code) for x in found] == [(41, "note", 0), (-1, "", 0)]
+        assert [(x.committed_offset, x.metadata, x.error_code) for x in partitions] == [(41, "note", 0), (-1, "", 0)]
 
 
 @every_version(ApiKey.DESCRIBE_GROUPS)
@@ -714,12 +714,14 @@ def test_offsets_of_a_group_are_deleted(client):
 @every_version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
 def test_the_end_of_an_epoch_is_told(broker, client, version):
     def ask(topic, epoch):
-        asked = ofle.OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
-        request = ofle.OffsetForLeaderEpochRequest(topics=[ofle.OffsetForLeaderTopic(topic=topic, partitions=[asked])])
+        partition_request = ofle.OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
+        request = ofle.OffsetForLeaderEpochRequest(
+            topics=[ofle.OffsetForLeaderTopic(topic=topic, partitions=[partition_request])]
+        )
         return client.ask(request, version).topics[0].partitions[0]
 
-    found = ask("t", 0)
-    assert (found.error_code, found.end_offset) == (0, 3)
+    epoch_end = ask("t", 0)
+    assert (epoch_end.error_code, epoch_end.end_offset) == (0, 3)
     assert ask("unknown", 0).error_code == 3
 
 

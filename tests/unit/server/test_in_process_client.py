@@ -33,8 +33,8 @@ def broker():
 
 
 def fetch(client, topic, offset, max_wait_ms=0):
-    asked = f.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    request = f.FetchRequest(max_wait_ms=max_wait_ms, topics=[f.FetchTopic(topic=topic, partitions=[asked])])
+    partition = f.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    request = f.FetchRequest(max_wait_ms=max_wait_ms, topics=[f.FetchTopic(topic=topic, partitions=[partition])])
     request.min_bytes = 1
     return request, 11
 
@@ -133,8 +133,8 @@ def test_all_partitions_are_consumed_one_after_the_other_or_one_alone(broker):
     for n in range(100):
         at = broker.produce("t", b"%d" % n, partition=rng.randrange(4))
         expected[at.partition].append((at.offset, b"%d" % n))
-    found = [(record.partition, record.offset, record.value) for record in broker.consume("t")]
-    assert found == [(number, *record) for number in range(4) for record in expected[number]]
+    records = [(record.partition, record.offset, record.value) for record in broker.consume("t")]
+    assert records == [(number, *record) for number in range(4) for record in expected[number]]
     for number in range(4):
         assert [(r.offset, r.value) for r in broker.consume("t", number)] == expected[number]
     assert [record.offset for record in broker.consume("t", 2, start_offset=5)] == [o for o, _ in expected[2][5:]]
@@ -275,19 +275,19 @@ def test_neither_works_unless_the_broker_runs():
 
 def test_many_threads_produce_and_each_record_has_its_own_offset(broker):
     broker.create_topic("t", partitions=2)
-    found = []
+    produced_records = []
 
     def write(number):
         for n in range(50):
-            found.append((broker.produce("t", b"%d-%d" % (number, n))[1:3], b"%d-%d" % (number, n)))
+            produced_records.append((broker.produce("t", b"%d-%d" % (number, n))[1:3], b"%d-%d" % (number, n)))
 
     writers = [threading.Thread(target=write, args=(n,)) for n in range(6)]
     for writer in writers:
         writer.start()
     for writer in writers:
         writer.join()
-    assert sorted(((r.partition, r.offset), r.value) for r in broker.consume("t")) == sorted(found)
-    assert len(dict(found)) == 300
+    assert sorted(((r.partition, r.offset), r.value) for r in broker.consume("t")) == sorted(produced_records)
+    assert len(dict(produced_records)) == 300
 
 
 def test_the_log_of_a_running_broker_takes_no_append_that_no_consumer_would_see(broker, tmp_path):

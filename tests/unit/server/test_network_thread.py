@@ -177,7 +177,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         broker.create_topic("synced", flush_messages=1)
         broker.restart()
         complaints = refuse_to_wait(broker, monkeypatch)
-        asked = {ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP}
+        api_keys = {ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP}
         with Client(broker) as client:
             assert client.ask(fc.FindCoordinatorRequest(key="g"), 1).error_code == 0  # makes the offsets topic
             assert client.ask(fc.FindCoordinatorRequest(key="g"), 1).error_code == 0
@@ -193,10 +193,10 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
             assert joined.error_code == 0
             group = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
             for request, version in requests(group):
-                asked.add(ApiKey(request.api_key))
+                api_keys.add(ApiKey(request.api_key))
                 response = client.ask(request, version)
                 assert set(error_codes(response)) <= {0}, response
-        assert asked == set(SUPPORTED)
+        assert api_keys == set(SUPPORTED)
         assert complaints == []
         file.clear_faults()
     del where_it_ran[ApiKey.JOIN_GROUP]  # answered by the timer, which ends the wait for more members
@@ -250,14 +250,14 @@ def test_a_produce_of_more_than_a_megabyte_leaves_the_network_thread(where_it_ra
 
 @pytest.mark.parametrize("topics", [None, ["many"]])
 def test_a_metadata_answer_of_many_partitions_leaves_the_network_thread(where_it_ran, topics):
-    asked = None if topics is None else [m.MetadataRequestTopic(name=name) for name in topics]
+    requested_topics = None if topics is None else [m.MetadataRequestTopic(name=name) for name in topics]
     with kcore.Broker() as broker, Client(broker) as client:
         broker.create_topic("few", partitions=2)
-        client.ask(m.MetadataRequest(topics=asked and [m.MetadataRequestTopic(name="few")]), 5)
+        client.ask(m.MetadataRequest(topics=requested_topics and [m.MetadataRequestTopic(name="few")]), 5)
         assert all("network" in name for name in where_it_ran[ApiKey.METADATA])
         where_it_ran.clear()
         broker.create_topic("many", partitions=301)
-        client.ask(m.MetadataRequest(topics=asked), 5)
+        client.ask(m.MetadataRequest(topics=requested_topics), 5)
         assert all("request-handler" in name for name in where_it_ran[ApiKey.METADATA])
 
 

@@ -1,4 +1,4 @@
-"""RequestHandlerPool: threads when needed, order where asked for, an end."""
+"""RequestHandlerPool: threads when needed, order where the caller wants it, an end."""
 
 import threading
 import time

@@ -155,10 +155,10 @@ def test_producer_ids_are_never_given_twice_not_even_after_a_restart(tmp_path):
     path = str(tmp_path / "db")
     store = EmbeddedStore(path)
     manager = ProducerIdManager(1, store)
-    given = []
+    producer_ids = []
 
     def take():
-        given.extend(manager.generate_producer_id() for _ in range(600))
+        producer_ids.extend(manager.generate_producer_id() for _ in range(600))
 
     threads = [threading.Thread(target=take) for _ in range(4)]
     for thread in threads:
@@ -167,9 +167,9 @@ def test_producer_ids_are_never_given_twice_not_even_after_a_restart(tmp_path):
         thread.join()
     store.close()
     store = EmbeddedStore(path)
-    given.append(ProducerIdManager(1, store).generate_producer_id())
-    assert len(set(given)) == len(given)
-    assert max(given) == given[-1] == 3 * BLOCK_SIZE
+    producer_ids.append(ProducerIdManager(1, store).generate_producer_id())
+    assert len(set(producer_ids)) == len(producer_ids)
+    assert max(producer_ids) == producer_ids[-1] == 3 * BLOCK_SIZE
     other = ProducerIdManager(2, store)
     other.reserve_up_to(123_456)
     other.reserve_up_to(5)

@@ -13,7 +13,7 @@ import pytest
 from kcore.tools.main import COMMANDS, main
 from tests.unit.tools.command import LOG
 
-#: What is typed behind "kcore ", and what the shell then runs.
+#: What is typed after "kcore ", and what the shell then runs.
 TYPED = [
     ("veri\t--jo\t2", "verify --jobs 2"),
     ("repair --salvage kee\tx", "repair --salvage keep-after x"),
@@ -117,8 +117,8 @@ def test_fish_completes_commands_options_choices_and_paths(tmp_path, capsys):
 
 def test_it_knows_every_command(capsys):
     for shell in ("bash", "zsh", "fish"):
-        found = script(shell, capsys)
-        assert not [name for name in COMMANDS if name not in found]
+        text = script(shell, capsys)
+        assert not [name for name in COMMANDS if name not in text]
 
 
 def test_without_shtab_it_says_what_to_install(monkeypatch, capsys):

@@ -78,7 +78,7 @@ def test_a_replica_that_is_behind_lacks_the_end(tmp_path, capsys):
     assert (status, report["commonEnd"], report["firstDifference"]) == (1, 60, None)
     assert report["onlyA"] == {"firstOffset": 60, "lastOffset": 99, "records": 40}
     assert report["onlyB"] is None
-    # The one behind cuts nothing when it follows, the one ahead what the other does not have.
+    # The shorter log cuts nothing when it follows; the longer one cuts what the other does not have.
     assert (report["ifBFollowsA"]["truncateTo"], report["ifBFollowsA"]["recordsLost"]) == (60, 0)
     assert (report["ifAFollowsB"]["truncateTo"], report["ifAFollowsB"]["recordsLost"]) == (60, 40)
 

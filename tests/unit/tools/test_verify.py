@@ -102,8 +102,8 @@ def test_every_flipped_byte_of_a_segment_is_found_and_its_batch_named(partition,
             hit = max(b.position for b in batches if b.position <= position)
             named = [p["position"] for p in problems if p["type"] == "damage" and p["file"] == str(log)]
             assert named, f"byte {position}: {problems}"
-            behind = [b.position for b in batches if b.position > hit][:1]
-            assert set(named) & {hit, *behind, None}, f"byte {position} of the batch at {hit}: {named}"
+            next_batch = [b.position for b in batches if b.position > hit][:1]
+            assert set(named) & {hit, *next_batch, None}, f"byte {position} of the batch at {hit}: {named}"
             if position - hit not in range(8):
                 assert hit in named, f"byte {position} of the batch at {hit}: {named}"
 
@@ -272,16 +272,16 @@ def test_a_missing_index_is_a_warning_because_opening_the_log_rebuilds_it(data, 
 def test_flipped_bytes_of_transaction_indexes_and_snapshots(file, data, capsys):
     path = data / "g-txn-0" / file
     original = path.read_bytes()
-    found = 0
+    detected = 0
     for position in range(len(original)):
         path.write_bytes(original)
         flip(path, position, 0x80)
         status, problems, _ = verify(capsys, data / "g-txn-0")
-        found += status == 1 and {problem["file"] for problem in problems} == {str(path)}
+        detected += status == 1 and {problem["file"] for problem in problems} == {str(path)}
     if file.endswith(".snapshot"):
-        assert found == len(original)  # its CRC covers all of it
+        assert detected == len(original)  # its CRC covers all of it
     else:
-        assert found > len(original) // 2  # no CRC: only what contradicts itself
+        assert detected > len(original) // 2  # no CRC: only what contradicts itself
 
 
 def test_garbage_in_the_small_files_is_found(data, capsys):
@@ -395,10 +395,10 @@ def test_what_a_running_broker_appends_while_the_log_is_read_is_no_damage(tmp_pa
             log.append_as_leader(batch(n))
 
         def scan_and_go_on(segment, **options):
-            found = scan_segment(segment, **options)
+            scan = scan_segment(segment, **options)
             for n in range(200):
                 log.append_as_leader(batch(n))
-            return found
+            return scan
 
         monkeypatch.setattr(verifier, "scan_segment", scan_and_go_on)
         assert verify(capsys, path)[:2] == (0, [])
@@ -506,9 +506,9 @@ def test_every_flipped_byte_is_found_through_the_mapping_too(step, data, capsys)
     for position in range(0, len(original), step):
         log.write_bytes(original)
         flip(log, position)
-        found = [verify(capsys, data / "g-none-0", *options)[:2] for options in ([], ["--no-records"])]
-        assert found[0] == found[1], f"byte {position}"
-        assert found[0][0] == 1, f"byte {position}"
+        results = [verify(capsys, data / "g-none-0", *options)[:2] for options in ([], ["--no-records"])]
+        assert results[0] == results[1], f"byte {position}"
+        assert results[0][0] == 1, f"byte {position}"
 
 
 def test_progress_goes_to_stderr_as_a_bar_on_a_terminal_and_nowhere_when_quiet(data, monkeypatch, capsys):
@@ -703,13 +703,13 @@ def test_the_rows_of_a_segment_are_those_of_its_batches_whatever_sizes_they_have
                 for _ in range(count):
                     builder.append(b"v", timestamp=1_700_000_000_000)
                 log.append_as_leader(builder.build())
-        found = scan_segment(str(directory / LOG), records=False)
-        assert found.records == sum(counts)
-        assert found.batches["count"].tolist() == counts
-        sizes = found.batches["size"]
-        assert found.batches["position"].tolist() == [0, *sizes.cumsum(dtype="i8")[:-1].tolist()]
-        assert found.batches["last_offset"].tolist() == (np.cumsum(counts) - 1).tolist()
-        assert (found.batches["magic"] == 2).all() and (found.batches["leader_epoch"] == 0).all()
+        scan = scan_segment(str(directory / LOG), records=False)
+        assert scan.records == sum(counts)
+        assert scan.batches["count"].tolist() == counts
+        sizes = scan.batches["size"]
+        assert scan.batches["position"].tolist() == [0, *sizes.cumsum(dtype="i8")[:-1].tolist()]
+        assert scan.batches["last_offset"].tolist() == (np.cumsum(counts) - 1).tolist()
+        assert (scan.batches["magic"] == 2).all() and (scan.batches["leader_epoch"] == 0).all()
 
 
 def test_a_log_that_was_truncated_inside_a_batch_to_its_start_has_no_damage(tmp_path, capsys):
