@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+from kcore.common.meters import TopicMeters
 from kcore.errors import UnsupportedCompressionType
 from kcore.record.batch_header import HEADER_SIZE
 from kcore.record.file_records import FileRecords
@@ -23,12 +24,15 @@ _PIECE_BYTES = 1 << 20
 _CUT_BATCH = struct.pack(">qi", -1, HEADER_SIZE)
 
 
-def down_convert(records: FileRecords | MemoryRecords, magic: int, first_offset: int) -> bytearray:
+def down_convert(
+    records: FileRecords | MemoryRecords, magic: int, first_offset: int, meters: TopicMeters | None = None
+) -> bytearray:
     """The batches as messages of magic 0 or 1; those of that magic or a lower one are copied.
 
     Control batches and headers are left out, plain records below first_offset too (VAL-23); offsets, timestamps and
     codecs stay.  About as many bytes come back as there were, but at least one converted batch, however large; where
     nothing could be converted (all of it control batches, or the first batch is cut off), the beginning of a batch.
+    meters: where the records of converted batches are counted.
     Raises UnsupportedCompressionType if the first batch to be converted is zstd's, CorruptMessage.
     """
     limit = records.size_in_bytes
@@ -44,6 +48,8 @@ def down_convert(records: FileRecords | MemoryRecords, magic: int, first_offset:
         if converted and len(converted) + len(piece) > limit:
             break
         converted += piece
+        if meters is not None and batch.magic > magic:
+            meters.converted(fetched=max(batch.count, 1))  # a wrapper of magic 1 does not say how many it has
     return converted or bytearray(_CUT_BATCH if limit else b"")
 
 

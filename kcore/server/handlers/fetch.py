@@ -233,7 +233,8 @@ class Handler:
             try:
                 if config is not None and not config.message_downconversion_enable:
                     raise UnsupportedVersion(f"{topic_partition}: message.downconversion.enable is false")
-                result.converted = down_convert(records, magic, partition.fetch_offset)
+                meters = self._replica_manager.meters.topic(topic_partition.topic)
+                result.converted = down_convert(records, magic, partition.fetch_offset, meters)
             except ApiError as error:
                 result.error = error
 

@@ -121,6 +121,15 @@ def test_APP_07_conversions_are_counted_for_each_partition_when_its_records_are_
     assert times["Count"] == 1 and times["Max"] > 0
 
 
+def test_METRIC_01_records_that_are_converted_for_old_consumers_are_counted(broker):
+    with Client(broker) as client:
+        client.ask(produce_request(broker, "t", 0, batch(b"a", b"b")), 9)
+        client.ask(fetch_request(broker, "t", 0, 0), 11)
+        assert topic_count(broker, "FetchMessageConversionsPerSec", topic="t") == 0
+        client.ask(fetch_request(broker, "t", 0, 0), 2)
+    assert topic_count(broker, "FetchMessageConversionsPerSec", topic="t") == 2
+
+
 def test_PURG_16_fetches_that_expire_are_counted_apart_for_consumers_and_followers(broker):
     with Client(broker) as client:
         request = fetch_request(broker, "t", 0, 0)

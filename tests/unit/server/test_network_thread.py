@@ -13,6 +13,7 @@ import pytest
 import kcore
 from kcore.common import file
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.messages import alter_client_quotas as acq
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
 from kcore.protocol.messages import delete_records as dr
@@ -33,6 +34,7 @@ from kcore.protocol.messages import sync_group as sg
 from kcore.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
@@ -148,6 +150,12 @@ def requests(group):
     yield DescribeClusterRequest(), 0
     yield AlterReplicaLogDirsRequest(dirs=[]), 1
     yield DescribeLogDirsRequest(topics=None), 2
+    yield DescribeClientQuotasRequest(components=[], strict=False), 1
+    quota = acq.EntryData(
+        entity=[acq.EntityData(entity_type="user", entity_name="somebody")],
+        ops=[acq.OpData(key="producer_byte_rate", value=1e9, remove=False)],
+    )
+    yield acq.AlterClientQuotasRequest(entries=[quota], validate_only=False), 1
     topic = ct.CreatableTopic(name="u", num_partitions=3, replication_factor=1)
     yield ct.CreateTopicsRequest(topics=[topic], timeout_ms=1000), 4
     yield (
@@ -206,6 +214,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS),
         *(ApiKey.DESCRIBE_CONFIGS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
         *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
+        ApiKey.ALTER_CLIENT_QUOTAS,
         *((ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP) if settings else ()),
     }
     assert inline >= {ApiKey.API_VERSIONS, ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CLUSTER, ApiKey.OFFSET_FOR_LEADER_EPOCH}
