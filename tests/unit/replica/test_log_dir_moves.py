@@ -12,6 +12,7 @@ from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica import partition as partition_module
 from kcore.replica.fetcher_state import FetcherConfig, Phase
 from kcore.replica.follower_logs import ReplicaLogs
+from kcore.replica.future_logs import FutureLogs
 from kcore.replica.leader_endpoint import (
     EpochEndOffset,
     EpochQuestion,
@@ -117,7 +118,9 @@ def test_DIR_02_RD_27_a_log_moves_with_all_its_records_also_those_above_the_high
     assert moves.node.log_manager.get_log(TP) is partition.log
     assert values(partition.log) == before and partition.log.high_watermark == 0
     assert partition.log.leader_epoch_cache.entries == source.leader_epoch_cache.entries
-    assert partition.log.topic_id == source.topic_id
+    assert partition.log.topic_id == source.topic_id and partition.log.is_served
+    with pytest.raises(errors.LogIsServed):
+        partition.log.append_as_leader(batch(b"nobody else"))
     moves.node.produce(batch(b"5"), acks=1)
     assert values(partition.log)[5:] == [b"5"]
 
@@ -150,6 +153,25 @@ def test_DIR_06_what_is_appended_after_the_last_fetch_is_copied_before_the_log_i
     moves.finish()
     log = moves.partition().log
     assert values(log) == [b"a", b"late"] and log.high_watermark == 2
+
+
+def test_a_move_back_may_begin_before_the_mover_has_noticed_that_it_finished(moves, monkeypatch):
+    moves.node.produce(batch(b"a"))
+    source = moves.partition().log.parent_dir
+    moves.alter()
+    complete_waiting = FutureLogs.complete_waiting
+
+    def complete_and_move_back(logs):
+        monkeypatch.setattr(FutureLogs, "complete_waiting", complete_waiting)
+        logs.complete_waiting()
+        assert moves.partition().log.parent_dir != source
+        assert moves.alter(to=source) == {TP: None}
+
+    monkeypatch.setattr(FutureLogs, "complete_waiting", complete_and_move_back)
+    moves.step()
+    assert moves.manager.moving == [TP]
+    moves.finish()
+    assert moves.partition().log.parent_dir == source and values(moves.partition().log) == [b"a"]
 
 
 def test_DIR_06_a_log_that_grows_too_fast_is_not_replaced_yet(moves, monkeypatch):
@@ -324,7 +346,7 @@ def test_RM_22_DIR_03_a_move_goes_on_after_a_restart_from_where_it_was(moves):
     moves.node.lead(epoch=1)
     assert moves.manager.moving == [TP] and moves.partition().future_log.log_end_offset == 2
     (state,) = moves.states().values()
-    assert (state.fetch_offset, state.current_leader_epoch) == (moves.partition().future_log.high_watermark, 1)
+    assert (state.fetch_offset, state.current_leader_epoch) == (2, 1), "from its high watermark"
     moves.step()
     assert moves.partition().future_log.log_end_offset == 2, "what was copied stays"
     moves.finish()
