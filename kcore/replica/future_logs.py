@@ -65,7 +65,8 @@ class FutureLogs(ReplicaLogs):
                     self._log_manager.replace_current_with_future_log
                 )
             except KafkaError as error:
-                logger.error("%s: its move has failed: %s", tp, error)
+                if self._future_log(tp) is future:  # else it was cancelled meanwhile (DIR-11)
+                    logger.error("%s: its move has failed: %s", tp, error)
                 is_finished = True
             if is_finished:
                 self._finished.append((tp, future))

@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 #: How much of a log is copied at most while nobody can append to it: some 5 ms.
 MAX_BYTES_UNDER_LOCK = 4 * 1024 * 1024
-_COPIED_AT_ONCE = 1024 * 1024
+_NEAR_THE_END = 1024 * 1024
 #: replica.lag.time.max.ms unless a broker says otherwise.
 DEFAULT_REPLICA_LAG_TIME_MAX_MS = 30_000
 
@@ -362,30 +362,26 @@ class Partition:
         """Put the future log in the place of the log, if it has all its records but a few (DIR-06).
 
         replace_log is LogManager.replace_current_with_future_log; meanwhile nobody appends.  What was appended since
-        the last fetch is copied then, up to MAX_BYTES_UNDER_LOCK: a partition that always gets records would never be
-        equal to its copy otherwise.
+        the last fetch is copied then, all of it or nothing, up to MAX_BYTES_UNDER_LOCK: a partition that always gets
+        records would never be equal to its copy otherwise.
         True if there is no future log any more.  Raises KafkaStorageError.
         Source: Partition.maybeReplaceCurrentWithFutureReplica, Kafka 3.9, where nothing is copied.
         """
         future = self.future_log
         if future is None:
             return True
-        if len(_bytes_from(self.log, future.log_end_offset)) >= _COPIED_AT_ONCE:
+        if _records_from(self.log, future.log_end_offset, _NEAR_THE_END).size_in_bytes >= _NEAR_THE_END:
             return False
         future.flush()  # so that there is little to sync under the lock
         with self.leader_isr_update_lock.write(), self.future_log_lock:
             log, future = self.log, self.future_log
             if future is None:
                 return True
-            copied = 0
-            while future.log_end_offset < log.log_end_offset:
-                records = _bytes_from(log, future.log_end_offset)
-                copied += len(records)
-                if copied > MAX_BYTES_UNDER_LOCK:
-                    return False
-                future.append_as_follower(records)
             if future.log_end_offset != log.log_end_offset:
-                return False
+                rest = _records_from(log, future.log_end_offset, MAX_BYTES_UNDER_LOCK)
+                if rest.size_in_bytes > MAX_BYTES_UNDER_LOCK or rest.last_offset + 1 != log.log_end_offset:
+                    return False
+                future.append_as_follower(rest.buffer)
             replace_log(self.topic_partition, self._take_over_future_log)
         return True
 
@@ -726,7 +722,7 @@ class Partition:
         return f"Partition({self.topic_partition}, {self._state})"
 
 
-def _bytes_from(log: UnifiedLog, offset: int) -> bytearray | bytes:
-    """The batches from the one with this offset on, up to _COPIED_AT_ONCE; at least one, unless the log ends there."""
-    records = log.read(offset, _COPIED_AT_ONCE, FetchIsolation.LOG_END, min_one_message=True).records
-    return b"" if isinstance(records, MemoryRecords) else records.read()
+def _records_from(log: UnifiedLog, offset: int, max_bytes: int) -> MemoryRecords:
+    """The batches from the one with this offset on, in one segment; at least one, unless the log ends there."""
+    records = log.read(offset, max_bytes, FetchIsolation.LOG_END, min_one_message=True).records
+    return records if isinstance(records, MemoryRecords) else MemoryRecords(records.read(), check_crc=False)

@@ -95,9 +95,11 @@ class ReplicaAlterLogDirsManager:
         if future is None or future.parent_dir != path:
             self._remove([tp])  # of an earlier move, too, which a thread has just finished
             self._log_manager.async_delete(tp, is_future=True)
-        if partition.local_log().parent_dir != path:
-            self._log_manager.get_or_create_log(tp, topic_id=partition.log.topic_id, is_future=True, log_dir=path)
-            self._add([partition])
+        with partition.future_log_lock:  # a move that is about to end ends before or after this
+            log = partition.local_log()
+            if log.parent_dir != path:
+                self._log_manager.get_or_create_log(tp, topic_id=log.topic_id, is_future=True, log_dir=path)
+        self._add([partition])
 
     def describe(self) -> list[LogDirDescription]:
         """The logs of each data directory.  Asks the file systems."""
@@ -139,12 +141,14 @@ class ReplicaAlterLogDirsManager:
                 return
             for partition in partitions:
                 tp = partition.topic_partition
-                future = self._log_manager.get_log(tp, is_future=True)
+                with partition.future_log_lock:
+                    future = partition.future_log = self._log_manager.get_log(tp, is_future=True)
                 if future is None:
                     continue
-                partition.future_log = future
-                initial = InitialFetchState(future.high_watermark, partition.leader_epoch)
-                self._thread_for(tp).add_partitions({tp: initial})
+                thread = self._thread_for(tp)
+                thread.add_partitions({tp: InitialFetchState(future.high_watermark, partition.leader_epoch)})
+                if partition.future_log is None:  # the move has just ended, and the thread has looked already
+                    thread.remove_partitions([tp])
 
     def _remove(self, topic_partitions: Collection[TopicPartition]) -> None:
         """Nothing is copied to these once this has returned."""

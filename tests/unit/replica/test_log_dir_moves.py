@@ -513,3 +513,38 @@ def test_the_local_end_point_answers_by_the_partitions_epoch(moves):
     moves.node.lead(epoch=3)
     (answer,) = ask(ListOffsetsRequest({TP: OffsetQuestion(0, -1)})).partitions.values()
     assert isinstance(answer.error, errors.FencedLeaderEpoch)
+
+
+def test_DIR_06_records_under_the_lock_are_copied_all_or_none(moves, monkeypatch):
+    """The mover goes on from the offset that it fetched last."""
+    monkeypatch.setattr(partition_module, "MAX_BYTES_UNDER_LOCK", 400)
+    moves.manager._config = FetcherConfig(truncates_on_fetch=False, partition_max_bytes=1)
+    for _ in range(8):
+        moves.node.produce(batch(b"x" * 50))
+    moves.alter()
+    moves.step()
+    assert moves.partition().future_log.log_end_offset == 1, "seven batches of 118 bytes are more than 400"
+    moves.finish()
+    assert values(moves.partition().log) == [b"x" * 50] * 8 and not moves.manager.failed
+
+
+def test_DIR_11_a_move_that_is_cancelled_while_its_log_is_to_be_replaced_ends_in_silence(moves, monkeypatch, caplog):
+    moves.node.produce(batch(b"a"))
+    partition = moves.partition()
+    source = partition.log.parent_dir
+    moves.alter()
+    replace = type(partition).maybe_replace_current_with_future_log
+
+    def cancel_first(partition, replace_log):
+        future = partition.future_log
+        moves.alter(to=source)
+        partition.future_log = future  # as the mover saw it
+        try:
+            return replace(partition, replace_log)
+        finally:
+            partition.future_log = None
+
+    monkeypatch.setattr(type(partition), "maybe_replace_current_with_future_log", cancel_first)
+    moves.step()
+    assert partition.log.parent_dir == source and moves.manager.moving == []
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
