@@ -682,3 +682,67 @@ def test_settings_that_cannot_be_read_keep_all_records_and_stop_nothing_else(sto
             name = store.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True).rpartition("/")[2]
             wait_until(lambda name=name: broker.cluster_member._configs._last_change == name)
             assert broker.admin_manager.topic_config("cut") == {"segment.bytes": "4096"}
+
+
+class ActiveController:
+    """What a member needs of a controller; it carries nothing out."""
+
+    is_active = True
+
+    def __init__(self):
+        self.shutdowns = []
+
+    def controlled_shutdown(self, broker_id, broker_epoch, on_done):
+        self.shutdowns.append((broker_id, broker_epoch))
+        if broker_id == 1:
+            on_done(None, [T0])
+        else:
+            on_done(errors.StaleBrokerEpoch("another registration"), ())
+
+    def shutdown(self):
+        pass
+
+
+def test_changes_of_topics_are_answered_when_the_metadata_have_them_or_their_time_is_up(broker, controller, store):
+    broker.cluster_member.controller = ActiveController()
+    controller.update_metadata({"old": {0: {}}})
+    topic = ct.CreatableTopic(name="new", num_partitions=2, replication_factor=1)
+    create = ct.CreateTopicsRequest(topics=[topic], timeout_ms=50)
+    timed_out = errors.RequestTimedOut.code
+    with Client(broker) as client:
+        assert client.ask(create, 5).topics[0].error_code == timed_out
+        assert store.get(znodes.topic("new")) is not None  # it is created all the same
+        create.topics[0].name, create.timeout_ms = "newer", 1000 * DEADLINE_S
+        client.send(create, 5)
+        wait_until(lambda: store.get(znodes.topic("newer")) is not None)
+        controller.update_metadata({"newer": {0: {}, 1: {}}})
+        assert client.receive(ApiKey.CREATE_TOPICS, 5).topics[0].error_code == 0
+        create.validate_only = True
+        create.topics[0].name = "newest"
+        assert client.ask(create, 5).topics[0].error_code == 0
+
+        grown = cp.CreatePartitionsTopic(name="newer", count=3, assignments=None)
+        grow = cp.CreatePartitionsRequest(topics=[grown], timeout_ms=50)
+        assert client.ask(grow, 1).results[0].error_code == timed_out
+        assert sorted(znodes.TopicZNode.decode(store.get(znodes.topic("newer")).data).assignment) == [0, 1, 2]
+
+        delete = dt.DeleteTopicsRequest(topic_names=["newer"], timeout_ms=50)
+        assert client.ask(delete, 3).responses[0].error_code == timed_out
+        assert store.children(znodes.DELETE_TOPICS) == ["newer"]
+        delete.timeout_ms = 1000 * DEADLINE_S
+        client.send(delete, 3)
+        wait_until(lambda: broker.admin_manager._waiting.delayed == 1)
+        controller.update_metadata({"newer": {number: {"leader": -2} for number in range(2)}})
+        assert client.receive(ApiKey.DELETE_TOPICS, 3).responses[0].error_code == 0
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_a_controlled_shutdown_is_answered_with_what_the_controller_says(broker, controller, version):
+    broker.cluster_member.controller = active = ActiveController()
+    client, epoch = controller.client, 7 if version >= 2 else -1
+    response = client.ask(ControlledShutdownRequest(broker_id=1, broker_epoch=epoch), version)
+    assert response.error_code == 0
+    assert [(each.topic_name, each.partition_index) for each in response.remaining_partitions] == [("t", 0)]
+    response = client.ask(ControlledShutdownRequest(broker_id=2), version)
+    assert (response.error_code, response.remaining_partitions) == (errors.StaleBrokerEpoch.code, [])
+    assert active.shutdowns == [(1, epoch), (2, -1)]
