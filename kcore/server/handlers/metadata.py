@@ -92,7 +92,12 @@ class Handler:
             may_create = self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation
             # Each topic once, as in Kafka: a request with one name a million times would make a response of a gigabyte.
             requested = {(topic.topic_id, topic.name): topic for topic in body.topics}
-            refused = self._create_missing(requested.values()) if may_create else {}
+            if not self._cache.snapshot.broker_ids():
+                # A member of a cluster before the controller's first request.  "Unknown topic" would be a lie, which
+                # clients pass on to their users.
+                refused: dict[str, ApiError] = {name: LeaderNotAvailable(name) for _, name in requested if name}
+            else:
+                refused = self._create_missing(requested.values()) if may_create else {}
             # One snapshot for the whole answer, taken after the missing topics were created.
             snapshot = self._cache.snapshot
             view = _View.of(snapshot, context, operations)

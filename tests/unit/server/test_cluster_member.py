@@ -235,6 +235,15 @@ def metadata(broker, version=12, names=None):
         return client.ask(m.MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4), version)
 
 
+@pytest.mark.parametrize("version", [1, 4, 12])
+def test_before_the_controllers_first_request_topics_have_no_leader_but_are_not_unknown(broker, version):
+    answer = metadata(broker, version, ["t", "u"])
+    assert {topic.name: topic.error_code for topic in answer.topics} == dict.fromkeys(
+        ["t", "u"], errors.LeaderNotAvailable.code
+    )
+    assert answer.brokers == [] and broker.store.get(znodes.topic("t")) is None
+
+
 @pytest.mark.parametrize("version", range(9))
 def test_the_metadata_are_what_the_controller_says(broker, controller, version):
     brokers = {
