@@ -9,7 +9,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.record.memory_records import EMPTY
 from kcore.replica.api_errors import api_error
 from kcore.replica.delayed_fetch import FetchInfos
-from kcore.replica.fetch_params import FetchParams, FetchPartitionResult
+from kcore.replica.fetch_params import FUTURE_LOCAL_REPLICA_ID, FetchParams, FetchPartitionResult
 from kcore.replica.partition import OfflinePartition, Partition
 from kcore.replica.replica import IdleFetch
 from kcore.replica.replica_quota import leader_throttles
@@ -45,7 +45,7 @@ def read_partitions(
     quota = params.quota
     replica = None
     client = params.client
-    only_leader = params.only_leader
+    only_leader = client is None and replica_id != FUTURE_LOCAL_REPLICA_ID  # params.only_leader, without the call
     preferred_read_replica = replica_manager.preferred_read_replica if client is not None and client.rack else None
     lookup = replica_manager.get_partition_or_exception
     for topic_partition, data in fetch_infos:
