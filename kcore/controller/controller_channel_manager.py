@@ -140,7 +140,7 @@ class RequestSendThread(ShutdownableThread):
             reply = self._sender.send(step.request)
         except (OSError, KafkaError) as error:
             if self.is_running:
-                logger.warning("%s: %s is sent again: %s", self.name, type(step.request).__name__, error)
+                logger.info("%s: %s is sent again: %s", self.name, type(step.request).__name__, error)
             with self._changed:
                 self._channel.on_failure(step, self._time.hi_res_clock_ms())
             return

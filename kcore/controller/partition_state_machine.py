@@ -108,8 +108,11 @@ class PartitionStateMachine:
             self._batch.clear()
             raise
         self._batch.send()
-        for tp, error in failed.items():
-            logger.warning("%s: no change to %s: %s", tp, target.value, error)
+        if failed:
+            # That nobody can take over from the last broker that stops is no news.
+            level = logging.INFO if strategy is ElectionStrategy.CONTROLLED_SHUTDOWN else logging.WARNING
+            tp, error = next(iter(failed.items()))
+            logger.log(level, "%d partitions without change to %s: %s: %s", len(failed), target.value, tp, error)
         return failed
 
     def _valid(

@@ -94,8 +94,9 @@ class LeaderEpochFileCache(LatestEpoch):
 
     def _with(self, entry: EpochEntry) -> tuple[EpochEntry, ...]:
         kept = tuple(e for e in self._all if e.epoch < entry.epoch and e.start_offset < entry.start_offset)
-        removed = self._all[len(kept) :]
-        if removed and (len(removed) > 1 or removed[0].epoch != entry.epoch):
+        # A lower epoch with the same start has no records: its leader went before it wrote any.
+        removed = [e for e in self._all[len(kept) :] if e.epoch >= entry.epoch or e.start_offset != entry.start_offset]
+        if len(removed) > 1 or (removed and removed[0].epoch != entry.epoch):
             logger.warning("%s: epoch entry %s contradicts %s, which are removed", self._name, entry, removed)
         return (*kept, entry)
 

@@ -351,7 +351,9 @@ class Partition:
             # Else either set may be stored: the high watermark waits for both until the next update.
         if isinstance(result, ApiError):
             self._replica_meters.failed_isr_updates.mark()
-            logger.warning("%s: ISR %s was not stored: %s", self.topic_partition, sorted(pending.proposed), result)
+            # An ineligible replica has ended or begun a new life meanwhile; it joins by a later fetch.
+            level = logging.INFO if isinstance(result, IneligibleReplica) else logging.WARNING
+            logger.log(level, "%s: ISR %s was not stored: %s", self.topic_partition, sorted(pending.proposed), result)
         self._on_isr_changed(self.topic_partition)
 
     # -- move to another data directory ------------------------------------------------------------------------------
