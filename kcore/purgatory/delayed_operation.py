@@ -85,6 +85,8 @@ class DelayedOperationPurgatory:
         #: Empty while nobody waits.  Dicts as ordered sets: operations are tried in the order they came, and leave in
         #: O(1).
         self.watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        #: Those that are in the lists without waiting themselves.
+        self._observers: set[DelayedOperation] = set()
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
         """True if the operation completed at once; else it waits under every key (PURG-02, PURG-03).
@@ -135,36 +137,55 @@ class DelayedOperationPurgatory:
                 logger.exception("%s: an operation waiting for %s failed", self.name, key)
         return completed
 
-    def _forget(self, operation: DelayedOperation) -> None:
-        watchers = self.watchers
+    def observe(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
+        """Have operation.try_complete_for(key) called for each change from now on: for one that never completes."""
         with self._lock:
-            for key in operation._watch_keys:
-                watching = watchers.get(key)
-                if watching is not None:
-                    watching.pop(operation, None)
-                    if not watching:
-                        del watchers[key]
+            for key in keys:
+                self.watchers.setdefault(key, {})[operation] = None
+            self._observers.add(operation)
+
+    def end_observation(self, operation: DelayedOperation, keys: Iterable[Hashable], *, is_last: bool) -> None:
+        """is_last: the operation observes nothing any more."""
+        with self._lock:
+            self._remove(operation, keys)
+            if is_last:
+                self._observers.discard(operation)
+
+    def _forget(self, operation: DelayedOperation) -> None:
+        with self._lock:
+            self._remove(operation, operation._watch_keys)
         if operation._timer_task is not None:
             operation._timer_task.cancel()
 
     def operations(self, key: Hashable) -> list[DelayedOperation]:
         """Those that wait under key, oldest first; some may have completed since."""
         with self._lock:
-            return list(self.watchers.get(key, ()))
+            return [operation for operation in self.watchers.get(key, ()) if operation not in self._observers]
+
+    def _remove(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
+        watchers = self.watchers
+        for key in keys:
+            watching = watchers.get(key)
+            if watching is not None:
+                watching.pop(operation, None)
+                if not watching:
+                    del watchers[key]
 
     def watched(self, key: Hashable) -> int:
         """How many operations wait under key."""
         with self._lock:
-            return len(self.watchers.get(key, ()))
+            return len(self.watchers.get(key, {}).keys() - self._observers)
 
     @property
     def size(self) -> int:
         """How many entries all watch lists have; an operation has one under each of its keys."""
         with self._lock:
-            return sum(map(len, self.watchers.values()))
+            if not self._observers:
+                return sum(map(len, self.watchers.values()))
+            return sum(len(watching.keys() - self._observers) for watching in self.watchers.values())
 
     @property
     def delayed(self) -> int:
         """How many operations wait at all."""
         with self._lock:
-            return len({operation for watching in self.watchers.values() for operation in watching})
+            return len({operation for watching in self.watchers.values() for operation in watching} - self._observers)

@@ -24,6 +24,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest
 from kcore.replica.fetch_params import FetchPartitionData, FetchPartitionResult
+from kcore.replica.session_fetch import SessionWatch
 
 #: The id of no session, and the epochs that ask for none, and for a new one (SESS-01).
 INVALID_SESSION_ID = 0
@@ -53,12 +54,13 @@ class CachedPartition:
     """One partition of a session: what the client asks of it, and the offsets that it was last answered.
 
     topic is "" for a partition that the client names by its topic's id; topic_partition then has the name of the last
-    resolve().  data is replaced, never changed.
+    resolve().  data is replaced, never changed.  is_idle: see session_fetch.is_idle(); only in a session with a view.
     """
 
     __slots__ = (
         "data",
         "high_watermark",
+        "is_idle",
         "last_stable_offset",
         "log_start_offset",
         "topic",
@@ -71,6 +73,7 @@ class CachedPartition:
         self.topic_id = topic_id
         self.topic_partition = TopicPartition(topic, number)
         self.data = data
+        self.is_idle = False
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
 
     @property
@@ -112,6 +115,21 @@ class CachedPartition:
         return f"CachedPartition({self.topic_partition}, {self.data})"
 
 
+class SessionView:
+    """A session of many partitions by partition, so that a fetch looks at those that have changed.
+
+    last_full_read_ms: when all of them were read last.
+    """
+
+    __slots__ = ("by_partition", "data", "last_full_read_ms", "watch")
+
+    def __init__(self, partitions: Iterable[CachedPartition], watch: SessionWatch, now_ms: float) -> None:
+        self.by_partition = {cached.topic_partition: cached for cached in partitions}
+        self.data = {topic_partition: cached.data for topic_partition, cached in self.by_partition.items()}
+        self.last_full_read_ms = now_ms
+        self.watch = watch
+
+
 Results = Iterable[tuple[CachedPartition, FetchPartitionResult]]
 
 
@@ -119,11 +137,13 @@ class FetchSession:
     """The partitions of one client, in the order in which they are read.
 
     is_privileged: the client is a follower.  `lock` guards partitions and epoch; the cache's lock guards the rest.
+    view: of its last incremental fetch; None before, and when partitions have come or gone.
     """
 
     __slots__ = (
         "created_ms",
         "epoch",
+        "is_closed",
         "is_privileged",
         "last_used_ms",
         "lock",
@@ -131,6 +151,7 @@ class FetchSession:
         "session_id",
         "size",
         "uses_topic_ids",
+        "view",
     )
 
     def __init__(
@@ -150,6 +171,14 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.size = len(partitions)
         self.lock = threading.Lock()
+        self.is_closed = False
+        self.view: SessionView | None = None
+
+    def drop_view(self) -> None:
+        """The next fetch reads all partitions."""
+        view, self.view = self.view, None
+        if view is not None:
+            view.watch.close()
 
     def update_partitions(self, body: FetchRequest) -> None:
         """Add and change what the request names, drop what it forgets (SESS-15).  The lock is held."""
@@ -157,13 +186,18 @@ class FetchSession:
         for key, topic, topic_id, partition in _requested(body, self.uses_topic_ids):
             cached = partitions.get(key)
             if cached is None:
+                self.drop_view()
                 partitions[key] = CachedPartition(topic, topic_id, key[1], _partition_data(partition))
             else:
                 cached.data = _partition_data(partition)
+                cached.is_idle = False
+                if self.view is not None:
+                    self.view.data[cached.topic_partition] = cached.data
         for forgotten in body.forgotten_topics_data:
             name = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
             for number in forgotten.partitions:
-                partitions.pop((name, number), None)
+                if partitions.pop((name, number), None) is not None:
+                    self.drop_view()
         self.size = len(partitions)
 
 
@@ -203,14 +237,14 @@ class IncrementalFetchContext:
     """A request that continues a session."""
 
     def __init__(self, session: FetchSession, epoch: int, partitions: list[CachedPartition]) -> None:
-        self._session = session
+        self.session = session
         self._epoch = epoch
         self._partitions = partitions
 
     @property
     def session_id(self) -> int:
         """What a response without partitions says."""
-        return self._session.session_id
+        return self.session.session_id
 
     def partitions(self) -> list[CachedPartition]:
         """What to read: all of the session, in its order."""
@@ -221,7 +255,7 @@ class IncrementalFetchContext:
 
         Raises InvalidFetchSessionEpoch if another request has continued the session meanwhile.
         """
-        session = self._session
+        session = self.session
         with session.lock:
             if session.epoch != next_epoch(self._epoch):
                 raise InvalidFetchSessionEpoch(f"session {session.session_id} has epoch {session.epoch}")
@@ -276,7 +310,11 @@ class FetchSessionCache:
     def close(self, session_id: int) -> None:
         """SESS-05: a full request ends the session that it names, if there is one."""
         with self._lock:
-            self._sessions.pop(session_id, None)
+            session = self._sessions.pop(session_id, None)
+            if session is not None:
+                with session.lock:
+                    session.is_closed = True
+                    session.drop_view()
 
     def new_context(self, body: FetchRequest, version: int, is_follower: bool) -> FetchContext:
         """The context of a request whose epoch is not FINAL_EPOCH.
@@ -303,6 +341,8 @@ class FetchSessionCache:
                 session.update_partitions(body)
                 session.epoch = next_epoch(session.epoch)
                 partitions = list(session.partitions.values())
+                if not partitions:
+                    session.is_closed = True
             del self._sessions[session.session_id]
             if not partitions:  # SESS-09: a session without partitions ends.
                 return FullFetchContext(self, body, uses_topic_ids=uses_topic_ids, is_follower=is_follower)
@@ -345,6 +385,9 @@ class FetchSessionCache:
             if (is_privileged, size) <= (victim.is_privileged, victim.size):
                 return False
         del self._sessions[victim.session_id]
+        with victim.lock:
+            victim.is_closed = True
+            victim.drop_view()
         self.evictions += 1
         return True
 

@@ -28,7 +28,15 @@ from kcore.record.down_conversion import down_convert
 from kcore.replica.delayed_fetch import FetchCallback
 from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.replica_quota import ReplicaQuota
-from kcore.server.fetch_session import FINAL_EPOCH, FIRST_VERSION_WITH_TOPIC_IDS, INITIAL_EPOCH, CachedPartition
+from kcore.replica.session_fetch import SessionFetch, SessionWatch, is_idle
+from kcore.server.fetch_session import (
+    FINAL_EPOCH,
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    INITIAL_EPOCH,
+    CachedPartition,
+    IncrementalFetchContext,
+    SessionView,
+)
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -36,6 +44,8 @@ _READ_COMMITTED = 1
 _WITHOUT_RACK = ClientMetadata("", "")
 #: A session of more is read on the pool: a partition costs some 4 us of the thread's time.
 MAX_INLINE_PARTITIONS = 300
+#: From so many on a session remembers which partitions are idle.
+MANY_PARTITIONS = 20
 
 
 class Handler:
@@ -45,13 +55,16 @@ class Handler:
         self._config = services.config
         self._pool = services.request_handler_pool
         self._sessions = services.fetch_sessions
+        self._time = services.time
+        #: A follower that lags must be seen long before replica.lag.time.max.ms.
+        self._full_read_ms = min(5000, services.config["replica.lag.time.max.ms"] / 4)
         self._leader_quota = services.replication_quotas.leader
         self._client_quotas = services.client_quotas
 
     def may_block(self, context: RequestContext, body: FetchRequest) -> bool:
         if body.session_epoch > INITIAL_EPOCH:
             session = self._sessions.get(body.session_id)
-            return session is not None and session.size > MAX_INLINE_PARTITIONS
+            return session is not None and session.size > MAX_INLINE_PARTITIONS and self._reads_all(session.view)
         return context.api_version < 4  # record batches become old messages
 
     def handle(self, context: RequestContext, body: FetchRequest) -> None:
@@ -161,6 +174,14 @@ class Handler:
         except ApiError as error:
             context.respond(FetchResponse(error_code=error.code))
             return
+        if isinstance(fetch, IncrementalFetchContext) and fetch.session.size >= MANY_PARTITIONS:
+            params = self._params(context, body)
+            if version >= 10 and params.min_bytes <= 1 and params.quota is None:
+                if self._fetch_what_changed(context, body, fetch, params):
+                    return
+            else:
+                with fetch.session.lock:
+                    fetch.session.drop_view()
         readable, refused = self._resolve(fetch.partitions(), version)
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
@@ -183,6 +204,56 @@ class Handler:
         self._replica_manager.fetch_messages(
             params, infos, respond if params.quota is None else _recording(params.quota, respond)
         )
+
+    def _reads_all(self, view: SessionView | None) -> bool:
+        """Whether it is time to read all partitions of a session."""
+        return view is None or self._time.hi_res_clock_ms() - view.last_full_read_ms >= self._full_read_ms
+
+    def _fetch_what_changed(
+        self, context: RequestContext, body: FetchRequest, fetch: IncrementalFetchContext, params: FetchParams
+    ) -> bool:
+        """The same at the cost of what has changed since the last fetch; False where a partition is refused."""
+        session, version = fetch.session, context.api_version
+        with session.lock:
+            view = session.view
+            is_full = view is None or view.watch.isolation is not params.isolation or self._reads_all(view)
+            partitions = fetch.partitions()
+            if view is not None and not is_full:
+                for topic_partition in view.watch.take_changed():
+                    if topic_partition in view.by_partition:
+                        view.by_partition[topic_partition].is_idle = False
+                partitions = [cached for cached in partitions if not cached.is_idle]
+            readable, refused = self._resolve(partitions, version)
+            if refused or session.is_closed:
+                session.drop_view()
+                return False
+            if is_full:
+                session.drop_view()
+                watch = SessionWatch.of(self._replica_manager, params.isolation)
+                view = session.view = SessionView(readable, watch, self._time.hi_res_clock_ms())
+                view.watch.cover(view.by_partition)
+        assert view is not None
+        by_partition = view.by_partition
+
+        def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
+            if self._client_quotas.is_enabled and (throttle_ms := self._throttle_ms(context, body, results)):
+                for topic_partition, _ in results:
+                    by_partition[topic_partition].is_idle = False
+                context.respond(FetchResponse(session_id=fetch.session_id), throttle_ms)
+                return
+            answers = [(by_partition[topic_partition], result) for topic_partition, result in results]
+            for cached, result in answers:
+                cached.is_idle = is_idle(cached.topic_partition, params, cached.data, result, self._replica_manager)
+            try:
+                session_id, selected = fetch.select(answers)
+            except ApiError as error:
+                context.respond(FetchResponse(error_code=error.code))
+                return
+            context.respond(FetchResponse(session_id=session_id, responses=_session_responses(selected)))
+
+        to_read = [cached.topic_partition for cached in readable]
+        SessionFetch(params, view.data, to_read, view.watch, self._replica_manager, respond).start()
+        return True
 
     def _resolve(
         self, partitions: list[CachedPartition], version: int

@@ -1,0 +1,189 @@
+"""The fetch of a session of many partitions costs what has changed, and not all its partitions (SESS-08, SESS-15).
+
+A partition is idle once its reader has all that it may read.  It is not read again before the purgatory reports a
+change of it: an append, a high watermark, another leader, a failure.  Now and then the caller has all partitions read:
+a follower's last fetch, and a log start that retention has raised, are known only from a read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError
+from kcore.log.log_offset_metadata import FetchIsolation
+from kcore.purgatory.delayed_operation import DelayedOperation, DelayedOperationPurgatory
+from kcore.replica.delayed_fetch import FetchCallback
+from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.partition import Partition
+from kcore.replica.replica_manager import ReplicaManager
+
+Results = list[tuple[TopicPartition, FetchPartitionResult]]
+
+
+class SessionWatch(DelayedOperation):
+    """What has changed of a session's partitions, as the purgatory reports it, from one fetch to the next.
+
+    Thread-safe.  Watches from the first cover() until close(); never completes.
+    """
+
+    __slots__ = ("_changed", "_guard", "_keys", "_observed", "_waiting", "isolation")
+
+    def __init__(self, purgatory: DelayedOperationPurgatory, isolation: FetchIsolation) -> None:
+        super().__init__(0)
+        self.isolation = isolation
+        self._observed = purgatory
+        self._guard = threading.Lock()
+        self._keys: set[TopicPartition] = set()
+        self._changed: set[TopicPartition] = set()
+        self._waiting: SessionFetch | None = None
+
+    @classmethod
+    def of(cls, replica_manager: ReplicaManager, isolation: FetchIsolation) -> SessionWatch:
+        """For readers of this isolation level."""
+        if isolation is FetchIsolation.LOG_END:
+            return cls(replica_manager.delayed_log_end_fetch_purgatory, isolation)
+        return cls(replica_manager.delayed_fetch_purgatory, isolation)
+
+    def cover(self, partitions: Iterable[TopicPartition]) -> None:
+        """Watch these and no others."""
+        wanted = set(partitions)
+        with self._guard:
+            added, removed = wanted - self._keys, self._keys - wanted
+            self._keys = wanted
+        if added:
+            self._observed.observe(self, added)
+        if removed:
+            self._observed.end_observation(self, removed, is_last=not wanted)
+
+    def close(self) -> None:
+        self.cover(())
+
+    def take_changed(self) -> set[TopicPartition]:
+        """The partitions that have changed since the last call."""
+        with self._guard:
+            changed, self._changed = self._changed, set()
+        return changed
+
+    def try_complete(self) -> bool:
+        return False
+
+    def try_complete_for(self, key: Hashable) -> bool:
+        assert isinstance(key, TopicPartition)
+        with self._guard:
+            self._changed.add(key)
+            waiting = self._waiting
+        if waiting is not None:
+            waiting.partition_changed(key)
+        return False
+
+    def begin_wait(self, fetch: SessionFetch) -> list[TopicPartition]:
+        """Report changes to this fetch from now on; those since take_changed() come back."""
+        with self._guard:
+            self._waiting = fetch
+            return list(self._changed)
+
+    def end_wait(self, fetch: SessionFetch) -> None:
+        with self._guard:
+            if self._waiting is fetch:
+                self._waiting = None
+
+
+class SessionFetch(DelayedOperation):
+    """One fetch: reads what is not idle; if there is nothing to answer, waits until there is, or for its deadline, and
+    then reads that and what has changed.
+
+    params.min_bytes is 1 at most: any record is enough.  to_read: of the session's partitions those that are not idle.
+    Source of what ends the wait: DelayedFetch (PURG-11..16).
+    """
+
+    __slots__ = ("_callback", "_params", "_partitions", "_replica_manager", "_to_read", "_watch")
+
+    def __init__(
+        self,
+        params: FetchParams,
+        partitions: Mapping[TopicPartition, FetchPartitionData],
+        to_read: Iterable[TopicPartition],
+        watch: SessionWatch,
+        replica_manager: ReplicaManager,
+        callback: FetchCallback,
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self._params = params
+        self._partitions = partitions
+        self._to_read = dict.fromkeys(to_read)
+        self._watch = watch
+        self._replica_manager = replica_manager
+        self._callback = callback
+
+    def start(self) -> None:
+        """Answer now, on this thread, or later."""
+        results: Results = []
+        infos = [(tp, self._partitions[tp]) for tp in self._to_read]
+        if infos:
+            self._replica_manager.fetch_messages(replace(self._params, max_wait_ms=0), infos, results.extend)
+        if self._params.max_wait_ms <= 0 or any(_is_news(result) for _, result in results):
+            self._callback(results)
+            return
+        changed = self._watch.begin_wait(self)
+        for topic_partition in changed:
+            self.partition_changed(topic_partition)
+        if not self.is_completed:
+            self._timer_task = self._replica_manager.timer.add(self._expire, self.delay_ms)
+            if self.is_completed:
+                self._timer_task.cancel()
+
+    def partition_changed(self, topic_partition: TopicPartition) -> None:
+        data = self._partitions.get(topic_partition)
+        if data is None or self.is_completed:
+            return
+        try:
+            partition = self._replica_manager.get_partition_or_exception(topic_partition)
+            partition.check_leader(data.current_leader_epoch)
+        except ApiError:
+            self.force_complete()
+            return
+        if partition.last_fetchable_offset(self._params.isolation) > data.fetch_offset:
+            self.force_complete()
+
+    def on_complete(self) -> None:
+        self._watch.end_wait(self)
+        if self._timer_task is not None:
+            self._timer_task.cancel()
+        for topic_partition in self._watch.take_changed():
+            if topic_partition in self._partitions:
+                self._to_read[topic_partition] = None
+        infos = [(tp, self._partitions[tp]) for tp in self._to_read]
+        self._callback(self._replica_manager.read_from_local_log(self._params, infos) if infos else [])
+
+
+def _is_news(result: FetchPartitionResult) -> bool:
+    return (
+        result.error is not None
+        or result.records.size_in_bytes > 0
+        or result.diverging_epoch is not None
+        or result.preferred_read_replica != -1
+    )
+
+
+def is_idle(
+    topic_partition: TopicPartition,
+    params: FetchParams,
+    data: FetchPartitionData,
+    result: FetchPartitionResult,
+    replica_manager: ReplicaManager,
+) -> bool:
+    """Whether a partition that was just read needs no other read before it changes.
+
+    Not one with anything to answer, nor a follower's that is not in the ISR: each of its fetches may let it join.
+    """
+    if _is_news(result):
+        return False
+    partition = replica_manager.get_partition(topic_partition)
+    return (
+        isinstance(partition, Partition)
+        and partition.last_fetchable_offset(params.isolation) == data.fetch_offset
+        and (params.replica_id < 0 or params.replica_id in partition.isr)
+    )

@@ -1,0 +1,264 @@
+"""Sessions of many partitions: the answers of a read of all of them, at the cost of what has changed."""
+
+import random
+
+import pytest
+
+import kcore
+from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_offset_metadata import AppendOrigin
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages import fetch as f
+from kcore.record.memory_records import MemoryRecords
+from kcore.replica.partition import Partition
+from kcore.replica.partition_state import LeaderAndIsrUpdate
+from kcore.server.handlers.fetch import MANY_PARTITIONS
+from tests.unit.server.client import Client, batch
+
+COUNT = 2 * MANY_PARTITIONS
+
+
+class Reader:
+    """A client with one session over topic "t"; where it is in each partition, and what it was answered."""
+
+    def __init__(self, client, version=12, **fields):
+        self.client = client
+        self.version = version
+        self.fields = fields
+        self.session_id = self.epoch = 0
+        self.offsets = {}
+        self.high_watermarks = {}
+        self.log_starts = {}
+
+    def request(self, changed=(), forgotten=(), max_wait_ms=0):
+        for number in forgotten:
+            del self.offsets[number]
+        partitions = [
+            f.FetchPartition(partition=number, fetch_offset=self.offsets[number], partition_max_bytes=1 << 20)
+            for number in changed
+        ]
+        return f.FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            session_id=self.session_id,
+            session_epoch=self.epoch,
+            topics=[f.FetchTopic(topic="t", partitions=partitions)] if partitions else [],
+            forgotten_topics_data=[f.ForgottenTopic(topic="t", partitions=list(forgotten))] if forgotten else [],
+            **self.fields,
+        )
+
+    def take(self, response):
+        """{partition: (error, values)}; the offsets move on."""
+        assert response.error_code == 0
+        self.session_id, self.epoch = response.session_id, self.epoch + 1
+        answers = {}
+        for topic in response.responses:
+            for partition in topic.partitions:
+                number = partition.partition_index
+                values = [record.value for record in MemoryRecords(bytes(partition.records)).records()]
+                answers[number] = (partition.error_code, values)
+                self.high_watermarks[number] = partition.high_watermark
+                self.log_starts[number] = partition.log_start_offset
+                if number in self.offsets:
+                    self.offsets[number] += len(values)
+        return answers
+
+    def fetch(self, changed=(), forgotten=(), max_wait_ms=0):
+        return self.take(self.client.ask(self.request(changed, forgotten, max_wait_ms), self.version))
+
+    def open(self, broker, numbers=range(COUNT)):
+        self.offsets = {number: broker.log("t", number).log_end_offset for number in numbers}
+        self.fetch(self.offsets)
+        assert self.session_id > 0
+        assert self.fetch() == {}
+        return self
+
+    def send(self, **arguments):
+        self.client.send(self.request(**arguments), self.version)
+
+    def receive(self):
+        return self.take(self.client.receive(ApiKey.FETCH, self.version))
+
+
+@pytest.fixture
+def broker():
+    with kcore.Broker(time=MockTime()) as broker:
+        broker.create_topic("t", partitions=COUNT)
+        yield broker
+
+
+@pytest.fixture
+def client(broker):
+    with Client(broker) as client:
+        yield client
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The partitions that are read."""
+    numbers, read = [], Partition.read_records
+
+    def read_records(self, *args, **kwargs):
+        numbers.append(self.topic_partition.partition)
+        return read(self, *args, **kwargs)
+
+    monkeypatch.setattr(Partition, "read_records", read_records)
+    return numbers
+
+
+def observers(broker):
+    manager = broker.replica_manager
+    return sum(
+        len(watching)
+        for purgatory in (manager.delayed_fetch_purgatory, manager.delayed_log_end_fetch_purgatory)
+        for watching in list(purgatory.watchers.values())
+    )
+
+
+def test_SESS_08_SESS_15_an_idle_fetch_reads_nothing_and_one_after_an_append_reads_what_has_changed(
+    broker, client, reads
+):
+    reader = Reader(client).open(broker)
+    reads.clear()
+    assert reader.fetch() == {} and reader.fetch(max_wait_ms=1) == {} and reads == []
+    broker.produce("t", b"a", partition=7)
+    assert reader.fetch() == {7: (0, [b"a"])} and set(reads) == {7}
+    reads.clear()
+    assert reader.fetch([7]) == {} and reader.fetch() == {} and set(reads) == {7}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_SESS_08_whatever_happens_each_record_is_answered_once_and_at_once(broker, client, seed):
+    rng = random.Random(seed)
+    reader = Reader(client).open(broker, range(COUNT - 5))
+    expected, changed = {}, set()
+    for _ in range(150):
+        for number in rng.sample(range(COUNT), rng.choice((0, 0, 1, 3))):
+            value = b"%d" % rng.randrange(1000)
+            broker.produce("t", value, partition=number)
+            if number in reader.offsets:
+                expected.setdefault(number, []).append(value)
+        forgotten = []
+        if rng.random() < 0.1:
+            forgotten = rng.sample(sorted(reader.offsets), 1)
+            changed -= set(forgotten)
+            for number in forgotten:
+                expected.pop(number, None)
+        others = sorted(set(range(COUNT)) - reader.offsets.keys())
+        if others and rng.random() < 0.1:
+            new = rng.choice(others)
+            reader.offsets[new] = broker.log("t", new).log_end_offset
+            changed.add(new)
+        if rng.random() < 0.1:
+            broker.replica_manager.time.sleep(5000)  # all are read
+        wait_ms = rng.choice((0, 0, 1, 60_000)) if expected else rng.choice((0, 1))
+        answers = reader.fetch(sorted(changed), forgotten, wait_ms)
+        assert {n: (0, values) for n, values in expected.items()} == {n: a for n, a in answers.items() if a[1]}, seed
+        changed, expected = set(expected), {}
+    assert all(reader.high_watermarks[n] == broker.log("t", n).high_watermark for n in reader.offsets)
+
+
+def test_SESS_15_a_reader_that_goes_back_in_an_idle_partition_gets_its_records_again(broker, client):
+    broker.produce("t", b"a", partition=4)
+    reader = Reader(client).open(broker)
+    reader.offsets[4] = 0
+    assert reader.fetch([4]) == {4: (0, [b"a"])}
+
+
+def test_a_partition_that_got_nothing_because_of_the_limit_is_read_again(broker, client):
+    reader = Reader(client).open(broker)
+    for number in (3, 8):
+        broker.produce("t", b"a", partition=number)
+    reader.fields = {"max_bytes": 1}
+    first = reader.fetch()
+    assert [number for number, (_, values) in first.items() if values] == [3]
+    assert reader.fetch([3]) == {8: (0, [b"a"])}
+
+
+@pytest.mark.parametrize("version", [10, 12])
+def test_a_wait_ends_with_an_append_to_an_idle_partition(broker, client, version):
+    reader = Reader(client, version).open(broker)
+    for value in (b"a", b"b"):
+        reader.send(changed=[n for n in (3,) if value == b"b"], max_wait_ms=60_000)
+        broker.produce("t", value, partition=3)
+        assert reader.receive() == {3: (0, [value])}
+
+
+def test_a_wait_ends_when_a_partition_is_gone_and_its_error_is_in_each_response(broker, client):
+    reader = Reader(client).open(broker)
+    reader.send(max_wait_ms=60_000)
+    broker.delete_topic("t")
+    answers = reader.receive()
+    assert answers and {code for code, _ in answers.values()} <= {3, 6}
+    assert {code for code, _ in reader.fetch().values()} <= {3, 6}
+    assert len(reader.fetch()) == COUNT
+    assert observers(broker) == 0
+
+
+def test_a_log_start_that_nobody_reports_is_answered_by_the_next_read_of_all(broker, client):
+    for _ in range(3):
+        broker.produce("t", b"a", partition=5)
+    reader = Reader(client).open(broker)
+    broker.log("t", 5).maybe_increment_log_start_offset(2)
+    broker.replica_manager.time.sleep(4999)
+    assert reader.fetch() == {}
+    broker.replica_manager.time.sleep(1)
+    assert reader.fetch() == {5: (0, [])} and reader.log_starts[5] == 2
+
+
+def test_a_reader_that_goes_on_with_another_isolation_level_reads_all(broker, client, reads):
+    reader = Reader(client).open(broker)
+    reads.clear()
+    reader.fields = {"isolation_level": 1}
+    assert reader.fetch() == {} and len(reads) == COUNT
+    reads.clear()
+    assert reader.fetch() == {} and reads == []
+
+
+def test_a_session_that_ends_leaves_nothing_behind(broker, client):
+    first = Reader(client).open(broker)
+    assert observers(broker) == COUNT
+    purgatory = broker.replica_manager.delayed_fetch_purgatory
+    assert (purgatory.delayed, purgatory.size, purgatory.watched(TopicPartition("t", 0))) == (0, 0, 0)
+    first.fetch(forgotten=range(5))
+    first.fetch()
+    assert observers(broker) == COUNT - 5
+    first.epoch = -1
+    first.fetch()
+    assert observers(broker) == 0
+
+
+def test_a_session_that_is_evicted_leaves_nothing_behind():
+    with kcore.Broker(max_incremental_fetch_session_cache_slots=1, time=MockTime()) as broker:
+        broker.create_topic("t", partitions=COUNT)
+        with Client(broker) as client:
+            Reader(client).open(broker)
+            broker.replica_manager.time.sleep(120_001)
+            reader = Reader(client).open(broker, range(COUNT - 1))
+            assert observers(broker) == COUNT - 1
+            reader.fetch()
+
+
+def test_PART_12_a_follower_is_read_often_enough_to_be_seen_caught_up_and_at_once_where_it_is_not_in_sync(
+    broker, client, reads, monkeypatch
+):
+    monkeypatch.setattr(Partition, "maybe_expand_isr", lambda self, broker_id: False)
+    me, clock = broker.broker_id, broker.replica_manager.time
+    updates = [
+        LeaderAndIsrUpdate(TopicPartition("t", number), me, 1, (me,) if number == 0 else (me, 2), (me, 2))
+        for number in range(COUNT)
+    ]
+    assert not any(broker.replica_manager.become_leader_or_follower(updates, 1).values())
+    reader = Reader(client, replica_id=2).open(broker)
+    reads.clear()
+    assert reader.fetch() == {} and set(reads) == {0}, "each fetch may let it join the ISR"
+    clock.sleep(5000)
+    reader.fetch()
+    state = broker.replica_manager.get_partition(TopicPartition("t", 1)).follower_replica(2).state
+    assert state.last_caught_up_time_ms == clock.milliseconds()
+    reader.send(max_wait_ms=60_000)
+    broker.replica_manager.append_records(
+        0, 1, False, AppendOrigin.CLIENT, {TopicPartition("t", 9): bytearray(batch(b"x"))}, lambda statuses: None
+    )
+    assert reader.receive() == {9: (0, [b"x"])}
