@@ -158,9 +158,9 @@ class DelayedOperationPurgatory:
             operation._timer_task.cancel()
 
     def operations(self, key: Hashable) -> list[DelayedOperation]:
-        """Those that wait under key, oldest first; some may have completed since."""
+        """Those that wait under key and observe it, oldest first; some may have completed since."""
         with self._lock:
-            return [operation for operation in self.watchers.get(key, ()) if operation not in self._observers]
+            return list(self.watchers.get(key, ()))
 
     def _remove(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
         watchers = self.watchers

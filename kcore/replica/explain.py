@@ -22,6 +22,7 @@ from kcore.replica.delayed_produce import DelayedProduce
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition_state import CommittedIsr, LeaderState, PendingIsr
 from kcore.replica.replica import Replica, ReplicaState
+from kcore.replica.session_fetch import SessionFetch, SessionWatch
 
 if TYPE_CHECKING:
     from kcore.replica.partition import Partition
@@ -404,7 +405,10 @@ def waiting_requests(replica_manager: ReplicaManager, topic_partition: TopicPart
         replica_manager.delayed_log_end_fetch_purgatory,
         replica_manager.delayed_delete_records_purgatory,
     ):
-        for operation in purgatory.operations(topic_partition):
+        for watching in purgatory.operations(topic_partition):
+            operation = watching.waiting if isinstance(watching, SessionWatch) else watching
+            if operation is None:
+                continue
             deadline_ms = operation.deadline_ms
             if operation.is_completed or deadline_ms is None:
                 continue
@@ -422,7 +426,7 @@ def waiting_requests(replica_manager: ReplicaManager, topic_partition: TopicPart
                         f"{progress[0]} (HW-05)"
                     )
                     waiting.append(WaitingRequest("a DeleteRecords", ms_left, waits_for))
-            elif isinstance(operation, DelayedFetch):
+            elif isinstance(operation, DelayedFetch | SessionFetch):
                 waiting.append(_waiting_fetch(replica_manager, topic_partition, operation, ms_left))
     return tuple(waiting)
 
@@ -433,7 +437,10 @@ def _replication(replica_manager: ReplicaManager, topic_partition: TopicPartitio
 
 
 def _waiting_fetch(
-    replica_manager: ReplicaManager, topic_partition: TopicPartition, operation: DelayedFetch, ms_left: int
+    replica_manager: ReplicaManager,
+    topic_partition: TopicPartition,
+    operation: DelayedFetch | SessionFetch,
+    ms_left: int,
 ) -> WaitingRequest:
     partition = replica_manager.get_partition_or_exception(topic_partition)
     params = operation.params

@@ -8,7 +8,7 @@ a follower's last fetch, and a log start that retention has raised, are known on
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from kcore.common.topic_partition import TopicPartition
@@ -67,6 +67,11 @@ class SessionWatch(DelayedOperation):
             changed, self._changed = self._changed, set()
         return changed
 
+    @property
+    def waiting(self) -> SessionFetch | None:
+        """The fetch of the session that waits now."""
+        return self._waiting
+
     def try_complete(self) -> bool:
         return False
 
@@ -99,7 +104,7 @@ class SessionFetch(DelayedOperation):
     Source of what ends the wait: DelayedFetch (PURG-11..16).
     """
 
-    __slots__ = ("_callback", "_params", "_partitions", "_replica_manager", "_to_read", "_watch")
+    __slots__ = ("_callback", "_partitions", "_replica_manager", "_to_read", "_watch", "params")
 
     def __init__(
         self,
@@ -111,20 +116,32 @@ class SessionFetch(DelayedOperation):
         callback: FetchCallback,
     ) -> None:
         super().__init__(params.max_wait_ms)
-        self._params = params
+        self.params = params
         self._partitions = partitions
         self._to_read = dict.fromkeys(to_read)
         self._watch = watch
         self._replica_manager = replica_manager
         self._callback = callback
 
+    @property
+    def keys(self) -> Collection[TopicPartition]:
+        """All partitions of the session: what it waits for."""
+        return self._partitions.keys()
+
+    def fetch_offset(self, topic_partition: TopicPartition) -> int:
+        return self._partitions[topic_partition].fetch_offset
+
+    def readable_bytes(self, topic_partition: TopicPartition) -> int:
+        """0 as long as it waits: any would end that."""
+        return 0
+
     def start(self) -> None:
         """Answer now, on this thread, or later."""
         results: Results = []
         infos = [(tp, self._partitions[tp]) for tp in self._to_read]
         if infos:
-            self._replica_manager.fetch_messages(replace(self._params, max_wait_ms=0), infos, results.extend)
-        if self._params.max_wait_ms <= 0 or any(_is_news(result) for _, result in results):
+            self._replica_manager.fetch_messages(replace(self.params, max_wait_ms=0), infos, results.extend)
+        if self.params.max_wait_ms <= 0 or any(_is_news(result) for _, result in results):
             self._callback(results)
             return
         changed = self._watch.begin_wait(self)
@@ -145,7 +162,7 @@ class SessionFetch(DelayedOperation):
         except ApiError:
             self.force_complete()
             return
-        if partition.last_fetchable_offset(self._params.isolation) > data.fetch_offset:
+        if partition.last_fetchable_offset(self.params.isolation) > data.fetch_offset:
             self.force_complete()
 
     def on_complete(self) -> None:
@@ -156,7 +173,7 @@ class SessionFetch(DelayedOperation):
             if topic_partition in self._partitions:
                 self._to_read[topic_partition] = None
         infos = [(tp, self._partitions[tp]) for tp in self._to_read]
-        self._callback(self._replica_manager.read_from_local_log(self._params, infos) if infos else [])
+        self._callback(self._replica_manager.read_from_local_log(self.params, infos) if infos else [])
 
 
 def _is_news(result: FetchPartitionResult) -> bool:

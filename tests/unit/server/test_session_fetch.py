@@ -1,6 +1,7 @@
 """Sessions of many partitions: the answers of a read of all of them, at the cost of what has changed."""
 
 import random
+import time
 
 import pytest
 
@@ -11,6 +12,7 @@ from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import fetch as f
 from kcore.record.memory_records import MemoryRecords
+from kcore.replica.explain import waiting_requests
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.server.handlers.fetch import MANY_PARTITIONS
@@ -183,6 +185,21 @@ def test_a_wait_ends_with_an_append_to_an_idle_partition(broker, client, version
         reader.send(changed=[n for n in (3,) if value == b"b"], max_wait_ms=60_000)
         broker.produce("t", value, partition=3)
         assert reader.receive() == {3: (0, [value])}
+
+
+def test_a_wait_is_explained(broker, client):
+    reader = Reader(client).open(broker)
+    tp = TopicPartition("t", 3)
+    assert waiting_requests(broker.replica_manager, tp) == ()
+    reader.send(max_wait_ms=60_000)
+    deadline = time.monotonic() + 60
+    while not (waiting := waiting_requests(broker.replica_manager, tp)):
+        assert time.monotonic() < deadline
+    (request,) = waiting
+    assert "consumer" in request.kind and f"{COUNT - 1} other partitions" in request.waits_for
+    broker.produce("t", b"a", partition=3)
+    reader.receive()
+    assert waiting_requests(broker.replica_manager, tp) == ()
 
 
 def test_a_wait_ends_when_a_partition_is_gone_and_its_error_is_in_each_response(broker, client):
