@@ -7,14 +7,13 @@ import pytest
 from kcore.log.log_hot_path import FetchDataInfo
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.record.memory_records import EMPTY
-from kcore.replica import fetcher_state, partition
+from kcore.replica import fetcher_state, partition, replica_manager
 from kcore.replica import isr as isr_rules
 from kcore.replica.fetcher_state import FetcherState
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.offset_truncation import OffsetTruncationState
 from kcore.replica.partition import LogReadInfo, Partition
 from kcore.replica.partition_state import PendingIsr
-from kcore.replica.replica_manager import ReplicaManager
 from tests.sim import controller, invariants
 from tests.sim.events import (
     CONTROLLER,
@@ -220,10 +219,10 @@ def test_PART_13_a_follower_joins_the_isr_only_within_the_current_epoch(scenario
 
 def test_V22_15_a_failed_read_does_not_move_the_followers_state(scenario):
     """A fetch of an old epoch comes late, with an offset that the follower has truncated since."""
-    read = ReplicaManager._read
+    read = replica_manager.read_partitions
 
-    def moved_by_a_failed_read(self, params, fetch_infos, fetch_time_ms, advanced):
-        answer = read(self, params, fetch_infos, fetch_time_ms, advanced)
+    def moved_by_a_failed_read(self, hosted_partitions, params, fetch_infos, fetch_time_ms, advanced):
+        answer = read(self, hosted_partitions, params, fetch_infos, fetch_time_ms, advanced)
         asked = dict(fetch_infos)
         for tp, result in answer[0]:
             hosted = self.get_partition(tp)
@@ -245,7 +244,7 @@ def test_V22_15_a_failed_read_does_not_move_the_followers_state(scenario):
         Produce(400, 0),
     )
     history.goes_well()
-    history.breaks(MEMBERS, ReplicaManager, "_read", moved_by_a_failed_read)
+    history.breaks(MEMBERS, replica_manager, "read_partitions", moved_by_a_failed_read)
 
 
 def test_KIP_903_an_isr_change_does_not_let_in_a_replica_that_has_started_again_since(scenario):
