@@ -98,13 +98,23 @@ class SessionWatch(DelayedOperation):
 
 class SessionFetch(DelayedOperation):
     """One fetch: reads what is not idle; if there is nothing to answer, waits until there is, or for its deadline, and
-    then reads that and what has changed.
+    then reads what has changed and what is still not idle.
 
     params.min_bytes is 1 at most: any record is enough.  to_read: of the session's partitions those that are not idle.
+    idle: those of the answer that need no other read before they change.
     Source of what ends the wait: DelayedFetch (PURG-11..16).
     """
 
-    __slots__ = ("_callback", "_partitions", "_replica_manager", "_to_read", "_watch", "params")
+    __slots__ = (
+        "_callback",
+        "_idle_results",
+        "_partitions",
+        "_replica_manager",
+        "_to_read",
+        "_watch",
+        "idle",
+        "params",
+    )
 
     def __init__(
         self,
@@ -118,7 +128,9 @@ class SessionFetch(DelayedOperation):
         super().__init__(params.max_wait_ms)
         self.params = params
         self._partitions = partitions
+        self.idle: set[TopicPartition] = set()
         self._to_read = dict.fromkeys(to_read)
+        self._idle_results: Results = []
         self._watch = watch
         self._replica_manager = replica_manager
         self._callback = callback
@@ -141,9 +153,13 @@ class SessionFetch(DelayedOperation):
         infos = [(tp, self._partitions[tp]) for tp in self._to_read]
         if infos:
             self._replica_manager.fetch_messages(replace(self.params, max_wait_ms=0), infos, results.extend)
+        self._note_idle(results)
         if self.params.max_wait_ms <= 0 or any(_is_news(result) for _, result in results):
             self._callback(results)
             return
+        self._idle_results = [answer for answer in results if answer[0] in self.idle]
+        for topic_partition in self.idle:
+            del self._to_read[topic_partition]
         changed = self._watch.begin_wait(self)
         for topic_partition in changed:
             self.partition_changed(topic_partition)
@@ -173,7 +189,18 @@ class SessionFetch(DelayedOperation):
             if topic_partition in self._partitions:
                 self._to_read[topic_partition] = None
         infos = [(tp, self._partitions[tp]) for tp in self._to_read]
-        self._callback(self._replica_manager.read_from_local_log(self.params, infos) if infos else [])
+        results = self._replica_manager.read_from_local_log(self.params, infos) if infos else []
+        unchanged = [answer for answer in self._idle_results if answer[0] not in self._to_read]
+        self._note_idle(results)
+        self._callback(unchanged + results)
+
+    def _note_idle(self, results: Results) -> None:
+        for topic_partition, result in results:
+            data = self._partitions[topic_partition]
+            if _is_idle(topic_partition, self.params, data, result, self._replica_manager):
+                self.idle.add(topic_partition)
+            else:
+                self.idle.discard(topic_partition)
 
 
 def _is_news(result: FetchPartitionResult) -> bool:
@@ -185,7 +212,7 @@ def _is_news(result: FetchPartitionResult) -> bool:
     )
 
 
-def is_idle(
+def _is_idle(
     topic_partition: TopicPartition,
     params: FetchParams,
     data: FetchPartitionData,

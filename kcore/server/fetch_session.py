@@ -54,7 +54,7 @@ class CachedPartition:
     """One partition of a session: what the client asks of it, and the offsets that it was last answered.
 
     topic is "" for a partition that the client names by its topic's id; topic_partition then has the name of the last
-    resolve().  data is replaced, never changed.  is_idle: see session_fetch.is_idle(); only in a session with a view.
+    resolve().  data is replaced, never changed.  is_idle: see SessionFetch.idle; only in a session with a view.
     """
 
     __slots__ = (
@@ -137,7 +137,7 @@ class FetchSession:
     """The partitions of one client, in the order in which they are read.
 
     is_privileged: the client is a follower.  `lock` guards partitions and epoch; the cache's lock guards the rest.
-    view: of its last incremental fetch; None before, and when partitions have come or gone.
+    view: of its incremental fetches; None before the first, and when partitions have come or gone.
     """
 
     __slots__ = (

@@ -28,7 +28,7 @@ from kcore.record.down_conversion import down_convert
 from kcore.replica.delayed_fetch import FetchCallback
 from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.replica_quota import ReplicaQuota
-from kcore.replica.session_fetch import SessionFetch, SessionWatch, is_idle
+from kcore.replica.session_fetch import SessionFetch, SessionWatch
 from kcore.server.fetch_session import (
     FINAL_EPOCH,
     FIRST_VERSION_WITH_TOPIC_IDS,
@@ -216,23 +216,28 @@ class Handler:
         session, version = fetch.session, context.api_version
         with session.lock:
             view = session.view
-            is_full = view is None or view.watch.isolation is not params.isolation or self._reads_all(view)
+            if view is not None and view.watch.isolation is not params.isolation:
+                session.drop_view()
+                view = None
+            is_full = self._reads_all(view)
             partitions = fetch.partitions()
-            if view is not None and not is_full:
+            if view is not None:
                 for topic_partition in view.watch.take_changed():
                     if topic_partition in view.by_partition:
                         view.by_partition[topic_partition].is_idle = False
-                partitions = [cached for cached in partitions if not cached.is_idle]
+                if not is_full:
+                    partitions = [cached for cached in partitions if not cached.is_idle]
             readable, refused = self._resolve(partitions, version)
             if refused or session.is_closed:
                 session.drop_view()
                 return False
-            if is_full:
-                session.drop_view()
+            now_ms = self._time.hi_res_clock_ms()
+            if view is None:
                 watch = SessionWatch.of(self._replica_manager, params.isolation)
-                view = session.view = SessionView(readable, watch, self._time.hi_res_clock_ms())
-                view.watch.cover(view.by_partition)
-        assert view is not None
+                view = session.view = SessionView(readable, watch, now_ms)
+                watch.cover(view.by_partition)
+            elif is_full:
+                view.last_full_read_ms = now_ms
         by_partition = view.by_partition
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
@@ -242,8 +247,8 @@ class Handler:
                 context.respond(FetchResponse(session_id=fetch.session_id), throttle_ms)
                 return
             answers = [(by_partition[topic_partition], result) for topic_partition, result in results]
-            for cached, result in answers:
-                cached.is_idle = is_idle(cached.topic_partition, params, cached.data, result, self._replica_manager)
+            for cached, _ in answers:
+                cached.is_idle = cached.topic_partition in session_fetch.idle
             try:
                 session_id, selected = fetch.select(answers)
             except ApiError as error:
@@ -252,7 +257,8 @@ class Handler:
             context.respond(FetchResponse(session_id=session_id, responses=_session_responses(selected)))
 
         to_read = [cached.topic_partition for cached in readable]
-        SessionFetch(params, view.data, to_read, view.watch, self._replica_manager, respond).start()
+        session_fetch = SessionFetch(params, view.data, to_read, view.watch, self._replica_manager, respond)
+        session_fetch.start()
         return True
 
     def _resolve(

@@ -130,6 +130,13 @@ def test_SESS_08_SESS_15_an_idle_fetch_reads_nothing_and_one_after_an_append_rea
     assert reader.fetch([7]) == {} and reader.fetch() == {} and set(reads) == {7}
 
 
+def test_SESS_08_when_all_partitions_are_read_the_end_of_the_wait_does_not_read_them_again(broker, client, reads):
+    reader = Reader(client).open(broker)
+    broker.replica_manager.time.sleep(5000)
+    reads.clear()
+    assert reader.fetch(max_wait_ms=1) == {} and sorted(reads) == list(range(COUNT))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_SESS_08_whatever_happens_each_record_is_answered_once_and_at_once(broker, client, seed):
     rng = random.Random(seed)
