@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -65,10 +65,14 @@ class Cluster(Protocol):
 
 
 class KcoreCluster:
-    """Three `kcore serve` with one SQLite store."""
+    """Three `kcore serve` with one SQLite store; their ids are 1, 2 and 3.
 
-    def __init__(self, directory: Path) -> None:
+    configs: settings of each broker, in addition to BROKER_CONFIG.
+    """
+
+    def __init__(self, directory: Path, configs: Sequence[Mapping[str, str]] = ({},) * BROKERS) -> None:
         self._directory = directory
+        self._configs = [BROKER_CONFIG | config for config in configs]
         self._ports = [free_port() for _ in range(BROKERS)]
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
@@ -91,7 +95,7 @@ class KcoreCluster:
 
     def launch(self, number: int) -> None:
         self.data_dir(number).mkdir(parents=True, exist_ok=True)
-        options = [argument for name, value in BROKER_CONFIG.items() for argument in ("-o", f"{name}={value}")]
+        options = [argument for name, value in self._configs[number].items() for argument in ("-o", f"{name}={value}")]
         command = [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(self.data_dir(number))]
         command += ["--port", str(self._ports[number]), "--id", str(number + 1)]
         command += ["--store", f"sqlite:{self._directory / 'store.sqlite'}", *options]
@@ -113,6 +117,12 @@ class KcoreCluster:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+    def kill(self, number: int) -> None:
+        """SIGKILL."""
+        process = self._processes.pop(number)
+        process.kill()
+        process.wait()
 
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes.values()]
