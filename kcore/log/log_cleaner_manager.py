@@ -281,10 +281,14 @@ class LogCleanerManager:
             return logs
 
     def pause_cleaning_for_non_compacted_partitions(self) -> list[UnifiedLog]:
-        """The logs that only retention works on, paused, so that a change of their cleanup.policy does not let a
-        cleaner in meanwhile: resume_cleaning() must follow."""
+        """The logs with something to delete that only retention works on, paused, so that a change of their
+        cleanup.policy does not let a cleaner in meanwhile: resume_cleaning() must follow."""
         with self._lock:
-            logs = [log for tp, log in self._logs().items() if not log.config.compact and tp not in self._states]
+            logs = [
+                log
+                for tp, log in self._logs().items()
+                if log.may_have_old_segments and not log.config.compact and tp not in self._states
+            ]
             for log in logs:
                 self._states[log.topic_partition] = 1
             return logs

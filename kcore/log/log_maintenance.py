@@ -31,7 +31,8 @@ class LogMaintenance:
         manager = self._cleaner_manager
         if manager is None:
             for log in self._logs.current().values():
-                self._try(log, UnifiedLog.delete_old_segments)
+                if log.may_have_old_segments:
+                    self._try(log, UnifiedLog.delete_old_segments)
             return
         # Those of compacted logs are the cleaner's to delete: it knows when it is inside of them.
         logs = manager.pause_cleaning_for_non_compacted_partitions()

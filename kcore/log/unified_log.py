@@ -692,6 +692,12 @@ class UnifiedLog(LogHotPath):
         if lowered and self._log_dir is not None:
             self._log_dir.lower_offsets(self)
 
+    @property
+    def may_have_old_segments(self) -> bool:
+        """False for a log without any record; takes no lock."""
+        segments = self.segments
+        return len(segments) > 1 or self.active_segment.size > 0
+
     def delete_old_segments(self) -> int:
         """Apply retention.ms, retention.bytes and the log start offset.  Returns the number of deleted segments.
 

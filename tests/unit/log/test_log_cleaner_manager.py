@@ -247,6 +247,8 @@ def test_retention_pauses_the_cleaner_for_logs_that_are_not_compacted(tmp_path):
     logs = Logs(tmp_path / "orders-0")
     with logs.open() as log:
         manager = manager_of(logs, log)
+        assert manager.pause_cleaning_for_non_compacted_partitions() == []  # nothing to delete
+        append(log, 1)
         assert manager.pause_cleaning_for_non_compacted_partitions() == [log]
         assert manager.state(TP) == 1
         assert manager.pause_cleaning_for_non_compacted_partitions() == []
