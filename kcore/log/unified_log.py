@@ -696,7 +696,7 @@ class UnifiedLog(LogHotPath):
     def may_have_old_segments(self) -> bool:
         """False for a log without any record; takes no lock."""
         segments = self.segments
-        return len(segments) > 1 or self.active_segment.size > 0
+        return len(segments) > 1 or segments.size_in_bytes > 0
 
     def delete_old_segments(self) -> int:
         """Apply retention.ms, retention.bytes and the log start offset.  Returns the number of deleted segments.

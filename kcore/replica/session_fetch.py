@@ -2,7 +2,8 @@
 
 A partition is idle once its reader has all that it may read.  It is not read again before the purgatory reports a
 change of it: an append, a high watermark, another leader, a failure.  Now and then the caller has all partitions read:
-a follower's last fetch, and a log start that retention has raised, are known only from a read.
+a follower's last fetch, and a log start that retention has raised, are known only from a read.  For a follower
+repeats_idle_fetch() stands for the read where nothing has changed.
 """
 
 from __future__ import annotations
@@ -209,6 +210,21 @@ def _is_news(result: FetchPartitionResult) -> bool:
         or result.records.size_in_bytes > 0
         or result.diverging_epoch is not None
         or result.preferred_read_replica != -1
+    )
+
+
+def repeats_idle_fetch(
+    topic_partition: TopicPartition,
+    params: FetchParams,
+    data: FetchPartitionData,
+    fetch_time_ms: int,
+    replica_manager: ReplicaManager,
+) -> bool:
+    """Whether a follower's fetch of an idle partition gets the answer of its last one; then it is taken in (ms)."""
+    partition = replica_manager.get_partition(topic_partition)
+    return (
+        isinstance(partition, Partition)
+        and partition.repeat_idle_fetch(params.replica_id, data, fetch_time_ms, params.replica_epoch) is not None
     )
 
 

@@ -28,7 +28,7 @@ from kcore.record.down_conversion import down_convert
 from kcore.replica.delayed_fetch import FetchCallback
 from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.replica_quota import ReplicaQuota
-from kcore.replica.session_fetch import SessionFetch, SessionWatch
+from kcore.replica.session_fetch import SessionFetch, SessionWatch, repeats_idle_fetch
 from kcore.server.fetch_session import (
     FINAL_EPOCH,
     FIRST_VERSION_WITH_TOPIC_IDS,
@@ -227,6 +227,8 @@ class Handler:
                         view.by_partition[topic_partition].is_idle = False
                 if not is_full:
                     partitions = [cached for cached in partitions if not cached.is_idle]
+                elif params.replica_id >= 0:
+                    partitions = self._without_repeated(partitions, params)
             readable, refused = self._resolve(partitions, version)
             if refused or session.is_closed:
                 session.drop_view()
@@ -260,6 +262,16 @@ class Handler:
         session_fetch = SessionFetch(params, view.data, to_read, view.watch, self._replica_manager, respond)
         session_fetch.start()
         return True
+
+    def _without_repeated(self, partitions: list[CachedPartition], params: FetchParams) -> list[CachedPartition]:
+        """What has to be read so that this fetch of a follower is taken in for all of these."""
+        manager, fetch_time_ms = self._replica_manager, self._replica_manager.time.milliseconds()
+        return [
+            cached
+            for cached in partitions
+            if not cached.is_idle
+            or not repeats_idle_fetch(cached.topic_partition, params, cached.data, fetch_time_ms, manager)
+        ]
 
     def _resolve(
         self, partitions: list[CachedPartition], version: int

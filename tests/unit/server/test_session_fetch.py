@@ -264,11 +264,35 @@ def test_a_session_that_is_evicted_leaves_nothing_behind():
             reader.fetch()
 
 
+def test_PART_12_only_partitions_that_have_changed_are_read_for_a_follower_that_was_idle(broker, client, monkeypatch):
+    me, manager = broker.broker_id, broker.replica_manager
+    tps = [TopicPartition("t", number) for number in range(COUNT)]
+    updates = [LeaderAndIsrUpdate(tp, me, 1, (me, 2), (me, 2)) for tp in tps]
+    assert not any(manager.become_leader_or_follower(updates, 1).values())
+    reader = Reader(client, replica_id=2).open(broker)
+    fetched, fetch_messages = [], manager.fetch_messages
+
+    def noting(params, fetch_infos, callback):
+        fetched.extend(tp.partition for tp, _ in fetch_infos)
+        fetch_messages(params, fetch_infos, callback)
+
+    monkeypatch.setattr(manager, "fetch_messages", noting)
+    manager.time.sleep(5000)
+    broker.log("t", 3).append_as_leader(bytearray(batch(b"x")), 1)  # nobody reports it
+    assert reader.fetch() == {3: (0, [b"x"])} and fetched == [3]
+    fetched.clear()
+    manager.time.sleep(5000)
+    assert reader.fetch([3]) == {} and fetched == [3]
+    states = [manager.get_partition(tp).follower_replica(2).state for tp in tps]
+    assert {state.last_caught_up_time_ms for state in states} == {manager.time.milliseconds()}
+
+
 def test_PART_12_a_follower_is_read_often_enough_to_be_seen_caught_up_and_at_once_where_it_is_not_in_sync(
     broker, client, reads, monkeypatch
 ):
     monkeypatch.setattr(Partition, "maybe_expand_isr", lambda self, broker_id: False)
     me, clock = broker.broker_id, broker.replica_manager.time
+    broker.produce("t", b"a", partition=6)
     updates = [
         LeaderAndIsrUpdate(TopicPartition("t", number), me, 1, (me,) if number == 0 else (me, 2), (me, 2))
         for number in range(COUNT)
@@ -278,7 +302,10 @@ def test_PART_12_a_follower_is_read_often_enough_to_be_seen_caught_up_and_at_onc
     reads.clear()
     assert reader.fetch() == {} and set(reads) == {0}, "each fetch may let it join the ISR"
     clock.sleep(5000)
-    reader.fetch()
+    broker.log("t", 6).maybe_increment_log_start_offset(1)
+    reads.clear()
+    assert reader.fetch() == {6: (0, [])} and reader.log_starts[6] == 1
+    assert set(reads) == {0, 6}
     state = broker.replica_manager.get_partition(TopicPartition("t", 1)).follower_replica(2).state
     assert state.last_caught_up_time_ms == clock.milliseconds()
     reader.send(max_wait_ms=60_000)
