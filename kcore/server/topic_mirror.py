@@ -248,12 +248,15 @@ class TopicMirror:
         """
         try:
             metadata = self._fetch_metadata()
-        except OSError as error:
-            logger.info("%s: no metadata: %s", self._topic, error)
-            return []
         except UnknownTopicOrPartition as error:
             raise MirrorFailed(f"{self._topic}: the topic is gone") from error
-        if metadata.topic_id != self._metadata.topic_id:
+        except (OSError, ApiError) as error:
+            logger.info("%s: no metadata: %s", self._topic, error)
+            return []
+        missing = [tp for tp in self._partitions if tp.partition not in metadata.leaders]
+        if missing:
+            raise MirrorFailed(f"{min(missing)}: the partition is gone")
+        if self._is_another_topic(metadata):
             raise MirrorFailed(f"{self._topic} was deleted and made anew: its id was {self._metadata.topic_id}")
         previous, self._metadata = self._metadata, metadata
         moved = [tp for tp in self._partitions if _is_new(previous, metadata, tp.partition)]
@@ -264,6 +267,11 @@ class TopicMirror:
         self._fetchers.remove_partitions(moved)
         self._follow(moved)
         return moved
+
+    def _is_another_topic(self, metadata: TopicMetadata) -> bool:
+        """A broker with Metadata below version 10 gives no id: then nothing says so."""
+        ids = {metadata.topic_id, self._metadata.topic_id} - {None}
+        return len(ids) > 1
 
     def _follow(self, partitions: Collection[TopicPartition]) -> None:
         sources = {}
@@ -301,7 +309,10 @@ class TopicMirror:
                 return self._decoded(*self._asked(sender))
             except UnknownTopicOrPartition:
                 raise
-            except (OSError, ApiError) as error:
+            except OSError as error:
+                host, port = address
+                failure = OSError(error.errno, f"{host}:{port}: {error.strerror or error}")
+            except ApiError as error:
                 failure = error
             finally:
                 sender.close()
@@ -323,7 +334,8 @@ class TopicMirror:
             raise UnknownTopicOrPartition(f"the broker says nothing of topic {self._topic}")
         topic = response.topics[0]
         if topic.error_code:
-            raise for_code(topic.error_code)(f"topic {self._topic}")
+            error = for_code(topic.error_code)
+            raise error(f"topic {self._topic!r} of the cluster: {error.__name__}")
         topic_id = topic.topic_id if version >= 10 and topic.topic_id != ZERO_UUID else None
         return TopicMetadata(
             topic_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 from dataclasses import asdict
 
 from kcore.common.text import counted, json_line
@@ -55,8 +56,9 @@ def addresses(text: str) -> list[Address]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0, or 130 after Ctrl-C.  Raises OSError, KafkaError, UsageError."""
+    """0, or 130 after Ctrl-C without --follow.  Raises OSError, KafkaError, UsageError."""
     mirror = TopicMirror(addresses(args.bootstrap), args.topic, args.data_dir, args.partitions)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends it as Ctrl-C does, with the logs closed
     interrupted = False
     with mirror:
         try:

@@ -1,3 +1,9 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
 import pytest
 
 import kcore
@@ -42,3 +48,30 @@ def test_addresses_are_read_as_clients_do():
 def test_partitions_are_numbers(capsys):
     assert main(["mirror", "127.0.0.1:1", "orders", "copy", "--partitions", "0,-1"]) == 2
     assert "partition numbers" in capsys.readouterr().err
+
+
+def test_sigterm_ends_a_mirror_that_follows_with_the_logs_closed(tmp_path):
+    with kcore.Broker(tmp_path / "source") as broker:
+        broker.produce("orders", "value")
+        command = [sys.executable, "-m", "kcore.tools.main", "mirror", broker.bootstrap_servers, "orders"]
+        process = subprocess.Popen(
+            [*command, str(tmp_path / "copy"), "--follow"], stdout=subprocess.PIPE, text=True, env=os.environ
+        )
+        try:
+            deadline = time.monotonic() + 60
+            log = tmp_path / "copy" / "orders-0" / f"{0:020}.log"
+            while not log.exists() or not log.stat().st_size:
+                assert time.monotonic() < deadline and process.poll() is None
+                time.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            out, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert out == "orders-0: 1 offset copied from broker 1, now 0 to 1\n"
+    assert (tmp_path / "copy" / ".kafka_cleanshutdown").exists()
+
+
+def test_what_does_not_answer_is_named(tmp_path, capsys):
+    assert main(["mirror", "127.0.0.1:1", "orders", str(tmp_path)]) == 2
+    assert "127.0.0.1:1: " in capsys.readouterr().err
