@@ -420,6 +420,10 @@ class KafkaStorageError(ApiError):
     retriable = True
 
 
+class DiskFull(KafkaStorageError):
+    """The disk is full: nothing was written, the directory stays online, and the next attempt may succeed."""
+
+
 class LogDirNotFound(ApiError):
     """The broker has no such log directory."""
 

@@ -22,6 +22,7 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
+    DiskFull,
     InvalidOffset,
     KafkaStorageError,
     LogCleaningAborted,
@@ -926,4 +927,5 @@ class UnifiedLog(LogHotPath):
             if now_ms >= self._next_disk_full_log_ms:
                 self._next_disk_full_log_ms = now_ms + _DISK_FULL_LOG_INTERVAL_MS
                 logger.error("%s: could not %s the log in %s: %s", self._source, what, self.directory, error)
-        return KafkaStorageError(f"{self._source}: could not {what} the log in {self.directory}: {error}")
+        failure = DiskFull if disk_full_only else KafkaStorageError
+        return failure(f"{self._source}: could not {what} the log in {self.directory}: {error}")

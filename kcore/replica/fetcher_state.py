@@ -25,6 +25,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
     CorruptMessage,
+    DiskFull,
     FencedLeaderEpoch,
     InvalidRecord,
     KafkaError,
@@ -88,7 +89,9 @@ class FollowerLogs(Protocol):
 
     def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None: ...
 
-    def append(self, tp: TopicPartition, records: bytes | bytearray | memoryview) -> AppendedRecords | None:
+    def append(
+        self, tp: TopicPartition, records: bytes | bytearray | memoryview, leader_log_start_offset: int
+    ) -> AppendedRecords | None:
         """Append as a follower, offsets and epochs kept (RFT-06); None if there is no whole batch.
 
         Raises CorruptMessage or InvalidRecord for what can be fetched again, anything else for what cannot be helped.
@@ -550,12 +553,17 @@ class FetcherState:
                 logger.warning("%s: none of our records was compared with the leader's, the log starts anew", tp)
                 logs.truncate_fully_and_start_at(tp, log_end_offset)
                 state = replace(state, last_fetched_epoch=logs.latest_epoch(tp))
-            appended = logs.append(tp, answer.records) if answer.records else None
+            records = answer.records
+            appended = logs.append(tp, records, answer.log_start_offset) if records else None
             logs.update_high_watermark(tp, answer.high_watermark)
             logs.maybe_increment_log_start_offset(tp, answer.log_start_offset)
         except (CorruptMessage, InvalidRecord) as error:
             logger.error("%s: fetched at %d: %s", tp, state.fetch_offset, error)
             self._delay([tp], now_ms)  # FT-20
+            return
+        except DiskFull as error:
+            logger.info("%s: fetched at %d: %s", tp, state.fetch_offset, error)  # the log has said so
+            self._delay([tp], now_ms)
             return
         except Exception as error:
             self._fail(tp, error)  # FT-21

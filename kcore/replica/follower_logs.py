@@ -85,7 +85,9 @@ class ReplicaLogs:
         self._log(tp)
         self._log_manager.truncate_fully_and_start_at(tp, offset, is_future=self._is_future)
 
-    def append(self, tp: TopicPartition, records: bytes | bytearray | memoryview) -> AppendedRecords | None:
+    def append(
+        self, tp: TopicPartition, records: bytes | bytearray | memoryview, leader_log_start_offset: int
+    ) -> AppendedRecords | None:
         partition = self._partition(tp)
         try:
             info = partition.append_records_to_follower_or_future_replica(records, self._is_future)
@@ -96,10 +98,12 @@ class ReplicaLogs:
                 raise
             if log.log_start_offset == log.log_end_offset:
                 self._log_manager.truncate_fully_and_start_at(tp, error.first_offset, is_future=self._is_future)
-            else:
+            elif error.first_offset < leader_log_start_offset <= error.last_offset:
                 # Not in Kafka: a leader epoch that began with this batch seems to begin at the log start, so a follower
                 # with another record below it was not cut far enough (docs/invariants.md).
-                self._log_manager.truncate_to({tp: error.first_offset}, is_future=self._is_future)
+                self.truncate_to(tp, error.first_offset, is_completed=False)
+            else:
+                raise
             info = partition.append_records_to_follower_or_future_replica(records, self._is_future)
         if info is None or info.last_offset < 0:
             if info is not None and len(records):

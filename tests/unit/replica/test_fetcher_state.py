@@ -7,6 +7,7 @@ import pytest
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     CorruptMessage,
+    DiskFull,
     FencedLeaderEpoch,
     InvalidRecord,
     KafkaStorageError,
@@ -105,7 +106,7 @@ class MemoryLogs:
         self.done.append(("truncate_fully_and_start_at", tp, offset))
         log.start, log.epochs = offset, []
 
-    def append(self, tp, records):
+    def append(self, tp, records, leader_log_start_offset):
         log = self._log(tp, "append")
         self.done.append(("append", tp, records))
         epoch, count = records
@@ -475,6 +476,17 @@ def test_FT_21_an_append_that_fails_otherwise_fails_its_partition(error):
     state._logs.logs[A].failures["append"] = error
     reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)})
     assert set(state.failed) == {A} and list(asked(state).partitions) == [B]
+
+
+def test_FT_21_a_full_disk_delays_its_partition_and_the_next_fetch_tries_again():
+    state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
+    state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
+    state._logs.logs[A].failures["append"] = DiskFull("full")
+    reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)}, now=100)
+    assert not state.failed and list(asked(state, 100).partitions) == [B]
+    state.on_failure(state._in_flight, NetworkException("x"), 100)
+    request = asked(state, 100 + BACKOFF)
+    assert request.partitions[A].fetch_offset == 1
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,10 @@ from .conftest import TP, Node, update
 DEADLINE_S = 60
 
 
+def append(logs, records, leader_log_start_offset=0):
+    return logs.append(TP, records, leader_log_start_offset)
+
+
 def batch(base_offset, *values, epoch=1):
     builder = RecordBatchBuilder(base_offset=base_offset, leader_epoch=epoch)
     for value in values:
@@ -50,14 +54,14 @@ def logs(node):
 
 
 def test_PART_19_RFT_06_an_append_keeps_the_leaders_offsets_and_epochs(logs, partition):
-    assert logs.append(TP, batch(5, b"a", b"b", epoch=2)) == AppendedRecords(6, 2)
+    assert append(logs, batch(5, b"a", b"b", epoch=2)) == AppendedRecords(6, 2)
     assert [record.offset for record in partition.log.records()] == [5, 6]
     assert (logs.log_end_offset(TP), logs.latest_epoch(TP), logs.end_offset_for_epoch(TP, 2)) == (7, 2, (2, 7))
 
 
 def test_PART_19_no_append_runs_while_a_future_log_takes_the_place_of_the_log(logs, partition):
     appended = threading.Event()
-    thread = threading.Thread(target=lambda: logs.append(TP, batch(0, b"a")) and appended.set())
+    thread = threading.Thread(target=lambda: append(logs, batch(0, b"a")) and appended.set())
     with partition.future_log_lock:
         thread.start()
         thread.join(0.05)
@@ -73,29 +77,33 @@ def test_PART_20_records_for_a_future_log_that_is_gone_are_nobodys_and_no_error(
 
 def test_PART_21_an_empty_log_inside_a_batch_begins_anew_at_the_batch(logs, partition):
     logs.truncate_fully_and_start_at(TP, 2)
-    assert logs.append(TP, batch(1, b"a", b"b", b"c")) == AppendedRecords(3, 1)
+    assert append(logs, batch(1, b"a", b"b", b"c")) == AppendedRecords(3, 1)
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (1, 4)
 
 
 def test_PART_21_a_log_that_ends_inside_a_batch_is_cut_to_its_first_offset(logs, partition):
-    logs.append(TP, batch(0, b"0"))
-    logs.append(TP, batch(1, b"x", b"y", b"z", epoch=1))
+    append(logs, batch(0, b"0"))
+    append(logs, batch(1, b"x", b"y", b"z", epoch=1))
     logs.truncate_to(TP, 3, False)
     assert logs.log_end_offset(TP) == 3
-    assert logs.append(TP, batch(1, b"a", b"b", b"c", epoch=2)) == AppendedRecords(3, 2)
+    with pytest.raises(errors.UnexpectedAppendOffset):  # of a leader that has no reason to send it
+        append(logs, batch(1, b"a", b"b", b"c", epoch=2))
+    assert logs.log_end_offset(TP) == 3
+    leader_starts_inside = 3
+    assert append(logs, batch(1, b"a", b"b", b"c", epoch=2), leader_starts_inside) == AppendedRecords(3, 2)
     assert [record.value for record in partition.log.records()] == [b"0", b"a", b"b", b"c"]
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_PART_21_other_unexpected_offsets_stay_errors(logs, first):
-    logs.append(TP, batch(0, b"0", b"1", b"2"))
+    append(logs, batch(0, b"0", b"1", b"2"))
     with pytest.raises(errors.UnexpectedAppendOffset):
-        logs.append(TP, batch(first, b"a", b"b"))  # ends below our end
+        append(logs, batch(first, b"a", b"b"))  # ends below our end
 
 
 def test_PART_22_PART_23_a_recovery_point_above_the_cut_is_brought_down_on_disk(node, logs, partition, tmp_path):
-    logs.append(TP, batch(0, *[b"%d" % number for number in range(9)]))
-    logs.append(TP, batch(9, b"9"))
+    append(logs, batch(0, *[b"%d" % number for number in range(9)]))
+    append(logs, batch(9, b"9"))
     partition.log.flush()
     node.log_manager.checkpoint_recovery_offsets()
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
@@ -109,14 +117,14 @@ def test_PART_22_PART_23_a_recovery_point_above_the_cut_is_brought_down_on_disk(
 
 
 def test_RFT_05_bytes_without_a_whole_batch_are_logged_and_nothing_is_written(logs, caplog):
-    assert logs.append(TP, batch(0, b"abc")[:-1]) is None
+    assert append(logs, batch(0, b"abc")[:-1]) is None
     assert "replica.fetch.max.bytes is too small" in caplog.text and logs.log_end_offset(TP) == 0
     caplog.clear()
-    assert logs.append(TP, b"") is None and not caplog.records
+    assert append(logs, b"") is None and not caplog.records
 
 
 def test_RFT_07_HW_01_the_high_watermark_is_the_leaders_but_no_higher_than_the_own_log_end(node, logs):
-    logs.append(TP, batch(0, b"a", b"b"))
+    append(logs, batch(0, b"a", b"b"))
     logs.update_high_watermark(TP, 9)
     assert logs.high_watermark(TP) == 2
     logs.complete_waiting()
@@ -129,7 +137,7 @@ def test_RFT_07_HW_01_the_high_watermark_is_the_leaders_but_no_higher_than_the_o
 def test_RFT_08_the_log_start_rises_with_the_leaders_and_epochs_below_it_stay_in_the_file_until_it_is_on_disk(
     logs, tmp_path
 ):
-    logs.append(TP, batch(0, b"a", b"b", b"c"))
+    append(logs, batch(0, b"a", b"b", b"c"))
     logs.update_high_watermark(TP, 2)
     logs.maybe_increment_log_start_offset(TP, 2)
     logs.maybe_increment_log_start_offset(TP, 1)
@@ -148,18 +156,18 @@ def test_RFT_09_bytes_of_a_throttled_partition_are_recorded_in_the_quota(node):
         record = recorded.append
 
     logs = ReplicaLogs(node.replica_manager.get_partition, node.log_manager, quota=Quota)
-    logs.append(TP, batch(0, b"a"))
+    append(logs, batch(0, b"a"))
     throttled.add(TP)
-    logs.append(TP, batch(1, b"bb"))
+    append(logs, batch(1, b"bb"))
     assert recorded == [len(batch(1, b"bb"))]
 
 
 def test_RFT_15_a_cut_below_the_high_watermark_is_logged_and_a_completed_one_reaches_the_log_dir_move(
     node, logs, caplog
 ):
-    logs.append(TP, batch(0, b"a"))
-    logs.append(TP, batch(1, b"b"))
-    logs.append(TP, batch(2, b"c"))
+    append(logs, batch(0, b"a"))
+    append(logs, batch(1, b"b"))
+    append(logs, batch(2, b"c"))
     logs.update_high_watermark(TP, 2)
     logs.truncate_to(TP, 2, False)
     assert not caplog.records and node.truncated == []
@@ -170,7 +178,7 @@ def test_RFT_15_a_cut_below_the_high_watermark_is_logged_and_a_completed_one_rea
 def test_an_offline_partition_is_a_storage_error_for_each_call(node, logs, tmp_path):
     node.replica_manager.handle_log_dir_failure(str(tmp_path))
     for call in (
-        lambda: logs.append(TP, batch(0, b"a")),
+        lambda: append(logs, batch(0, b"a")),
         lambda: logs.log_end_offset(TP),
         lambda: logs.truncate_to(TP, 0, True),
         lambda: logs.truncate_fully_and_start_at(TP, 0),
@@ -183,6 +191,6 @@ def test_an_offline_partition_is_a_storage_error_for_each_call(node, logs, tmp_p
 def test_a_full_disk_fails_the_append_and_the_next_one_may_succeed(logs, tmp_path):
     file.fail_next("pwrite", errno.ENOSPC, under=str(tmp_path))
     with pytest.raises((OSError, errors.KafkaStorageError)):
-        logs.append(TP, batch(0, b"a"))
+        append(logs, batch(0, b"a"))
     file.clear_faults()
-    assert logs.append(TP, batch(0, b"a")) == AppendedRecords(0, 1)
+    assert append(logs, batch(0, b"a")) == AppendedRecords(0, 1)

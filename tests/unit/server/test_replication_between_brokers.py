@@ -221,17 +221,16 @@ def test_a_corrupt_batch_is_fetched_again_later_and_the_other_partitions_go_on(r
     replicas.wait_until_equal(T0)
 
 
-def test_a_full_disk_of_the_follower_fails_the_partition_that_it_hit_until_the_next_update(replicas):
+def test_a_full_disk_of_the_follower_delays_the_partition_that_it_hit_until_there_is_room(replicas):
     replicas.lead(0, T0, T1)
     replicas.produce(0, b"fine")
     replicas.wait_until_equal(T0)
     file.fail_next("pwrite", errno.ENOSPC, under=str(replicas.directory / "1" / "t-0"))
     replicas.produce(0, b"no room")
     fetchers = replicas.brokers[1].replica_fetchers
-    wait_until(lambda: fetchers.failed_partitions_count == 1)
+    wait_until(lambda: fetchers.states()[T0].delayed_until_ms is not None)
     replicas.produce(0, b"of the other", tp=T1)
     replicas.wait_until_equal(T1)
     file.clear_faults()
-    replicas.lead(0, T0)
     replicas.wait_until_equal(T0)
     assert fetchers.failed_partitions_count == 0 and fetchers.dead_thread_count == 0
