@@ -34,6 +34,7 @@ from kcore.metadata.store import (
     SessionListener,
     StoreError,
     Watch,
+    WatchEvent,
     check_path,
     parent_of,
 )
@@ -128,6 +129,10 @@ class EmbeddedStore(MetadataStore):
         # Session -> its heartbeat and since when it has stood still.
         self._observed: dict[int, tuple[int, float]] = {}
         self._watched_zxid = -1
+        # As of the last poll: SQLite's counter of the others' commits, and the sessions.
+        self._data_version = -1
+        self._sessions: list[tuple[int, int, int]] = []
+        self._has_written = False  # since the last poll
         self._is_closed = False
         try:
             self._db = sqlite3.connect(
@@ -316,8 +321,15 @@ class EmbeddedStore(MetadataStore):
             now_ms = self._time.hi_res_clock_ms()
             if not self._has_expired:
                 self._beat(now_ms)
+            # Nobody has committed anything in nearly all polls; then this is their only statement.
+            (data_version,) = self._db.execute("PRAGMA data_version").fetchone()
+            if data_version != self._data_version:
+                self._sessions = self._db.execute("SELECT id, timeout_ms, heartbeat FROM session").fetchall()
             self._end_silent_sessions(now_ms)
-            due = self._watches.take_due(self._changed_paths(), self._row) if self._watches else []
+            is_written = self._has_written or data_version != self._data_version
+            due = self._take_due() if self._watches and is_written else []
+            # Here, so that a poll that fails is repeated.
+            self._data_version, self._has_written = data_version, False
             session_events, self._session_events = self._session_events, []
             listeners = list(self._listeners)
         # Outside the lock: a watch reads again, and whoever holds a lock of its own may be calling the store.
@@ -337,9 +349,8 @@ class EmbeddedStore(MetadataStore):
             self._expired()
 
     def _end_silent_sessions(self, now_ms: float) -> None:
-        sessions = self._db.execute("SELECT id, timeout_ms, heartbeat FROM session").fetchall()
         observed = {}
-        for session_id, timeout_ms, heartbeat in sessions:
+        for session_id, timeout_ms, heartbeat in self._sessions:
             if session_id == self._session_id:
                 continue
             before, since_ms = self._observed.get(session_id, (heartbeat, now_ms))
@@ -353,14 +364,16 @@ class EmbeddedStore(MetadataStore):
                 if still == (heartbeat,):
                     self._end_session(session_id)
         self._observed = observed
+        self._sessions = [session for session in self._sessions if session[0] in observed]
 
-    def _changed_paths(self) -> list[str]:
-        """The watched nodes if anything has changed since the last poll: a lookup each, about 5 us."""
+    def _take_due(self) -> list[tuple[Watch, WatchEvent]]:
+        """The watches that are due if a node has changed since the last poll: a lookup per watched node, about 5 us."""
         (zxid,) = self._db.execute("SELECT zxid FROM counter").fetchone()
         if zxid == self._watched_zxid:
             return []
+        due = self._watches.take_due(list(self._watches.paths()), self._row)
         self._watched_zxid = zxid
-        return list(self._watches.paths())
+        return due
 
     def _start_polling(self) -> None:
         if self._poll_interval_ms is None:
@@ -416,6 +429,7 @@ class EmbeddedStore(MetadataStore):
         try:
             yield
             self._db.execute("COMMIT")
+            self._has_written = True
         except BaseException:
             # A commit that fails for lack of room may have ended the transaction, or not.
             if self._db.in_transaction:

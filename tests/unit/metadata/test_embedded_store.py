@@ -306,3 +306,28 @@ def test_nodes_of_one_multi_are_written_by_few_statements_and_not_looked_for_bel
     with pytest.raises(MultiFailed):
         store.multi([Create("/other"), Create("/other/x"), Create("/other/x")])
     assert store.get("/other") is None
+
+
+def test_a_poll_is_one_statement_while_nobody_writes_and_one_that_fails_is_repeated(tmp_path, monkeypatch):
+    path, events, statements = str(tmp_path / FILE_NAME), [], []
+    store, other = (EmbeddedStore(path, poll_interval_ms=None) for _ in range(2))
+    store.create("/a")
+    store.get("/a", events.append)
+    store.poll()
+    store._db.set_trace_callback(statements.append)
+    store.poll()
+    assert statements == ["PRAGMA data_version"] and events == []
+    other.set("/a", b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(store._watches, "take_due", lambda paths, row_of: (_ for _ in ()).throw(StoreError("I/O error")))
+        with pytest.raises(StoreError):
+            store.poll()
+    assert events == []
+    store.poll()
+    assert [event.path for event in events] == ["/a"]
+    store.get("/a", events.append)
+    store.set("/a", b"y")  # its own, which data_version does not count
+    store.poll()
+    assert len(events) == 2
+    store.close()
+    other.close()
