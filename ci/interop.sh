@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # kcore's files in the hands of Apache Kafka's own classes and tools, Kafka's in kcore's, and Kafka's Java client
 # against a kcore broker; and what Spark's Kafka connector reads through a real Kafka is what kcore's source reads from
-# its files; and `kcore mirror` copies a real Kafka's topic byte for byte; and Kafka's client and tools work with a cluster
-# of three kcore brokers, one of which is killed.  On a machine without Maven or Java it says so and exits 0.
+# its files; and `kcore mirror` copies a real Kafka's topic byte for byte; and Kafka's client and tools work with a
+# cluster of three kcore brokers while some are killed.  On a machine without Maven or Java it says so and exits 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jars=$(bash ci/kafka_jars.sh) || {

@@ -115,7 +115,8 @@ public final class ClusterClient {
         Map<Integer, Integer> lastNumbers = new HashMap<>();
         Map<String, Integer> partitionOfKey = new HashMap<>();
         int count = 0;
-        try (KafkaConsumer<String, Integer> one = groupMember(topic); KafkaConsumer<String, Integer> two = groupMember(topic)) {
+        try (KafkaConsumer<String, Integer> one = groupMember(topic);
+                KafkaConsumer<String, Integer> two = groupMember(topic)) {
             List<KafkaConsumer<String, Integer>> members = List.of(one, two);
             long end = System.nanoTime() + PATIENCE.toNanos();
             // Nothing is read before both have their share: a partition that moves would come twice.

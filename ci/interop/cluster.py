@@ -37,7 +37,9 @@ RACK, IN_RACK = "b", 1
 BATCH_SIZE, BATCHES = 16 << 10, 64
 CONFIG = {
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-    "zookeeper.session.timeout.ms": "3000",
+    "zookeeper.session.timeout.ms": "4000",
+    # The leaders are to stay where they are.
+    "auto.leader.rebalance.enable": "false",
     "offsets.topic.replication.factor": str(BROKERS),
     "controlled.shutdown.retry.backoff.ms": "200",
 }
@@ -134,8 +136,10 @@ class Brokers(KcoreCluster):
         killed = self.leader(topic, 0)
         assert killed is not None
         self.kill(killed)
-        asked = (killed + 1) % BROKERS
-        wait_for(lambda: self.leader(topic, asked) not in (None, killed), f"another leader of {topic}-0")
+        wait_for(
+            lambda: all(self.leader(topic, asked) not in (None, killed) for asked in self._processes),
+            f"another leader of {topic}-0",
+        )
         return killed
 
     def start(self, number: int) -> None:
