@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +27,8 @@ sys.path.insert(0, str(ROOT))
 from bench.peers.replicate import BROKERS, KcoreCluster, wait_for  # noqa: E402
 from bench.replication_client import leaders_of_whole_isr, metadata, produce  # noqa: E402
 from ci.interop.mirror import kcore, step  # noqa: E402
+from kcore.metadata import znodes  # noqa: E402
+from kcore.metadata.open_store import open_store  # noqa: E402
 
 RECORDS, PARTITIONS = "records", 4
 NEAR = "near"
@@ -107,39 +109,50 @@ class Brokers(KcoreCluster):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, [CONFIG | {"broker.rack": rack} for rack in RACKS])
+        # Only read from, so it has no session and no thread.
+        self._store = open_store(f"sqlite:{directory / 'store.sqlite'}")
+
+    def close(self) -> None:
+        self._store.close()
 
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in map(self.address, range(BROKERS)))
 
-    def state(self, topic: str, asked: int) -> tuple[int | None, frozenset[int]]:
-        """Leader and ISR of partition 0 as the broker `asked` knows them, by number.  The leader is None if it has none
-        or does not answer."""
-        try:
-            states = metadata(self.address(asked), topic).topics[0].partitions
-        except OSError:
-            return None, frozenset()
-        for state in states:
-            if state.partition_index == 0 and state.leader_id > 0:
-                return state.leader_id - 1, frozenset(broker_id - 1 for broker_id in state.isr_nodes)
-        return None, frozenset()
+    def state(self, topic: str, partition: int = 0) -> tuple[int, frozenset[int]]:
+        """Leader and ISR, by number; a leader below 0 is none.
 
-    def leader(self, topic: str, asked: int) -> int | None:
-        return self.state(topic, asked)[0]
+        From the store: brokers learn of an ISR only seconds after it has changed.
+        """
+        node = self._store.get(znodes.partition_state(topic, partition))
+        assert node is not None
+        state = znodes.PartitionStateZNode.decode(node.data)
+        return state.leader - 1, frozenset(broker_id - 1 for broker_id in state.isr)
+
+    def knows(self, asked: int, topic: str, leader: int) -> bool:
+        """Whether a broker knows who leads partition 0, and all brokers that run."""
+        try:
+            response = metadata(self.address(asked), topic)
+        except OSError:
+            return False
+        leaders = [state.leader_id - 1 for state in response.topics[0].partitions if state.partition_index == 0]
+        return leaders == [leader] and len(response.brokers) == len(self._processes)
+
+    def all_know(self, topic: str) -> bool:
+        leader, _ = self.state(topic)
+        return all(self.knows(asked, topic, leader) for asked in self._processes)
 
     def await_whole_isr(self) -> None:
-        for topic, partitions in ((RECORDS, PARTITIONS), (NEAR, 1)):
-            leaders_of_whole_isr(self.address(0), topic, partitions, BROKERS)
+        partitions = [(RECORDS, partition) for partition in range(PARTITIONS)] + [(NEAR, 0)]
+        wait_for(lambda: all(len(self.state(*partition)[1]) == BROKERS for partition in partitions), "a whole ISR")
+        wait_for(lambda: self.all_know(NEAR), "every broker to know the others")
 
     def kill_leader(self, topic: str) -> int:
-        """The number of the killed broker, once another one leads the partition."""
-        killed = self.leader(topic, 0)
-        assert killed is not None
+        """The number of the killed broker, once every other one knows who leads the partition now."""
+        killed, _ = self.state(topic)
         self.kill(killed)
-        wait_for(
-            lambda: all(self.leader(topic, asked) not in (None, killed) for asked in self._processes),
-            f"another leader of {topic}-0",
-        )
+        # While a new controller begins its term the partition may have no leader.
+        wait_for(lambda: 0 <= self.state(topic)[0] != killed and self.all_know(topic), f"another leader of {topic}-0")
         return killed
 
     def start(self, number: int) -> None:
@@ -173,6 +186,7 @@ def create_topics(tools: JavaTools, brokers: Brokers) -> None:
         # Old timestamps are in the batches of `produce`.
         settings = ["--config", "min.insync.replicas=2", "--config", "retention.ms=-1"]
         tools.run("TopicCommand", *server, "--create", "--topic", topic, *placement, *settings)
+    leaders_of_whole_isr(brokers.address(0), RECORDS, PARTITIONS, BROKERS)
     brokers.await_whole_isr()
     described = tools.run("TopicCommand", *server, "--describe", "--topic", RECORDS)
     check(f"PartitionCount: {PARTITIONS}" in described and f"ReplicationFactor: {BROKERS}" in described, described)
@@ -266,18 +280,16 @@ def read_near(client: Client, brokers: Brokers, expected: int | None = None) -> 
     expected: its number; None for the leader.  Again if the partition's leader or ISR has changed meanwhile: a broker
     that a busy machine has kept waiting loses its session.
     """
-    asked = IN_RACK if expected == IN_RACK else next(iter(brokers.bytes_out(NEAR)))
     for _ in range(5):
-        state = leader, isr = brokers.state(NEAR, asked)
+        state = leader, isr = brokers.state(NEAR)
         before = brokers.bytes_out(NEAR)
-        assert leader is not None
         produce({0: brokers.address(leader)}, NEAR, BATCH_SIZE, BATCH_SIZE * BATCHES)
         check(client(f"read {NEAR}") > 0, "nothing was read")
         after = brokers.bytes_out(NEAR)
         sent = {number: after[number] - before[number] for number in after}
         rows = [f"{count} from rack {RACKS[number]}" for number, count in sent.items()]
         print(f"    rack {RACKS[leader]} leads; bytes sent: {', '.join(rows)}", flush=True)
-        if brokers.state(NEAR, asked) == state:
+        if brokers.state(NEAR) == state:
             break
     source = leader if expected is None else expected
     check(source in isr and all((count > 0) == (number == source) for number, count in sent.items()), sent)
@@ -286,7 +298,7 @@ def read_near(client: Client, brokers: Brokers, expected: int | None = None) -> 
 
 def read_from_the_nearest(client: Client, brokers: Brokers) -> None:
     def from_the_rack() -> None:
-        check(brokers.leader(NEAR, IN_RACK) != IN_RACK, "the broker in the consumer's rack leads")
+        check(brokers.state(NEAR)[0] != IN_RACK, "the broker in the consumer's rack leads")
         read_near(client, brokers, IN_RACK)
 
     step("a consumer reads from the follower in its rack", from_the_rack)
@@ -302,10 +314,10 @@ def read_from_the_nearest(client: Client, brokers: Brokers) -> None:
 def main() -> int:
     jars, classes = sys.argv[1:]
     begin = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="kcore-cluster-") as directory:
+    with tempfile.TemporaryDirectory(prefix="kcore-cluster-") as directory, ExitStack() as stack:
         work = Path(directory)
         tools = JavaTools(jars, classes, work)
-        brokers = Brokers(work)
+        brokers = stack.enter_context(closing(Brokers(work)))
         with brokers:
             step("kafka-topics makes and describes replicated topics", lambda: create_topics(tools, brokers))
             with tools.start("ClusterClient", brokers.bootstrap_servers, RACK) as process:
