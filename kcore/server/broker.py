@@ -194,9 +194,9 @@ class Broker:
     def _start(self) -> None:
         config, time, parts = self.config, self._time, self._parts
         raise_open_files_limit()
-        working = working_dirs(self._data_dirs)
+        working = working_dirs(self._data_dirs, is_member=self._is_member)
         self.store = self._opened_store(parts)
-        identity = read_identity(working, self.store, config.configured_broker_id, is_shared_store=self._is_member)
+        identity = read_identity(working, self.store, config.configured_broker_id, is_member=self._is_member)
         self.broker_id, self.cluster_id = identity
         unclean = not all(was_clean_shutdown(path) for path in working)
 
@@ -311,7 +311,7 @@ class Broker:
 
         parts.callback(config.on_change(("max.connections", "max.connections.per.ip"), limit_connections))
         self._bound_listeners, self.port = server.listeners, server.port
-        write_identity(working, self.store, identity)
+        write_identity(working, self.store, identity, is_member=is_member)
 
         group_config = config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
         self.group_coordinator = GroupCoordinator(

@@ -14,6 +14,7 @@ from kcore.errors import InconsistentClusterId, InvalidConfig
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_file_names import parse_partition_directory, parse_segment_file
 from kcore.metadata import znodes
+from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.store import MetadataStore, NodeExists
 from kcore.server import meta_properties
 
@@ -28,11 +29,11 @@ class Identity(NamedTuple):
     cluster_id: str
 
 
-def working_dirs(data_dirs: Iterable[str]) -> list[str]:
+def working_dirs(data_dirs: Iterable[str], *, is_member: bool) -> list[str]:
     """The data directories that can be had; the log manager takes the others offline.
 
-    Raises DirectoryInUse, InvalidConfig for a partition's directory, OSError if none works, or not the first,
-    where the metadata are.
+    Raises DirectoryInUse, InvalidConfig for a partition's directory or, if this is a broker alone, for one of a
+    cluster's member, OSError if none works, or not the first, where the metadata are.
     """
     working: list[str] = []
     for path in data_dirs:
@@ -49,6 +50,8 @@ def working_dirs(data_dirs: Iterable[str]) -> list[str]:
             # takes it again, and keeps it.
             DirectoryLock(path).release()
             meta_properties.set_aside_if_damaged(path)
+            if not is_member:
+                _refuse_members_directory(path)
         except OSError as error:
             if not working:
                 raise
@@ -56,6 +59,19 @@ def working_dirs(data_dirs: Iterable[str]) -> list[str]:
         else:
             working.append(path)
     return working
+
+
+def _refuse_members_directory(path: str) -> None:
+    """A broker alone gives out leader epochs of its own.  The cluster's controller gives out the same for other
+    records, and the logs of two replicas could differ below the same epoch."""
+    properties = meta_properties.read(path)
+    if properties is not None and properties.is_member:
+        raise InvalidConfig(
+            f"{path} belongs to broker {properties.node_id} of cluster {properties.cluster_id}: start it with the "
+            "cluster's metadata store (--store, or store=). To take it out of the cluster for good, delete "
+            f"{meta_properties.FILE_NAME} and {STORE_FILE_NAME} (unless that is the cluster's store) in its data "
+            "directories first"
+        )
 
 
 def topics_on_disk(data_dirs: Iterable[str]) -> set[str]:
@@ -69,12 +85,13 @@ def topics_on_disk(data_dirs: Iterable[str]) -> set[str]:
 
 
 def read_identity(
-    data_dirs: Iterable[str], store: MetadataStore, configured_broker_id: int | None, *, is_shared_store: bool
+    data_dirs: Iterable[str], store: MetadataStore, configured_broker_id: int | None, *, is_member: bool
 ) -> Identity:
     """What the directories and the store say, else what the settings say, else new.
 
     A new cluster id is stored at once if other brokers share the store: all must start with the same.
-    Raises InvalidConfig or InconsistentClusterId if two of them disagree.
+    Raises InvalidConfig or InconsistentClusterId if two of them disagree, InconsistentClusterId also if a directory is
+    a member's and the store has no cluster id: it is not the cluster's.
     """
     broker_id = configured_broker_id
     node = store.get(znodes.CLUSTER_ID)
@@ -90,23 +107,34 @@ def read_identity(
         if properties.cluster_id is not None:
             if cluster_id is not None and cluster_id != properties.cluster_id:
                 raise InconsistentClusterId(f"{path} belongs to cluster {properties.cluster_id}, this is {cluster_id}")
+            if properties.is_member and node is None:
+                raise InconsistentClusterId(
+                    f"{path} belongs to a member of cluster {properties.cluster_id}, and the metadata store is new: "
+                    "is its name right?"
+                )
             cluster_id = properties.cluster_id
     if cluster_id is None:
         cluster_id = znodes.id_to_string(znodes.random_id(SYSTEM_RANDOM))
-        if is_shared_store:
+        if is_member:
             cluster_id = _store_cluster_id(store, cluster_id)
     return Identity(DEFAULT_BROKER_ID if broker_id is None else broker_id, cluster_id)
 
 
-def write_identity(data_dirs: Iterable[str], store: MetadataStore, identity: Identity) -> None:
-    """Leave it where it is missing.  Raises InconsistentClusterId if another broker has stored another cluster id."""
+def write_identity(data_dirs: Iterable[str], store: MetadataStore, identity: Identity, *, is_member: bool) -> None:
+    """Leave it where it is missing, and mark the directories of a cluster's member.
+
+    Raises InconsistentClusterId if another broker has stored another cluster id.
+    """
     stored = _store_cluster_id(store, identity.cluster_id)
     if stored != identity.cluster_id:
         raise InconsistentClusterId(f"this broker belongs to cluster {identity.cluster_id}, the store to {stored}")
     for path in data_dirs:
         try:
-            if meta_properties.read(path) is None:
+            properties = meta_properties.read(path)
+            if properties is None:
                 meta_properties.write(path, identity.cluster_id, identity.broker_id)
+            if is_member and (properties is None or not properties.is_member):
+                meta_properties.mark_as_member(path)
         except OSError as error:
             logger.error("%s: the next start will not know whose directory it is: %s", path, error)
 

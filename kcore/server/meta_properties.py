@@ -1,7 +1,8 @@
 """meta.properties: which broker, of which cluster, a data directory belongs to.
 
 Version 0 (ZooKeeper) names broker.id, version 1 (KRaft) node.id; both name cluster.id, newer ones also
-directory.id.  A file that is there is checked and left as it is.
+directory.id.  A file that is there is checked and left as it is, but for a line that kcore adds to it once the
+directory is a member's; Kafka reads only the names it knows.
 Source: MetaProperties, Kafka 3.9.
 """
 
@@ -16,6 +17,8 @@ from kcore.errors import CorruptFile
 from kcore.server.kafka_config import parse_properties
 
 FILE_NAME = "meta.properties"
+#: "true": the directory belongs to a member of a kcore cluster, whose controller gives its leaders their epochs.
+MEMBER = "kcore.cluster.member"
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +30,7 @@ class MetaProperties(NamedTuple):
     cluster_id: str | None = None
     node_id: int | None = None
     directory_id: str | None = None
+    is_member: bool = False
 
 
 def read(directory: str) -> MetaProperties | None:
@@ -46,6 +50,7 @@ def read(directory: str) -> MetaProperties | None:
             properties.get("cluster.id"),
             int(node_id) if node_id is not None else None,
             properties.get("directory.id"),
+            properties.get(MEMBER) == "true",
         )
     except ValueError as error:
         raise CorruptFile(f"{path}: {error}") from error
@@ -65,3 +70,9 @@ def write(directory: str, cluster_id: str, broker_id: int) -> None:
     """Make the file of a new directory, as a broker that coordinates through znodes writes it.  Raises OSError."""
     text = f"#\n#kcore\nversion=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n"
     write_atomically(os.path.join(directory, FILE_NAME), text.encode())
+
+
+def mark_as_member(directory: str) -> None:
+    """Add to a directory's file that it belongs to a member of a cluster.  Raises OSError."""
+    path = os.path.join(directory, FILE_NAME)
+    write_atomically(path, read_file(path).rstrip(b"\r\n") + f"\n{MEMBER}=true\n".encode())

@@ -33,7 +33,7 @@ from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.replica.partition_state import CommittedIsr
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server import cluster_member
+from kcore.server import cluster_member, meta_properties
 from kcore.server.request_context import RequestContext
 from tests.unit.protocol.random_messages import random_struct
 from tests.unit.server.client import Client
@@ -545,6 +545,81 @@ def test_logs_that_no_controller_names_are_left_alone(tmp_path, tree, monkeypatc
             member.log("old")
         assert metadata(member).topics == []
     assert (tmp_path / "old-0").is_dir()
+
+
+def cluster_store(tree, cluster_id=None):
+    """A store that has the cluster's id, if it is given."""
+    store = MemoryStore(tree, executor=run_now)
+    if cluster_id is not None:
+        store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
+    return store
+
+
+def test_a_members_directories_are_refused_without_the_store_until_they_leave_the_cluster(tmp_path, tree):
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    settings = {"log_dirs": ",".join(map(str, dirs)), "broker_id": 1}
+    with kcore.Broker(store=cluster_store(tree), **settings) as member, ControllerClient(member) as controller:
+        controller.leader_and_isr({"t": [controller.state()]}, 7, {"t": TOPIC_ID})
+        controller.update_metadata({"t": {0: {}}}, topic_ids={"t": TOPIC_ID})
+        member.produce("t", "x")
+        cluster_id = member.cluster_id
+    before = [sorted(path.name for path in directory.iterdir()) for directory in dirs]
+    # One of the directories alone says it too.
+    for given in (settings, {"data_dir": dirs[0]}, {"data_dir": dirs[1]}):
+        with pytest.raises(errors.InvalidConfig, match=f"broker 1 of cluster {cluster_id}.*--store.*meta.properties"):
+            kcore.Broker(**given).start()
+    assert [sorted(path.name for path in directory.iterdir()) for directory in dirs] == before
+    with kcore.Broker(store=cluster_store(tree), **settings):
+        pass
+    for directory in dirs:
+        (directory / "meta.properties").unlink()
+    with kcore.Broker(**settings) as alone:
+        assert [record.value for record in alone.consume("t")] == [b"x"]
+        assert alone.cluster_id != cluster_id
+    # What it wrote alone cannot come into the cluster again.
+    with pytest.raises(errors.InconsistentClusterId):
+        kcore.Broker(store=cluster_store(tree), **settings).start()
+
+
+def test_a_members_directory_is_refused_with_a_store_that_is_not_the_clusters(tmp_path, tree):
+    with kcore.Broker(tmp_path, store=cluster_store(tree)) as member:
+        cluster_id = member.cluster_id
+    new = MemoryTree()
+    with pytest.raises(errors.InconsistentClusterId, match=f"member of cluster {cluster_id}, and the .* store is new"):
+        kcore.Broker(tmp_path, store=cluster_store(new)).start()
+    assert cluster_store(new).get(znodes.CLUSTER_ID) is None
+    with pytest.raises(errors.InconsistentClusterId, match="this is another"):
+        kcore.Broker(tmp_path, store=cluster_store(MemoryTree(), "another")).start()
+    with kcore.Broker(tmp_path, store=cluster_store(tree)) as member:
+        assert member.cluster_id == cluster_id
+
+
+def test_a_directory_that_joins_a_cluster_keeps_what_its_meta_properties_said(tmp_path, tree):
+    text = "#\nversion=1\nnode.id=1\ndirectory.id=7Nl1SiE0GxT4yu_wdvLaUg\ncluster.id=c"
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "meta.properties").write_text(text)
+    settings = {"log_dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"}
+    for _ in range(2):
+        with kcore.Broker(store=cluster_store(tree), **settings):
+            pass
+        assert (tmp_path / "a" / "meta.properties").read_text() == f"{text}\nkcore.cluster.member=true\n"
+        assert meta_properties.read(str(tmp_path / "b")) == (0, "c", 1, None, True)
+
+
+def test_a_log_from_before_the_cluster_is_no_replica_of_a_topic_of_the_same_name(tmp_path, tree):
+    with kcore.Broker(tmp_path) as alone:
+        alone.create_topic("t")
+        alone.produce("t", "stale")
+    with pytest.raises(errors.InconsistentClusterId):
+        kcore.Broker(tmp_path, store=cluster_store(tree, "another")).start()
+    store = cluster_store(MemoryTree(), alone.cluster_id)
+    with kcore.Broker(tmp_path, store=store) as member, ControllerClient(member) as controller:
+        response = controller.leader_and_isr({"t": [controller.state()]}, 7, {"t": TOPIC_ID})
+        assert codes(response) == {(TOPIC_ID, 0): errors.InconsistentTopicId.code}
+        with pytest.raises(errors.KafkaError):
+            list(member.consume("t"))
+        with pytest.raises(errors.KafkaError):
+            member.log("t")
 
 
 def test_RM_29_the_controller_is_notified_of_a_data_directory_that_has_failed(tmp_path, store):

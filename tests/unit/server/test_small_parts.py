@@ -40,10 +40,10 @@ def test_names_that_differ_only_in_dot_and_underscore_collide():
 def test_meta_properties_of_zookeeper_and_of_kraft_are_read(tmp_path):
     assert meta_properties.read(str(tmp_path)) is None
     meta_properties.write(str(tmp_path), "CnicigT2Tj6S8vTq1Po1SA", 3)
-    assert meta_properties.read(str(tmp_path)) == (0, "CnicigT2Tj6S8vTq1Po1SA", 3, None)
+    assert meta_properties.read(str(tmp_path)) == (0, "CnicigT2Tj6S8vTq1Po1SA", 3, None, False)
     text = "#\n#Sat Nov 21\nnode.id=1\ndirectory.id=7Nl1SiE0GxT4yu_wdvLaUg\nversion=1\ncluster.id=abc\n"
     (tmp_path / "meta.properties").write_text(text)
-    assert meta_properties.read(str(tmp_path)) == (1, "abc", 1, "7Nl1SiE0GxT4yu_wdvLaUg")
+    assert meta_properties.read(str(tmp_path)) == (1, "abc", 1, "7Nl1SiE0GxT4yu_wdvLaUg", False)
 
 
 @pytest.mark.parametrize("content", [b"version=x\n", b"broker.id=one\n", b"\xff\xfe"])
