@@ -65,6 +65,14 @@ _NEAR_THE_END = 1024 * 1024
 DEFAULT_REPLICA_LAG_TIME_MAX_MS = 30_000
 
 
+def may_have_missed_a_leader(old_epoch: int, new_epoch: int) -> bool:
+    """Whether another broker may have led between two epochs of ours, whose requests came too late or never.
+
+    Followers may have truncated for it, so what they had is no longer known (PART-04).  Not in Kafka.
+    """
+    return new_epoch > old_epoch + 1
+
+
 class LogReadInfo(NamedTuple):
     """A read and the partition's offsets as they were before it (RD-23)."""
 
@@ -210,7 +218,7 @@ class Partition:
                             now_ms,
                             epoch_start_offset,
                             is_in_sync=broker_id in update.isr,
-                            is_new_leader=not was_leader,
+                            is_new_leader=not was_leader or may_have_missed_a_leader(old.leader_epoch, leader_epoch),
                         ),
                     )
                     for broker_id in followers

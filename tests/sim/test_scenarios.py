@@ -217,6 +217,20 @@ def test_PART_13_a_follower_joins_the_isr_only_within_the_current_epoch(scenario
     history.breaks(ACKNOWLEDGED, isr_rules, "may_join_isr", joins_by_the_high_watermark_alone)
 
 
+def test_PART_04_a_leader_that_missed_another_one_does_not_know_what_its_followers_have(scenario):
+    """Broker 2 led in between, and broker 1 truncated for it; broker 0 never heard of that (seed 386770297)."""
+    history = scenario(
+        Settings(segment_bytes=100000, retention_ms=2000, latency_ms=10),
+        Delay(598, CONTROLLER, 0, by_ms=1000),
+        Delay(803, 0, 2, by_ms=1000),
+        Produce(813, 0),
+        Elect(1130, 0, 2),
+        Crash(1642, 2, "stops", down_ms=20, noticed_ms=10),
+    )
+    history.goes_well()
+    history.breaks(MEMBERS, partition, "may_have_missed_a_leader", lambda old_epoch, new_epoch: False)
+
+
 def test_V22_15_a_failed_read_does_not_move_the_followers_state(scenario):
     """A fetch of an old epoch comes late, with an offset that the follower has truncated since."""
     read = replica_manager.read_partitions
