@@ -76,6 +76,10 @@ class ControllerChannel:
             self._queue.popleft()
             self._is_in_flight = False
 
+    def on_dropped(self, request: QueuedRequest) -> None:
+        """The request was not sent and never can be: the ones behind it go on."""
+        self.on_reply(request)
+
     def on_failure(self, request: QueuedRequest, now_ms: float) -> None:
         """The connection broke, or no answer came in time: the broker may have carried the request out or not."""
         if self._queue and self._queue[0] is request:
@@ -84,7 +88,10 @@ class ControllerChannel:
 
 
 class Sender(Protocol):
-    """A connection that chooses the version of a request.  Raises OSError, KafkaError."""
+    """A connection that chooses the version of a request.
+
+    Raises OSError, KafkaError, and ValueError for a request that cannot be encoded.
+    """
 
     def send(self, request: Message) -> Message: ...
 
@@ -109,7 +116,11 @@ class NegotiatingSender:
 
 
 class RequestSendThread(ShutdownableThread):
-    """Drives one channel.  put() from any thread; on_reply is called on this thread, without a lock."""
+    """Drives one channel.  put() from any thread; on_reply is called on this thread, without a lock.
+
+    A request is sent again after an OSError or a KafkaError.  After any other error it is dropped, and its on_reply is
+    not called: a request that cannot be encoded never can be, and would hold up all that follow.
+    """
 
     def __init__(self, name: str, channel: ControllerChannel, sender: Sender, time: Time) -> None:
         super().__init__(name)
@@ -144,10 +155,18 @@ class RequestSendThread(ShutdownableThread):
             with self._changed:
                 self._channel.on_failure(step, self._time.hi_res_clock_ms())
             return
+        except Exception:
+            logger.exception("%s: %s is dropped", self.name, type(step.request).__name__)
+            with self._changed:
+                self._channel.on_dropped(step)
+            return
         with self._changed:
             self._channel.on_reply(step)
         if step.on_reply is not None and self.is_running:
-            step.on_reply(reply)
+            try:
+                step.on_reply(reply)
+            except Exception:
+                logger.exception("%s: the answer to %s is not used", self.name, type(step.request).__name__)
 
 
 class ControllerChannels(Protocol):

@@ -121,3 +121,31 @@ def test_what_was_not_sent_is_dropped_with_the_broker():
     manager.send_request(1, request(9))
     manager.close()
     assert (1, 9) not in brokers.sent
+
+
+@pytest.mark.parametrize("fails", ["send", "on_reply"])
+def test_an_unexpected_error_costs_one_request_and_not_the_channel(fails, caplog):
+    class Sender:
+        def send(self, message):
+            if fails == "send" and message.controller_epoch == 1:
+                raise ValueError("cannot be encoded")
+            return UpdateMetadataResponse()
+
+        def close(self):
+            pass
+
+    answered, replies = threading.Event(), []
+
+    def on_reply(reply):
+        replies.append(1)
+        raise KeyError("a defect")
+
+    manager = ControllerChannelManager(7, lambda broker: Sender())
+    manager.add_broker(LiveBroker(1, {}, None, 1))
+    manager.send_request(1, request(1), on_reply)
+    manager.send_request(1, request(2), lambda reply: answered.set())
+    assert answered.wait(DEADLINE_S)
+    manager.close()
+    assert replies == ([] if fails == "send" else [1])
+    (record,) = caplog.records
+    assert record.levelname == "ERROR" and record.exc_info and "UpdateMetadataRequest" in record.getMessage()
