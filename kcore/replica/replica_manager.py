@@ -291,7 +291,9 @@ class ReplicaManager:
     def _change_state(self, partition: Partition, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         leads = update.leader == self.broker_id
         if not leads and update.leader >= 0 and not self._is_alive(update.leader):
-            logger.warning("%s: its leader %d is not alive", update.topic_partition, update.leader)
+            # As after a start, when the brokers come one by one.  The controller's next update names another leader, or
+            # follows the news that this one lives.
+            logger.info("%s: its leader %d is not alive", update.topic_partition, update.leader)
             partition.resign()  # RM-18: with the epoch that it had, so that the next update is taken
             return False
         change = partition.make_leader if leads else partition.make_follower

@@ -64,11 +64,13 @@ def controlled_shutdown(
 ) -> bool:
     """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
 
-    False where there is nobody to take over: the broker is the last one, or the attempts are used up.
+    False where there is nobody to take over: the broker is the last one, or the attempts are used up.  The others may
+    have stopped before the metadata say so; thus a warning comes only once the attempts are used up.
     Source: KafkaServer.controlledShutdown, Kafka 3.9.
     """
     if not config["controlled.shutdown.enable"]:
         return False
+    failure: Exception | None = None
     for attempt in range(config["controlled.shutdown.max.retries"] + 1):
         snapshot = metadata_cache.snapshot
         if snapshot.broker_ids() in ([], [broker_id]):
@@ -91,11 +93,13 @@ def controlled_shutdown(
         try:
             reply = sender.send(ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch))
         except (OSError, KafkaError) as error:
-            logger.warning("broker %d: controlled shutdown: %s", broker_id, error)
+            logger.info("broker %d: controlled shutdown, attempt %d: %s", broker_id, attempt + 1, error)
+            failure = error
             continue
         finally:
             sender.close()
         assert isinstance(reply, ControlledShutdownResponse)
+        failure = None
         if reply.error_code == NONE and not reply.remaining_partitions:
             return True
         logger.info(
@@ -104,4 +108,6 @@ def controlled_shutdown(
             for_code(reply.error_code).__name__ if reply.error_code != NONE else "done",
             len(reply.remaining_partitions),
         )
+    if failure is not None:
+        logger.warning("broker %d stops without a controlled shutdown: %s", broker_id, failure)
     return False
