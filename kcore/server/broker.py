@@ -461,6 +461,11 @@ class Broker:
         return self._data_dirs[0] if self._data_dirs else None
 
     @property
+    def has_stopped(self) -> bool:
+        """Whether a stop has begun: by stop(), by kill(), or because no data directory was left."""
+        return self._stopped
+
+    @property
     def bootstrap_servers(self) -> str:
         """host:port, for clients on this machine.  Raises RuntimeError before start()."""
         self._check_started()

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import MappingProxyType, TracebackType
 from typing import Any
 from uuid import UUID
@@ -18,6 +19,8 @@ from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
 from kcore.metadata.open_store import open_store
 from kcore.server.broker import Broker
+from kcore.server.call_arguments import integer
+from kcore.server.kafka_config import KafkaConfig
 
 #: How long a broker of one process may be silent until the others take it for dead.
 SESSION_TIMEOUT_MS = 4000
@@ -70,14 +73,21 @@ class Cluster:
             "controlled.shutdown.retry.backoff.ms": 200,
             **settings,
         }
+        # What is wrong with the settings is said here, before there is a directory or a store.
+        checked = KafkaConfig(self._config, other_names=("brokers", "data_dir", "store", "host", "time"))
+        self._session_timeout_ms: int = checked["zookeeper.session.timeout.ms"]
         self._count = brokers
         self._host = host
         self._time = time
         self._is_temporary = data_dir is None
         self._data_dir = None if data_dir is None else os.path.abspath(os.fspath(data_dir))
         self._address = store
+        # A broker's lock is held while it starts, stops or is killed, which takes seconds; _lock, which is taken after
+        # it, never while anything waits.
+        self._broker_locks = [threading.RLock() for _ in range(brokers)]
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        # With those that have stopped by themselves, or by their own stop(), until they are started again.
         self._brokers: dict[int, Broker] = {}
         self._stores: dict[int, EmbeddedStore] = {}
         self._ports: dict[int, int] = {}
@@ -87,59 +97,77 @@ class Cluster:
     # -- life -------------------------------------------------------------------------------------------
 
     def start(self, broker_id: int | None = None) -> Cluster:
-        """Start a broker that was stopped or killed, on the port that it had; without an id all that do not run.
+        """Start a broker that has stopped or was killed, on the port that it had; without an id all that do not run.
 
-        Returns when all running brokers know each other.  Raises what Broker.start() raises, ValueError for an id that
-        no broker has, RuntimeError for one that runs, RequestTimedOut.
+        Returns when all running brokers know each other.  Raises what Broker.start() raises, TypeError and ValueError
+        for an id that no broker has, RuntimeError for one that runs, and for one whose temporary directory is gone
+        since stop(); RequestTimedOut.
         """
         self._check_process()
-        with self._lock:
-            if broker_id is None:
-                missing = [number for number in range(self._count) if number not in self._brokers]
-            else:
-                missing = [self._checked_id(broker_id)]
-                if broker_id in self._brokers:
-                    raise RuntimeError(f"broker {broker_id} runs")
+        if broker_id is not None:
+            number = self._checked_id(broker_id)
+            with self._broker_locks[number]:
+                if number in self.brokers:
+                    raise RuntimeError(f"broker {number} runs")
+                self._check_not_gone()
+                self._start(number)
+        else:
             try:
-                for number in missing:
-                    self._start(number)
+                for number, lock in enumerate(self._broker_locks):
+                    with lock:
+                        if number not in self.brokers:
+                            self._start(number)
             except BaseException:
-                if len(self._brokers) < self._count and broker_id is None:
-                    self.stop()
+                self.stop()
                 raise
-        # Without the lock, so that others can ask for leaders meanwhile.
         self._wait("the brokers to know each other", self._is_complete)
         return self
 
     def stop(self, broker_id: int | None = None) -> None:
         """Stop a broker cleanly, after others have taken over what it led; without an id all of them.
 
-        In a forked child it does nothing: the brokers are the parent's.
+        Raises the first error of a broker's stop, once all have stopped; TypeError, ValueError and RuntimeError as
+        kill().  In a forked child it does nothing: the brokers are the parent's.
         """
         if self._pid != os.getpid():
             return
-        with self._lock:
-            if broker_id is not None:
-                self._stop(self._running_id(broker_id))
-                return
+        if broker_id is not None:
+            number = self._checked_id(broker_id)
+            with self._broker_locks[number]:
+                self._check_runs(number)
+                self._stop(number)
+            return
+        with ExitStack() as locks:
+            for lock in self._broker_locks:
+                locks.enter_context(lock)
+            errors: list[BaseException] = []
+            controller = None
             try:
-                # The controller last: the others ask it to take over what they lead.
                 controller = self.controller() if self._brokers else None
-                for number in sorted(self._brokers, key=lambda number: number == controller):
+            except Exception as error:
+                errors.append(error)
+            # The controller last: the others ask it to take over what they lead.
+            for number in sorted(self._brokers, key=lambda number: number == controller):
+                try:
                     self._stop(number)
-            finally:
-                self._close()
+                except BaseException as error:  # the others would run on without their directories
+                    errors.append(error)
+            self._close()
+            if errors:
+                raise errors[0]
 
     def kill(self, broker_id: int) -> None:
         """Have a broker fail as kill -9 does, as far as threads can: its connections break, nothing is flushed, it
         leaves no mark of a clean stop, and the others learn of it when its session has timed out.
 
-        What it had written is in the page cache and stays.  Raises RuntimeError for a broker that does not run.
+        What it had written is in the page cache and stays.  Raises RuntimeError for a broker that does not run,
+        TypeError and ValueError for an id that no broker has.
         """
         self._check_process()
-        with self._lock:
-            number = self._running_id(broker_id)
-            broker, _ = self._brokers.pop(number), self._stores.pop(number)
+        number = self._checked_id(broker_id)
+        with self._broker_locks[number]:
+            self._check_runs(number)
+            broker, _ = self._forget(number)
             broker.kill()
 
     def __enter__(self) -> Cluster:
@@ -151,10 +179,13 @@ class Cluster:
         self.stop()
 
     def _start(self, number: int) -> None:
-        store = self._open_store()
+        if number in self._brokers:
+            self._stop(number)  # it has stopped without us, or still does: its directory and its store are to be free
+        with self._lock:
+            data_dir, store = self._opened_data_dir(), self._open_store()
         try:
             broker = Broker(
-                os.path.join(self._opened_data_dir(), str(number)),
+                os.path.join(data_dir, str(number)),
                 self._ports.get(number, 0),
                 self._host,
                 time=self._time,
@@ -164,10 +195,15 @@ class Cluster:
         except BaseException:
             store.close()
             raise
-        self._brokers[number], self._stores[number], self._ports[number] = broker, store, broker.port
+        with self._lock:
+            self._brokers[number], self._stores[number], self._ports[number] = broker, store, broker.port
+
+    def _forget(self, number: int) -> tuple[Broker, EmbeddedStore]:
+        with self._lock:
+            return self._brokers.pop(number), self._stores.pop(number)
 
     def _stop(self, number: int) -> None:
-        broker, store = self._brokers.pop(number), self._stores.pop(number)
+        broker, store = self._forget(number)
         try:
             broker.stop()
         finally:
@@ -175,12 +211,13 @@ class Cluster:
 
     def _close(self) -> None:
         atexit.unregister(self.stop)
-        if self._store is not None:
-            self._store.close()
-            self._store = None
-        if self._is_temporary and self._data_dir is not None:
-            shutil.rmtree(self._data_dir, ignore_errors=True)
-            self._data_dir = None
+        with self._lock:
+            if self._store is not None:
+                self._store.close()
+                self._store = None
+            if self._is_temporary and self._data_dir is not None:
+                shutil.rmtree(self._data_dir, ignore_errors=True)
+                self._data_dir = None
 
     def _opened_data_dir(self) -> str:
         if self._data_dir is None:
@@ -192,10 +229,9 @@ class Cluster:
         data_dir = self._opened_data_dir()
         os.makedirs(data_dir, exist_ok=True)
         address = self._address or f"sqlite:{os.path.join(data_dir, FILE_NAME)}"
-        timeout_ms = int(self._config["zookeeper.session.timeout.ms"])
         return open_store(
             address,
-            session_timeout_ms=timeout_ms,
+            session_timeout_ms=self._session_timeout_ms,
             durable=not (self._is_temporary and self._address is None),
         )
 
@@ -203,9 +239,10 @@ class Cluster:
 
     @property
     def brokers(self) -> Mapping[int, Broker]:
-        """The running brokers by id."""
+        """The running brokers by id: without those that have stopped by themselves, or by their own stop()."""
         with self._lock:
-            return MappingProxyType(dict(self._brokers))
+            running = {number: broker for number, broker in self._brokers.items() if not broker.has_stopped}
+        return MappingProxyType(running)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -230,12 +267,12 @@ class Cluster:
         """Create a topic and return its id, once all running brokers know it and its leaders.
 
         config: the topic's settings, as retention_ms=1000.  Raises what Broker.create_topic() raises, and
-        InvalidReplicationFactor.
+        RuntimeError when no broker runs.
         """
         topic_id = self._any_broker().create_topic(name, partitions, replication_factor=replication_factor, **config)
 
         def is_known() -> bool:
-            topics = [broker.metadata_cache.topic(name) for broker in self.brokers.values()]
+            topics = [broker.metadata_cache.topic(name) for broker in self._running().values()]
             counts = {len(topic.partitions) if topic is not None else 0 for topic in topics}
             return len(counts) == 1 and 0 not in counts
 
@@ -259,7 +296,7 @@ class Cluster:
         return znodes.ControllerZNode.decode(node.data).broker_id if node is not None else None
 
     def __repr__(self) -> str:
-        return f"Cluster({self._count} brokers, running {sorted(self._brokers)}, {self._data_dir})"
+        return f"Cluster({self._count} brokers, running {sorted(self.brokers)}, {self._data_dir})"
 
     # -- helpers ----------------------------------------------------------------------------------------
 
@@ -271,17 +308,25 @@ class Cluster:
     def _reader(self) -> EmbeddedStore:
         if not self._ports:
             raise RuntimeError("the cluster has not started: use `with kcore.Cluster() as cluster`, or start()")
+        self._check_not_gone()
         if self._store is None:
             self._store = self._open_store()
         return self._store
 
     def _any_broker(self) -> Broker:
         """The controller if it runs here: it sees its own writes at once."""
-        with self._lock:
-            if not self._brokers:
-                raise RuntimeError("no broker of the cluster runs")
-            controller = self.controller()
-            return self._brokers[controller] if controller in self._brokers else next(iter(self._brokers.values()))
+        brokers = self._running()
+        controller = self.controller()
+        if controller is not None and controller in brokers:
+            return brokers[controller]
+        return next(iter(brokers.values()))
+
+    def _running(self) -> Mapping[int, Broker]:
+        """Those that run, one at least."""
+        brokers = self.brokers
+        if not brokers:
+            raise RuntimeError("no broker of the cluster runs")
+        return brokers
 
     def _is_complete(self) -> bool:
         """Whether each running broker's metadata have all the running ones, and a controller."""
@@ -302,12 +347,17 @@ class Cluster:
         if self._pid != os.getpid():
             raise RuntimeError("the cluster runs in the process that forked this one")
 
-    def _checked_id(self, broker_id: int) -> int:
-        if not 0 <= broker_id < self._count:
-            raise ValueError(f"broker {broker_id}: the cluster has brokers 0 to {self._count - 1}")
-        return broker_id
+    def _check_not_gone(self) -> None:
+        if self._is_temporary and self._ports and self._data_dir is None:
+            raise RuntimeError("the cluster has stopped, and its temporary directory is gone: start() makes a new one")
 
-    def _running_id(self, broker_id: int) -> int:
-        if self._checked_id(broker_id) not in self._brokers:
-            raise RuntimeError(f"broker {broker_id} does not run")
-        return broker_id
+    def _checked_id(self, broker_id: int) -> int:
+        ids = f"the cluster has brokers 0 to {self._count - 1}"
+        number = integer(f"{ids}; the id", broker_id)
+        if not 0 <= number < self._count:
+            raise ValueError(f"broker {number}: {ids}")
+        return number
+
+    def _check_runs(self, number: int) -> None:
+        if number not in self.brokers:
+            raise RuntimeError(f"broker {number} does not run")

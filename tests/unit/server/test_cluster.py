@@ -1,13 +1,20 @@
 """Several brokers in this process: who is the controller, who leads, and what happens when one stops or fails."""
 
+import logging
 import os
+import socket
+import threading
 import time
 
 import pytest
 
 import kcore
+from kcore.common.time import MockTime
 from kcore.errors import InvalidConfig, InvalidReplicationFactor
 from kcore.log.clean_shutdown import was_clean_shutdown
+from kcore.server.cluster_controller import controlled_shutdown
+from kcore.server.kafka_config import KafkaConfig
+from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache
 
 DEADLINE_S = 60
 
@@ -107,6 +114,11 @@ def test_what_does_not_go_is_refused(cluster):
         _ = kcore.Cluster().bootstrap_servers
     with pytest.raises(InvalidConfig, match="sqlite:FILE"):
         kcore.Cluster(1, store="nowhere").start()
+    for bad_id in ("0", 1.5, None, True):
+        with pytest.raises(TypeError, match=r"brokers 0 to 2; the id must be an int"):
+            cluster.kill(bad_id)
+    with pytest.raises(InvalidConfig, match=r"x for configuration zookeeper\.session\.timeout\.ms"):
+        kcore.Cluster(1, zookeeper_session_timeout_ms="x")
 
 
 def test_a_stopped_cluster_starts_again_with_its_topics(tmp_path):
@@ -143,3 +155,108 @@ def test_a_forked_child_leaves_the_cluster_of_its_parent_alone():
         assert os.waitpid(child, 0)[1] == 0
         cluster.create_topic("t")
         assert os.path.isdir(cluster.data_dir)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_a_broker_that_was_not_stopped_by_the_cluster_is_left_out_until_it_starts_again(cluster, end):
+    victim = cluster.controller()
+    broker = cluster.brokers[victim]
+    getattr(broker, end)()
+    assert victim not in cluster.brokers and str(victim) not in repr(cluster).partition("running")[2].partition("]")[0]
+    with pytest.raises(RuntimeError, match=f"broker {victim} does not run"):
+        cluster.stop(victim)
+    await_true(lambda: cluster.controller() not in (None, victim))
+    cluster.create_topic(f"without-{end}", replication_factor=1)
+    cluster.start(victim)
+    assert cluster.brokers[victim] is not broker and not cluster.brokers[victim].has_stopped
+    cluster.brokers[victim].stop()
+    cluster.start()
+    assert sorted(cluster.brokers) == [0, 1, 2]
+
+
+def test_leaders_are_told_while_a_broker_starts(cluster, monkeypatch):
+    entered, released, gave_up = threading.Event(), threading.Event(), []
+    start = kcore.Broker.start
+
+    def slow_start(broker):
+        entered.set()
+        gave_up.append(not released.wait(DEADLINE_S))
+        return start(broker)
+
+    cluster.create_topic("asked")
+    cluster.stop(2)
+    await_true(lambda: cluster.controller() in (0, 1) and cluster.leader("asked") in (0, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(kcore.Broker, "start", slow_start)
+        starting = threading.Thread(target=cluster.start, args=(2,))
+        starting.start()
+        assert entered.wait(DEADLINE_S)
+        assert cluster.leader("asked") in (0, 1) and cluster.controller() in (0, 1)
+        assert sorted(cluster.brokers) == [0, 1] and cluster.isr("asked") and "running [0, 1]" in repr(cluster)
+        cluster.create_topic("made-meanwhile", replication_factor=1)
+        released.set()
+        starting.join(DEADLINE_S)
+    assert gave_up == [False] and sorted(cluster.brokers) == [0, 1, 2]
+
+
+def test_a_stopped_temporary_cluster_makes_no_directory_when_it_is_asked():
+    cluster = kcore.Cluster(1)
+    with cluster:
+        cluster.create_topic("t")
+    for call in (
+        lambda: cluster.leader("t"),
+        lambda: cluster.isr("t"),
+        cluster.controller,
+        lambda: cluster.start(0),
+    ):
+        with pytest.raises(RuntimeError, match="temporary directory is gone"):
+            call()
+        assert cluster.data_dir is None
+    with cluster:  # a new one
+        assert cluster.leader("t") is None
+
+
+def test_all_brokers_are_stopped_when_the_stop_of_one_raises(monkeypatch):
+    cluster = kcore.Cluster(3).start()
+    brokers, data_dir = list(cluster.brokers.values()), cluster.data_dir
+    stop, errors = kcore.Broker.stop, []
+
+    def failing_stop(broker):
+        stop(broker)
+        errors.append(OSError(f"broker {broker.broker_id}"))
+        raise errors[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kcore.Broker, "stop", failing_stop)
+        with pytest.raises(OSError, match="broker") as raised:
+            cluster.stop()
+    assert raised.value is errors[0] and len(errors) == 3
+    assert all(broker.has_stopped for broker in brokers) and cluster.brokers == {}
+    assert not os.path.exists(data_dir)
+
+
+class _Metadata:
+    """What a broker knows of the others: that they are there, for so many readings, and then that it is alone."""
+
+    def __init__(self, readings, port):
+        endpoint = {"PLAINTEXT": Endpoint("127.0.0.1", port)}
+        alone = MetadataCache("cluster", controller_id=1).snapshot.with_brokers([BrokerInfo(0, endpoint, None)])
+        self._alone = alone
+        self._with_controller = alone.with_brokers([BrokerInfo(number, endpoint, None) for number in (0, 1)])
+        self._readings = readings
+
+    @property
+    def snapshot(self):
+        self._readings -= 1
+        return self._with_controller if self._readings >= 0 else self._alone
+
+
+@pytest.mark.parametrize(("readings", "warnings"), [(2, 0), (100, 1)])
+def test_a_controlled_shutdown_warns_only_when_others_are_left_and_do_not_answer(readings, warnings, caplog):
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # refuses: nobody listens
+        metadata = _Metadata(readings, closed.getsockname()[1])
+        with caplog.at_level(logging.INFO):
+            assert not controlled_shutdown(0, 1, metadata, KafkaConfig(), MockTime())
+    assert [record.levelname for record in caplog.records].count("WARNING") == warnings
+    assert [record.levelname for record in caplog.records].count("INFO") == (readings if readings == 2 else 4)
