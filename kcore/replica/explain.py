@@ -7,7 +7,7 @@ explanation cannot say anything else than the broker does; nothing is counted or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -119,6 +119,8 @@ class IsrExplanation:
             return f"stays at {self.high_watermark}, it never falls; broker {_listed(lowest)} is below it"
         if lowest:
             return f"waits for broker {_listed(lowest)}, which ends at {self.high_watermark_candidate} (PART-15)"
+        if self.high_watermark < self.high_watermark_candidate:
+            return f"it rises to {self.high_watermark_candidate} at the next check (PART-15)"
         return "nobody holds it below the log end (PART-15)"
 
     def _isr_rule(self) -> str:
@@ -193,10 +195,17 @@ def explain_isr(replica_manager: ReplicaManager, topic_partition: TopicPartition
     replicas: tuple[ReplicaExplanation, ...] = ()
     if isinstance(state, LeaderState):
         candidate = isr_rules.high_watermark_candidate(
-            end, state.isr, state.replicas, now_ms, max_lag_ms
+            end, state.isr, state.replicas, now_ms, max_lag_ms, partition.is_alive
         ).message_offset
         replicas = explain_replicas(
-            partition.local_broker_id, state, end, log.high_watermark, now_ms, max_lag_ms, log.log_start_offset
+            partition.local_broker_id,
+            state,
+            end,
+            log.high_watermark,
+            now_ms,
+            max_lag_ms,
+            log.log_start_offset,
+            partition.is_alive,
         )
     isr = state.isr if isinstance(state, LeaderState) else CommittedIsr(frozenset())
     return IsrExplanation(
@@ -229,11 +238,12 @@ def explain_replicas(
     now_ms: int,
     max_lag_ms: int,
     leader_start: int = 0,
+    is_alive: Callable[[int], bool] = lambda broker_id: True,
 ) -> tuple[ReplicaExplanation, ...]:
     """The leader first, then the others by id, members of the ISR that are not assigned included."""
     end = leader_end.message_offset
     candidate = isr_rules.high_watermark_candidate(
-        leader_end, state.isr, state.replicas, now_ms, max_lag_ms
+        leader_end, state.isr, state.replicas, now_ms, max_lag_ms, is_alive
     ).message_offset
     explained = [
         ReplicaExplanation(
@@ -247,7 +257,10 @@ def explain_replicas(
             explained.append(ReplicaExplanation(broker_id, False, True, -1, None, None, False, rule))
             continue
         follower = replica.state
-        is_waited_for = broker_id in state.isr.maximal or isr_rules.is_caught_up(follower, end, now_ms, max_lag_ms)
+        lives = is_alive(broker_id)
+        is_waited_for = broker_id in state.isr.maximal or (
+            isr_rules.is_caught_up(follower, end, now_ms, max_lag_ms) and lives
+        )
         explained.append(
             ReplicaExplanation(
                 broker_id=broker_id,
@@ -258,7 +271,7 @@ def explain_replicas(
                 ms_since_caught_up=_since(follower.last_caught_up_time_ms, now_ms),
                 holds_high_watermark=is_waited_for and follower.log_end_offset == candidate < end,
                 rule=_isr_rule(
-                    leader_id, state, replica, follower, leader_start, end, high_watermark, now_ms, max_lag_ms
+                    leader_id, state, replica, follower, leader_start, end, high_watermark, now_ms, max_lag_ms, lives
                 ),
             )
         )
@@ -275,6 +288,7 @@ def _isr_rule(
     high_watermark: int,
     now_ms: int,
     max_lag_ms: int,
+    is_alive: bool,
 ) -> str:
     broker_id = replica.broker_id
     isr = state.isr
@@ -296,6 +310,8 @@ def _isr_rule(
         if follower.log_end_offset == leader_end:
             return "it stays: it has every record"
         return f"it stays: {lag}, but {caught_up}, at most {max_lag_ms} ms"
+    if not is_alive:
+        return f"it stays out: it is not alive, and ended at {follower.log_end_offset} (PART-13)"
     if isr_rules.may_join_isr(replica, committed, high_watermark, state.epoch_start_offset, leader_start):
         return (
             f"it joins with its next fetch: it ends at {follower.log_end_offset}, not below the high watermark "

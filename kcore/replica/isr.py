@@ -2,12 +2,13 @@
 
 While a change of the ISR is pending, the high watermark waits for the maximal ISR, and min.insync.replicas counts the
 committed one.  Times are ms.
-Source: Partition.maybeIncrementLeaderHW, needsExpandIsr, getOutOfSyncReplicas, Kafka 3.9; KIP-497.
+Source: Partition.maybeIncrementLeaderHW, needsExpandIsr, isReplicaIsrEligible, getOutOfSyncReplicas, Kafka 3.9;
+KIP-497.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.replica.partition_state import Isr, PendingIsr
@@ -20,11 +21,17 @@ def is_caught_up(follower: ReplicaState, leader_end_offset: int, now_ms: int, ma
 
 
 def high_watermark_candidate(
-    leader_end: LogOffsetMetadata, isr: Isr, replicas: Mapping[int, Replica], now_ms: int, max_lag_ms: int
+    leader_end: LogOffsetMetadata,
+    isr: Isr,
+    replicas: Mapping[int, Replica],
+    now_ms: int,
+    max_lag_ms: int,
+    is_alive: Callable[[int], bool] = lambda broker_id: True,
 ) -> LogOffsetMetadata:
     """Smallest log end over the leader, the maximal ISR, and whoever is caught up and may join soon (PART-15).
 
-    A follower outside the ISR counts, because the high watermark would else run ahead of it forever.
+    A follower outside the ISR counts, because the high watermark would else run ahead of it forever.  Not a dead one:
+    it joins nothing.
     """
     candidate = leader_end
     maximal = isr.maximal
@@ -32,7 +39,8 @@ def high_watermark_candidate(
         follower = replica.state
         end = follower.log_end_offset_metadata
         if end.message_offset < candidate.message_offset and (
-            broker_id in maximal or is_caught_up(follower, leader_end.message_offset, now_ms, max_lag_ms)
+            broker_id in maximal
+            or (is_caught_up(follower, leader_end.message_offset, now_ms, max_lag_ms) and is_alive(broker_id))
         ):
             candidate = end
     return candidate
@@ -64,16 +72,21 @@ def out_of_sync_replicas(
 
 
 def may_join_isr(
-    replica: Replica, isr: Isr, high_watermark: int, epoch_start_offset: int, log_start_offset: int = 0
+    replica: Replica,
+    isr: Isr,
+    high_watermark: int,
+    epoch_start_offset: int,
+    log_start_offset: int = 0,
+    is_alive: bool = True,
 ) -> bool:
-    """Whether a follower may enter the ISR (PART-13): it has all that is committed, and has reached our epoch.
+    """Whether a follower may enter the ISR (PART-13): alive, it has all that is committed, and has reached our epoch.
 
     A follower below the start of our epoch may lack records that the epoch before had committed above our high
     watermark: elected, it would lose them.  One that has only records below our log start may have others than we had:
     we have forgotten the epochs there, so nothing was compared (not in Kafka).  It starts anew at our log start first;
     a log start of -1 is unknown.  False while a change is pending.
     """
-    if isinstance(isr, PendingIsr) or replica.broker_id in isr.committed:
+    if isinstance(isr, PendingIsr) or replica.broker_id in isr.committed or not is_alive:
         return False
     follower = replica.state
     if follower.log_end_offset <= log_start_offset and 0 <= follower.log_start_offset < follower.log_end_offset:

@@ -131,6 +131,7 @@ class Partition:
         state_store: PartitionStateStore | None = None,
         on_isr_changed: Callable[[TopicPartition], None] = lambda topic_partition: None,
         meters: ReplicaMeters | None = None,
+        is_alive: Callable[[int], bool] = lambda broker_id: True,
     ) -> None:
         self.topic_partition = topic_partition
         self.log = log
@@ -140,6 +141,8 @@ class Partition:
         self._replica_lag_time_max_ms = replica_lag_time_max_ms
         self._state_store = state_store or RefusingStateStore()
         self._on_isr_changed = on_isr_changed
+        #: Whether the metadata have a broker.
+        self.is_alive = is_alive
         #: The log that will replace this one when it has moved to another data directory, if it moves.
         self.future_log: UnifiedLog | None = None
         #: Held during a follower's append, and by whoever puts the future log in the place of the log (PART-19).
@@ -316,6 +319,7 @@ class Partition:
             self.log.high_watermark,
             state.epoch_start_offset,
             self.log.log_start_offset,
+            self.is_alive(broker_id),
         )
 
     def _begin_isr_change(self, state: LeaderState, proposed: frozenset[int]) -> LeaderState:
@@ -450,6 +454,22 @@ class Partition:
             self.meters.replicated_in(info.valid_bytes, is_reassignment)  # RFT-10
         return info
 
+    def maybe_increment_high_watermark(self) -> bool:
+        """Look again whom the high watermark of a leader waits for (PART-15); whether it rose.
+
+        A follower outside the ISR may have died, or have fallen behind for too long, without a fetch or an append.
+        """
+        state, log = self._state, self.log
+        if not isinstance(state, LeaderState) or log.high_watermark >= log.log_end_offset:
+            return False
+        lock = self.leader_isr_update_lock
+        lock.acquire_read()
+        try:
+            state = self._state
+            return isinstance(state, LeaderState) and self._maybe_increment_leader_hw(self.log, state)
+        finally:
+            lock.release_read()
+
     def _maybe_increment_leader_hw(self, log: UnifiedLog, state: LeaderState) -> bool:
         """PART-15; never down.  Whether it rose."""
         if not state.replicas:
@@ -460,6 +480,7 @@ class Partition:
             state.replicas,
             self._time.milliseconds(),
             self._replica_lag_time_max_ms,
+            self.is_alive,
         )
         return log.maybe_increment_high_watermark(candidate) is not None
 
@@ -704,12 +725,12 @@ class Partition:
         finally:
             lock.release_read()
 
-    def low_watermark(self, is_alive: Callable[[int], bool]) -> int:
+    def low_watermark(self) -> int:
         """The smallest log start offset over this leader and its live followers (HW-05); -1 while a follower has not
         fetched.  Raises NotLeaderOrFollower.  Source: Partition.lowWatermarkIfLeader, Kafka 3.9.
         """
         replicas = self.check_leader().replicas.values()
-        starts = (replica.state.log_start_offset for replica in replicas if is_alive(replica.broker_id))
+        starts = (replica.state.log_start_offset for replica in replicas if self.is_alive(replica.broker_id))
         return min(self.log.log_start_offset, *starts) if replicas else self.log.log_start_offset
 
     def _refusal(self, state: PartitionState, current_leader_epoch: int) -> ApiError:

@@ -215,9 +215,19 @@ class ReplicaManager:
         self._tasks = [checkpoint, shrink]
 
     def maybe_shrink_isrs(self) -> None:
-        """Partition.maybe_shrink_isr of every partition that this broker leads (RM-27)."""
+        """Partition.maybe_shrink_isr of every partition that is led here, then increment_high_watermarks() (RM-27)."""
         for partition in self.partitions():
             partition.maybe_shrink_isr()
+        self.increment_high_watermarks()
+
+    def increment_high_watermarks(self) -> None:
+        """Where a follower outside the ISR holds a high watermark no longer (PART-15), answer who waited for that.
+
+        Called without any lock, when a broker has died and from time to time.
+        """
+        for partition in self.partitions():
+            if partition.maybe_increment_high_watermark():
+                self.complete_waiting(partition.topic_partition)
 
     def _fetch_from_leaders(self, partitions: Sequence[Partition]) -> None:
         """Copy the partitions from the leaders that they have now (RM-19..21)."""
@@ -280,6 +290,7 @@ class ReplicaManager:
                 state_store=self._partition_state_store,
                 on_isr_changed=self.complete_waiting,
                 meters=self.meters,
+                is_alive=self._is_alive,
             )
             changed = self._change_state(partition, update, controller_epoch)
         except KafkaError as error:
@@ -581,7 +592,7 @@ class ReplicaManager:
 
     def low_watermark(self, topic_partition: TopicPartition) -> int:
         """Partition.low_watermark over the live brokers; raises also what the lookup of it raises."""
-        return self.get_partition_or_exception(topic_partition).low_watermark(self._is_alive)
+        return self.get_partition_or_exception(topic_partition).low_watermark()
 
     # -- checkpoint and shutdown -------------------------------------------------------------------------------------
 

@@ -311,6 +311,7 @@ class ClusterMember:
         Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one.
         """
         before = self._cache.snapshot
+        brokers = list(brokers)
         names = [name for name, (_, partitions) in topics.items() if any(partitions.values())]
         created = {name for name in names if before.topic(name) is None} if self._has_metadata.is_set() else ()
         self._configs.load_topics(names, created)
@@ -325,6 +326,8 @@ class ClusterMember:
         )
         for name in gone:
             self._configs.remove(name)
+        if not {broker.node_id for broker in brokers}.issuperset(before.broker_ids()):
+            self._replica_manager.increment_high_watermarks()
         deleted = [
             TopicPartition(name, number)
             for name, (_, partitions) in topics.items()

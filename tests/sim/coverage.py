@@ -100,13 +100,23 @@ class Coverage:
             self._note("diverging epoch in a fetch")
 
     def _on_may_join(
-        self, result: Any, replica: Any, isr: Any, high_watermark: int, epoch_start: int = 0, log_start: int = 0
+        self,
+        result: Any,
+        replica: Any,
+        isr: Any,
+        high_watermark: int,
+        epoch_start: int = 0,
+        log_start: int = 0,
+        is_alive: bool = True,
     ) -> None:
         if result:
             self._note("ISR: join proposed")
         elif replica.broker_id not in isr.maximal:
             end = replica.state.log_end_offset
             where = "the log start"
+            if not is_alive:
+                self._note("ISR: join of a dead broker refused")
+                return
             if end < max(high_watermark, epoch_start):
                 where = "the high watermark" if end < high_watermark else "the start of the epoch"
             self._note(f"ISR: join refused below {where}")

@@ -123,6 +123,25 @@ def test_each_rule_is_named(leader, store):
     )
 
 
+def test_a_dead_replica_outside_the_isr_stays_out_and_holds_nothing(tmp_path, store):
+    alive = {0, 1}
+    node = Node(tmp_path, partition_state_store=store, replica_lag_time_max_ms=LAG, is_alive=alive.__contains__)
+    node.lead(epoch=4, isr=(0,), replicas=(0, 1))
+    follow(node, 1, 0)
+    store.asked.pop()[3](errors.OperationNotAttempted("the store refuses"))
+    node.produce(batch(), acks=1)
+    assert rules(node)[1].startswith("it joins with its next fetch")
+    assert [replica.broker_id for replica in isr(node).replicas if replica.holds_high_watermark] == [1]
+    alive.remove(1)
+    assert rules(node)[1] == "it stays out: it is not alive, and ended at 0 (PART-13)"
+    assert [replica.broker_id for replica in isr(node).replicas if replica.holds_high_watermark] == []
+    assert (isr(node).high_watermark, isr(node).high_watermark_candidate) == (0, 1)
+    assert "high watermark: it rises to 1 at the next check (PART-15)" in str(isr(node))
+    node.replica_manager.increment_high_watermarks()
+    assert "high watermark: nobody holds it below the log end (PART-15)" in str(isr(node))
+    node.shutdown()
+
+
 def test_a_replica_below_the_start_of_the_epoch_stays_out(node):
     node.lead(epoch=4, isr=(0, 1), replicas=(0, 1))
     node.produce(batch(b"a", b"b", b"c"), acks=1)

@@ -380,6 +380,37 @@ def test_RM_27_PART_16_each_half_of_the_lag_time_every_led_partition_is_looked_a
     assert high_watermark(node, slow) == 7
 
 
+def test_RM_27_PART_15_a_produce_is_answered_when_who_held_it_outside_the_isr_was_caught_up_too_long_ago(node, store):
+    node.lead(epoch=4, isr=(0,), replicas=(0, 1))
+    follow(node, 1, 0)
+    store.asked[-1][3](errors.OperationNotAttempted("the store refuses"))
+    answer, consumer = node.produce(batch(), timeout_ms=10 * LAG), node.fetch(0, max_wait_ms=10 * LAG)
+    node.advance(LAG)
+    assert (answer.waits, consumer.waits, high_watermark(node)) == (True, True, 0)
+    node.advance(LAG / 2)
+    assert (answer.result[TP].error, one(consumer).high_watermark) == (None, 1)
+
+
+def test_PART_13_PART_15_a_follower_that_has_died_is_not_waited_for_and_does_not_join(tmp_path, store):
+    alive = {0, 1}
+    node = Node(tmp_path, partition_state_store=store, replica_lag_time_max_ms=LAG, is_alive=alive.__contains__)
+    partition = node.lead(epoch=4, isr=(0,), replicas=(0, 1))
+    follow(node, 1, 0)
+    store.asked.pop()[3](errors.OperationNotAttempted("the store refuses"))
+    answer = node.produce(batch(), timeout_ms=10 * LAG)
+    node.replica_manager.increment_high_watermarks()
+    assert answer.waits
+    alive.remove(1)
+    node.replica_manager.increment_high_watermarks()
+    assert (answer.result[TP].error, high_watermark(node)) == (None, 1)
+    follow(node, 1, 1)  # sent before it died
+    assert store.asked == []
+    alive.add(1)
+    follow(node, 1, 1)
+    assert partition._state.isr == PendingIsr(frozenset({0}), frozenset({0, 1}))
+    node.shutdown()
+
+
 def test_RM_27_the_look_is_taken_by_the_clock_scheduler_and_ends_with_shutdown(tmp_path):
     clock = MockScheduler(MockTime())
     node = Node(tmp_path, clock_scheduler=clock, replica_lag_time_max_ms=LAG)

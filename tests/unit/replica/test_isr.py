@@ -55,6 +55,15 @@ def test_PART_15_it_waits_for_a_follower_outside_the_isr_that_was_caught_up_late
     assert candidate(7, committed(0), followers(b1=(5, LONG_AGO))) == end(7)
 
 
+def test_PART_15_a_dead_follower_outside_the_isr_does_not_count_and_a_dead_member_does():
+    """Who stops in order fetches once from the next leader, and is caught up outside the ISR when it dies."""
+    replicas = followers(b1=(5, NOW), b2=(6, NOW))
+    alive = {LEADER, 2}.__contains__
+    assert high_watermark_candidate(end(7), committed(0), replicas, NOW, LAG, alive) == end(6)
+    assert high_watermark_candidate(end(7), committed(0, 1), replicas, NOW, LAG, alive) == end(5)
+    assert high_watermark_candidate(end(7), pending({0}, {0, 1}), replicas, NOW, LAG, alive) == end(5)
+
+
 def test_PART_15_a_member_that_has_not_fetched_yet_holds_it_back():
     assert candidate(7, committed(0, 1), {1: Replica(1)}).message_offset == -1
 
@@ -123,6 +132,12 @@ def test_PART_13_a_follower_joins_at_the_high_watermark_and_the_start_of_the_epo
 ):
     (replica,) = followers(b1=(log_end, 0)).values()
     assert may_join_isr(replica, committed(0), high_watermark, epoch_start) is joins
+
+
+def test_PART_13_a_dead_follower_does_not_join():
+    (replica,) = followers(b1=(9, NOW)).values()
+    assert may_join_isr(replica, committed(0), 5, 5, 0, True)
+    assert not may_join_isr(replica, committed(0), 5, 5, 0, False)
 
 
 def test_PART_13_a_member_joins_nothing_and_nobody_does_while_a_change_is_pending():

@@ -1,6 +1,7 @@
 """A broker that is a member of a cluster obeys the requests of a controller, and of no older one (API, RM, CTRL-24)."""
 
 import json
+import queue
 import random
 import socket
 import struct
@@ -14,6 +15,7 @@ import kcore
 from kcore import errors
 from kcore.common import file
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.store import Create, NodeExists
@@ -32,10 +34,12 @@ from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.replica.partition_state import CommittedIsr
+from kcore.replica.replica import ReplicaState
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import cluster_member, meta_properties
 from kcore.server.request_context import RequestContext
 from tests.unit.protocol.random_messages import random_struct
+from tests.unit.replica.conftest import batch
 from tests.unit.server.client import Client
 from tests.unit.server.controller_client import CONTROLLER_ID, ControllerClient, codes
 from tests.unit.server.test_network_thread import refuse_to_wait
@@ -722,7 +726,7 @@ def test_a_follower_joins_the_isr_with_the_epoch_of_its_registration_and_with_no
     epoch = store.get(znodes.broker_id(2)).czxid
     path = znodes.partition_state("t", 0)
     store.create_recursive(path, znodes.PartitionStateZNode(1, 0, [1], 1).encode())
-    controller.update_metadata({"t": {0: {}}}, topic_ids={"t": TOPIC_ID})
+    controller.update_metadata({"t": {0: {}}}, with_broker_2(broker), topic_ids={"t": TOPIC_ID})
     controller.leader_and_isr({"t": [controller.state(isr=(1,), replicas=(1, 2))]}, topic_ids={"t": TOPIC_ID})
 
     def fetch(replica_epoch):
@@ -741,6 +745,25 @@ def test_a_follower_joins_the_isr_with_the_epoch_of_its_registration_and_with_no
     fetch(epoch)
     wait_until(lambda: partition(broker).isr == {1, 2})
     assert stored_isr() == [1, 2]
+
+
+def test_PART_15_a_produce_does_not_wait_for_a_follower_that_is_gone_from_the_metadata(broker, controller):
+    """It had caught up outside the ISR, as who stops in order does; nothing else happens at the partition."""
+    controller.update_metadata({"t": {0: {}}}, with_broker_2(broker))
+    controller.leader_and_isr({"t": [controller.state(isr=(1,), replicas=(1, 2))]})
+    led = partition(broker)
+    read = led.read_records(0, 1, FetchIsolation.LOG_END, True)
+    in_an_hour_ms = broker.replica_manager.time.milliseconds() + 3_600_000  # so that it stays caught up
+    led.follower_replica(2).state = ReplicaState().after_fetch(
+        read.fetched.fetch_offset_metadata, 0, in_an_hour_ms, read.log_end_offset
+    )
+    answers = queue.SimpleQueue()
+    broker.replica_manager.append_records(DEADLINE_S * 1000, -1, False, AppendOrigin.CLIENT, {T0: batch()}, answers.put)
+    controller.update_metadata(brokers=with_broker_2(broker))
+    assert answers.empty() and led.log.high_watermark == 0
+    controller.update_metadata()
+    assert answers.get_nowait()[T0].error is None
+    assert led.log.high_watermark == 1
 
 
 def test_settings_that_cannot_be_read_keep_all_records_and_stop_nothing_else(store, caplog):
