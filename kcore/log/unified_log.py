@@ -106,6 +106,9 @@ class UnifiedLog(LogHotPath):
     log_dir: the data directory.  The log reports to it a failing disk, and offsets that a truncation lowers.
     """
 
+    #: Called when retention has raised the log start offset, without the log's lock.
+    on_log_start_raised: Callable[[], None] = staticmethod(lambda: None)
+
     def __init__(
         self,
         directory: str,
@@ -707,10 +710,15 @@ class UnifiedLog(LogHotPath):
         """
         with self.lock:
             self._check_writable()
+            log_start_offset = self.log_start_offset
             try:
-                return self._delete_old_segments()
+                deleted = self._delete_old_segments()
             except OSError as error:
                 raise self._storage_failed("delete old segments of", error) from error
+            has_risen = self.log_start_offset > log_start_offset
+        if has_risen:
+            self.on_log_start_raised()
+        return deleted
 
     def _delete_old_segments(self) -> int:
         config = self.config

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 from kcore.purgatory.timer import Timer, TimerTask
 
@@ -46,6 +46,11 @@ class DelayedOperation:
         """Runs after on_complete() when it was the deadline that completed the operation (PURG-05)."""
 
     @property
+    def waiting(self) -> Sequence[DelayedOperation]:
+        """Who waits where this is watched: itself, unless it observes for others."""
+        return (self,)
+
+    @property
     def deadline_ms(self) -> float | None:
         """When it expires, by Timer.now_ms(); None before it has begun to wait."""
         task = self._timer_task
@@ -85,8 +90,6 @@ class DelayedOperationPurgatory:
         #: Empty while nobody waits.  Dicts as ordered sets: operations are tried in the order they came, and leave in
         #: O(1).
         self.watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
-        #: Those that are in the lists without waiting themselves.
-        self._observers: set[DelayedOperation] = set()
 
     def try_complete_else_watch(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> bool:
         """True if the operation completed at once; else it waits under every key (PURG-02, PURG-03).
@@ -142,14 +145,10 @@ class DelayedOperationPurgatory:
         with self._lock:
             for key in keys:
                 self.watchers.setdefault(key, {})[operation] = None
-            self._observers.add(operation)
 
-    def end_observation(self, operation: DelayedOperation, keys: Iterable[Hashable], *, is_last: bool) -> None:
-        """is_last: the operation observes nothing any more."""
+    def end_observation(self, operation: DelayedOperation, keys: Iterable[Hashable]) -> None:
         with self._lock:
             self._remove(operation, keys)
-            if is_last:
-                self._observers.discard(operation)
 
     def _forget(self, operation: DelayedOperation) -> None:
         with self._lock:
@@ -174,18 +173,17 @@ class DelayedOperationPurgatory:
     def watched(self, key: Hashable) -> int:
         """How many operations wait under key."""
         with self._lock:
-            return len(self.watchers.get(key, {}).keys() - self._observers)
+            return sum(len(operation.waiting) for operation in self.watchers.get(key, ()))
 
     @property
     def size(self) -> int:
         """How many entries all watch lists have; an operation has one under each of its keys."""
         with self._lock:
-            if not self._observers:
-                return sum(map(len, self.watchers.values()))
-            return sum(len(watching.keys() - self._observers) for watching in self.watchers.values())
+            return sum(len(operation.waiting) for watching in self.watchers.values() for operation in watching)
 
     @property
     def delayed(self) -> int:
         """How many operations wait at all."""
         with self._lock:
-            return len({operation for watching in self.watchers.values() for operation in watching} - self._observers)
+            operations = {operation for watching in self.watchers.values() for operation in watching}
+            return sum(len(operation.waiting) for operation in operations)

@@ -24,7 +24,8 @@ class DelayedFetch(DelayedOperation):
     then reads afresh (PURG-11..16, RD-16).
 
     start_offsets holds where each partition's reading starts, from the first read.  Only reads: may be tried
-    on several threads.  `keys` is what it waits under.  Source: DelayedFetch, Kafka 2.4.
+    on several threads.  `keys` is what it waits under, each with its last place in fetch_infos.
+    Source: DelayedFetch, Kafka 2.4.
     """
 
     __slots__ = ("_callback", "_fetch_infos", "_params", "_replica_manager", "_start_offsets", "keys")
@@ -62,7 +63,8 @@ class DelayedFetch(DelayedOperation):
         # With min_bytes 1 a partition completes the fetch or it does not, whatever is in the others: an append to one
         # of a follower's 2,000 partitions looks at this one.
         at = self.keys.get(key) if isinstance(key, TopicPartition) else None
-        if at is None or self._params.min_bytes > 1:
+        is_named_twice = len(self.keys) < len(self._fetch_infos)
+        if at is None or self._params.min_bytes > 1 or is_named_twice:
             return self.try_complete()
         return self._readable_bytes(at) != 0 and self.force_complete()
 

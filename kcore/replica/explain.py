@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from kcore.common.text import counted
@@ -22,7 +23,7 @@ from kcore.replica.delayed_produce import DelayedProduce
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition_state import CommittedIsr, LeaderState, PendingIsr
 from kcore.replica.replica import Replica, ReplicaState
-from kcore.replica.session_fetch import SessionFetch, SessionWatch
+from kcore.replica.session_fetch import SessionFetch
 
 if TYPE_CHECKING:
     from kcore.replica.partition import Partition
@@ -421,10 +422,7 @@ def waiting_requests(replica_manager: ReplicaManager, topic_partition: TopicPart
         replica_manager.delayed_log_end_fetch_purgatory,
         replica_manager.delayed_delete_records_purgatory,
     ):
-        for watching in purgatory.operations(topic_partition):
-            operation = watching.waiting if isinstance(watching, SessionWatch) else watching
-            if operation is None:
-                continue
+        for operation in chain.from_iterable(watched.waiting for watched in purgatory.operations(topic_partition)):
             deadline_ms = operation.deadline_ms
             if operation.is_completed or deadline_ms is None:
                 continue

@@ -24,7 +24,7 @@ class ReplicaLogs:
     the fetcher's lock.
 
     get_partition: ReplicaManager.get_partition.  Each call raises KafkaStorageError for a partition that is offline.
-    on_high_watermark_advanced(tp): consumers may wait to read from this follower.
+    on_change(tp): a fetch of a consumer would get another answer than before; it may wait to read from this follower.
     on_truncated(tp, offset): a log that moves to another data directory must be cut too (RFT-15).  quota: counts the
     bytes of throttled partitions (RFT-09).
     """
@@ -36,16 +36,16 @@ class ReplicaLogs:
         self,
         get_partition: Callable[[TopicPartition], Partition | OfflinePartition | None],
         log_manager: LogManager,
-        on_high_watermark_advanced: Callable[[TopicPartition], None] = lambda tp: None,
+        on_change: Callable[[TopicPartition], None] = lambda tp: None,
         on_truncated: Callable[[TopicPartition, int], None] = lambda tp, offset: None,
         quota: ReplicaQuota | None = None,
     ) -> None:
         self._get_partition = get_partition
         self._log_manager = log_manager
-        self._on_high_watermark_advanced = on_high_watermark_advanced
+        self._on_change = on_change
         self._on_truncated = on_truncated
         self._quota = quota
-        self._advanced: list[TopicPartition] = []
+        self._changed: list[TopicPartition] = []
 
     def _partition(self, tp: TopicPartition) -> Partition:
         partition = self._get_partition(tp)
@@ -77,6 +77,7 @@ class ReplicaLogs:
         if offset < log.high_watermark:
             logger.warning("%s: truncated to %d, below the high watermark %d", tp, offset, log.high_watermark)
         self._log_manager.truncate_to({tp: offset}, is_future=self._is_future)
+        self._note_change(tp)
         if is_completed:
             self._on_truncated(tp, offset)
 
@@ -84,6 +85,7 @@ class ReplicaLogs:
         """PART-23."""
         self._log(tp)
         self._log_manager.truncate_fully_and_start_at(tp, offset, is_future=self._is_future)
+        self._note_change(tp)
 
     def append(
         self, tp: TopicPartition, records: bytes | bytearray | memoryview, leader_log_start_offset: int
@@ -119,14 +121,18 @@ class ReplicaLogs:
         log = self._log(tp)
         before = log.high_watermark
         if offset != before and log.update_high_watermark(offset) > before:
-            self._advanced.append(tp)
+            self._note_change(tp)
 
     def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
         log = self._log(tp)
         if offset > log.log_start_offset:
             log.maybe_increment_log_start_offset(offset)
+            self._note_change(tp)
+
+    def _note_change(self, tp: TopicPartition) -> None:
+        self._changed.append(tp)
 
     def complete_waiting(self) -> None:
         """Try the requests again that wait for what the last replies have brought.  Without any lock."""
-        while self._advanced:
-            self._on_high_watermark_advanced(self._advanced.pop())
+        while self._changed:
+            self._on_change(self._changed.pop())

@@ -36,6 +36,7 @@ class FutureLogs(ReplicaLogs):
         quota: ReplicaQuota | None,
     ) -> None:
         super().__init__(get_partition, log_manager, quota=quota)
+        self._advanced: list[TopicPartition] = []
         self._finished: list[tuple[TopicPartition, UnifiedLog | None]] = []
 
     def _log(self, tp: TopicPartition) -> UnifiedLog:
@@ -45,13 +46,16 @@ class FutureLogs(ReplicaLogs):
         return log
 
     def update_high_watermark(self, tp: TopicPartition, offset: int) -> None:
-        """Nobody reads a future log, so nobody waits for this."""
+        """Without a look at what it was before: nobody waits for this."""
         self._log(tp).update_high_watermark(offset)
 
     def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
         """The last call for an answer, so what was fetched is in the log now."""
         super().maybe_increment_log_start_offset(tp, offset)
         self._advanced.append(tp)
+
+    def _note_change(self, tp: TopicPartition) -> None:
+        """Nobody reads a future log."""
 
     def complete_waiting(self) -> None:
         """Replace the current logs of which the future ones are complete (DIR-06)."""

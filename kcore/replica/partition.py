@@ -403,6 +403,7 @@ class Partition:
         """moved: what the future log is now."""
         old = self.log
         moved.is_served, old.is_served = old.is_served, False
+        moved.on_log_start_raised = old.on_log_start_raised
         self.log, self.future_log = moved, None
 
     # -- append, read ------------------------------------------------------------------------------------------------
@@ -731,7 +732,7 @@ class Partition:
         """
         replicas = self.check_leader().replicas.values()
         starts = (replica.state.log_start_offset for replica in replicas if self.is_alive(replica.broker_id))
-        return min(self.log.log_start_offset, *starts) if replicas else self.log.log_start_offset
+        return min((self.log.log_start_offset, *starts))
 
     def _refusal(self, state: PartitionState, current_leader_epoch: int) -> ApiError:
         """What check_leader raises: the epoch is compared first (RD-24)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
@@ -292,6 +293,7 @@ class ReplicaManager:
                 meters=self.meters,
                 is_alive=self._is_alive,
             )
+            log.on_log_start_raised = partial(self.complete_waiting, topic_partition)
             changed = self._change_state(partition, update, controller_epoch)
         except KafkaError as error:
             self._partitions[topic_partition] = OfflinePartition(topic_partition, str(error), is_permanent=False)
@@ -578,6 +580,7 @@ class ReplicaManager:
                     raise InvalidTopicException(f"Cannot delete records of internal topic {topic_partition.topic}")
                 partition = self.get_partition_or_exception(topic_partition)
                 required_offset = partition.delete_records_on_leader(offset)
+                self.complete_waiting(topic_partition)
                 low_watermark = self.low_watermark(topic_partition)
                 results[topic_partition] = DeleteRecordsResult(None, low_watermark, required_offset)
                 if low_watermark < required_offset:

@@ -1,15 +1,15 @@
 """The fetch of a session of many partitions costs what has changed, and not all its partitions (SESS-08, SESS-15).
 
 A partition is idle once its reader has all that it may read.  It is not read again before the purgatory reports a
-change of it: an append, a high watermark, another leader, a failure.  Now and then the caller has all partitions read:
-a follower's last fetch, and a log start that retention has raised, are known only from a read.  For a follower
-repeats_idle_fetch() stands for the read where nothing has changed.
+change of it: an append, a high watermark, a log start, another leader, a failure.  Now and then the caller has all
+partitions read: a follower's last fetch is known only from a read.  For a follower repeats_idle_fetch() stands for the
+read where nothing has changed.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from kcore.common.topic_partition import TopicPartition
@@ -27,10 +27,10 @@ Results = list[tuple[TopicPartition, FetchPartitionResult]]
 class SessionWatch(DelayedOperation):
     """What has changed of a session's partitions, as the purgatory reports it, from one fetch to the next.
 
-    Thread-safe.  Watches from the first cover() until close(); never completes.
+    Thread-safe.  Watches from the first cover() until close() and the end of the last wait; never completes.
     """
 
-    __slots__ = ("_changed", "_guard", "_keys", "_observed", "_waiting", "isolation")
+    __slots__ = ("_changed", "_guard", "_is_closed", "_keys", "_observed", "_waiting", "isolation")
 
     def __init__(self, purgatory: DelayedOperationPurgatory, isolation: FetchIsolation) -> None:
         super().__init__(0)
@@ -39,7 +39,8 @@ class SessionWatch(DelayedOperation):
         self._guard = threading.Lock()
         self._keys: set[TopicPartition] = set()
         self._changed: set[TopicPartition] = set()
-        self._waiting: SessionFetch | None = None
+        self._waiting: tuple[SessionFetch, ...] = ()
+        self._is_closed = False
 
     @classmethod
     def of(cls, replica_manager: ReplicaManager, isolation: FetchIsolation) -> SessionWatch:
@@ -57,10 +58,15 @@ class SessionWatch(DelayedOperation):
         if added:
             self._observed.observe(self, added)
         if removed:
-            self._observed.end_observation(self, removed, is_last=not wanted)
+            self._observed.end_observation(self, removed)
 
     def close(self) -> None:
-        self.cover(())
+        """Watch no more: at once, or when nobody waits any more."""
+        with self._guard:
+            self._is_closed = True
+            is_over = not self._waiting
+        if is_over:
+            self.cover(())
 
     def take_changed(self) -> set[TopicPartition]:
         """The partitions that have changed since the last call."""
@@ -69,8 +75,8 @@ class SessionWatch(DelayedOperation):
         return changed
 
     @property
-    def waiting(self) -> SessionFetch | None:
-        """The fetch of the session that waits now."""
+    def waiting(self) -> tuple[SessionFetch, ...]:
+        """The fetches of the session that wait now: one, and those that a client has given up."""
         return self._waiting
 
     def try_complete(self) -> bool:
@@ -81,20 +87,24 @@ class SessionWatch(DelayedOperation):
         with self._guard:
             self._changed.add(key)
             waiting = self._waiting
-        if waiting is not None:
-            waiting.partition_changed(key)
+        for fetch in waiting:
+            fetch.partition_changed(key)
         return False
 
-    def begin_wait(self, fetch: SessionFetch) -> list[TopicPartition]:
-        """Report changes to this fetch from now on; those since take_changed() come back."""
+    def begin_wait(self, fetch: SessionFetch) -> list[TopicPartition] | None:
+        """Report changes to this fetch from now on; those since take_changed() come back.  None after close()."""
         with self._guard:
-            self._waiting = fetch
+            if self._is_closed:
+                return None
+            self._waiting = (*self._waiting, fetch)
             return list(self._changed)
 
     def end_wait(self, fetch: SessionFetch) -> None:
         with self._guard:
-            if self._waiting is fetch:
-                self._waiting = None
+            self._waiting = tuple(waiting for waiting in self._waiting if waiting is not fetch)
+            is_over = self._is_closed and not self._waiting
+        if is_over:
+            self.cover(())
 
 
 class SessionFetch(DelayedOperation):
@@ -102,7 +112,8 @@ class SessionFetch(DelayedOperation):
     then reads what has changed and what is still not idle.
 
     params.min_bytes is 1 at most: any record is enough.  to_read: of the session's partitions those that are not idle.
-    idle: those of the answer that need no other read before they change.
+    idle: those of the answer that need no other read before they change.  take_changed() says when the wait ends which
+    partitions this fetch has to read anew: none if another fetch has continued the session, which then answers them.
     Source of what ends the wait: DelayedFetch (PURG-11..16).
     """
 
@@ -111,6 +122,7 @@ class SessionFetch(DelayedOperation):
         "_idle_results",
         "_partitions",
         "_replica_manager",
+        "_take_changed",
         "_to_read",
         "_watch",
         "idle",
@@ -123,6 +135,7 @@ class SessionFetch(DelayedOperation):
         partitions: Mapping[TopicPartition, FetchPartitionData],
         to_read: Iterable[TopicPartition],
         watch: SessionWatch,
+        take_changed: Callable[[], Iterable[TopicPartition]],
         replica_manager: ReplicaManager,
         callback: FetchCallback,
     ) -> None:
@@ -133,6 +146,7 @@ class SessionFetch(DelayedOperation):
         self._to_read = dict.fromkeys(to_read)
         self._idle_results: Results = []
         self._watch = watch
+        self._take_changed = take_changed
         self._replica_manager = replica_manager
         self._callback = callback
 
@@ -162,6 +176,10 @@ class SessionFetch(DelayedOperation):
         for topic_partition in self.idle:
             del self._to_read[topic_partition]
         changed = self._watch.begin_wait(self)
+        if changed is None:  # nobody reports changes any more
+            self._to_read = dict.fromkeys(self._partitions)
+            self.force_complete()
+            return
         for topic_partition in changed:
             self.partition_changed(topic_partition)
         if not self.is_completed:
@@ -186,14 +204,15 @@ class SessionFetch(DelayedOperation):
         self._watch.end_wait(self)
         if self._timer_task is not None:
             self._timer_task.cancel()
-        for topic_partition in self._watch.take_changed():
-            if topic_partition in self._partitions:
-                self._to_read[topic_partition] = None
+        self._to_read.update(dict.fromkeys(self._take_changed()))
         infos = [(tp, self._partitions[tp]) for tp in self._to_read]
         results = self._replica_manager.read_from_local_log(self.params, infos) if infos else []
         unchanged = [answer for answer in self._idle_results if answer[0] not in self._to_read]
         self._note_idle(results)
         self._callback(unchanged + results)
+
+    def on_expiration(self) -> None:
+        self._replica_manager.meters.fetch_expired(is_follower=self.params.replica_id >= 0)
 
     def _note_idle(self, results: Results) -> None:
         for topic_partition, result in results:
@@ -237,9 +256,12 @@ def _is_idle(
 ) -> bool:
     """Whether a partition that was just read needs no other read before it changes.
 
-    Not one with anything to answer, nor a follower's that is not in the ISR: each of its fetches may let it join.
+    Not one with anything to answer, nor a follower's that is not in the ISR: each of its fetches may let it join.  Nor
+    one of a consumer that may be sent elsewhere: nobody reports when a replica in its rack can serve it (RD-25).
     """
     if _is_news(result):
+        return False
+    if params.client is not None and params.client.rack and replica_manager.preferred_read_replica is not None:
         return False
     partition = replica_manager.get_partition(topic_partition)
     return (

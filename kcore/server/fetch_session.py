@@ -13,7 +13,7 @@ Source: FetchSession, FetchManager, Kafka 2.4-4.x.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from random import Random
 from typing import Protocol
 from uuid import UUID
@@ -250,18 +250,38 @@ class IncrementalFetchContext:
         """What to read: all of the session, in its order."""
         return self._partitions
 
-    def select(self, results: Results) -> tuple[int, list[tuple[CachedPartition, FetchPartitionResult]]]:
+    def check_current(self) -> None:
+        """Raises InvalidFetchSessionEpoch if another request has continued the session.  The session's lock is held."""
+        session = self.session
+        if session.epoch != next_epoch(self._epoch):
+            raise InvalidFetchSessionEpoch(f"session {session.session_id} has epoch {session.epoch}")
+
+    def take_changed(self, view: SessionView) -> list[TopicPartition]:
+        """The partitions that have changed since the last call, none of them idle now.  The session's lock is held.
+
+        Raises what check_current() raises: the changes are for the request that continued the session.
+        """
+        self.check_current()
+        changed = [tp for tp in view.watch.take_changed() if tp in view.by_partition]
+        for topic_partition in changed:
+            view.by_partition[topic_partition].is_idle = False
+        return changed
+
+    def select(
+        self, results: Results, idle: Collection[TopicPartition] = ()
+    ) -> tuple[int, list[tuple[CachedPartition, FetchPartitionResult]]]:
         """(session id, what to answer): what has something new.  Partitions with records are read last from now on.
 
-        Raises InvalidFetchSessionEpoch if another request has continued the session meanwhile.
+        idle: those of the results that are.  Raises InvalidFetchSessionEpoch, and notes nothing, if another request has
+        continued the session meanwhile.
         """
         session = self.session
         with session.lock:
-            if session.epoch != next_epoch(self._epoch):
-                raise InvalidFetchSessionEpoch(f"session {session.session_id} has epoch {session.epoch}")
+            self.check_current()
             answers = []
             for answer in results:
                 cached, result = answer
+                cached.is_idle = cached.topic_partition in idle
                 if not cached.update(result):
                     continue
                 answers.append(answer)

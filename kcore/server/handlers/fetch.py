@@ -215,6 +215,11 @@ class Handler:
         """The same at the cost of what has changed since the last fetch; False where a partition is refused."""
         session, version = fetch.session, context.api_version
         with session.lock:
+            try:
+                fetch.check_current()
+            except ApiError as error:
+                context.respond(FetchResponse(error_code=error.code))
+                return True
             view = session.view
             if view is not None and view.watch.isolation is not params.isolation:
                 session.drop_view()
@@ -222,9 +227,7 @@ class Handler:
             is_full = self._reads_all(view)
             partitions = fetch.partitions()
             if view is not None:
-                for topic_partition in view.watch.take_changed():
-                    if topic_partition in view.by_partition:
-                        view.by_partition[topic_partition].is_idle = False
+                fetch.take_changed(view)
                 if not is_full:
                     partitions = [cached for cached in partitions if not cached.is_idle]
                 elif params.replica_id >= 0:
@@ -249,17 +252,24 @@ class Handler:
                 context.respond(FetchResponse(session_id=fetch.session_id), throttle_ms)
                 return
             answers = [(by_partition[topic_partition], result) for topic_partition, result in results]
-            for cached, _ in answers:
-                cached.is_idle = cached.topic_partition in session_fetch.idle
             try:
-                session_id, selected = fetch.select(answers)
+                session_id, selected = fetch.select(answers, session_fetch.idle)
             except ApiError as error:
                 context.respond(FetchResponse(error_code=error.code))
                 return
             context.respond(FetchResponse(session_id=session_id, responses=_session_responses(selected)))
 
+        def take_changed() -> list[TopicPartition]:
+            with session.lock:
+                try:
+                    return fetch.take_changed(view)
+                except ApiError:
+                    return []
+
         to_read = [cached.topic_partition for cached in readable]
-        session_fetch = SessionFetch(params, view.data, to_read, view.watch, self._replica_manager, respond)
+        session_fetch = SessionFetch(
+            params, view.data, to_read, view.watch, take_changed, self._replica_manager, respond
+        )
         session_fetch.start()
         return True
 

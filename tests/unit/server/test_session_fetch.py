@@ -2,19 +2,25 @@
 
 import random
 import time
+from dataclasses import replace
 
 import pytest
 
 import kcore
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.log.log_offset_metadata import AppendOrigin
+from kcore.errors import InvalidFetchSessionEpoch
+from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import fetch as f
 from kcore.record.memory_records import MemoryRecords
+from kcore.replica.delayed_fetch import DelayedFetch
 from kcore.replica.explain import waiting_requests
+from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
+from kcore.replica.replica_manager import ReplicaManager
+from kcore.replica.session_fetch import SessionFetch, SessionWatch
 from kcore.server.handlers.fetch import MANY_PARTITIONS
 from tests.unit.server.client import Client, batch
 
@@ -220,15 +226,142 @@ def test_a_wait_ends_when_a_partition_is_gone_and_its_error_is_in_each_response(
     assert observers(broker) == 0
 
 
-def test_a_log_start_that_nobody_reports_is_answered_by_the_next_read_of_all(broker, client):
+@pytest.mark.parametrize("follows", [False, True])
+def test_SESS_08_a_log_start_that_delete_records_raises_is_in_the_next_answer(
+    broker, client, reads, monkeypatch, follows
+):
+    manager, tp = broker.replica_manager, TopicPartition("t", 5)
     for _ in range(3):
         broker.produce("t", b"a", partition=5)
+    me = broker.broker_id
+    if follows:
+        monkeypatch.setattr(manager.get_partition(tp), "is_alive", lambda broker_id: True)
+        updates = [LeaderAndIsrUpdate(TopicPartition("t", n), me, 1, (me, 2), (me, 2)) for n in range(COUNT)]
+        assert not any(manager.become_leader_or_follower(updates, 1).values())
+    reader = Reader(client, replica_id=2 if follows else -1).open(broker)
+    reader.fetch()
+    results = []
+    reads.clear()
+    manager.delete_records({tp: 2}, results.append, 60_000)
+    assert reader.fetch() == {5: (0, [])} and reader.log_starts[5] == 2 and set(reads) == {5}
+    assert bool(results) is not follows
+    if follows:
+        request = reader.request([5])
+        request.topics[0].partitions[0].log_start_offset = 2
+        reader.take(client.ask(request, reader.version))
+        assert results[0][tp].low_watermark == 2, "the answer waits for the follower's next fetch, and for nothing else"
+
+
+def test_SESS_08_a_log_start_that_retention_raises_is_in_the_next_answer(broker, client, reads):
+    log = broker.log("t", 5)
+    broker.produce("t", b"a", partition=5)
     reader = Reader(client).open(broker)
-    broker.log("t", 5).maybe_increment_log_start_offset(2)
-    broker.replica_manager.time.sleep(4999)
-    assert reader.fetch() == {}
-    broker.replica_manager.time.sleep(1)
-    assert reader.fetch() == {5: (0, [])} and reader.log_starts[5] == 2
+    log.config = replace(log.config, retention_ms=0)
+    reads.clear()
+    broker.replica_manager.time.sleep(1000)
+    broker.replica_manager.log_manager.maintenance.cleanup_logs()
+    assert log.log_start_offset == 1
+    assert reader.fetch() == {5: (0, [])} and reader.log_starts[5] == 1 and set(reads) == {5}
+
+
+def fetches(broker):
+    """(number of fetches that wait, entries of their watch lists, expirations of consumers)"""
+    metrics = broker.metrics()
+    prefix = "kafka.server:type=DelayedOperationPurgatory"
+    return (
+        metrics[f"{prefix},name=NumDelayedOperations,delayedOperation=Fetch"]["Value"],
+        metrics[f"{prefix},name=PurgatorySize,delayedOperation=Fetch"]["Value"],
+        metrics["kafka.server:type=DelayedFetchMetrics,name=ExpiresPerSec,fetcherType=consumer"]["Count"],
+    )
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_METRIC_01_PURG_16_a_fetch_of_a_session_that_waits_is_counted_and_so_is_its_end(broker, client):
+    reader = Reader(client).open(broker)
+    assert fetches(broker) == (0, 0, 0)
+    reader.send(max_wait_ms=60_000)
+    wait_until(lambda: fetches(broker) == (1, COUNT, 0))
+    assert broker.replica_manager.delayed_fetch_purgatory.watched(TopicPartition("t", 3)) == 1
+    broker.produce("t", b"a", partition=3)
+    assert reader.receive() == {3: (0, [b"a"])} and fetches(broker) == (0, 0, 0)
+    assert reader.fetch([3], max_wait_ms=1) == {}
+    wait_until(lambda: fetches(broker) == (0, 0, 1))
+
+
+def test_a_fetch_whose_session_is_closed_while_it_waits_is_answered_with_the_next_record(broker, client):
+    reader = Reader(client).open(broker)
+    reader.send(max_wait_ms=60_000)
+    wait_until(lambda: fetches(broker)[0] == 1)
+    with Client(broker) as other:
+        other.ask(f.FetchRequest(session_id=reader.session_id, session_epoch=-1), 12)
+    assert fetches(broker)[0] == 1 and observers(broker) == COUNT
+    broker.produce("t", b"a", partition=3)
+    assert reader.receive() == {3: (0, [b"a"])}
+    wait_until(lambda: observers(broker) == 0)
+
+
+def test_a_fetch_whose_session_is_closed_before_it_waits_reads_all_and_waits_not(broker, client, monkeypatch):
+    reader = Reader(client).open(broker)
+    begin_wait = SessionWatch.begin_wait
+
+    def closed(self, fetch):
+        self.close()
+        broker.produce("t", b"a", partition=3)  # nobody reports it
+        return begin_wait(self, fetch)
+
+    monkeypatch.setattr(SessionWatch, "begin_wait", closed)
+    assert reader.fetch(max_wait_ms=60_000) == {3: (0, [b"a"])}
+
+
+def test_SESS_08_a_late_fetch_takes_no_change_from_the_one_that_continued_the_session(broker, client, monkeypatch):
+    reader = Reader(client).open(broker)
+    reader.send(max_wait_ms=60_000)  # its client gives it up
+    wait_until(lambda: fetches(broker)[0] == 1)
+    reader.epoch += 1
+    with Client(broker) as new_client:
+        reader.client = new_client
+        reader.send(max_wait_ms=60_000)
+        wait_until(lambda: fetches(broker)[0] == 2)
+        # The late fetch ends, at its deadline, when a record has come and before the new fetch has seen it.
+        monkeypatch.setattr(SessionFetch, "partition_changed", lambda self, topic_partition: None)
+        broker.produce("t", b"a", partition=3)
+        late, new = broker.replica_manager.delayed_fetch_purgatory.operations(TopicPartition("t", 3))[0].waiting
+        late.force_complete()
+        assert client.receive(ApiKey.FETCH, 12).error_code == InvalidFetchSessionEpoch.code
+        new.force_complete()
+        assert reader.receive() == {3: (0, [b"a"])}
+
+
+def test_SESS_08_what_a_late_fetch_took_before_the_next_one_came_is_the_next_ones_to_answer(
+    broker, client, monkeypatch
+):
+    reader = Reader(client).open(broker)
+    reader.send(max_wait_ms=60_000)
+    wait_until(lambda: fetches(broker)[0] == 1)
+    read = ReplicaManager.read_from_local_log
+    answers = []
+
+    def read_from_local_log(self, params, infos):
+        """The late fetch has taken the change, and has not answered when the next one comes."""
+        results = read(self, params, infos)
+        if not answers:
+            answers.append(None)
+            with Client(broker) as new_client:
+                new_reader = Reader(new_client)
+                new_reader.session_id, new_reader.epoch, new_reader.offsets = reader.session_id, 3, reader.offsets
+                answers.append(new_reader.fetch())
+        return results
+
+    monkeypatch.setattr(ReplicaManager, "read_from_local_log", read_from_local_log)
+    broker.produce("t", b"a", partition=3)
+    assert client.receive(ApiKey.FETCH, 12).error_code == InvalidFetchSessionEpoch.code
+    assert answers[1:] == [{3: (0, [b"a"])}]
 
 
 def test_a_reader_that_goes_on_with_another_isolation_level_reads_all(broker, client, reads):
@@ -313,3 +446,18 @@ def test_PART_12_a_follower_is_read_often_enough_to_be_seen_caught_up_and_at_onc
         0, 1, False, AppendOrigin.CLIENT, {TopicPartition("t", 9): bytearray(batch(b"x"))}, lambda statuses: None
     )
     assert reader.receive() == {9: (0, [b"x"])}
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_PURG_11_a_fetch_that_names_a_partition_twice_waits_for_both_places(broker, first):
+    broker.produce("t", b"a", partition=3)
+    manager, tp = broker.replica_manager, TopicPartition("t", 3)
+    params = FetchParams(max_wait_ms=60_000, isolation=FetchIsolation.HIGH_WATERMARK)
+    infos = [(tp, FetchPartitionData(1 + (first + place) % 2 * 5, 1 << 20)) for place in (0, 1)]
+    starts = [LogOffsetMetadata(data.fetch_offset, 0, 0) for _, data in infos]
+    results = []
+    fetch = DelayedFetch(params, infos, starts, manager, results.append)
+    manager.delayed_fetch_purgatory.watch(fetch, fetch.keys)
+    assert not results
+    broker.produce("t", b"b", partition=3)
+    assert results
