@@ -34,8 +34,13 @@ def test_the_readme_writes_and_reads_a_topic_with_a_client():
     assert run(python_blocks()[1]) == "b'a book'\n"
 
 
+def test_the_readmes_cluster_goes_on_without_a_broker():
+    addresses, leader, *isr = run(python_blocks()[2]).splitlines()[0].split(maxsplit=2)
+    assert addresses.count(":") == 3 and leader in "012" and eval(isr[0]) == [0, 1, 2]
+
+
 def test_the_readme_reads_a_log_without_a_broker():
-    code = python_blocks()[2]
+    code = python_blocks()[3]
     assert "/var/lib/kafka/orders-0" in code and "start_offset=1000" in code
     code = code.replace("/var/lib/kafka/orders-0", str(partition_dir("g-txn-0"))).replace("=1000", "=0")
     first, *records = run(code).splitlines()

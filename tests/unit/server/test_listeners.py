@@ -171,8 +171,8 @@ def test_a_throttled_response_says_so_where_its_version_can_and_mutes_its_connec
                 def __getattr__(self, name):
                     return getattr(context, name)
 
-                def respond(self, response):
-                    respond(response, 100 if len(contexts) == 1 else 0)
+                def respond(self, response, throttle_ms):
+                    respond(response, 100 if len(contexts) == 1 else throttle_ms)
 
             handle(Throttling(), body)
 
