@@ -96,8 +96,8 @@ def test_after_a_session_has_expired_all_replicas_come_into_sync_again(brokers, 
     wait_until(lambda: broker.cluster_member.broker_epoch > epoch)
     brokers.produce(b"after")
     assert brokers.values()[0] == b"before" and set(brokers.values()[1:]) == {b"after"}
-    assert set(brokers.stores[1].children(znodes.BROKER_IDS)) == {"1", "2", "3"}
-    assert brokers.controller.cluster_member.is_controller
+    wait_until(lambda: set(brokers.stores[1].children(znodes.BROKER_IDS)) == {"1", "2", "3"})
+    wait_until(lambda: brokers.controller.cluster_member.is_controller)  # not what was said of the one before
     if broker is controller:
         assert int(brokers.stores[1].get(znodes.CONTROLLER_EPOCH).data) > controller_epoch
 
@@ -110,4 +110,4 @@ def test_when_all_sessions_expire_at_once_the_cluster_comes_back(brokers):
     wait_until(lambda: all(broker.cluster_member.broker_epoch > epoch for broker, epoch in epochs.items()))
     brokers.produce(b"after")
     assert brokers.values()[0] == b"before"
-    assert len([broker for broker in brokers.all if broker.cluster_member.is_controller]) == 1
+    wait_until(lambda: len([broker for broker in brokers.all if broker.cluster_member.is_controller]) == 1)
