@@ -77,7 +77,7 @@ class ControllerChannel:
             self._is_in_flight = False
 
     def on_dropped(self, request: QueuedRequest) -> None:
-        """The request was not sent and never can be: the ones behind it go on."""
+        """The request was not sent and cannot be encoded: the next one in the queue is sent."""
         self.on_reply(request)
 
     def on_failure(self, request: QueuedRequest, now_ms: float) -> None:

@@ -85,7 +85,7 @@ class ControllerBrokerRequestBatch:
     def add_leader_and_isr(
         self, broker_ids: Iterable[int], topic_partition: TopicPartition, state: LeaderAndIsr, *, is_new: bool
     ) -> None:
-        """Also tells every broker's metadata cache."""
+        """Add a LeaderAndIsr for these brokers, and an UpdateMetadata of the partition for all live brokers."""
         assignment = self._context.assignments[topic_partition]
         for broker_id in broker_ids:
             states = self._leader_and_isr.setdefault(broker_id, {})
@@ -110,7 +110,7 @@ class ControllerBrokerRequestBatch:
         partitions[topic_partition] = delete or partitions.get(topic_partition, False)
 
     def add_update_metadata(self, broker_ids: Iterable[int], topic_partitions: Iterable[TopicPartition]) -> None:
-        """Without partitions it tells the brokers who is alive."""
+        """Add an UpdateMetadata for these brokers.  It has the live brokers, also where topic_partitions is empty."""
         self._metadata_brokers.update(broker_ids)
         self._metadata_partitions.update(dict.fromkeys(topic_partitions))
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, RequestTimedOut
-from kcore.purgatory.delayed_operation import DelayedOperation
+from kcore.replica.delayed_partitions import DelayedPartitions
 
 if TYPE_CHECKING:
     from kcore.replica.replica_manager import ReplicaManager
@@ -31,15 +30,14 @@ class DeleteRecordsResult:
 DeleteRecordsCallback = Callable[[dict[TopicPartition, DeleteRecordsResult]], None]
 
 
-class DelayedDeleteRecords(DelayedOperation):
+class DelayedDeleteRecords(DelayedPartitions):
     """Answers once the low watermark of every partition in `pending` has reached its required_offset (HW-05), or with
     REQUEST_TIMED_OUT for those whose has not.  Partitions that failed already keep their error.
 
-    _lock is held while `pending` and the results change, as in DelayedProduce.
     Source: DelayedDeleteRecords, Kafka 3.9.
     """
 
-    __slots__ = ("_callback", "_lock", "_pending", "_replica_manager", "_results")
+    __slots__ = ("_callback", "_replica_manager", "_results")
 
     def __init__(
         self,
@@ -49,28 +47,19 @@ class DelayedDeleteRecords(DelayedOperation):
         replica_manager: ReplicaManager,
         callback: DeleteRecordsCallback,
     ) -> None:
-        super().__init__(delay_ms)
+        super().__init__(delay_ms, pending)
         self._results = results
-        self._pending = pending
         self._replica_manager = replica_manager
         self._callback = callback
-        self._lock = threading.Lock()
 
-    def try_complete(self) -> bool:
-        with self._lock:
-            if self.is_completed:
-                return False
-            still_pending = []
-            for topic_partition in self._pending:
-                result = self._results[topic_partition]
-                try:
-                    result.low_watermark = self._replica_manager.low_watermark(topic_partition)
-                    if result.low_watermark < result.required_offset:
-                        still_pending.append(topic_partition)
-                except ApiError as error:
-                    result.error, result.low_watermark = error, -1
-            self._pending = still_pending
-        return not still_pending and self.force_complete()
+    def _must_wait(self, topic_partition: TopicPartition) -> bool:
+        result = self._results[topic_partition]
+        try:
+            result.low_watermark = self._replica_manager.low_watermark(topic_partition)
+            return result.low_watermark < result.required_offset
+        except ApiError as error:
+            result.error, result.low_watermark = error, -1
+            return False
 
     def progress(self, topic_partition: TopicPartition) -> tuple[int, int] | None:
         """(low watermark, what it must reach); None if this request does not wait for the partition (any more)."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, RequestTimedOut
-from kcore.purgatory.delayed_operation import DelayedOperation
+from kcore.replica.delayed_partitions import DelayedPartitions
 
 if TYPE_CHECKING:
     from kcore.replica.replica_manager import ReplicaManager
@@ -38,15 +37,12 @@ class ProducePartitionStatus:
 ProduceCallback = Callable[[dict[TopicPartition, ProducePartitionStatus]], None]
 
 
-class DelayedProduce(DelayedOperation):
+class DelayedProduce(DelayedPartitions):
     """Answers once the high watermark has passed the records of every partition in `pending`, or with
     REQUEST_TIMED_OUT for those that it has not (PURG-07..09).  Partitions that failed already keep their error.
-
-    _lock is held while `pending` and the statuses change.  Without it, a thread that saw an older high watermark could
-    put a partition back into `pending` before another one answers, or set an error after the answer.
     """
 
-    __slots__ = ("_callback", "_lock", "_pending", "_replica_manager", "_statuses")
+    __slots__ = ("_callback", "_replica_manager", "_statuses")
 
     def __init__(
         self,
@@ -56,28 +52,19 @@ class DelayedProduce(DelayedOperation):
         replica_manager: ReplicaManager,
         callback: ProduceCallback,
     ) -> None:
-        super().__init__(delay_ms)
+        super().__init__(delay_ms, pending)
         self._statuses = statuses
-        self._pending = pending
         self._replica_manager = replica_manager
         self._callback = callback
-        self._lock = threading.Lock()
 
-    def try_complete(self) -> bool:
-        with self._lock:
-            if self.is_completed:
-                return False
-            still_pending = []
-            for topic_partition in self._pending:
-                status = self._statuses[topic_partition]
-                try:
-                    partition = self._replica_manager.get_partition_or_exception(topic_partition)
-                    if not partition.check_enough_replicas_reach_offset(status.required_offset):
-                        still_pending.append(topic_partition)
-                except ApiError as error:
-                    status.error = error
-            self._pending = still_pending
-        return not still_pending and self.force_complete()
+    def _must_wait(self, topic_partition: TopicPartition) -> bool:
+        status = self._statuses[topic_partition]
+        try:
+            partition = self._replica_manager.get_partition_or_exception(topic_partition)
+            return not partition.check_enough_replicas_reach_offset(status.required_offset)
+        except ApiError as error:
+            status.error = error
+            return False
 
     def required_offset(self, topic_partition: TopicPartition) -> int | None:
         """What the partition's high watermark must reach; None if this request does not wait for it (any more)."""

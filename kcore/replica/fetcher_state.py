@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 NO_EPOCH = -1
-#: How often every partition is looked at anew: retention may have raised a log start that nobody told the fetcher of.
+#: How often the fetch data of every partition is made anew: retention raises log starts without calling the fetcher.
 _REFRESH_MS = 30_000
 
 

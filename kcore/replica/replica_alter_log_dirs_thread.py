@@ -23,7 +23,8 @@ class ReplicaAlterLogDirsThread(ReplicaFetcherThread):
         self._future_logs = logs
 
     def do_work(self) -> None:
-        # A copy is many short steps, each of which gives the GIL up: beside busy producers it would fall behind.
+        # A copy is many short steps, and each gives the GIL up.  With the usual interval busy producers write
+        # faster than it copies.
         with short_switch_interval():
             super().do_work()
         with self._changed:

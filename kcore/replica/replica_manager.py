@@ -222,13 +222,15 @@ class ReplicaManager:
         self.increment_high_watermarks()
 
     def increment_high_watermarks(self) -> None:
-        """Where a follower outside the ISR holds a high watermark no longer (PART-15), answer who waited for that.
+        """Where a follower holds the high watermark (PART-15) or the low one (HW-05) no longer, answer who waited.
 
         Called without any lock, when a broker has died and from time to time.
         """
         for partition in self.partitions():
             if partition.maybe_increment_high_watermark():
                 self.complete_waiting(partition.topic_partition)
+            else:
+                self.delayed_delete_records_purgatory.check_and_complete(partition.topic_partition)
 
     def _fetch_from_leaders(self, partitions: Sequence[Partition]) -> None:
         """Copy the partitions from the leaders that they have now (RM-19..21)."""

@@ -1,6 +1,7 @@
 """ClientQuotaManager: one kind of client quota, of users and client ids (QUOTA-07; KIP-13, KIP-55, KIP-124).
 
-Who sends too much, too fast, is told how long to wait, and his connection is read no more for that long; nothing fails.
+The response to a client above its quota says how long to wait, and the broker reads nothing from its connection for so
+long.  No request fails.
 Source: ClientQuotaManager, ClientRequestQuotaManager, DefaultQuotaCallback, Kafka 2.4-3.9.
 """
 

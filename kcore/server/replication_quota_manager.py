@@ -1,8 +1,8 @@
 """Throttles of replication: of what a leader sends, a follower fetches, and moves between log directories copy.
 
-A rate of the broker (leader.replication.throttled.rate and its like) holds for the partitions that a setting of their
-topic lists (leader.replication.throttled.replicas).  Only their bytes count.  Source: ReplicationQuotaManager, Kafka
-2.4-3.9; KIP-73.
+The broker's setting leader.replication.throttled.rate limits the partitions that the topic's setting
+leader.replication.throttled.replicas lists; the follower's settings have the same form.  Only their bytes count.
+Source: ReplicationQuotaManager, Kafka 2.4-3.9; KIP-73.
 """
 
 from __future__ import annotations

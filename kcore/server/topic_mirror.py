@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _CLIENT_ID = "kcore-mirror"
 #: The id that the mirror has among its own partitions; no broker's.
 _LOCAL_ID = -2
-#: The epoch that the mirror's partitions are told about by the mirror, their controller.
+#: The controller epoch of the updates that the mirror gives its own partitions.
 _CONTROLLER_EPOCH = 0
 
 Address = tuple[str, int]

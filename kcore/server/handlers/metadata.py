@@ -93,8 +93,8 @@ class Handler:
             # Each topic once, as in Kafka: a request with one name a million times would make a response of a gigabyte.
             requested = {(topic.topic_id, topic.name): topic for topic in body.topics}
             if not self._cache.snapshot.broker_ids():
-                # A member of a cluster before the controller's first request.  "Unknown topic" would be a lie, which
-                # clients pass on to their users.
+                # A member of a cluster before the controller's first request.  It does not know which topics exist, and
+                # a client raises an error for "unknown topic", but asks again for "no leader".
                 refused: dict[str, ApiError] = {name: LeaderNotAvailable(name) for _, name in requested if name}
             else:
                 refused = self._create_missing(requested.values()) if may_create else {}
@@ -174,7 +174,7 @@ def _describe(topic: TopicInfo, view: _View) -> MetadataResponseTopic:
     for number, info in topic.partitions.items():
         error_code, leader = NONE, info.leader
         if leader not in view.broker_ids:
-            # From version 6 on, a leader without a listener of the client's is told from a leader that is not alive.
+            # From version 6 on there is an error of its own for a live leader without a listener of the client's name.
             is_alive = view.version >= 6 and view.snapshot.broker(leader) is not None
             error_code, leader = (ListenerNotFound if is_alive else LeaderNotAvailable).code, NO_LEADER
         replicas, isr = list(info.replicas), list(info.isr)

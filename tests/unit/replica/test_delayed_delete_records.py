@@ -59,6 +59,15 @@ def test_HW_05_a_broker_that_is_not_alive_keeps_nobody_waiting(leader, alive):
     assert outcome(delete(leader, {TP: 3})) == (None, 3)
 
 
+def test_HW_05_the_answer_comes_when_the_replica_that_is_waited_for_dies(leader, alive):
+    answer = delete(leader, {TP: 3})
+    follow(leader, 1, 5, log_start=3)
+    alive.remove(2)
+    assert answer.waits
+    leader.replica_manager.increment_high_watermarks()  # as after the metadata that say so
+    assert outcome(answer) == (None, 3)
+
+
 def test_what_the_high_watermark_is_asked_for_is_what_the_followers_must_reach(leader):
     answer = delete(leader, {TP: -1})
     for broker_id in (1, 2):
