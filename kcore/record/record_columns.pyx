@@ -259,10 +259,10 @@ cdef class ColumnsReader:
         err.status = KC_OK
         while at < stop and last_offset < self.selection.end - 1 and err.status == KC_OK:
             if table.count:
-                # As many more as the bytes seem to hold, and as the wanted offsets do.
+                # An estimate of the number of batches left, from the average size and offset range of those parsed so far.
                 first_offset = table.rows[0].base_offset
                 if last_offset < first_offset:
-                    break  # no CRC covers offsets; the check of their order below says so
+                    break  # the CRC does not cover offsets; kc_batches_check_order() below raises
                 room = (stop - at) * table.count // at + 1
                 n = (self.selection.end - last_offset) // ((last_offset - first_offset) // table.count + 1)
                 room = min(room, min(n, room) + 16)
