@@ -487,7 +487,7 @@ class FetcherState:
                 self._on_error(tp, answer.error, now_ms)
             elif answer.diverging_epoch is not None:
                 # High watermark and log start are those of records that this log does not have yet (section 22, 11).
-                self._truncate_to_epoch_end(tp, state, *answer.diverging_epoch)
+                self._truncate_to_epoch_end(tp, state, *answer.diverging_epoch, now_ms)
             else:
                 self._take_records(tp, state, answer, now_ms)
 
@@ -502,7 +502,7 @@ class FetcherState:
             if answer.error is not None:
                 self._on_error(tp, answer.error, now_ms)
             else:
-                self._truncate_to_epoch_end(tp, state, answer.leader_epoch, answer.end_offset)
+                self._truncate_to_epoch_end(tp, state, answer.leader_epoch, answer.end_offset, now_ms)
 
     def _on_offsets(self, request: ListOffsetsRequest, reply: ListOffsetsReply, now_ms: float) -> None:
         for tp, answer in reply.partitions.items():
@@ -515,7 +515,7 @@ class FetcherState:
             if answer.error is not None or answer.offset < 0:
                 self._on_error(tp, answer.error, now_ms)
             else:
-                self._take_offset(tp, state, answer.offset)
+                self._take_offset(tp, state, answer.offset, now_ms)
 
     def _state_to_answer(
         self, tp: TopicPartition, phase: Phase, requested_epoch: int, error: ApiError | None, now_ms: float
@@ -582,7 +582,7 @@ class FetcherState:
             self._set(tp, state)
 
     def _truncate_to_epoch_end(
-        self, tp: TopicPartition, state: PartitionFetchState, leader_epoch: int, leader_end_offset: int
+        self, tp: TopicPartition, state: PartitionFetchState, leader_epoch: int, leader_end_offset: int, now_ms: float
     ) -> None:
         try:
             truncation = offset_truncation_state(
@@ -596,6 +596,9 @@ class FetcherState:
             self._fail(tp, error)
             return
         self._truncate(tp, truncation)
+        if self._states.get(tp) == state:
+            # The next request is the same, and its answer may be too: a leader contradicts itself.  Kafka asks at once.
+            self._delay([tp], now_ms)
 
     def _truncate(self, tp: TopicPartition, truncation: OffsetTruncationState) -> None:
         """Cut the log; then fetch from there, or ask for the epoch that is last then (FT-10).  Any error: FT-11."""
@@ -616,7 +619,7 @@ class FetcherState:
         )
         self._set(tp, state)
 
-    def _take_offset(self, tp: TopicPartition, state: PartitionFetchState, offset: int) -> None:
+    def _take_offset(self, tp: TopicPartition, state: PartitionFetchState, offset: int, now_ms: float) -> None:
         """FT-27..29: the leader's log end decides, or else its log start does."""
         logs = self._logs
         try:
@@ -646,3 +649,5 @@ class FetcherState:
                 decision.offset, state.current_leader_epoch, Phase.FETCHING, lag=lag, last_fetched_epoch=last_epoch
             ),
         )
+        if (decision.offset, last_epoch) == (state.fetch_offset, state.last_fetched_epoch):
+            self._delay([tp], now_ms)  # the next fetch is the one that was out of range; Kafka asks at once

@@ -369,6 +369,20 @@ def test_V22_11_a_diverging_epoch_cuts_the_log_and_takes_neither_high_watermark_
     assert (request.partitions[A].fetch_offset, request.partitions[A].last_fetched_epoch) == (2, 1)
 
 
+@pytest.mark.parametrize("diverging", [(3, 9), (4, 9), (9, 9)])
+def test_a_diverging_epoch_that_cuts_nothing_delays_its_partition_alone(diverging):
+    """Only a leader that contradicts itself sends one: it would be asked the same again and again."""
+    state = fetching(epochs=(1, 1, 3, 3))
+    state._logs.logs[B] = MemoryLog([1])
+    state.add_partitions({B: InitialFetchState(1, 5)})
+    request = asked(state)
+    state.on_reply(request, FetchReply({A: FetchedPartition(diverging_epoch=diverging)}), 0)
+    assert set(asked(state).partitions) == {B}
+    state.on_failure(state._in_flight, NetworkException("gone"), 0)
+    again = asked(state, BACKOFF).partitions[A]
+    assert (again.fetch_offset, again.last_fetched_epoch) == (4, 3)
+
+
 # -- fetching ---------------------------------------------------------------------------------------------------------
 
 
@@ -545,11 +559,15 @@ def test_FT_28_FT_29_a_leader_that_starts_above_our_end_begins_our_log_anew():
 
 
 @pytest.mark.parametrize("leader_start", [0, 3])
-def test_FT_29_a_leader_whose_range_holds_our_end_leaves_our_log_as_it_is(leader_start):
+def test_FT_29_a_leader_whose_range_holds_our_end_leaves_our_log_as_it_is_and_is_asked_again_later(leader_start):
     state = out_of_range()
-    reply_to(state, {A: ListedOffset(3)})
-    reply_to(state, {A: ListedOffset(leader_start)})
-    assert not state._logs.done and asked(state).partitions[A].fetch_offset == 3
+    for now in (0, BACKOFF):
+        reply_to(state, {A: ListedOffset(3)}, now)
+        reply_to(state, {A: ListedOffset(leader_start)}, now)
+        assert state.next_request(now) == Wait(now + BACKOFF)
+        assert reply_to(state, {A: FetchedPartition(error=OffsetOutOfRange())}, now + BACKOFF).partitions.keys() == {A}
+        assert state.states[A].fetch_offset == 3
+    assert not state._logs.done
 
 
 def test_FT_30_the_leaders_log_start_may_move_again_any_number_of_times():
