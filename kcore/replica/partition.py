@@ -35,8 +35,9 @@ from kcore.log.log_offset_metadata import (
     TimestampAndOffset,
 )
 from kcore.log.special_timestamps import EARLIEST_LOCAL_TIMESTAMP, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from kcore.record.memory_records import EMPTY, MemoryRecords
+from kcore.record.memory_records import EMPTY
 from kcore.replica import isr as isr_rules
+from kcore.replica.log_tail import copy_tail, is_near_the_end
 from kcore.replica.offset_truncation import diverging_epoch
 from kcore.replica.partition_state import (
     NO_EPOCH,
@@ -58,9 +59,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How much of a log is copied at most while nobody can append to it: some 5 ms.
-MAX_BYTES_UNDER_LOCK = 4 * 1024 * 1024
-_NEAR_THE_END = 1024 * 1024
 #: replica.lag.time.max.ms unless a broker says otherwise.
 DEFAULT_REPLICA_LAG_TIME_MAX_MS = 30_000
 
@@ -376,7 +374,7 @@ class Partition:
         """Put the future log in the place of the log, if it has all its records but a few (DIR-06).
 
         replace_log is LogManager.replace_current_with_future_log; meanwhile nobody appends.  What was appended since
-        the last fetch is copied then, all of it or nothing, up to MAX_BYTES_UNDER_LOCK: a partition that always gets
+        the last fetch is copied then, all of it or nothing, up to 4 MiB: a partition that always gets
         records would never be equal to its copy otherwise.
         True if there is no future log any more.  Raises KafkaStorageError.
         Source: Partition.maybeReplaceCurrentWithFutureReplica, Kafka 3.9, where nothing is copied.
@@ -384,18 +382,15 @@ class Partition:
         future = self.future_log
         if future is None:
             return True
-        if _records_from(self.log, future.log_end_offset, _NEAR_THE_END).size_in_bytes >= _NEAR_THE_END:
+        if not is_near_the_end(self.log, future):
             return False
         future.flush()  # so that there is little to sync under the lock
         with self.leader_isr_update_lock.write(), self.future_log_lock:
             log, future = self.log, self.future_log
             if future is None:
                 return True
-            if future.log_end_offset != log.log_end_offset:
-                rest = _records_from(log, future.log_end_offset, MAX_BYTES_UNDER_LOCK)
-                if rest.size_in_bytes > MAX_BYTES_UNDER_LOCK or rest.last_offset + 1 != log.log_end_offset:
-                    return False
-                future.append_as_follower(rest.buffer)
+            if not copy_tail(log, future):
+                return False
             replace_log(self.topic_partition, self._take_over_future_log)
         return True
 
@@ -752,9 +747,3 @@ class Partition:
 
     def __repr__(self) -> str:
         return f"Partition({self.topic_partition}, {self._state})"
-
-
-def _records_from(log: UnifiedLog, offset: int, max_bytes: int) -> MemoryRecords:
-    """The batches from the one with this offset on, in one segment; at least one, unless the log ends there."""
-    records = log.read(offset, max_bytes, FetchIsolation.LOG_END, min_one_message=True).records
-    return records if isinstance(records, MemoryRecords) else MemoryRecords(records.read(), check_crc=False)

@@ -9,7 +9,7 @@ from kcore import errors
 from kcore.common import file
 from kcore.common.topic_partition import TopicPartition
 from kcore.record.record_batch_builder import RecordBatchBuilder
-from kcore.replica import partition as partition_module
+from kcore.replica import log_tail
 from kcore.replica.fetcher_state import FetcherConfig, Phase
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.future_logs import FutureLogs
@@ -60,7 +60,7 @@ class Moves:
 
     def use(self, **config):
         """partition_max_bytes=1: a batch at each step, and the last one too has to be fetched."""
-        self.monkeypatch.setattr(partition_module, "MAX_BYTES_UNDER_LOCK", 0)
+        self.monkeypatch.setattr(log_tail, "MAX_BYTES_UNDER_LOCK", 0)
         self.manager._config = FetcherConfig(truncates_on_fetch=False, fetch_backoff_ms=0, **config)
 
     def partition(self, tp=TP):
@@ -175,7 +175,7 @@ def test_a_move_back_may_begin_before_the_mover_has_noticed_that_it_finished(mov
 
 
 def test_DIR_06_a_log_that_grows_too_fast_is_not_replaced_yet(moves, monkeypatch):
-    monkeypatch.setattr(partition_module, "MAX_BYTES_UNDER_LOCK", 50)
+    monkeypatch.setattr(log_tail, "MAX_BYTES_UNDER_LOCK", 50)
     partition = moves.partition()
     moves.node.produce(batch(b"a" * 100))
     moves.alter()
@@ -250,6 +250,23 @@ def follower_batch(base_offset, *contents, epoch):
     for value in contents:
         builder.append(value, timestamp=1_700_000_000_000)
     return builder.build()
+
+
+@pytest.mark.parametrize("kept", [2, 0])
+def test_a_current_log_that_was_cut_inside_a_batch_moves_with_its_log_end(moves, kept):
+    """The batch went whole, the log end is still where the leader said: no record of the copy can reach it."""
+    moves.node.become(update(TP, leader=1, epoch=1, isr=(1, 0)))
+    log = moves.partition().log
+    if kept:
+        log.append_as_follower(follower_batch(0, b"a", b"b", epoch=1))
+    log.append_as_follower(follower_batch(kept, b"c", b"d", b"e", b"f", epoch=1))
+    log.truncate_to(kept + 3)
+    moves.alter()
+    moves.finish()
+    moved = moves.partition().log
+    assert moved is not log and (moved.log_end_offset, values(moved)) == (kept + 3, [b"a", b"b"][:kept])
+    moved.append_as_follower(follower_batch(kept + 3, b"F", epoch=1))
+    assert values(moved) == [*[b"a", b"b"][:kept], b"F"]
 
 
 def test_DIR_08_the_future_logs_epochs_are_compared_with_the_current_logs(moves):
@@ -517,7 +534,7 @@ def test_the_local_end_point_answers_by_the_partitions_epoch(moves):
 
 def test_DIR_06_records_under_the_lock_are_copied_all_or_none(moves, monkeypatch):
     """The mover goes on from the offset that it fetched last."""
-    monkeypatch.setattr(partition_module, "MAX_BYTES_UNDER_LOCK", 400)
+    monkeypatch.setattr(log_tail, "MAX_BYTES_UNDER_LOCK", 400)
     moves.manager._config = FetcherConfig(truncates_on_fetch=False, partition_max_bytes=1)
     for _ in range(8):
         moves.node.produce(batch(b"x" * 50))
