@@ -11,12 +11,12 @@ from typing import NamedTuple
 from kcore.common.file import is_directory, is_file, list_directory, make_directory
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.errors import InconsistentClusterId, InvalidConfig
+from kcore.log import meta_properties
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_file_names import parse_partition_directory, parse_segment_file
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.store import MetadataStore, NodeExists
-from kcore.server import meta_properties
 
 logger = logging.getLogger(__name__)
 

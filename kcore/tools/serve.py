@@ -11,9 +11,10 @@ import signal
 import sys
 from typing import Any
 
+from kcore.common.properties import read_properties
 from kcore.errors import KafkaError
 from kcore.server.broker import Broker
-from kcore.server.kafka_config import KafkaConfig, read_properties
+from kcore.server.kafka_config import KafkaConfig
 
 #: How long a thread that computes keeps the GIL from one that wants it.  Python's default of 5 ms is long for a broker
 #: whose background threads (flush, checkpoints, retention) share the GIL with its requests.

@@ -15,6 +15,7 @@ import kcore
 from kcore import errors
 from kcore.common import file
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.log import meta_properties
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
@@ -36,7 +37,7 @@ from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.replica.partition_state import CommittedIsr
 from kcore.replica.replica import ReplicaState
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server import cluster_member, meta_properties
+from kcore.server import cluster_member
 from kcore.server.request_context import RequestContext
 from tests.unit.protocol.random_messages import random_struct
 from tests.unit.replica.conftest import batch

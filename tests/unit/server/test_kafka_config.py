@@ -7,12 +7,13 @@ import sys
 import pytest
 
 import kcore
+from kcore.common.properties import parse_properties, read_properties
 from kcore.errors import InvalidConfig
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS
 from kcore.network.listener import Listener, SecurityProtocol
 from kcore.server import kafka_config
-from kcore.server.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig, parse_properties, read_properties
+from kcore.server.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,9 @@ import pytest
 from kcore.common import topic_names
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import CorruptFile, InvalidTopicException
+from kcore.log import meta_properties
 from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kcore.server import meta_properties
 from kcore.server.handlers import metadata
 from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
 from kcore.server.producer_ids import BLOCK_SIZE, ProducerIdManager

@@ -13,8 +13,8 @@ import os
 from typing import NamedTuple
 
 from kcore.common.file import read_file, set_aside, write_atomically
+from kcore.common.properties import parse_properties
 from kcore.errors import CorruptFile
-from kcore.server.kafka_config import parse_properties
 
 FILE_NAME = "meta.properties"
 #: "true": the directory belongs to a member of a kcore cluster, whose controller gives its leaders their epochs.
