@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, OffsetOutOfRange
+from kcore.errors import ApiError, FencedLeaderEpoch, OffsetOutOfRange
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.log.special_timestamps import EARLIEST_TIMESTAMP
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
+from kcore.replica.leader_endpoint import EpochEndOffset
 from tests.sim import invariants
 from tests.sim.events import CONSUMER, PRODUCER, Consume, DeleteRecords, Produce, ProduceIdempotent
 from tests.sim.model import CRC_AT, Batch
@@ -36,8 +37,13 @@ class Clients:
         self._values = 0
         self._idempotent: dict[tuple[int, TopicPartition], IdempotentProducer] = {}
         self.idempotent_payloads: dict[TopicPartition, list[bytes]] = defaultdict(list)
-        self._positions: dict[tuple[int, TopicPartition], int] = {}
+        self._consumers: dict[tuple[int, TopicPartition], Consumer] = {}
         self.acknowledged = self.refused = self.consumed = self.retried = self.out_of_range = 0
+        #: Of consumers: fenced by the epoch that they sent, and gone back because the leader's log is another one.
+        self.fenced = self.truncations = 0
+
+    def count_refusal(self, error: ApiError) -> None:
+        self.fenced += isinstance(error, FencedLeaderEpoch)
 
     # -- producers --------------------------------------------------------------------------------------------------
 
@@ -106,86 +112,11 @@ class Clients:
     # -- consumers --------------------------------------------------------------------------------------------------
 
     def consume(self, event: Consume) -> None:
-        cluster, tp = self._cluster, self._cluster.tp(event.partition)
-        broker = cluster.leader_of(tp) if event.to is None else event.to
-        position = self._positions.get((event.consumer, tp), 0)
-        # A consumer that chose its broker by itself has old metadata: it does not know the epoch.
-        epoch = cluster.controller.partitions[tp].leader_epoch if event.to is None else -1
-
-        def deliver() -> None:
-            node = cluster.nodes.get(broker)
-            if node is not None:
-                self._fetch(node, tp, position, epoch, lambda *answer: reply(node, *answer))
-
-        def reply(node: Node, error: ApiError | None, batches: list[Batch], earliest: int | None) -> None:
-            cluster.network.send(
-                Message(
-                    f"Fetch answer {tp}",
-                    node.broker_id,
-                    CONSUMER,
-                    lambda: self._on_fetched(event.consumer, tp, position, error, batches, earliest),
-                )
-            )
-
-        cluster.network.send(Message(f"Fetch {tp} from {position}", CONSUMER, broker, deliver))
-
-    def _fetch(
-        self,
-        node: Node,
-        tp: TopicPartition,
-        position: int,
-        epoch: int,
-        reply: Callable[[ApiError | None, list[Batch], int | None], None],
-    ) -> None:
-        answered = self._cluster.must_be_answered(
-            node.broker_id, f"a consumer's fetch at broker {node.broker_id}", CONSUMER_WAIT_MS
-        )
-
-        def on_fetched(results) -> None:
-            answered()
-            ((_, result),) = results
-            earliest = None
-            if isinstance(result.error, OffsetOutOfRange):
-                try:
-                    found = node.replica_manager.fetch_offset_for_timestamp(
-                        tp, EARLIEST_TIMESTAMP, FetchIsolation.HIGH_WATERMARK, epoch
-                    )
-                    earliest = None if found is None else found.offset
-                except ApiError:
-                    pass  # it does not lead any more
-            batches = []
-            if result.error is None and result.records.size_in_bytes:
-                for batch in MemoryRecords(bytes(result.records.read())).batches:
-                    batches.append(Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, bytes(batch.buffer)))
-            reply(result.error, batches, earliest)
-
-        node.replica_manager.fetch_messages(
-            FetchParams(max_wait_ms=CONSUMER_WAIT_MS, max_bytes=500),
-            [(tp, FetchPartitionData(position, 500, current_leader_epoch=epoch))],
-            on_fetched,
-        )
-
-    def _on_fetched(
-        self,
-        consumer: int,
-        tp: TopicPartition,
-        position: int,
-        error: ApiError | None,
-        batches: list[Batch],
-        earliest: int | None,
-    ) -> None:
-        for batch in batches:
-            self.consumed += 1
-            self._cluster.world.consumed[tp][batch.base_offset] = batch.payload
-            invariants.a_consumer_gets_committed_records(self._cluster.world, tp, batch)
-        if self._positions.get((consumer, tp), 0) != position:
-            return  # a second copy of the answer
-        if batches:
-            self._positions[consumer, tp] = max(position, batches[-1].last_offset + 1)
-        elif isinstance(error, OffsetOutOfRange):
-            self.out_of_range += 1
-            if earliest is not None:
-                self._positions[consumer, tp] = earliest
+        tp = self._cluster.tp(event.partition)
+        consumer = self._consumers.get((event.consumer, tp))
+        if consumer is None:
+            consumer = self._consumers[event.consumer, tp] = Consumer(self, self._cluster, event.consumer, tp)
+        consumer.consume(event.to)
 
     # -- DeleteRecords ----------------------------------------------------------------------------------------------
 
@@ -208,6 +139,161 @@ class Clients:
             node.delete_records(tp, offset)
 
         cluster.network.send(Message(f"DeleteRecords {tp}", PRODUCER, broker, deliver))
+
+
+def must_validate(last: Batch | None, known_epoch: int, leader_epoch: int) -> bool:
+    """Whether a consumer asks the leader first where the epoch of its last record ends there (KIP-320)."""
+    return last is not None and known_epoch != leader_epoch
+
+
+class Consumer:
+    """One consumer of one partition.  Each consume() is one fetch at its position.
+
+    It knows the leader epoch of its metadata, and sends it along.  After a change of the epoch it asks the new leader
+    where the epoch of the last record that it has ends (OffsetForLeaderEpoch).  If that is below its position, the
+    consumer goes back to there; if the leader does not know the epoch, to the start.
+    """
+
+    def __init__(self, clients: Clients, cluster: Cluster, number: int, tp: TopicPartition) -> None:
+        self._clients = clients
+        self._cluster = cluster
+        self._number = number
+        self._tp = tp
+        self._position = 0
+        self._epoch = -1
+        #: The last batch that it got, if it stands right below the position.
+        self._last: Batch | None = None
+
+    def consume(self, to: int | None) -> None:
+        """to: whom it takes for the leader, by the metadata that it has; None: it gets new ones first."""
+        if to is not None:
+            self._fetch(to)
+            return
+        state = self._cluster.partitions.get(self._tp)
+        if state is None or state.leader < 0:
+            return
+        if must_validate(self._last, self._epoch, state.leader_epoch):
+            self._validate(state.leader, state.leader_epoch)
+        else:
+            self._epoch = state.leader_epoch
+            self._fetch(state.leader)
+
+    # -- the position and a new leader ------------------------------------------------------------------------------
+
+    def _validate(self, leader: int, leader_epoch: int) -> None:
+        asked = (self._position, self._last)
+        last = self._last
+        assert last is not None
+
+        def deliver() -> None:
+            node = self._cluster.nodes.get(leader)
+            if node is not None:
+                end = node.epoch_end(self._tp, leader_epoch, last.leader_epoch)
+                self._cluster.network.send(
+                    Message(f"epoch end of {self._tp}", leader, CONSUMER, lambda: on_answer(end))
+                )
+
+        def on_answer(end: EpochEndOffset) -> None:
+            if (self._position, self._last) != asked:
+                return  # a second copy of the answer
+            if end.error is not None:
+                self._clients.count_refusal(end.error)
+                return
+            self._epoch = leader_epoch
+            if end.leader_epoch < last.leader_epoch or end.end_offset < self._position:
+                self._clients.truncations += 1
+                self._cluster.tell(
+                    f"{self._tp}: consumer {self._number} at {self._position}, epoch {last.leader_epoch}, learns that "
+                    f"epoch {end.leader_epoch} ends at {end.end_offset}, and goes back"
+                )
+                # Where the logs part is known only if the leader has the epoch.  Kafka's consumer looks at the end
+                # offset alone, and does not notice a leader that has other records of an older epoch there.
+                has_epoch = end.leader_epoch == last.leader_epoch
+                self._position, self._last = (end.end_offset if has_epoch else 0), None
+            self._fetch(leader)
+
+        name = f"OffsetForLeaderEpoch {self._tp} of consumer {self._number}"
+        self._cluster.network.send(Message(name, CONSUMER, leader, deliver))
+
+    # -- fetch ------------------------------------------------------------------------------------------------------
+
+    def _fetch(self, broker: int) -> None:
+        tp, position, last, epoch = self._tp, self._position, self._last, self._epoch
+
+        def deliver() -> None:
+            node = self._cluster.nodes.get(broker)
+            if node is not None:
+                self._serve(node, position, last, epoch, reply)
+
+        def reply(error: ApiError | None, batches: list[Batch], earliest: int | None) -> None:
+            answer = Message(
+                f"Fetch answer {tp}",
+                broker,
+                CONSUMER,
+                lambda: self._on_fetched(position, error, batches, earliest),
+            )
+            self._cluster.network.send(answer)
+
+        self._cluster.network.send(Message(f"Fetch {tp} from {position}", CONSUMER, broker, deliver))
+
+    def _serve(
+        self,
+        node: Node,
+        position: int,
+        last: Batch | None,
+        epoch: int,
+        reply: Callable[[ApiError | None, list[Batch], int | None], None],
+    ) -> None:
+        """The broker's side."""
+        tp = self._tp
+        answered = self._cluster.must_be_answered(
+            node.broker_id, f"a consumer's fetch at broker {node.broker_id}", CONSUMER_WAIT_MS
+        )
+
+        def on_fetched(results) -> None:
+            answered()
+            ((_, result),) = results
+            earliest = None
+            if isinstance(result.error, OffsetOutOfRange):
+                try:
+                    found = node.replica_manager.fetch_offset_for_timestamp(
+                        tp, EARLIEST_TIMESTAMP, FetchIsolation.HIGH_WATERMARK, epoch
+                    )
+                    earliest = None if found is None else found.offset
+                except ApiError:
+                    pass  # it does not lead any more
+            batches = []
+            if result.error is None and result.records.size_in_bytes:
+                for batch in MemoryRecords(bytes(result.records.read())).batches:
+                    batches.append(Batch(batch.base_offset, batch.last_offset, batch.leader_epoch, bytes(batch.buffer)))
+            if batches:
+                self._cluster.check_later(
+                    lambda: invariants.a_consumer_reads_one_history(self._cluster.world, node.broker_id, tp, last)
+                )
+            reply(result.error, batches, earliest)
+
+        node.replica_manager.fetch_messages(
+            FetchParams(max_wait_ms=CONSUMER_WAIT_MS, max_bytes=500),
+            [(tp, FetchPartitionData(position, 500, current_leader_epoch=epoch))],
+            on_fetched,
+        )
+
+    def _on_fetched(self, position: int, error: ApiError | None, batches: list[Batch], earliest: int | None) -> None:
+        tp = self._tp
+        for batch in batches:
+            self._clients.consumed += 1
+            self._cluster.world.consumed[tp][batch.base_offset] = batch.payload
+            invariants.a_consumer_gets_committed_records(self._cluster.world, tp, batch)
+        if self._position != position:
+            return  # a second copy of the answer
+        if batches:
+            self._position, self._last = max(position, batches[-1].last_offset + 1), batches[-1]
+        elif isinstance(error, OffsetOutOfRange):
+            self._clients.out_of_range += 1
+            if earliest is not None:
+                self._position, self._last = earliest, None
+        elif error is not None:
+            self._clients.count_refusal(error)
 
 
 class IdempotentProducer:

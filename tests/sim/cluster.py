@@ -62,9 +62,11 @@ class Cluster:
         self.time = MockTime()
         self.agenda = Agenda(self.time)
         self.network = Network(self.agenda, settings.latency_ms)
-        self.controller = SimController(self._send_update, unclean=settings.unclean)
+        self.controller = SimController(self._send_update, self._send_metadata, unclean=settings.unclean)
+        #: The state of each partition, as it is stored.
+        self.partitions = self.controller.partitions
         self.observer = Observer()
-        self.world = World(settings.unclean, self.controller.partitions, self.observer.copies)
+        self.world = World(settings.unclean, self.partitions, self.observer.copies)
         self.clients = Clients(self)
         self.disks = [Disk(os.path.join(directory, str(broker))) for broker in range(settings.brokers)]
         self.nodes: dict[int, Node] = {}
@@ -75,6 +77,7 @@ class Cluster:
         self.trace: list[str] = []
         self.story: list[str] = []
         self._broken: BrokenInvariant | None = None
+        self._checks: list[Callable[[], None]] = []
         #: Crashes and stops so far, by broker.
         self._lives: dict[int, int] = {}
         self._slow_until_ms: dict[int, int] = {}
@@ -99,7 +102,7 @@ class Cluster:
 
     def leader_of(self, tp: TopicPartition) -> int:
         """The broker that the controller has elected; the preferred one if there is none."""
-        state = self.controller.partitions[tp]
+        state = self.partitions[tp]
         return state.leader if state.leader >= 0 else state.replicas[0]
 
     def tell(self, sentence: str) -> None:
@@ -123,9 +126,12 @@ class Cluster:
         if self._broken is not None:
             raise self._broken
         self.trace.append(f"{self.agenda.now_ms} {name}")
+        checks, self._checks = self._checks, []
         for broker, node in self.nodes.items():
             self._schedule_tick(broker, node)
         self.check()
+        for check in checks:
+            check()
 
     def check(self) -> None:
         """Check the invariants of whatever has changed since the last time."""
@@ -135,10 +141,6 @@ class Cluster:
             self._note(change)
         if changes:
             invariants.check_changes(self.world, changes)
-
-    def is_alive(self, broker: int) -> bool:
-        """See node.Surroundings."""
-        return broker in self.controller.broker_epochs
 
     def check_within_a_step(self) -> None:
         """See node.Surroundings."""
@@ -150,6 +152,17 @@ class Cluster:
     def _found(self, error: BrokenInvariant) -> None:
         """step() raises it: between here and there the product may catch what is raised."""
         self._broken = self._broken or error
+
+    def check_later(self, check: Callable[[], None]) -> None:
+        """At the end of this step, when the copies are what the replicas are."""
+        self._checks.append(check)
+
+    def check_timeout(self, node: Node, tp: TopicPartition, name: str, is_done: Callable[[], bool]) -> None:
+        """See node.Surroundings."""
+        try:
+            invariants.no_request_times_out_when_all_is_done(f"{tp}: {name}", is_done())
+        except BrokenInvariant as error:
+            self._found(error)
 
     def _note(self, change: Change) -> None:
         copy = change.copy
@@ -323,16 +336,28 @@ class Cluster:
 
     def _send_update(self, broker: int, broker_epoch: int, update: LeaderAndIsrUpdate, controller_epoch: int) -> None:
         tp = update.topic_partition
+        # As in a controller's queue, a broker knows who is alive before it hears of their leadership.
+        metadata = (frozenset(self.controller.broker_epochs), self.controller.metadata_version)
 
         def deliver() -> None:
             node = self.nodes.get(broker)
             # A request that was meant for an earlier life is refused at the broker's door (KIP-380): a broker that has
             # just started knows no epoch yet, and would take each for a new one.
             if node is not None and node.broker_epoch == broker_epoch:
+                node.update_metadata(*metadata)
                 outcome = node.become_leader_or_follower(update, controller_epoch)
                 self.trace.append(f"{broker} {tp} {outcome}")
 
         name = f"LeaderAndIsr {tp} leader {update.leader} epoch {update.leader_epoch} ISR {list(update.isr)}"
+        self.network.send(Message(name, CONTROLLER, broker, deliver, is_reliable=True))
+
+    def _send_metadata(self, broker: int, broker_epoch: int, live_brokers: frozenset[int], version: int) -> None:
+        def deliver() -> None:
+            node = self.nodes.get(broker)
+            if node is not None and node.broker_epoch == broker_epoch:
+                node.update_metadata(live_brokers, version)
+
+        name = f"UpdateMetadata {version} live {sorted(live_brokers)}"
         self.network.send(Message(name, CONTROLLER, broker, deliver, is_reliable=True))
 
     def send_isr_change(self, broker: int, change: IsrChange, reply: OnIsrChanged) -> None:

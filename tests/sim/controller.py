@@ -13,6 +13,8 @@ from kcore.replica.partition_state_store import StoredIsr
 
 #: tell(broker, broker epoch, update, controller epoch) sends a LeaderAndIsr request.
 Tell = Callable[[int, int, LeaderAndIsrUpdate, int], None]
+#: tell_alive(broker, broker epoch, live brokers, version) sends an UpdateMetadata request.
+TellAlive = Callable[[int, int, frozenset[int], int], None]
 
 
 class SimController:
@@ -22,8 +24,9 @@ class SimController:
     late or lost are the messages.
     """
 
-    def __init__(self, tell: Tell, *, unclean: bool) -> None:
+    def __init__(self, tell: Tell, tell_alive: TellAlive, *, unclean: bool) -> None:
         self._tell_broker = tell
+        self._tell_alive = tell_alive
         self._unclean = unclean
         self.epoch = 1
         self.partitions: dict[TopicPartition, LeaderAndIsrUpdate] = {}
@@ -31,6 +34,8 @@ class SimController:
         self.past: dict[TopicPartition, list[tuple[LeaderAndIsrUpdate, dict[int, int], int]]] = {}
         #: Live brokers and the epoch of their registration: it differs after each start.
         self.broker_epochs: dict[int, int] = {}
+        #: How often they have changed.
+        self.metadata_version = 0
         self._last_broker_epoch = 0
 
     def create(self, tp: TopicPartition, replicas: list[int]) -> None:
@@ -46,6 +51,7 @@ class SimController:
         if broker in self.broker_epochs:
             self.broker_failed(broker)
         self.broker_epochs[broker] = broker_epoch
+        self._live_brokers_changed()
         for tp, state in list(self.partitions.items()):
             if broker not in state.replicas:
                 continue
@@ -56,6 +62,7 @@ class SimController:
 
     def broker_failed(self, broker: int) -> None:
         del self.broker_epochs[broker]
+        self._live_brokers_changed()
         for tp, state in list(self.partitions.items()):
             isr = [member for member in state.isr if member != broker] or list(state.isr)
             leader = state.leader
@@ -101,6 +108,15 @@ class SimController:
             return IneligibleReplica(f"{tp}: of {sorted(isr)} some have started again")
         self.partitions[tp] = replace(state, isr=sorted(isr), partition_epoch=version + 1)
         return StoredIsr(isr, version + 1)
+
+    def _live_brokers_changed(self) -> None:
+        self.metadata_version += 1
+        self.send_metadata()
+
+    def send_metadata(self) -> None:
+        """Every live broker hears who is alive."""
+        for broker, broker_epoch in self.broker_epochs.items():
+            self._tell_alive(broker, broker_epoch, frozenset(self.broker_epochs), self.metadata_version)
 
     def _change(self, tp: TopicPartition, *, leader: int, isr: list[int]) -> None:
         state = self.partitions[tp]

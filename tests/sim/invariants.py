@@ -235,6 +235,24 @@ def a_waiting_request_is_answered_once(name: str, answers: int) -> None:
         raise BrokenInvariant("a_waiting_request_is_answered_once", f"{name} was answered {answers} times")
 
 
+def no_request_times_out_when_all_is_done(name: str, is_done: bool) -> None:
+    """A produce or DeleteRecords that has waited in vain lacks a replica: else somebody forgot to try it again."""
+    if is_done:
+        raise BrokenInvariant("no_request_times_out_when_all_is_done", name)
+
+
+def a_consumer_reads_one_history(world: World, broker: int, tp: TopicPartition, last: Batch | None) -> None:
+    """Who serves a consumer has the record that it got before this one, unless it was deleted (KIP-320).
+
+    last: the batch below the consumer's position, None if the consumer has gone back or begins.
+    """
+    copy = world.copies.get((broker, tp))
+    if last is None or copy is None or last.last_offset < copy.log_start_offset:
+        return
+    if copy.batches.at(last.base_offset) != last:
+        raise BrokenInvariant("a_consumer_reads_one_history", f"it had read {last}, and now reads on from {copy}")
+
+
 def an_idempotent_record_is_there_once(leader: Copy, payloads: list[bytes]) -> None:
     """At the end, a batch that an idempotent producer has sent several times is in the log at most once.
 

@@ -34,6 +34,7 @@ from kcore.replica.leader_endpoint import (
     ListOffsetsRequest,
     OffsetForLeaderEpochReply,
 )
+from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
 from kcore.replica.replica_fetcher_manager import FetchSource
@@ -71,16 +72,15 @@ class Surroundings(Protocol):
 
     def send_isr_change(self, broker: int, change: IsrChange, reply: OnIsrChanged) -> None: ...
 
-    def is_alive(self, broker: int) -> bool:
-        """Whether the cluster's metadata have the broker."""
-        ...
-
     def check_within_a_step(self) -> None:
         """Check the invariants now."""
 
     def must_be_answered(self, broker: int, name: str, within_ms: int) -> Callable[[], None]:
         """Notes a request that may wait; what comes back is called with each answer."""
         ...
+
+    def check_timeout(self, node: Node, tp: TopicPartition, name: str, is_done: Callable[[], bool]) -> None:
+        """A request has waited in vain; is_done: whether what it waited for is there."""
 
 
 class NodeLogs(ReplicaLogs):
@@ -240,6 +240,9 @@ class Node:
         self.broker_epoch = broker_epoch
         self.around = around
         self._time = time
+        #: As the controller has said last, and how often it had said it then.
+        self.live_brokers: frozenset[int] = frozenset()
+        self._live_brokers_version = 0
         #: Flushes, checkpoints and retention wait for the disk; the other one's tasks do not.
         self.disk_scheduler = MockScheduler(time)
         self.clock_scheduler = MockScheduler(time)
@@ -274,7 +277,7 @@ class Node:
             replica_lag_time_max_ms=LAG_TIME_MAX_MS,
             partition_state_store=NodeStateStore(self),
             clock_scheduler=self.clock_scheduler,
-            is_alive=around.is_alive,
+            is_alive=lambda broker: broker in self.live_brokers,
         )
         self.replica_manager.fetchers = NodeFetchers(self, settings)
         self.disk_scheduler.startup()
@@ -298,6 +301,14 @@ class Node:
             return "stale"
         return "leads" if update.leader == self.broker_id else "follows"
 
+    def update_metadata(self, live_brokers: frozenset[int], version: int) -> None:
+        """Who is alive.  Requests that waited for a broker that is gone are tried again (ClusterMember)."""
+        if version > self._live_brokers_version:
+            gone = self.live_brokers - live_brokers
+            self.live_brokers, self._live_brokers_version = live_brokers, version
+            if gone:
+                self.replica_manager.increment_high_watermarks()
+
     # -- leading ----------------------------------------------------------------------------------------------------
 
     def serve(
@@ -310,7 +321,7 @@ class Node:
             offsets = {tp: self._list_offset(tp, *question) for tp, question in request.partitions.items()}
             answer(ListOffsetsReply(offsets))
         else:
-            ends = {tp: self._epoch_end(tp, *question) for tp, question in request.partitions.items()}
+            ends = {tp: self.epoch_end(tp, *question) for tp, question in request.partitions.items()}
             answer(OffsetForLeaderEpochReply(ends))
 
     def _serve_fetch(
@@ -328,7 +339,7 @@ class Node:
         )
         self.replica_manager.fetch_messages(params, list(request.partitions.items()), on_fetched)
 
-    def _epoch_end(self, tp: TopicPartition, current_leader_epoch: int, leader_epoch: int) -> EpochEndOffset:
+    def epoch_end(self, tp: TopicPartition, current_leader_epoch: int, leader_epoch: int) -> EpochEndOffset:
         try:
             end = self.replica_manager.last_offset_for_leader_epoch(tp, leader_epoch, current_leader_epoch)
             return EpochEndOffset(*end)
@@ -355,7 +366,10 @@ class Node:
 
         def on_done(statuses) -> None:
             answered()
-            on_answer(statuses[tp].error, statuses[tp].base_offset)
+            status = statuses[tp]
+            if isinstance(status.error, RequestTimedOut):
+                self.around.check_timeout(self, tp, name, lambda: self._is_replicated(tp, status.required_offset))
+            on_answer(status.error, status.base_offset)
 
         self.replica_manager.append_records(
             PRODUCE_TIMEOUT_MS, acks, False, AppendOrigin.CLIENT, {tp: records}, on_done
@@ -364,7 +378,22 @@ class Node:
     def delete_records(self, tp: TopicPartition, offset: int) -> None:
         name = f"a DeleteRecords at broker {self.broker_id}"
         answered = self.around.must_be_answered(self.broker_id, name, PRODUCE_TIMEOUT_MS)
-        self.replica_manager.delete_records({tp: offset}, lambda results: answered(), PRODUCE_TIMEOUT_MS)
+
+        def on_done(results) -> None:
+            answered()
+            result = results[tp]
+            if isinstance(result.error, RequestTimedOut):
+                self.around.check_timeout(self, tp, name, lambda: self._is_deleted(tp, result.required_offset))
+
+        self.replica_manager.delete_records({tp: offset}, on_done, PRODUCE_TIMEOUT_MS)
+
+    def _is_replicated(self, tp: TopicPartition, offset: int) -> bool:
+        partition = self.replica_manager.get_partition(tp)
+        return isinstance(partition, Partition) and partition.is_leader and partition.log.high_watermark >= offset
+
+    def _is_deleted(self, tp: TopicPartition, offset: int) -> bool:
+        partition = self.replica_manager.get_partition(tp)
+        return isinstance(partition, Partition) and partition.is_leader and partition.low_watermark() >= offset
 
     def next_due_ms(self) -> int | None:
         """When the timer or a scheduler has something to do."""

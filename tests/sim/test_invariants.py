@@ -12,7 +12,7 @@ from kcore.replica.delayed_produce import DelayedProduce
 from kcore.replica.offset_truncation import OffsetTruncationState
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
-from tests.sim import invariants
+from tests.sim import clients, invariants
 from tests.sim.events import random_history
 from tests.sim.shrink import run_history
 
@@ -20,6 +20,8 @@ OF_ANSWERS = (
     "an_acknowledged_record_is_committed",
     "a_consumer_gets_committed_records",
     "a_waiting_request_is_answered_once",
+    "a_consumer_reads_one_history",
+    "no_request_times_out_when_all_is_done",
     "an_idempotent_record_is_there_once",
     "the_replicas_become_equal",
 )
@@ -151,6 +153,17 @@ def test_a_waiting_request_is_answered_once_not_twice(monkeypatch):
 def test_a_waiting_request_is_answered_once_not_never(monkeypatch):
     monkeypatch.setattr(DelayedProduce, "on_complete", lambda self: None)
     assert_noticed(monkeypatch, "a_waiting_request_is_answered_once")
+
+
+def test_a_consumer_reads_one_history(monkeypatch):
+    monkeypatch.setattr(clients, "must_validate", lambda *question: False)
+    assert_noticed(monkeypatch, "a_consumer_reads_one_history", unclean=True)
+
+
+def test_no_request_times_out_when_all_is_done(monkeypatch):
+    """A high watermark that rises tells nobody."""
+    monkeypatch.setattr(ReplicaManager, "complete_waiting", lambda self, topic_partition: None)
+    assert_noticed(monkeypatch, "no_request_times_out_when_all_is_done")
 
 
 def test_an_idempotent_record_is_there_once(monkeypatch):

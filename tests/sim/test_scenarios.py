@@ -14,10 +14,12 @@ from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.offset_truncation import OffsetTruncationState
 from kcore.replica.partition import LogReadInfo, Partition
 from kcore.replica.partition_state import PendingIsr
-from tests.sim import controller, invariants
+from tests.sim import clients, controller, invariants
 from tests.sim.events import (
+    CONSUMER,
     CONTROLLER,
     PRODUCER,
+    Consume,
     Crash,
     Cut,
     Delay,
@@ -38,6 +40,8 @@ KILLED, LOSES_POWER = "is killed", "loses power"
 ACKNOWLEDGED = "no_acknowledged_record_is_lost_or_reordered"
 EQUAL = "replicas_are_equal_up_to_the_high_watermark"
 EQUAL_AT_THE_END = "the_replicas_become_equal"
+ONE_HISTORY = "a_consumer_reads_one_history"
+TIMEOUT = "no_request_times_out_when_all_is_done"
 MEMBERS = "the_high_watermark_never_passes_the_log_end_of_an_isr_member"
 
 
@@ -153,6 +157,71 @@ def test_KIP_320_a_fetcher_with_an_old_epoch_is_fenced(scenario, monkeypatch):
     history.goes_well()
     monkeypatch.setattr(Partition, "follower_replica", lambda self, broker_id, epoch=-1: of_broker(self, broker_id))
     history.breaks(EQUAL, Partition, "read_records", read_whatever_the_epoch)
+
+
+#: Broker 0 alone has three records, which a consumer reads; broker 1 is elected, and writes others.
+ANOTHER_HISTORY = (
+    Cut(50, 0, 1, 3000),
+    Produce(100, 0, acks=1),
+    Produce(110, 0, acks=1),
+    Produce(120, 0, acks=1),
+    Consume(2500, 0),
+    Consume(2520, 0),
+    Elect(2550, 0, 1),
+    *(Produce(at_ms, 0, acks=1) for at_ms in range(2560, 2610, 10)),
+)
+
+
+def test_KIP_320_a_consumer_asks_a_new_leader_whether_its_log_is_the_one_that_it_has_read(scenario):
+    """Without that it would read on in another history, at an offset that happens to be there."""
+    history = scenario(
+        Settings(brokers=2, unclean=True),
+        *ANOTHER_HISTORY,
+        Consume(4500, 0),
+    )
+    history.goes_well()
+    history.breaks(ONE_HISTORY, clients, "must_validate", lambda *question: False)
+
+
+def test_KIP_320_a_leader_that_answers_the_end_of_another_epoch_misleads_a_consumer(scenario):
+    history = scenario(Settings(brokers=2, unclean=True), *ANOTHER_HISTORY, Consume(4500, 0))
+    history.goes_well()
+    of_its_own_epoch = lambda self, leader_epoch, *current: (leader_epoch, self.log.log_end_offset)  # noqa: E731
+    history.breaks(ONE_HISTORY, Partition, "last_offset_for_leader_epoch", of_its_own_epoch)
+
+
+def test_KIP_320_a_consumer_with_an_old_epoch_is_fenced(scenario):
+    """Its fetch comes when its leader leads again, after another one, whose records are in its place now."""
+    read_records = Partition.read_records
+
+    def read_whatever_the_epoch(self, fetch_offset, max_bytes, isolation, min_one, current_leader_epoch=-1, *others):
+        return read_records(self, fetch_offset, max_bytes, isolation, min_one, -1, *others)
+
+    history = scenario(
+        Settings(brokers=2, unclean=True),
+        *ANOTHER_HISTORY,
+        Delay(2545, CONSUMER, 0, by_ms=4000),
+        Consume(2546, 0),
+        Elect(5500, 0, 0),
+        Produce(5600, 0),
+    )
+    history.goes_well()
+    history.breaks(ONE_HISTORY, Partition, "read_records", read_whatever_the_epoch)
+
+
+def test_HW_05_a_waiting_DeleteRecords_is_tried_again_when_a_replica_dies(scenario):
+    """Broker 1 is not in the ISR, so that its death changes no leadership, and nothing but the news of it comes."""
+    history = scenario(
+        Settings(brokers=2),
+        Produce(50, 0),
+        Crash(100, 1, KILLED, down_ms=50, noticed_ms=1),
+        Cut(149, 0, 1, 10_000),
+        Crash(299, 1, KILLED, down_ms=5000, noticed_ms=400),
+        DeleteRecords(300, 0, share=1.0),
+        Consume(2000, 0),
+    )
+    history.goes_well()
+    history.breaks(TIMEOUT, replica_manager.ReplicaManager, "increment_high_watermarks", lambda self: None)
 
 
 def test_KIP_497_the_high_watermark_waits_for_an_isr_that_may_be_stored(scenario):
