@@ -970,6 +970,10 @@ class DirectoryInUse(LogError):
     """Another process holds the `.lock` of a data directory."""
 
 
+class ClusterMemberDirectory(LogError):
+    """A write to a data directory of a cluster's member by others than its broker."""
+
+
 class ReadOnlyLog(LogError):
     """A write to a log that was opened with mode "r"."""
 

@@ -64,6 +64,7 @@ from kcore.log.log_file_names import (
 )
 from kcore.log.log_loader import load_log
 from kcore.log.log_segment import LogSegment
+from kcore.log.meta_properties import refuse_members_directory
 from kcore.log.partition_counts import partition_counts
 from kcore.log.partition_metadata import write_topic_id
 from kcore.log.unified_log import UnifiedLog
@@ -110,12 +111,14 @@ def commit_load(
     and the number of its batch; if this batch or a later one was committed before, changes nothing and returns {}.
     config: that of the staged segments; segments below 1 MiB are joined to the one before if it has room.
     Removes the staging directory, and those of other loads that had no change for a day.  No process may have the
-    directory open; logs that were not closed cleanly are recovered first.  Raises DirectoryInUse, InvalidPartitions
-    for a topic with another number of partitions (another load may have created it after the records were staged),
-    CorruptFile, OSError and what load_log raises.  After an error nothing was loaded, unless is_decided() returns True.
+    directory open; logs that were not closed cleanly are recovered first.  Raises DirectoryInUse,
+    ClusterMemberDirectory, InvalidPartitions for a topic with another number of partitions (another load may have
+    created it after the records were staged), CorruptFile, OSError and what load_log raises.  After an error nothing
+    was loaded, unless is_decided() returns True.
     """
     lock = DirectoryLock(data_dir)
     try:
+        refuse_members_directory(data_dir)
         finish_interrupted_load(data_dir)
         _remove_abandoned(data_dir, os.path.basename(staging))
         if stream is not None and last_batches(data_dir).get(stream[0], -1) >= stream[1]:

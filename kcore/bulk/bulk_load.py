@@ -26,6 +26,7 @@ from kcore.errors import DirectoryInUse, InvalidTimestamp, InvalidTopicException
 from kcore.log.directory_lock import is_held
 from kcore.log.log_config import LogConfig
 from kcore.log.log_file_names import LOCK_FILE, partition_directory
+from kcore.log.meta_properties import refuse_members_directory
 from kcore.log.partition_counts import PartitionCounts, partition_counts
 from kcore.record.arrow import columns_from_arrow, pyarrow
 from kcore.record.column_batches import batches_of
@@ -50,7 +51,9 @@ _THREADS = 8
 
 
 def check_not_in_use(data_dir: str) -> None:
-    """Raises DirectoryInUse if a process has the directory open; OSError."""
+    """Raises DirectoryInUse if a process has the directory open, ClusterMemberDirectory for one of a cluster's member;
+    OSError."""
+    refuse_members_directory(data_dir)
     if is_held(data_dir):
         raise DirectoryInUse(
             f"{data_dir}: a process holds its {LOCK_FILE}: stop the broker, or write through it "

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kcore.common.file import read_file, set_aside, write_atomically
 from kcore.common.properties import parse_properties
-from kcore.errors import CorruptFile
+from kcore.errors import ClusterMemberDirectory, CorruptFile
 
 FILE_NAME = "meta.properties"
 #: "true": the directory belongs to a member of a kcore cluster, whose controller gives its leaders their epochs.
@@ -54,6 +54,24 @@ def read(directory: str) -> MetaProperties | None:
         )
     except ValueError as error:
         raise CorruptFile(f"{path}: {error}") from error
+
+
+def refuse_members_directory(directory: str) -> None:
+    """For whoever is about to append to a log in a data directory without its broker.
+
+    The other replicas would not get the records, and their leader would give the same offsets, in the same leader
+    epoch, to others.  Raises ClusterMemberDirectory, OSError.
+    """
+    try:
+        properties = read(directory)
+    except CorruptFile:
+        return  # whose it was is lost; a broker that starts sets the file aside
+    if properties is not None and properties.is_member:
+        raise ClusterMemberDirectory(
+            f"{directory} belongs to broker {properties.node_id} of cluster {properties.cluster_id}: what is appended "
+            "here its other replicas would not get; start the broker and write through it, or append to a copy of the "
+            f"partition in a directory without this {FILE_NAME}"
+        )
 
 
 def set_aside_if_damaged(directory: str) -> None:

@@ -11,7 +11,7 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import NotAPartitionDirectory
-from kcore.log import clean_shutdown
+from kcore.log import clean_shutdown, meta_properties
 from kcore.log.load_journal import finish_interrupted_load
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir
@@ -50,7 +50,8 @@ def open_log(
     nobody replicates.  (In mode "r" after a clean stop it is the checkpoint's.)
     Raises ValueError for another mode; TypeError for other arguments; NotADirectoryError for a file;
     NotAPartitionDirectory for a data directory, and for a name without a partition ("a"); FileNotFoundError where there
-    is no log ("r") or no data directory ("a"); DirectoryInUse ("a"), OSError, and what load_log raises.
+    is no log ("r") or no data directory ("a"); DirectoryInUse ("a"), ClusterMemberDirectory ("a") for the data
+    directory of a cluster's member: the other replicas would not get the records; OSError, and what load_log raises.
     """
     if mode not in ("r", "a"):
         raise ValueError(f"mode {mode!r}, expected 'r' or 'a'")
@@ -142,6 +143,7 @@ def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, t
     log_dir = LogDir(parent)
     log_dir.lock()
     try:
+        meta_properties.refuse_members_directory(parent)
         finish_interrupted_load(parent)
         was_clean = clean_shutdown.remove_clean_shutdown(parent)
         others = [name for name in list_directory(parent) if name != os.path.basename(directory)]

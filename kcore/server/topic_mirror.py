@@ -20,6 +20,7 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import ApiError, KafkaError, UnknownTopicOrPartition, UnsupportedVersion, for_code
 from kcore.log.log_manager import LogManager
+from kcore.log.meta_properties import refuse_members_directory
 from kcore.log.special_timestamps import LATEST_TIMESTAMP
 from kcore.log.unified_log import UnifiedLog
 from kcore.protocol.api_keys import ApiKey
@@ -108,6 +109,7 @@ class TopicMirror:
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._previous_ends: dict[TopicPartition, int] = {}
         self._stopped = threading.Event()
+        self._data_dir = data_dir
         self._log_manager = LogManager([data_dir], time=time)
         self._fetchers = ReplicaFetcherManager(
             _CLIENT_ID,
@@ -128,13 +130,15 @@ class TopicMirror:
         """Begin to copy.
 
         Raises OSError if no broker answers or the directory cannot be used, UnknownTopicOrPartition, DirectoryInUse,
-        and KafkaError where a copy cannot be opened or belongs to a deleted topic of the same name.
+        ClusterMemberDirectory, and KafkaError where a copy cannot be opened or belongs to a deleted topic of the same
+        name.
         """
         self._metadata = self._fetch_metadata()
         numbers = self._metadata.leaders.keys() if self._numbers is None else self._numbers
         missing = sorted(numbers - self._metadata.leaders.keys())
         if missing:
             raise UnknownTopicOrPartition(f"{self._topic} has no partition {missing[0]}")
+        refuse_members_directory(self._data_dir)
         self._log_manager.startup()
         try:
             for number in sorted(numbers):

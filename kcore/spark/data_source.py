@@ -25,7 +25,7 @@ try:
 except ImportError as error:
     raise missing_package("kcore.spark", "spark", error) from None
 
-from kcore.errors import DirectoryInUse, InvalidPartitions
+from kcore.errors import ClusterMemberDirectory, DirectoryInUse, InvalidPartitions
 from kcore.spark.columns import arrow_schema, spark_schema
 from kcore.spark.options import OptionError, default_columns, read_options
 from kcore.spark.source.batch_plan import BatchPlan
@@ -37,7 +37,14 @@ _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
 #: Errors in the query or its options.  Their message is enough, without a traceback.
-_MISTAKES = (OptionError, FileNotFoundError, NotADirectoryError, DirectoryInUse, InvalidPartitions)
+_MISTAKES = (
+    OptionError,
+    FileNotFoundError,
+    NotADirectoryError,
+    ClusterMemberDirectory,
+    DirectoryInUse,
+    InvalidPartitions,
+)
 
 
 def _without_traceback(method: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:

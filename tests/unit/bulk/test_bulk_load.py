@@ -17,6 +17,7 @@ from kcore.common import file
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
+    ClusterMemberDirectory,
     CorruptFile,
     DirectoryInUse,
     InvalidPartitions,
@@ -24,7 +25,7 @@ from kcore.errors import (
     InvalidTopicException,
     MessageTooLarge,
 )
-from kcore.log import checkpoints, load_journal
+from kcore.log import checkpoints, load_journal, meta_properties
 from kcore.log.checkpoints import EpochEntry, OffsetCheckpointFile
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.directory_lock import DirectoryLock
@@ -382,6 +383,19 @@ def test_a_directory_in_use_is_refused_by_the_name_of_its_lock(tmp_path):
             bulk.commit()
         lock.release()
     assert contents(tmp_path) == {}
+
+
+def test_a_directory_of_a_clusters_member_is_refused(tmp_path):
+    """Also one that joined a cluster while the records were staged."""
+    with BulkLoad(tmp_path) as bulk:
+        bulk.append(batch_of(random_rows(1, 5)))
+        meta_properties.write(str(tmp_path), "c", 4)
+        meta_properties.mark_as_member(str(tmp_path))
+        with pytest.raises(ClusterMemberDirectory):
+            bulk.commit()
+    assert contents(tmp_path) == {}
+    with pytest.raises(ClusterMemberDirectory, match="broker 4 of cluster c"):
+        BulkLoad(tmp_path)
 
 
 def test_the_number_of_partitions_is_that_of_the_directory(tmp_path):

@@ -5,7 +5,8 @@ import os
 import pytest
 
 import kcore
-from kcore.errors import CorruptMessage, InvalidRecord, NoRecordBatch, NotAPartitionDirectory
+from kcore.errors import ClusterMemberDirectory, CorruptMessage, InvalidRecord, NoRecordBatch, NotAPartitionDirectory
+from kcore.log import clean_shutdown, meta_properties
 from tests.golden_data import data_dir, partition_dir
 from tests.unit.log.logs import batch
 
@@ -47,6 +48,24 @@ def test_a_data_directory_with_a_partitions_name_is_one_all_the_same(tmp_path):
         with pytest.raises(NotAPartitionDirectory, match="it holds orders-0: open"):
             kcore.open_log(tmp_path / "kafka-0", mode)
     assert names_below(tmp_path) == ["kafka-0", "kafka-0/orders-0"]
+
+
+def test_a_log_of_a_clusters_member_is_read_and_not_appended_to(tmp_path):
+    """Its other replicas would not get the records."""
+    with kcore.open_log(tmp_path / "orders-0", "a") as log:
+        log.append_as_leader(batch(), 0)
+    meta_properties.write(str(tmp_path), "c", 4)
+    meta_properties.mark_as_member(str(tmp_path))
+    before = names_below(tmp_path)
+    for name in ("orders-0", "new-0"):
+        with pytest.raises(ClusterMemberDirectory, match="belongs to broker 4 of cluster c"):
+            kcore.open_log(tmp_path / name, "a")
+    assert names_below(tmp_path) == before and clean_shutdown.was_clean_shutdown(str(tmp_path))
+    with kcore.open_log(tmp_path / "orders-0") as log:
+        assert log.log_end_offset == 1
+    (tmp_path / "meta.properties").write_text("broker.id=4\ncluster.id=c\n")  # of a broker alone, or Kafka's
+    with kcore.open_log(tmp_path / "orders-0", "a") as log:
+        log.append_as_leader(batch(), 0)
 
 
 @MODES

@@ -6,7 +6,8 @@ import pytest
 
 import kcore
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import DirectoryInUse, InconsistentTopicId, UnknownTopicOrPartition
+from kcore.errors import ClusterMemberDirectory, DirectoryInUse, InconsistentTopicId, UnknownTopicOrPartition
+from kcore.log import meta_properties
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.server.topic_mirror import MirrorFailed, TopicMirror
 from tests.unit.tools.command import contents
@@ -145,6 +146,11 @@ def test_what_cannot_be_mirrored_says_why(broker, tmp_path):
         TopicMirror([("127.0.0.1", 1)], "orders", str(tmp_path / "copy")).start()
     with pytest.raises(DirectoryInUse):
         TopicMirror([("127.0.0.1", broker.port)], "orders", str(tmp_path / "source")).start()
+    (tmp_path / "member").mkdir()
+    meta_properties.write(str(tmp_path / "member"), "c", 4)
+    meta_properties.mark_as_member(str(tmp_path / "member"))
+    with pytest.raises(ClusterMemberDirectory):
+        TopicMirror([("127.0.0.1", broker.port)], "orders", str(tmp_path / "member")).start()
 
 
 def test_the_first_bootstrap_address_that_answers_is_enough(broker, tmp_path):
