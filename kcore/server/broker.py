@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import logging
 import os
 import shutil
-import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -27,11 +25,9 @@ from kcore.log.log_dir_failure_channel import LogDirFailureHandler
 from kcore.log.log_iteration import Isolation
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
-from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.embedded_store import EmbeddedStore
-from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore
-from kcore.network.socket_server import LOCAL_LISTENER, SocketServer
+from kcore.network.socket_server import LOCAL_LISTENER
 from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.explain import FetchExplanation, IsrExplanation, explain_fetch, explain_isr
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
@@ -39,6 +35,15 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
 from kcore.server.broker_identity import read_identity, topics_on_disk, working_dirs, write_identity
 from kcore.server.broker_metrics import broker_metrics
+from kcore.server.broker_parts import (
+    WILDCARDS,
+    advertised,
+    follow_connection_limits,
+    follow_log_settings,
+    log_manager_of,
+    socket_server_of,
+    store_of,
+)
 from kcore.server.call_arguments import as_text, integer, number, string
 from kcore.server.client_quotas import ClientQuotas
 from kcore.server.cluster_controller import controlled_shutdown, make_controller
@@ -47,16 +52,16 @@ from kcore.server.fetch_session import FetchSessionCache
 from kcore.server.handlers import Services
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
 from kcore.server.kafka_apis import KafkaApis
-from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
+from kcore.server.kafka_config import KafkaConfig
 from kcore.server.local_controller import LocalController
-from kcore.server.metadata_cache import NO_LEADER, BrokerInfo, Endpoint, MetadataCache
+from kcore.server.metadata_cache import NO_LEADER, MetadataCache
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
-from kcore.server.monitor_socket import MonitorSocket
+from kcore.server.monitor_socket import start_monitor
 from kcore.server.open_files_limit import raise_open_files_limit
 from kcore.server.preferred_replica import preferred_read_replica
 from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.replica_fetchers import replica_fetchers
-from kcore.server.replication_quota_manager import RATES, ReplicationQuotas
+from kcore.server.replication_quota_manager import ReplicationQuotas
 from kcore.server.request_handler_pool import RequestHandlerPool
 from kcore.server.store_topic_changes import StoreTopicChanges
 from kcore.server.topic_adoption import TopicAdoption
@@ -67,7 +72,6 @@ logger = logging.getLogger(__name__)
 
 #: How often partitions that could not be opened are tried again: a disk that was full may have room.
 _RETRY_OFFLINE_MS = 30_000
-_WILDCARDS = ("", "0.0.0.0", "::")
 
 
 class Broker:
@@ -195,7 +199,7 @@ class Broker:
         config, time, parts = self.config, self._time, self._parts
         raise_open_files_limit()
         working = working_dirs(self._data_dirs, is_member=self._is_member)
-        self.store = self._opened_store(parts)
+        self.store = store_of(config, self._given_store, self._data_dirs[0], self._is_temporary, parts)
         identity = read_identity(working, self.store, config.configured_broker_id, is_member=self._is_member)
         self.broker_id, self.cluster_id = identity
         unclean = not all(was_clean_shutdown(path) for path in working)
@@ -206,27 +210,16 @@ class Broker:
         is_member = self._is_member
         self.metadata_cache = MetadataCache(self.cluster_id, controller_id=NO_LEADER if is_member else self.broker_id)
         topic_configs = TopicConfigs()
-        log_manager = LogManager(
+        log_manager = log_manager_of(
+            config,
             self._data_dirs,
-            config.log_config,
+            time,
+            disk_scheduler,
+            clock_scheduler,
             topic_configs=topic_configs.get,
-            time=time,
-            scheduler=disk_scheduler,
-            clock_scheduler=clock_scheduler,
-            num_recovery_threads=config["num.recovery.threads.per.data.dir"],
-            flush_check_ms=config["log.flush.scheduler.interval.ms"],
-            flush_checkpoint_ms=config["log.flush.offset.checkpoint.interval.ms"],
-            start_offset_checkpoint_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
-            retention_check_ms=config["log.retention.check.interval.ms"],
-            initial_task_delay_ms=config["log.initial.task.delay.ms"],
             is_stray=lambda log: adoption.is_stray(log.topic_partition, log.topic_id),
-            producer_id_expiration_ms=config["producer.id.expiration.ms"],
-            producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
-            cleaner_config=config.cleaner_config,
         )
-        others = ("max.connections", "num.replica.fetchers", *RATES)
-        log_settings = [name for name in RECONFIGURABLE if not name.startswith(others)]
-        parts.callback(config.on_change(log_settings, lambda: _reconfigure_logs(log_manager, config)))
+        parts.callback(follow_log_settings(config, log_manager))
         # Whoever waits at the other end of a socket waits in real time.
         clients_time = WallClockOf(time) if isinstance(time, MockTime) else time
         timer = Timer(clients_time)
@@ -289,28 +282,11 @@ class Broker:
         timer_thread.start()
         parts.callback(timer_thread.shutdown)
 
-        server = SocketServer(
-            self._handle,
-            listeners=self._listeners,
-            name=str(self.broker_id),
-            time=clients_time,
-            num_network_threads=config["num.network.threads"],
-            socket_request_max_bytes=config["socket.request.max.bytes"],
-            socket_send_buffer_bytes=config["socket.send.buffer.bytes"],
-            socket_receive_buffer_bytes=config["socket.receive.buffer.bytes"],
-            socket_listen_backlog_size=config["socket.listen.backlog.size"],
-            max_connections=config["max.connections"],
-            max_connections_per_ip=config["max.connections.per.ip"],
-            connections_max_idle_ms=config["connections.max.idle.ms"],
-            queued_max_request_bytes=config["queued.max.request.bytes"],
-        )
+        server = socket_server_of(config, self._handle, self._listeners, str(self.broker_id), clients_time)
         parts.callback(server.shutdown)
-
-        def limit_connections() -> None:
-            server.limit_connections(config["max.connections"], config["max.connections.per.ip"])
-
-        parts.callback(config.on_change(("max.connections", "max.connections.per.ip"), limit_connections))
+        parts.callback(follow_connection_limits(config, server))
         self._bound_listeners, self.port = server.listeners, server.port
+        info = advertised(self.broker_id, config, server.listeners)
         write_identity(working, self.store, identity, is_member=is_member)
 
         group_config = config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
@@ -344,7 +320,7 @@ class Broker:
                 topic_configs=topic_configs,
             )
         else:
-            self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([self._advertised()]))
+            self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([info]))
             self.local_controller.on_leadership = self._on_leadership
             foreign_producer_id = self.local_controller.load_topics(adoption, unclean)
             if foreign_producer_id >= 0:
@@ -376,7 +352,7 @@ class Broker:
         self._metrics = broker_metrics(
             clients_time, log_manager, self.replica_manager, self.replica_fetchers, self._apis
         )
-        self._start_monitor_socket(working[0], parts)
+        start_monitor(self, working[0], parts)
         self._client = InProcessClient(
             clients_time,
             config,
@@ -400,7 +376,10 @@ class Broker:
                 member_scheduler,
             )
             parts.callback(self.cluster_member.stop)
-            self.cluster_member.start(self._advertised(), {at.name: at.security_protocol for at in server.listeners})
+            self.cluster_member.start(
+                advertised(self.broker_id, config, self._bound_listeners),
+                {at.name: at.security_protocol for at in server.listeners},
+            )
             parts.callback(self._leave_cluster, clients_time)
             if not self.cluster_member.wait_for_metadata(config["zookeeper.session.timeout.ms"]):
                 logger.warning("broker %d has not heard of a controller yet", self.broker_id)
@@ -470,7 +449,7 @@ class Broker:
         """host:port, for clients on this machine.  Raises RuntimeError before start()."""
         self._check_started()
         host = self._listeners[0].host
-        if host in _WILDCARDS:
+        if host in WILDCARDS:
             host = "127.0.0.1"
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
 
@@ -605,13 +584,8 @@ class Broker:
         tp = TopicPartition(string("topic", topic), integer("partition", partition))
         if isolation not in ("read_uncommitted", "read_committed"):
             raise ValueError(f"isolation {isolation!r}, expected read_uncommitted or read_committed")
-        params = FetchParams(
-            replica_id=replica_id,
-            max_wait_ms=max_wait_ms,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            isolation=FetchParams.isolation_of(replica_id, isolation == "read_committed"),
-        )
+        level = FetchParams.isolation_of(replica_id, isolation == "read_committed")
+        params = FetchParams(replica_id, -1, max_wait_ms, min_bytes, max_bytes, level)
         data = FetchPartitionData(integer("offset", offset), max_bytes, current_leader_epoch=leader_epoch)
         with self._serving():
             return explain_fetch(self.replica_manager, tp, params, data)
@@ -681,34 +655,6 @@ class Broker:
     def _handle(self, request: Any) -> None:
         self._apis.handle(request)
 
-    def _start_monitor_socket(self, data_dir: str, parts: ExitStack) -> None:
-        """For `kcore metrics` and `kcore explain`.  The broker serves without it too."""
-        commands = {
-            "metrics": self.metrics,
-            "explain_isr": lambda **question: _explanation(self.explain_isr(**question)),
-            "explain_fetch": lambda **question: _explanation(self.explain_fetch(**question)),
-        }
-        monitor = MonitorSocket(f"kcore-monitor-{self.broker_id}", data_dir, commands)
-        try:
-            monitor.bind()
-        except OSError as error:
-            logger.warning("%s: `kcore metrics` and `kcore explain` cannot ask this broker: %s", data_dir, error)
-            return
-        monitor.start()
-        parts.callback(monitor.shutdown)
-
-    def _opened_store(self, parts: ExitStack) -> MetadataStore:
-        given = self._given_store
-        if isinstance(given, MetadataStore):
-            return given
-        store = (
-            EmbeddedStore(os.path.join(self._data_dirs[0], STORE_FILE_NAME), durable=not self._is_temporary)
-            if given is None
-            else open_store(given, session_timeout_ms=self.config["zookeeper.session.timeout.ms"])
-        )
-        parts.callback(store.close)
-        return store
-
     def _leave_cluster(self, time: Time) -> None:
         """At a clean stop: others take over what this broker leads, before it stops to answer."""
         member = self.cluster_member
@@ -730,28 +676,6 @@ class Broker:
             # A stop waits for the thread that we are on, and restart() for it while it holds the broker's lock.
             threading.Thread(target=self._stop, args=(parts,), name="kcore-no-data-dir-left").start()
 
-    def _advertised(self) -> BrokerInfo:
-        ports = {listener.name: listener.port for listener in self._bound_listeners}
-        endpoints = {
-            listener.name: Endpoint(
-                socket.gethostname() if listener.host in _WILDCARDS else listener.host,
-                listener.port or ports[listener.name],
-            )
-            for listener in self.config.advertised_listeners or self._bound_listeners
-        }
-        return BrokerInfo(self.broker_id, endpoints, self.config["broker.rack"])
-
     def _on_leadership(self, topic_partition: TopicPartition, leader_epoch: int) -> None:
         if topic_partition.topic == topic_names.GROUP_METADATA_TOPIC:
             self.group_coordinator.on_election(topic_partition.partition, leader_epoch)
-
-
-def _explanation(explained: IsrExplanation | FetchExplanation) -> dict[str, Any]:
-    """For JSON: the values, and the text for people."""
-    return {"text": str(explained), "value": dataclasses.asdict(explained)}
-
-
-def _reconfigure_logs(log_manager: LogManager, config: KafkaConfig) -> None:
-    log_manager.reconfigure(config.log_config, config["producer.id.expiration.ms"])
-    if log_manager.cleaner is not None:
-        log_manager.cleaner.reconfigure(config.cleaner_config)

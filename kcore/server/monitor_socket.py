@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
 import selectors
 import socket
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
 
 from kcore.client.monitor import FILE_NAME, MAX_QUESTION_BYTES, socket_address
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.errors import KafkaError
+
+if TYPE_CHECKING:
+    from kcore.replica.explain import FetchExplanation, IsrExplanation
+    from kcore.server.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -116,3 +122,25 @@ def _first_line(connection: socket.socket) -> bytes:
             break
         line += chunk
     return line
+
+
+def start_monitor(broker: Broker, data_dir: str, parts: ExitStack) -> None:
+    """For `kcore metrics` and `kcore explain`, until `parts` closes it.  A broker serves without it too."""
+    commands = {
+        "metrics": broker.metrics,
+        "explain_isr": lambda **question: _explanation(broker.explain_isr(**question)),
+        "explain_fetch": lambda **question: _explanation(broker.explain_fetch(**question)),
+    }
+    monitor = MonitorSocket(f"kcore-monitor-{broker.broker_id}", data_dir, commands)
+    try:
+        monitor.bind()
+    except OSError as error:
+        logger.warning("%s: `kcore metrics` and `kcore explain` cannot ask this broker: %s", data_dir, error)
+        return
+    monitor.start()
+    parts.callback(monitor.shutdown)
+
+
+def _explanation(explained: IsrExplanation | FetchExplanation) -> dict[str, Any]:
+    """For JSON: the values, and the text for people."""
+    return {"text": str(explained), "value": dataclasses.asdict(explained)}

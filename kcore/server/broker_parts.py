@@ -1,0 +1,123 @@
+"""Parts of a broker, each made of the settings that it needs; Broker starts them in order, and stops them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from kcore.common.scheduler import Scheduler
+from kcore.common.time import Time
+from kcore.log.log_manager import LogManager
+from kcore.log.unified_log import UnifiedLog
+from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
+from kcore.metadata.embedded_store import EmbeddedStore
+from kcore.metadata.open_store import open_store
+from kcore.metadata.store import MetadataStore
+from kcore.network.listener import Listener
+from kcore.network.socket_server import SocketServer
+from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
+from kcore.server.metadata_cache import BrokerInfo, Endpoint
+from kcore.server.replication_quota_manager import RATES
+
+#: Hosts of a listener on all of the machine's addresses.
+WILDCARDS = ("", "0.0.0.0", "::")
+
+
+def store_of(
+    config: KafkaConfig, given: MetadataStore | str | None, data_dir: str, is_temporary: bool, parts: ExitStack
+) -> MetadataStore:
+    """An open store that was given, which the caller closes; else the one of that address, or a broker's own in its
+    first data directory, which `parts` closes.  Raises InvalidConfig, StoreError."""
+    if isinstance(given, MetadataStore):
+        return given
+    store = (
+        EmbeddedStore(os.path.join(data_dir, STORE_FILE_NAME), durable=not is_temporary)
+        if given is None
+        else open_store(given, session_timeout_ms=config["zookeeper.session.timeout.ms"])
+    )
+    parts.callback(store.close)
+    return store
+
+
+def log_manager_of(
+    config: KafkaConfig,
+    data_dirs: Sequence[str],
+    time: Time,
+    disk_scheduler: Scheduler,
+    clock_scheduler: Scheduler,
+    *,
+    topic_configs: Callable[[str], Mapping[str, str]],
+    is_stray: Callable[[UnifiedLog], bool],
+) -> LogManager:
+    return LogManager(
+        data_dirs,
+        config.log_config,
+        topic_configs=topic_configs,
+        time=time,
+        scheduler=disk_scheduler,
+        clock_scheduler=clock_scheduler,
+        num_recovery_threads=config["num.recovery.threads.per.data.dir"],
+        flush_check_ms=config["log.flush.scheduler.interval.ms"],
+        flush_checkpoint_ms=config["log.flush.offset.checkpoint.interval.ms"],
+        start_offset_checkpoint_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
+        retention_check_ms=config["log.retention.check.interval.ms"],
+        initial_task_delay_ms=config["log.initial.task.delay.ms"],
+        is_stray=is_stray,
+        producer_id_expiration_ms=config["producer.id.expiration.ms"],
+        producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
+        cleaner_config=config.cleaner_config,
+    )
+
+
+def follow_log_settings(config: KafkaConfig, log_manager: LogManager) -> Callable[[], None]:
+    """Give the log manager the settings that change at run time; what comes back ends that."""
+
+    def reconfigure() -> None:
+        log_manager.reconfigure(config.log_config, config["producer.id.expiration.ms"])
+        if log_manager.cleaner is not None:
+            log_manager.cleaner.reconfigure(config.cleaner_config)
+
+    others = ("max.connections", "num.replica.fetchers", *RATES)
+    return config.on_change([name for name in RECONFIGURABLE if not name.startswith(others)], reconfigure)
+
+
+def socket_server_of(
+    config: KafkaConfig, handle: Callable[[Any], None], listeners: Sequence[Listener], name: str, time: Time
+) -> SocketServer:
+    return SocketServer(
+        handle,
+        listeners=listeners,
+        name=name,
+        time=time,
+        num_network_threads=config["num.network.threads"],
+        socket_request_max_bytes=config["socket.request.max.bytes"],
+        socket_send_buffer_bytes=config["socket.send.buffer.bytes"],
+        socket_receive_buffer_bytes=config["socket.receive.buffer.bytes"],
+        socket_listen_backlog_size=config["socket.listen.backlog.size"],
+        max_connections=config["max.connections"],
+        max_connections_per_ip=config["max.connections.per.ip"],
+        connections_max_idle_ms=config["connections.max.idle.ms"],
+        queued_max_request_bytes=config["queued.max.request.bytes"],
+    )
+
+
+def follow_connection_limits(config: KafkaConfig, server: SocketServer) -> Callable[[], None]:
+    """Give the server the limits that change at run time; what comes back ends that."""
+    names = ("max.connections", "max.connections.per.ip")
+    return config.on_change(names, lambda: server.limit_connections(*[config[name] for name in names]))
+
+
+def advertised(broker_id: int, config: KafkaConfig, bound: Sequence[Listener]) -> BrokerInfo:
+    """The broker as clients and other brokers are to find it.  bound: its listeners with the ports that they got."""
+    ports = {listener.name: listener.port for listener in bound}
+    endpoints = {
+        listener.name: Endpoint(
+            socket.gethostname() if listener.host in WILDCARDS else listener.host,
+            listener.port or ports[listener.name],
+        )
+        for listener in config.advertised_listeners or bound
+    }
+    return BrokerInfo(broker_id, endpoints, config["broker.rack"])
