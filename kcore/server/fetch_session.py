@@ -111,6 +111,14 @@ class CachedPartition:
             or result.diverging_epoch is not None
         )
 
+    def forget_answer(self) -> None:
+        """Name the partition in the next answer, whatever it has.
+
+        A follower that has heard of another leader epoch drops the answers to its fetches with the old one; what they
+        said would never be said again as long as it does not change.  Kafka's sessions do not have this.
+        """
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+
     def __repr__(self) -> str:
         return f"CachedPartition({self.topic_partition}, {self.data})"
 
@@ -189,7 +197,10 @@ class FetchSession:
                 self.drop_view()
                 partitions[key] = CachedPartition(topic, topic_id, key[1], _partition_data(partition))
             else:
-                cached.data = _partition_data(partition)
+                data = _partition_data(partition)
+                if data.current_leader_epoch != cached.data.current_leader_epoch:
+                    cached.forget_answer()
+                cached.data = data
                 cached.is_idle = False
                 if self.view is not None:
                     self.view.data[cached.topic_partition] = cached.data

@@ -9,7 +9,7 @@ Source: RemoteLeaderEndPoint, Kafka 3.9.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from kcore.client.blocking_sender import BlockingSender
@@ -53,6 +53,15 @@ _FIRST_WITH_REPLICA_STATE = 15
 _SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
 _T = TypeVar("_T")
+
+
+class SentFetch(NamedTuple):
+    """A fetch as it goes to the leader."""
+
+    request: FetchRequest
+    session: SessionRequest
+    message: fetch_messages.FetchRequest
+    api_version: int
 
 
 class RemoteLeaderEndPoint:
@@ -102,24 +111,47 @@ class RemoteLeaderEndPoint:
     # -- fetch ----------------------------------------------------------------------------------------------------
 
     def _fetch(self, request: FetchRequest, version: int) -> FetchReply:
-        session = self._session_request(request, version)
-        if session is None:
+        sent = self.begin_fetch(request, version)
+        if sent is None:
             return FetchReply()
         try:
-            response = self._sender.send(self._fetch_message(request, session, version), self._version(version))
-            assert isinstance(response, fetch_messages.FetchResponse)
+            response = self._sender.send(sent.message, sent.api_version)
+        except BaseException:
+            self.abandon_fetch()
+            raise
+        assert isinstance(response, fetch_messages.FetchResponse)
+        return self.end_fetch(sent, response)
+
+    def begin_fetch(self, request: FetchRequest, version: int) -> SentFetch | None:
+        """What to send of a fetch to a leader that speaks Fetch up to this version; None for nothing.
+
+        end_fetch() or abandon_fetch() must follow before the next one.
+        """
+        session = self._session_request(request, version)
+        if session is None:
+            return None
+        return SentFetch(request, session, self._fetch_message(request, session, version), self._version(version))
+
+    def abandon_fetch(self) -> None:
+        """There is no response, and there will be none: the next fetch begins another session."""
+        self._session.on_failure()
+
+    def end_fetch(self, sent: SentFetch, response: fetch_messages.FetchResponse) -> FetchReply:
+        """The reply in a response.  Raises ApiError as send() does."""
+        version = sent.api_version
+        try:
             if response.error_code:
-                return self._on_session_error(for_code(response.error_code)(f"{self._sender}: Fetch"), session)
+                return self._on_session_error(for_code(response.error_code)(f"{self._sender}: Fetch"), sent.session)
             partitions = {
                 TopicPartition(name, data.partition_index): _fetched(data)
                 for name, data in self._answers(response, version)
             }
         except BaseException:
-            self._session.on_failure()
+            self.abandon_fetch()
             raise
         if version < _FIRST_WITH_SESSIONS:
-            self._session.on_failure()  # every request is full
-            _check_complete(partitions, request.partitions)
+            self.abandon_fetch()  # every request is full
+            _check_complete(partitions, sent.request.partitions)
             return FetchReply(partitions)
         is_taken = self._session.on_reply(response.session_id, partitions, response.throttle_time_ms)
         if not is_taken and (partitions or not response.throttle_time_ms):

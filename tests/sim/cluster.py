@@ -9,12 +9,17 @@ import hashlib
 import os
 from collections.abc import Callable
 from typing import TypeVar
+from uuid import UUID
 
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.replica.leader_endpoint import FetchRequest, LeaderReply, LeaderRequest
+from kcore.protocol.messages.fetch import FetchResponse
+from kcore.replica.leader_endpoint import LeaderReply, LeaderRequest
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
+from kcore.server.metadata_cache import PartitionInfo, TopicInfo
+from kcore.server.remote_leader_endpoint import SentFetch
+from kcore.server.replication_quota_manager import UNBOUNDED
 from tests.sim import invariants
 from tests.sim.clients import Clients
 from tests.sim.controller import SimController
@@ -50,6 +55,7 @@ SETTLES_WITHIN_MS = 15_000
 #: The faults last this long after the last event; then everything heals.
 AFTERMATH_MS = 1000
 _NEVER = 1 << 62
+_TOPIC_ID = UUID(int=1)
 T = TypeVar("T")
 
 
@@ -329,7 +335,11 @@ class Cluster:
         if broker in self.nodes:
             return
         epoch = self.controller.next_broker_epoch()
-        self.nodes[broker] = Node(broker, epoch, self.disks[broker].path, self.time, self, self.settings)
+        node = self.nodes[broker] = Node(broker, epoch, self.disks[broker].path, self.time, self, self.settings)
+        # Whoever leads what is in the leadership requests; a fetch asks the cache only which topics there are.
+        nobody = {number: PartitionInfo(-1, 0, (), ()) for number in range(self.settings.partitions)}
+        topic = TopicInfo("t", _TOPIC_ID, nobody)
+        node.metadata_cache.update(lambda snapshot: snapshot.with_topics([topic]))
         self.controller.register(broker, epoch)
 
     # -- who sends what ---------------------------------------------------------------------------------------------
@@ -378,19 +388,32 @@ class Cluster:
         self, follower: int, leader: int, request: LeaderRequest, reply: Callable[[LeaderReply], None]
     ) -> None:
         """See node.Surroundings."""
-        broker_epoch = self.nodes[follower].broker_epoch
-        reply = self._while_alive(follower, reply)
         name = type(request).__name__
-        if isinstance(request, FetchRequest):
-            name += " " + " ".join(f"{tp.partition}@{data.fetch_offset}" for tp, data in request.partitions.items())
+        self._exchange(name, follower, leader, reply, lambda node, answer: node.serve(request, answer))
 
-        def answer(result: LeaderReply) -> None:
+    def send_fetch(self, follower: int, leader: int, sent: SentFetch, reply: Callable[[FetchResponse], None]) -> None:
+        """See node.Surroundings."""
+        session, offsets = sent.session, [f"{tp.partition}@{d.fetch_offset}" for tp, d in sent.session.to_send.items()]
+        name = f"Fetch {' '.join(offsets)} epoch {session.epoch}"
+        self._exchange(name, follower, leader, reply, lambda node, answer: node.serve_fetch(sent, follower, answer))
+
+    def _exchange(
+        self,
+        name: str,
+        follower: int,
+        leader: int,
+        reply: Callable[[T], None],
+        serve: Callable[[Node, Callable[[T], None]], None],
+    ) -> None:
+        reply = self._while_alive(follower, reply)
+
+        def answer(result: T) -> None:
             self.network.send(Message(f"{name} reply", leader, follower, lambda: reply(result)))
 
         def deliver() -> None:
             node = self.nodes.get(leader)
             if node is not None:
-                node.serve(request, follower, broker_epoch, answer)
+                serve(node, answer)
 
         self.network.send(Message(name, follower, leader, deliver))
 
@@ -402,6 +425,8 @@ class Cluster:
         self._slow_until_ms.clear()
         for broker in range(self.settings.brokers):
             self._start(broker)
+        for node in self.nodes.values():
+            node.leader_quota.bytes_per_second = node.follower_quota.bytes_per_second = UNBOUNDED
         self.check()
         # An ISR change of unknown outcome waits for the controller's next update.
         for tp, state in list(self.controller.partitions.items()):

@@ -215,7 +215,12 @@ class Duplicate(Event):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a history takes place in.  latency_ms: of a message that nothing happens to."""
+    """What a history takes place in.
+
+    latency_ms: of a message that nothing happens to.  fetch_sessions: for how many followers a broker keeps one.
+    remembers_idle: sessions know which partitions are idle, as those of many partitions do.  throttled_rate: bytes a
+    second that a broker sends to followers, and that it fetches, as long as there are faults; 0 for no limit.
+    """
 
     brokers: int = 3
     partitions: int = 1
@@ -227,6 +232,9 @@ class Settings:
     latency_ms: int = 1
     flush_checkpoint_ms: int = 1000
     fetch_bytes: int = 900
+    fetch_sessions: int = 10
+    remembers_idle: bool = False
+    throttled_rate: int = 0
 
     def __str__(self) -> str:
         changed = [f for f in fields(self) if getattr(self, f.name) != f.default]
@@ -262,6 +270,9 @@ def random_history(seed: int, *, unclean: bool = False, events: int = 120) -> Hi
         latency_ms=random.choice([1, 1, 3, 10]),
         flush_checkpoint_ms=random.choice([200, 1000, 5000]),
         fetch_bytes=random.choice([300, 900, 5000]),
+        fetch_sessions=random.choice([10, 10, 10, 1, 0]),
+        remembers_idle=random.random() < 0.5,
+        throttled_rate=random.choice([0, 0, 0, 0, 2000]),
     )
     pace_ms = random.choice([5, 20, 60])
     at_ms = 20

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from random import Random
+from types import SimpleNamespace
 from typing import Protocol
 
 from kcore.common.executors import inline
@@ -18,13 +19,13 @@ from kcore.errors import ApiError, KafkaError, RequestTimedOut, StaleControllerE
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.protocol.messages.fetch import FetchRequest as FetchMessage
+from kcore.protocol.messages.fetch import FetchResponse
 from kcore.purgatory.timer import Timer
-from kcore.replica.fetch_params import FetchParams, FetchPartitionResult
 from kcore.replica.fetcher_state import FetcherConfig, FetcherState, PartitionFetchState, Wait
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.leader_endpoint import (
     EpochEndOffset,
-    FetchedPartition,
     FetchReply,
     FetchRequest,
     LeaderReply,
@@ -39,12 +40,19 @@ from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
 from kcore.replica.replica_fetcher_manager import FetchSource
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.server.fetch_session import FetchSessionCache
+from kcore.server.handlers.fetch import Handler as FetchHandler
+from kcore.server.metadata_cache import MetadataCache
+from kcore.server.remote_leader_endpoint import RemoteLeaderEndPoint, SentFetch
+from kcore.server.replication_quota_manager import UNBOUNDED, ReplicationQuotaManager
 from tests.sim.events import Settings
 
 LAG_TIME_MAX_MS = 1500
 REQUEST_TIMEOUT_MS = 1500
 FETCH_WAIT_MS = 500
 PRODUCE_TIMEOUT_MS = 1000
+#: Whom an end point would send to: its messages are sent by what is around the node.
+_NOBODY = SimpleNamespace(__str__=lambda: "nobody")
 #: A change of the ISR is sent this often before its outcome counts as unknown.
 ISR_CHANGE_ATTEMPTS = 4
 ISR_CHANGE_TIMEOUT_MS = 200
@@ -70,6 +78,10 @@ class Surroundings(Protocol):
         self, follower: int, leader: int, request: LeaderRequest, reply: Callable[[LeaderReply], None]
     ) -> None: ...
 
+    def send_fetch(
+        self, follower: int, leader: int, sent: SentFetch, reply: Callable[[FetchResponse], None]
+    ) -> None: ...
+
     def send_isr_change(self, broker: int, change: IsrChange, reply: OnIsrChanged) -> None: ...
 
     def check_within_a_step(self) -> None:
@@ -88,7 +100,9 @@ class NodeLogs(ReplicaLogs):
 
     def __init__(self, node: Node) -> None:
         manager = node.replica_manager
-        super().__init__(manager.get_partition_or_exception, node.log_manager, manager.complete_waiting)
+        super().__init__(
+            manager.get_partition_or_exception, node.log_manager, manager.complete_waiting, quota=node.follower_quota
+        )
         self._check = node.around.check_within_a_step
 
     def truncate_to(self, tp: TopicPartition, offset: int, is_completed: bool) -> None:
@@ -97,11 +111,17 @@ class NodeLogs(ReplicaLogs):
 
 
 class NodeFetcher:
-    """Drives the FetcherState of one leader, as a fetcher thread does: one request in flight, then the next."""
+    """Drives the FetcherState of one leader, as a fetcher thread does: one request in flight, then the next.
+
+    Fetches go in an incremental session, by the end point that a broker has; what is late or lost is its messages.
+    """
 
     def __init__(self, node: Node, leader: int, config: FetcherConfig) -> None:
         self._logs = NodeLogs(node)
-        self.state = FetcherState(self._logs, config)
+        self.state = FetcherState(self._logs, config, node.follower_quota)
+        self._end_point = RemoteLeaderEndPoint(
+            _NOBODY, node.broker_id, node.metadata_cache.topic_id, lambda: node.broker_epoch
+        )
         self._node = node
         self._leader = leader
         self._wakes_at_ms: int | None = None
@@ -128,8 +148,26 @@ class NodeFetcher:
             return
         self._in_flight = request
         around, broker = self._node.around, self._node.broker_id
-        around.send_request(broker, self._leader, request, lambda reply: self._take(request, reply))
+        if isinstance(request, FetchRequest):
+            sent = self._end_point.begin_fetch(request, FetchMessage.max_version)
+            if sent is None:
+                self._take(request, FetchReply())
+                return
+            around.send_fetch(broker, self._leader, sent, lambda response: self._on_response(sent, response))
+        else:
+            around.send_request(broker, self._leader, request, lambda reply: self._take(request, reply))
         around.call_later(broker, REQUEST_TIMEOUT_MS, f"timeout of fetcher {broker}", lambda: self._give_up(request))
+
+    def _on_response(self, sent: SentFetch, response: FetchResponse) -> None:
+        if self._in_flight is not sent.request:
+            return  # of a connection that was closed, or a second copy
+        try:
+            reply = self._end_point.end_fetch(sent, response)
+        except ApiError as error:
+            self.state.on_failure(sent.request, error, self._node.now_ms)
+            self._go_on(sent.request)
+        else:
+            self._take(sent.request, reply)
 
     def _take(self, request: LeaderRequest, reply: LeaderReply) -> None:
         # A reply that was given up, or came before, is the machine's to refuse.
@@ -139,6 +177,8 @@ class NodeFetcher:
 
     def _give_up(self, request: LeaderRequest) -> None:
         if self._in_flight is request:
+            if isinstance(request, FetchRequest):
+                self._end_point.abandon_fetch()
             self.state.on_failure(request, RequestTimedOut("no reply"), self._node.now_ms)
             self._go_on(request)
 
@@ -159,6 +199,7 @@ class NodeFetchers:
             partition_max_bytes=settings.fetch_bytes,
             max_bytes=settings.fetch_bytes,
             truncates_on_fetch=settings.truncates_on_fetch,
+            uses_sessions=True,
         )
         self._fetchers: dict[int, NodeFetcher] = {}
 
@@ -279,6 +320,11 @@ class Node:
             clock_scheduler=self.clock_scheduler,
             is_alive=lambda broker: broker in self.live_brokers,
         )
+        self.metadata_cache = MetadataCache("sim", -1)
+        self.leader_quota, self.follower_quota = (
+            ReplicationQuotaManager(5, 1, time, lambda tp: True, settings.throttled_rate or UNBOUNDED) for _ in range(2)
+        )
+        self._fetch_handler = self._make_fetch_handler(settings)
         self.replica_manager.fetchers = NodeFetchers(self, settings)
         self.disk_scheduler.startup()
         self.clock_scheduler.startup()
@@ -311,33 +357,47 @@ class Node:
 
     # -- leading ----------------------------------------------------------------------------------------------------
 
-    def serve(
-        self, request: LeaderRequest, follower: int, follower_broker_epoch: int, answer: Callable[[LeaderReply], None]
-    ) -> None:
-        """answer(reply) comes now or later."""
-        if isinstance(request, FetchRequest):
-            self._serve_fetch(request, follower, follower_broker_epoch, answer)
-        elif isinstance(request, ListOffsetsRequest):
+    def _make_fetch_handler(self, settings: Settings) -> FetchHandler:
+        """The broker's own, with what it needs of a broker's parts."""
+        no_client_quotas = SimpleNamespace(is_enabled=False, fetch=SimpleNamespace(is_enabled=False))
+        # No two sessions of one broker have the same id, whatever lives it had.
+        random = Random(self.broker_id * 1_000_003 + self.broker_epoch)
+        services = SimpleNamespace(
+            metadata_cache=self.metadata_cache,
+            replica_manager=self.replica_manager,
+            config={"replica.lag.time.max.ms": LAG_TIME_MAX_MS, "fetch.max.bytes": 1 << 30},
+            request_handler_pool=None,
+            fetch_sessions=FetchSessionCache(settings.fetch_sessions, self._time, random),
+            time=self._time,
+            replication_quotas=SimpleNamespace(leader=self.leader_quota),
+            client_quotas=no_client_quotas,
+        )
+        return FetchHandler(services)
+
+    def serve_fetch(self, sent: SentFetch, follower: int, answer: Callable[[FetchResponse], None]) -> None:
+        """answer(response) comes now or later."""
+        name = f"a fetch of broker {follower} at broker {self.broker_id}"
+        answered = self.around.must_be_answered(self.broker_id, name, sent.message.max_wait_ms)
+
+        def respond(response: FetchResponse, throttle_ms: int = 0) -> None:
+            answered()
+            for topic in response.responses:
+                for data in topic.partitions:
+                    if not isinstance(data.records, bytes):
+                        data.records = bytes(data.records.read())
+            answer(response)
+
+        context = SimpleNamespace(api_version=sent.api_version, respond=respond)
+        self._fetch_handler.handle(context, sent.message)
+
+    def serve(self, request: LeaderRequest, answer: Callable[[LeaderReply], None]) -> None:
+        """A lookup of a follower."""
+        if isinstance(request, ListOffsetsRequest):
             offsets = {tp: self._list_offset(tp, *question) for tp, question in request.partitions.items()}
             answer(ListOffsetsReply(offsets))
         else:
             ends = {tp: self.epoch_end(tp, *question) for tp, question in request.partitions.items()}
             answer(OffsetForLeaderEpochReply(ends))
-
-    def _serve_fetch(
-        self, request: FetchRequest, follower: int, broker_epoch: int, answer: Callable[[LeaderReply], None]
-    ) -> None:
-        name = f"a fetch of broker {follower} at broker {self.broker_id}"
-        answered = self.around.must_be_answered(self.broker_id, name, request.max_wait_ms)
-
-        def on_fetched(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
-            answered()
-            answer(FetchReply({tp: _fetched(result) for tp, result in results}))
-
-        params = FetchParams(
-            follower, broker_epoch, request.max_wait_ms, request.min_bytes, request.max_bytes, FetchIsolation.LOG_END
-        )
-        self.replica_manager.fetch_messages(params, list(request.partitions.items()), on_fetched)
 
     def epoch_end(self, tp: TopicPartition, current_leader_epoch: int, leader_epoch: int) -> EpochEndOffset:
         try:
@@ -414,13 +474,6 @@ class Node:
         """A clean stop."""
         self.replica_manager.shutdown()
         self.log_manager.shutdown()
-
-
-def _fetched(result: FetchPartitionResult) -> FetchedPartition:
-    if result.error is not None:
-        return FetchedPartition(error=result.error)
-    records = bytes(result.records.read()) if result.records.size_in_bytes else b""
-    return FetchedPartition(records, result.high_watermark, result.log_start_offset, result.diverging_epoch)
 
 
 def _api_error(error: KafkaError) -> ApiError:

@@ -8,7 +8,9 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import patch
 
+from kcore.server.handlers import fetch
 from tests.sim.cluster import Cluster
 from tests.sim.events import History
 
@@ -22,9 +24,10 @@ def simulated(history: History) -> Iterator[Cluster]:
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        cluster = Cluster(directory, history)
-        yield cluster
-        cluster.close()
+        with patch.object(fetch, "MANY_PARTITIONS", 1 if history.settings.remembers_idle else fetch.MANY_PARTITIONS):
+            cluster = Cluster(directory, history)
+            yield cluster
+            cluster.close()
     finally:
         logging.disable(disabled)
         shutil.rmtree(directory, ignore_errors=True)

@@ -9,11 +9,13 @@ from kcore.log.log_offset_metadata import LogOffsetMetadata
 from kcore.record.memory_records import EMPTY
 from kcore.replica import fetcher_state, partition, replica_manager
 from kcore.replica import isr as isr_rules
+from kcore.replica.fetch_session_handler import FetchSessionHandler
 from kcore.replica.fetcher_state import FetcherState
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.offset_truncation import OffsetTruncationState
 from kcore.replica.partition import LogReadInfo, Partition
 from kcore.replica.partition_state import PendingIsr
+from kcore.server.fetch_session import CachedPartition
 from tests.sim import clients, controller, invariants
 from tests.sim.events import (
     CONSUMER,
@@ -431,3 +433,26 @@ def test_a_follower_with_records_below_the_leaders_log_start_alone_joins_the_isr
     )
     history.goes_well()
     history.breaks(EQUAL, isr_rules, "may_join_isr", lambda *question: may_join_isr(*question[:4]))
+
+
+def test_SESS_08_a_session_says_again_what_it_said_to_a_fetch_with_another_leader_epoch(scenario):
+    """Broker 2 drops an answer with a high watermark: it has just heard of the next epoch (seed 24)."""
+    history = scenario(
+        Settings(partitions=2, segment_bytes=300, fetch_bytes=5000),
+        Crash(414, 1, "stops", down_ms=2500, noticed_ms=1),
+        Lose(3901, 1, 0),
+        Lose(3926, 0, 1, count=3),
+        Elect(6249, 0, 1),
+        ProduceIdempotent(7211, 1, producer=1),
+        Elect(7322, 1, 1),
+        Delay(7953, 1, 2, by_ms=100),
+    )
+    history.goes_well()
+    history.breaks(EQUAL_AT_THE_END, CachedPartition, "forget_answer", lambda self: None)
+
+
+def test_SESS_11_a_follower_whose_answer_is_lost_begins_another_session(scenario):
+    """The leader has counted the lost answer, and refuses the epoch that the follower would go on with."""
+    history = scenario(Settings(brokers=2), Lose(900, 0, 1), Produce(910, 0), Consume(5000, 0))
+    history.goes_well()
+    history.breaks(EQUAL_AT_THE_END, FetchSessionHandler, "_close_and_begin_anew", lambda self: None)

@@ -32,7 +32,7 @@ class Names:
         return self.names.get(topic_id)
 
 
-def request(partitions=(), forgotten=(), session_id=0, epoch=0, topic="t", topic_id=ID):
+def request(partitions=(), forgotten=(), session_id=0, epoch=0, topic="t", topic_id=ID, leader_epoch=-1):
     """partitions: numbers, or (number, offset)."""
     asked = [p if isinstance(p, tuple) else (p, 0) for p in partitions]
     return f.FetchRequest(
@@ -43,7 +43,12 @@ def request(partitions=(), forgotten=(), session_id=0, epoch=0, topic="t", topic
                 topic=topic,
                 topic_id=topic_id,
                 partitions=[
-                    f.FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=100)
+                    f.FetchPartition(
+                        partition=number,
+                        fetch_offset=offset,
+                        partition_max_bytes=100,
+                        current_leader_epoch=leader_epoch,
+                    )
                     for number, offset in asked
                 ],
             )
@@ -155,6 +160,16 @@ def test_SESS_08_the_first_answer_after_an_error_is_sent(server):
     session_id = server.open(1)
     server.fetch(request(session_id=session_id, epoch=1), {0: FetchPartitionResult(NotLeaderOrFollower("t-0"))})
     assert server.fetch(request(session_id=session_id, epoch=2)) == (session_id, [0])
+    assert server.fetch(request(session_id=session_id, epoch=3)) == (session_id, [])
+
+
+def test_SESS_08_a_partition_that_is_fetched_with_another_leader_epoch_is_answered_again(server):
+    """The follower may have dropped what it was answered with the old epoch."""
+    session_id, _ = server.fetch(request([0, 1], leader_epoch=4))
+    again = request([0], session_id=session_id, epoch=1, leader_epoch=4)
+    assert server.fetch(again) == (session_id, [])
+    later = request([0], session_id=session_id, epoch=2, leader_epoch=5)
+    assert server.fetch(later) == (session_id, [0])
     assert server.fetch(request(session_id=session_id, epoch=3)) == (session_id, [])
 
 
