@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -24,7 +24,8 @@ from kcore.server.kafka_config import KafkaConfig
 
 #: How long a broker of one process may be silent until the others take it for dead.
 SESSION_TIMEOUT_MS = 4000
-#: How long start() and create_topic() wait for the brokers to agree.
+#: How long start(), stop() and create_topic() wait for the brokers to agree, besides the session timeout, which passes
+#: until they learn of one that has failed.
 WAIT_MS = 30_000
 _POLL_MS = 10
 
@@ -120,14 +121,16 @@ class Cluster:
             except BaseException:
                 self.stop()
                 raise
-        self._wait("the brokers to know each other", self._is_complete)
+        self._wait("the brokers to know each other", self._agree)
         return self
 
     def stop(self, broker_id: int | None = None) -> None:
         """Stop a broker cleanly, after others have taken over what it led; without an id all of them.
 
-        Raises the first error of a broker's stop, once all have stopped; TypeError, ValueError and RuntimeError as
-        kill().  In a forked child it does nothing: the brokers are the parent's.
+        Returns when the brokers that still run, if any, know that it is gone, and have a controller.  Raises the first
+        error of a broker's stop, once all have stopped; TypeError, ValueError and RuntimeError as kill();
+        RequestTimedOut when the others do not learn of it: it has stopped all the same.  In a forked child it does
+        nothing: the brokers are the parent's.
         """
         if self._pid != os.getpid():
             return
@@ -136,6 +139,7 @@ class Cluster:
             with self._broker_locks[number]:
                 self._check_runs(number)
                 self._stop(number)
+                self._wait(f"the others to know that broker {number} has stopped", lambda: self._agree({number}))
             return
         with ExitStack() as locks:
             for lock in self._broker_locks:
@@ -266,9 +270,11 @@ class Cluster:
     ) -> UUID:
         """Create a topic and return its id, once all running brokers know it and its leaders.
 
-        config: the topic's settings, as retention_ms=1000.  Raises what Broker.create_topic() raises, and
-        RuntimeError when no broker runs.
+        Its replicas are on running brokers: where one was killed, the others learn of it first, which takes
+        zookeeper.session.timeout.ms.  config: the topic's settings, as retention_ms=1000.  Raises what
+        Broker.create_topic() raises, RequestTimedOut, and RuntimeError when no broker runs.
         """
+        self._wait("the brokers to know who runs", lambda: self._agree(self._ports.keys() - self._running().keys()))
         topic_id = self._any_broker().create_topic(name, partitions, replication_factor=replication_factor, **config)
 
         def is_known() -> bool:
@@ -328,19 +334,22 @@ class Cluster:
             raise RuntimeError("no broker of the cluster runs")
         return brokers
 
-    def _is_complete(self) -> bool:
-        """Whether each running broker's metadata have all the running ones, and a controller."""
+    def _agree(self, gone: Collection[int] = ()) -> bool:
+        """Whether each running broker's metadata have all the running ones, none of those that are gone, and a
+        controller that runs."""
         brokers = self.brokers
         running = brokers.keys()
         snapshots = [broker.metadata_cache.snapshot for broker in brokers.values()]
-        return all(running <= set(s.broker_ids()) and s.controller_id in running for s in snapshots)
+        alive = [(set(snapshot.broker_ids()), snapshot.controller_id) for snapshot in snapshots]
+        return all(running <= ids and ids.isdisjoint(gone) and controller in running for ids, controller in alive)
 
     def _wait(self, what: str, is_done: Callable[[], bool]) -> None:
         clock = SYSTEM_TIME
-        deadline_ms = clock.hi_res_clock_ms() + WAIT_MS
+        wait_ms = WAIT_MS + self._session_timeout_ms
+        deadline_ms = clock.hi_res_clock_ms() + wait_ms
         while not is_done():
             if clock.hi_res_clock_ms() > deadline_ms:
-                raise RequestTimedOut(f"waited {WAIT_MS} ms for {what}")
+                raise RequestTimedOut(f"waited {wait_ms} ms for {what}")
             clock.sleep(_POLL_MS)
 
     def _check_process(self) -> None:
