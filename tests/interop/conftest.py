@@ -39,7 +39,7 @@ def golden_broker(tmp_path_factory):
         yield broker
 
 
-def eventually(condition, what, timeout=20):
+def eventually(condition, what, timeout=60):
     deadline = time.monotonic() + timeout
     while not (result := condition()):
         assert time.monotonic() < deadline, what

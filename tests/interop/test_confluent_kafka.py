@@ -266,28 +266,28 @@ def test_topics_are_created_described_grown_and_deleted(broker, servers, name):
     topic = NewTopic(
         name, num_partitions=3, replication_factor=1, config={"retention.ms": "12345", "cleanup.policy": "compact"}
     )
-    admin.create_topics([topic])[name].result(10)
+    admin.create_topics([topic])[name].result(60)
     with pytest.raises(KafkaException) as refused:
-        admin.create_topics([topic])[name].result(10)
+        admin.create_topics([topic])[name].result(60)
     assert refused.value.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS
-    listed = admin.list_topics(name, timeout=10).topics[name]
+    listed = admin.list_topics(name, timeout=60).topics[name]
     assert sorted(listed.partitions) == [0, 1, 2]
     assert listed.partitions[0].leader == 1 and listed.partitions[0].isrs == [1]
-    admin.create_partitions([NewPartitions(name, 5)])[name].result(10)
-    assert len(admin.list_topics(name, timeout=10).topics[name].partitions) == 5
+    admin.create_partitions([NewPartitions(name, 5)])[name].result(60)
+    assert len(admin.list_topics(name, timeout=60).topics[name].partitions) == 5
     resource = ConfigResource(ResourceType.TOPIC, name)
-    entries = admin.describe_configs([resource])[resource].result(10)
+    entries = admin.describe_configs([resource])[resource].result(60)
     assert (entries["retention.ms"].value, entries["retention.ms"].is_default) == ("12345", False)
     assert (entries["segment.bytes"].value, entries["segment.bytes"].is_default) == ("1073741824", True)
     assert entries["cleanup.policy"].value == "compact"
-    admin.delete_topics([name])[name].result(10)
-    assert name not in admin.list_topics(timeout=10).topics
+    admin.delete_topics([name])[name].result(60)
+    assert name not in admin.list_topics(timeout=60).topics
 
 
 def test_a_topic_validated_only_is_not_created(servers, name):
     admin = AdminClient({"bootstrap.servers": servers})
-    admin.create_topics([NewTopic(name, 2, 1)], validate_only=True)[name].result(10)
-    assert name not in admin.list_topics(timeout=10).topics
+    admin.create_topics([NewTopic(name, 2, 1)], validate_only=True)[name].result(60)
+    assert name not in admin.list_topics(timeout=60).topics
 
 
 @pytest.mark.parametrize(
@@ -303,17 +303,17 @@ def test_a_topic_validated_only_is_not_created(servers, name):
 def test_a_topic_that_cannot_be_is_refused_with_kafkas_error(servers, topic, code):
     admin = AdminClient({"bootstrap.servers": servers})
     with pytest.raises(KafkaException) as refused:
-        admin.create_topics([topic])[topic.topic].result(10)
+        admin.create_topics([topic])[topic.topic].result(60)
     assert refused.value.args[0].code() == code
 
 
 def test_cluster_and_broker_describe_themselves(broker, servers):
     admin = AdminClient({"bootstrap.servers": servers})
-    cluster = admin.describe_cluster().result(10)
+    cluster = admin.describe_cluster().result(60)
     assert cluster.cluster_id == broker.cluster_id
     assert cluster.controller.id == 1 and [node.port for node in cluster.nodes] == [broker.port]
     resource = ConfigResource(ResourceType.BROKER, "1")
-    entries = admin.describe_configs([resource])[resource].result(10)
+    entries = admin.describe_configs([resource])[resource].result(60)
     assert entries["num.partitions"].value == "1" and entries["num.partitions"].is_read_only
 
 
@@ -324,20 +324,20 @@ def test_groups_are_listed_described_altered_and_deleted(servers, name):
     client.subscribe([name])
     take(client, 2)
     client.commit(asynchronous=False)
-    group = admin.describe_consumer_groups([name])[name].result(10)
+    group = admin.describe_consumer_groups([name])[name].result(60)
     assert group.state.name == "STABLE"
     (member,) = group.members
     assert member.client_id == "the-client"
     assert [(p.topic, p.partition) for p in member.assignment.topic_partitions] == [(name, 0)]
-    assert name in [g.group_id for g in admin.list_consumer_groups().result(10).valid]
+    assert name in [g.group_id for g in admin.list_consumer_groups().result(60).valid]
     with pytest.raises(KafkaException) as refused:
-        admin.delete_consumer_groups([name])[name].result(10)
+        admin.delete_consumer_groups([name])[name].result(60)
     assert refused.value.args[0].code() == KafkaError.NON_EMPTY_GROUP
     client.close()
-    offsets = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(10)
+    offsets = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])[name].result(60)
     assert [(p.topic, p.partition, p.offset) for p in offsets.topic_partitions] == [(name, 0, 2)]
-    admin.delete_consumer_groups([name])[name].result(10)
-    assert name not in [g.group_id for g in admin.list_consumer_groups().result(10).valid]
+    admin.delete_consumer_groups([name])[name].result(60)
+    assert name not in [g.group_id for g in admin.list_consumer_groups().result(60).valid]
 
 
 def test_offsets_are_listed_and_records_deleted_by_an_administrator(broker, servers, name):
@@ -355,7 +355,7 @@ def test_offsets_are_listed_and_records_deleted_by_an_administrator(broker, serv
     newest = offset_of(OffsetSpec.max_timestamp())
     assert (newest.offset, newest.timestamp) == (7, 1_700_000_000_009)
     deleted = admin.delete_records([TopicPartition(name, 0, 4)])
-    assert deleted[TopicPartition(name, 0, 4)].result(10).low_watermark == 4
+    assert deleted[TopicPartition(name, 0, 4)].result(60).low_watermark == 4
     assert offset_of(OffsetSpec.earliest()).offset == 4
     assert [m.offset() for m in read_all(servers, name)] == list(range(4, 10))
 
@@ -387,7 +387,7 @@ def test_a_directory_that_kafka_wrote_is_consumed_as_kafkas_consumer_read_it(gol
     }
     offsets = expected["read_committed"]["offsets"] if isolation == "read_committed" else sorted(everything)
     client = consumer(golden_broker.bootstrap_servers, "watermarks", **{"isolation.level": isolation})
-    low, high = client.get_watermark_offsets(TopicPartition(topic, int(number)), timeout=10)
+    low, high = client.get_watermark_offsets(TopicPartition(topic, int(number)), timeout=60)
     client.close()
     assert low == expected[isolation]["beginning_offset"]
     assert high == expected[isolation]["end_offset"]
@@ -401,12 +401,12 @@ def test_a_directory_that_kafka_wrote_keeps_its_identity(golden_broker):
     assert golden_broker.cluster_id == "CnicigT2Tj6S8vTq1Po1SA"
     assert golden_broker.broker_id == 1
     admin = AdminClient({"bootstrap.servers": golden_broker.bootstrap_servers})
-    topics = admin.list_topics(timeout=10).topics
+    topics = admin.list_topics(timeout=60).topics
     assert "__cluster_metadata" not in topics
     assert len(topics["g-segments"].partitions) == 2
     (described,) = admin.describe_topics(TopicCollection(["g-none"])).values()
     # partition.metadata says JCJw_LQ9TLarK9Q8M3kEtA; librdkafka writes ids in the other alphabet of base64.
-    assert str(described.result(10).topic_id) == "JCJw/LQ9TLarK9Q8M3kEtA"
+    assert str(described.result(60).topic_id) == "JCJw/LQ9TLarK9Q8M3kEtA"
 
 
 def test_a_directory_that_kafka_wrote_takes_more_records(golden_broker):

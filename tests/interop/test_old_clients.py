@@ -105,7 +105,7 @@ def test_librdkafka_consumes_a_partition_of_all_three_formats(mixed_broker, mixe
     consumer.assign([ConfluentPartition("old", 0, 0)])
     messages = []
     while len(messages) < len(mixed):
-        found = consumer.consume(len(mixed) - len(messages), timeout=20)  # more would wait for the timeout
+        found = consumer.consume(len(mixed) - len(messages), timeout=60)  # more would wait for the timeout
         assert found, f"{len(messages)} of {len(mixed)} records"
         assert all(message.error() is None for message in found)
         messages += found

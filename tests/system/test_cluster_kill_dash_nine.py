@@ -153,7 +153,7 @@ def create_topic(servers):
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": servers})
-    await_true(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "the brokers never knew each other")
+    await_true(lambda: len(admin.list_topics(timeout=60).brokers) == 3, "the brokers never knew each other")
     for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)]).values():
         future.result(DEADLINE_S)
 

@@ -35,7 +35,7 @@ class Serve:
     def stop(self, number=signal.SIGTERM):
         """Send a signal and wait; (exit status, what was left on stdout, stderr)."""
         self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
 
 

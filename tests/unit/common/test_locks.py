@@ -33,8 +33,8 @@ def test_readers_share_and_a_writer_waits_for_them_and_holds_new_ones_back():
     lock.release_read()
     assert order == []
     lock.release_read()
-    writer.join(5)
-    reader.join(5)
+    writer.join(60)
+    reader.join(60)
     assert order == ["write", "read"]
 
 
@@ -56,5 +56,5 @@ def test_writers_exclude_each_other_and_readers():
 
     threads = [started(target) for target in (write, write, read, read)]
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert state == {"value": 1200, "torn": 0}

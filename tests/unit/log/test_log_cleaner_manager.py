@@ -579,7 +579,7 @@ def test_who_waits_for_the_end_of_a_cleaning_has_the_log_before_the_next_one_beg
         manager.done_cleaning(log, log.parent_dir, 0)
         assert manager.grab_filthiest_compacted_log() is None
     for waiter in waiters:
-        waiter.join(10)
+        waiter.join(60)
     assert manager.state(TP) == 2
     manager.resume_cleaning([TP])
     assert manager.grab_filthiest_compacted_log() is None

@@ -42,7 +42,7 @@ def test_the_handler_deals_with_each_directory_on_its_own_thread_though_one_of_t
     handler.start()
     for log_dir in ("/x", "/y"):
         channel.maybe_add_offline_log_dir(log_dir, BROKEN)
-    assert done.wait(20)
+    assert done.wait(60)
     handler.shutdown()
     assert handled == [("/x", "handler"), ("/y", "handler")]
     assert "/x: dealing with its failure stopped by an error" in caplog.text
@@ -99,7 +99,7 @@ def test_RM_29_no_lock_is_held_when_a_failed_directory_is_dealt_with(manager, tm
         with pytest.raises(KafkaStorageError):
             logs[0].append_as_leader(batch(), 0)
         assert not done.wait(0)
-    assert done.wait(20)
+    assert done.wait(60)
     handler.shutdown()
     assert len(free) == 4
 

@@ -492,7 +492,7 @@ def test_LOG_26_a_read_takes_no_lock_and_sees_the_log_end_of_its_start(log):
     with log.lock:
         reader = threading.Thread(target=lambda: got.append(log.read(0, 1 << 20)))
         reader.start()
-        reader.join(10)
+        reader.join(60)
         assert not reader.is_alive()
         assert got[0].records.size_in_bytes == log.size
     log.append_as_leader(batch(3))

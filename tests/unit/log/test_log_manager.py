@@ -702,7 +702,7 @@ def test_a_segment_behind_the_cut_goes_only_when_nobody_scans_it_any_more(tmp_pa
     def submit_late(threads, recover, **options):
         late, begun = bool(scans), threading.Event()
         scans.append(submit(threads, lambda: (begun.set(), late and time.sleep(0.1), recover(**options))[2]))
-        assert begun.wait(10)
+        assert begun.wait(60)
         return scans[-1]
 
     monkeypatch.setattr(log_loader, "submit", submit_late)

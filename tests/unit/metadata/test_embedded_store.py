@@ -182,7 +182,7 @@ def test_watches_see_another_process_and_its_death(tmp_path):
     process.start()
     process.join()
     for _ in range(2):
-        assert came.acquire(timeout=30)
+        assert came.acquire(timeout=60)
     assert sorted(events, key=str) == sorted(
         [WatchEvent(EventType.CHANGED, "/n"), WatchEvent(EventType.CREATED, "/p/e")], key=str
     )
@@ -190,7 +190,7 @@ def test_watches_see_another_process_and_its_death(tmp_path):
         db.execute("UPDATE session SET timeout_ms = 50")  # instead of 18 s
         db.commit()
     store.get("/p/e", watch=watch)
-    assert came.acquire(timeout=30)
+    assert came.acquire(timeout=60)
     assert events[2:] == [WatchEvent(EventType.DELETED, "/p/e")]
     store.close()
 
@@ -201,7 +201,7 @@ def test_a_watch_of_an_own_change_does_not_wait_for_the_next_poll(tmp_path):
     store.get("/a", watch=lambda event: came.set())
     time.sleep(0.2)  # the poll that the watch itself has caused is over
     store.create("/a")
-    assert came.wait(10)
+    assert came.wait(60)
     store.close()
 
 

@@ -412,7 +412,7 @@ def test_no_lock_is_held_while_a_watch_runs(world, store):
     def watch(event):
         thread = threading.Thread(target=lambda: done.append(store.get("/a")), daemon=True)
         thread.start()
-        thread.join(10)
+        thread.join(60)
 
     store.get("/a", watch=watch)
     store.create("/a")

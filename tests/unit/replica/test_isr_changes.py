@@ -25,7 +25,7 @@ class Store:
         assert topic_partition == TP
         appended = threading.Thread(target=self.partition.append_records_to_leader, args=(batch(), 1))
         appended.start()
-        appended.join(10)
+        appended.join(60)
         assert not appended.is_alive(), "the store is called under the ISR lock"
         self.asked.append((isr, expected_version, on_done))
 

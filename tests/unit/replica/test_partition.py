@@ -76,20 +76,20 @@ def test_a_change_of_leadership_waits_for_running_appends(leader):
 
     def slow_append(*args):
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
         return append(*args)
 
     partition.log.append_as_leader = slow_append
     producer = threading.Thread(target=partition.append_records_to_leader, args=(batch(), 1))
     producer.start()
-    assert inside.wait(10)
+    assert inside.wait(60)
     resigner = threading.Thread(target=partition.resign)
     resigner.start()
     resigner.join(0.05)
     assert resigner.is_alive() and partition.is_leader
     go_on.set()
-    producer.join(10)
-    resigner.join(10)
+    producer.join(60)
+    resigner.join(60)
     assert not partition.is_leader
     assert partition.log.log_end_offset == 1
     del partition.log.append_as_leader

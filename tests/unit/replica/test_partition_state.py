@@ -27,7 +27,7 @@ class Log:
         if self.uses == self.change_at:
             changer = threading.Thread(target=self.change)
             changer.start()
-            changer.join(10)
+            changer.join(60)
             assert not changer.is_alive()
         return getattr(Values, name)
 

@@ -13,7 +13,7 @@ class Client:
 
     def __init__(self, broker, client_id="test"):
         self.client_id = client_id
-        self.sock = socket.create_connection(("127.0.0.1", broker.port), timeout=20)
+        self.sock = socket.create_connection(("127.0.0.1", broker.port), timeout=60)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.correlation_id = 0
 

@@ -172,7 +172,7 @@ def test_a_directory_that_fails_while_the_old_life_stops_does_not_stop_the_new_o
         broker.restart()
         for thread in threading.enumerate():
             if thread.name == "kcore-no-data-dir-left":
-                thread.join(20)
+                thread.join(60)
         assert broker.produce("u", b"y").offset == 0
 
 

@@ -24,7 +24,7 @@ def serve(*arguments, cwd=None, **environment):
 
 def stopped(process):
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=20)
+    out, err = process.communicate(timeout=60)
     return process.returncode, out, err
 
 
@@ -65,7 +65,7 @@ def test_without_hints_one_line_says_where_it_serves(tmp_path):
 def test_a_misspelt_log_level_is_refused_with_the_right_ones(tmp_path, level):
     process = serve("--data", tmp_path / "data", "--port", "0", KCORE_LOG_LEVEL=level)
     try:
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 2
@@ -90,6 +90,6 @@ def test_data_replaces_the_log_dirs_of_the_config_file_but_not_those_of_the_comm
     assert process.stdout.readline().startswith(f"kcore: serving {tmp_path / 'data'} on")
     assert stopped(process)[0] == 0
     process = serve(*arguments, "-o", f"{name}={tmp_path / 'a'}")
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 2
     assert f"data_dir {tmp_path / 'data'} and log.dirs {tmp_path / 'a'} are both given" in err

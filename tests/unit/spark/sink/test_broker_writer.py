@@ -135,7 +135,7 @@ def test_a_broker_serves_what_was_loaded_into_its_directory_while_it_was_stopped
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
         )
         consumer.assign([confluent_kafka.TopicPartition("orders", 0, 0), confluent_kafka.TopicPartition("new", 0, 0)])
-        found = [m for m in consumer.consume(count, timeout=20) if m.error() is None]
+        found = [m for m in consumer.consume(count, timeout=60) if m.error() is None]
         consumer.close()
         return sorted((m.topic(), m.offset(), m.value()) for m in found)
 
