@@ -658,7 +658,7 @@ class Broker:
     def _leave_cluster(self, time: Time) -> None:
         """At a clean stop: others take over what this broker leads, before it stops to answer."""
         member = self.cluster_member
-        if not self._is_killed and member.controller is not None:
+        if not self._is_killed and member.controller is not None and member.hands_over:
             controlled_shutdown(self.broker_id, member.broker_epoch, self.metadata_cache, self.config, time)
 
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:

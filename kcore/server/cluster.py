@@ -127,10 +127,11 @@ class Cluster:
     def stop(self, broker_id: int | None = None) -> None:
         """Stop a broker cleanly, after others have taken over what it led; without an id all of them.
 
-        Returns when the brokers that still run, if any, know that it is gone, and have a controller.  Raises the first
-        error of a broker's stop, once all have stopped; TypeError, ValueError and RuntimeError as kill();
-        RequestTimedOut when the others do not learn of it: it has stopped all the same.  In a forked child it does
-        nothing: the brokers are the parent's.
+        Returns when the brokers that still run, if any, know that it is gone.  Where the controller was killed, its
+        successor is waited for.  Raises the first error of a broker's stop, once all have stopped; TypeError,
+        ValueError and RuntimeError as kill(); RequestTimedOut when no controller is elected, and the broker runs on,
+        and when the others do not learn that it has stopped.  In a forked child it does nothing: the brokers are the
+        parent's.
         """
         if self._pid != os.getpid():
             return
@@ -138,6 +139,7 @@ class Cluster:
             number = self._checked_id(broker_id)
             with self._broker_locks[number]:
                 self._check_runs(number)
+                self._wait("a controller", lambda: len(self.brokers) == 1 or self._agree())
                 self._stop(number)
                 self._wait(f"the others to know that broker {number} has stopped", lambda: self._agree({number}))
             return
@@ -150,6 +152,9 @@ class Cluster:
                 controller = self.controller() if self._brokers else None
             except Exception as error:
                 errors.append(error)
+            if controller not in self.brokers:  # nobody can find other leaders
+                for broker in self._brokers.values():
+                    broker.cluster_member.hands_over = False
             # The controller last: the others ask it to take over what they lead.
             for number in sorted(self._brokers, key=lambda number: number == controller):
                 try:

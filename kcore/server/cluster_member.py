@@ -91,6 +91,8 @@ class ClusterMember:
         self.broker_epoch = NO_BROKER_EPOCH
         #: None until there is one: set before start().
         self.controller: Controller | None = None
+        #: Whether others are to lead what this broker leads before it stops; not where all stop.
+        self.hands_over = True
         self._store = store
         self._scheduler = scheduler
         self._time = time

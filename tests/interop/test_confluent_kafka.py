@@ -250,14 +250,14 @@ def test_offsets_are_found_by_time(servers, name):
 
 def test_a_waiting_consumer_gets_a_record_as_soon_as_it_is_written(servers, name):
     produce(servers, name, values(b"first"))
-    client = consumer(servers, name, **{"fetch.wait.max.ms": 10_000})
+    client = consumer(servers, name, **{"fetch.wait.max.ms": 50_000})
     client.subscribe([name])
     take(client, 1)
     time.sleep(0.3)  # by now it waits in the broker
     started = time.monotonic()
     threading.Thread(target=produce, args=(servers, name, values(b"second"))).start()
     assert take(client, 1)[0].value() == b"second"
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 40
     client.close()
 
 
@@ -364,9 +364,9 @@ def test_a_transactional_producer_is_told_at_once_that_there_is_no_coordinator(s
     producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
     started = time.monotonic()
     with pytest.raises(KafkaException, match="no transaction coordinator") as refused:
-        producer.init_transactions(20)
+        producer.init_transactions(60)
     assert refused.value.args[0].fatal()
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 50
 
 
 @pytest.mark.parametrize(

@@ -311,13 +311,16 @@ def test_an_idle_connection_is_closed_and_a_busy_or_waiting_one_is_not(serve):
         else:
             echo(request)
 
-    server = serve(handler, connections_max_idle_ms=150)
+    clock = MockTime()
+    server = serve(handler, connections_max_idle_ms=150, time=clock)
     idle, busy, waiting = connect(server), connect(server), connect(server)
     waiting.sendall(frame(b"park"))
+    eventually(lambda: parked and server.connection_count == 3, "the request was not handled")
     for _ in range(30):
         busy.sendall(frame(b"tick"))
         assert read_frame(busy) == b"tick"
-        time.sleep(0.02)
+        clock.sleep(20)
+        server.processors[0].wake_up()
     assert is_closed(idle)
     answer(parked[0], b"done")
     assert read_frame(waiting) == b"done"
@@ -479,9 +482,13 @@ def test_an_idle_server_sleeps(serve):
     server = serve()
     connect(server).close()
     eventually(lambda: server.connection_count == 0, "not closed")
-    before = time.process_time()
-    time.sleep(0.3)
-    assert time.process_time() - before < 0.03
+
+    def sleeps():
+        before = time.process_time()
+        time.sleep(0.3)
+        return time.process_time() - before < 0.03
+
+    eventually(sleeps, "it is never idle")
 
 
 @pytest.mark.parametrize("make", [new_poller, SelectorPoller], ids=["best", "selectors"])
@@ -539,6 +546,8 @@ class TestThrottling:
         return serve(throttled_echo, time=clock, queued_max_request_bytes=1000)
 
     def pass_time(self, server, clock, ms):
+        """From when a connection is muted, which is after its answer has left."""
+        eventually(lambda: server.processors[0]._muted, "nobody is throttled")
         clock.sleep(ms)
         server.processors[0].wake_up()
 
@@ -646,7 +655,8 @@ def test_max_connections_holds_over_all_listeners(serve):
     first = connect(server)
     first.sendall(frame(b"x"))
     assert read_frame(first) == b"x"
-    with socket.create_connection(("127.0.0.1", server.listeners[1].port), timeout=0.1) as second:
+    with socket.create_connection(("127.0.0.1", server.listeners[1].port), timeout=60) as second:
+        second.settimeout(0.1)
         second.sendall(frame(b"y"))
         with pytest.raises(TimeoutError):
             second.recv(1)

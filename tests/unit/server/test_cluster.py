@@ -217,11 +217,38 @@ def test_a_topic_is_created_on_brokers_that_run_at_once_after_one_was_killed(clu
     assert sorted({cluster.leader(topic, n) for n in range(4)}) == sorted(cluster.brokers)
 
 
+def test_a_broker_that_stops_after_the_controller_was_killed_hands_over_to_the_next_one(cluster, caplog):
+    cluster.create_topic("handed-late", partitions=6)
+    cluster.kill(cluster.controller())
+    victim, last = cluster.brokers
+    cluster.stop(victim)
+    assert not warnings(caplog)
+    assert cluster.controller() == last
+    await_true(lambda: all(cluster.leader("handed-late", n) == last for n in range(6)))
+
+
+def warnings(caplog):
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    return [message for message in messages if "without a controlled shutdown" in message]
+
+
+def test_all_brokers_stop_at_once_when_nobody_can_find_other_leaders(caplog):
+    with kcore.Cluster(3, zookeeper_session_timeout_ms=60_000) as cluster:
+        cluster.create_topic("t", partitions=3)
+        cluster.kill(cluster.controller())
+        left = list(cluster.brokers.values())
+    assert not warnings(caplog) and all(broker.has_stopped for broker in left)
+
+
 def test_a_stop_of_which_the_others_do_not_learn_raises_after_a_deadline(monkeypatch):
     with kcore.Cluster(2, zookeeper_session_timeout_ms=4000) as cluster:
         with monkeypatch.context() as patch:
             patch.setattr(cluster_module, "WAIT_MS", -3900)  # and 4 s
             patch.setattr(cluster, "_agree", lambda gone=(): False)
+            with pytest.raises(RequestTimedOut, match="waited 100 ms for a controller"):
+                cluster.stop(1)
+            assert sorted(cluster.brokers) == [0, 1]
+            patch.setattr(cluster, "_agree", lambda gone=(): not gone)
             with pytest.raises(RequestTimedOut, match="waited 100 ms for the others to know that broker 1 has stopped"):
                 cluster.stop(1)
         assert sorted(cluster.brokers) == [0]

@@ -61,7 +61,7 @@ def test_a_fetch_that_waits_is_answered_by_a_produce(broker):
         started = time.monotonic()
         broker.produce("t", b"x")
         assert client.receive(1, 11).responses[0].partitions[0].high_watermark == 1
-        assert time.monotonic() - started < 15
+        assert time.monotonic() - started < 50
 
 
 def test_what_a_client_produced_is_consumed(broker):
@@ -167,13 +167,13 @@ def test_records_above_the_high_watermark_are_not_consumed(broker):
 
 def test_with_a_timeout_new_records_are_waited_for(broker):
     broker.create_topic("t", partitions=2)
-    consumed = broker.consume("t", timeout=20, max_records=3, start_offset="latest")
+    consumed = broker.consume("t", timeout=60, max_records=3, start_offset="latest")
     writer = threading.Thread(target=lambda: [time.sleep(0.05) or broker.produce("t", b"%d" % n) for n in range(3)])
     started = time.monotonic()
     writer.start()
     assert sorted(record.value for record in consumed) == [b"0", b"1", b"2"]
     writer.join()
-    assert time.monotonic() - started < 15  # max_records ends it, not the timeout
+    assert time.monotonic() - started < 50  # max_records ends it, not the timeout
     started = time.monotonic()
     assert len(list(broker.consume("t", timeout=0.1))) == 3
     assert time.monotonic() - started >= 0.1

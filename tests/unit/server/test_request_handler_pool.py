@@ -64,7 +64,7 @@ def test_an_idle_thread_takes_the_next_request(pool):
         done = threading.Event()
         pool.submit(FakeRequest(), done.set)
         assert done.wait(60)
-        time.sleep(0.02)  # until it waits again
+        eventually(lambda: pool._any_order._idle == 1, "the thread does not wait for the next request")
     assert len(pool_threads()) == 1
 
 
