@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Collection, Iterable
 
 from kcore.errors import InvalidConfig
@@ -18,8 +19,8 @@ class StoredTopicConfigs:
     """Thread-safe.  Every method may wait for the store.
 
     Whoever changes a topic's settings writes them, and then a sequential node below /config/changes that names the
-    topic.  A body that cannot be read is logged: the topic keeps
-    the settings that it has, and one that has none keeps all records.
+    topic.  A body that cannot be read is logged: the topic keeps the settings that it has, and one that has none keeps
+    all records.
     Source: ZkNodeChangeNotificationListener, ZkConfigManager, Kafka 3.9.
     """
 
@@ -30,6 +31,8 @@ class StoredTopicConfigs:
         #: Topics whose settings are the stored ones; others have the defaults, or those of an adopted directory.
         self._loaded: set[str] = set()
         self._last_change = ""
+        # From the reading of a topic's settings until they are in use: two threads that read end with the newest.
+        self._lock = threading.Lock()
 
     def load(self, watch: Watch) -> None:
         """Read the settings of all topics; the watch is called at the next change.  Raises StoreError."""
@@ -65,10 +68,15 @@ class StoredTopicConfigs:
 
     def remove(self, name: str) -> None:
         """The topic was deleted."""
-        self._loaded.discard(name)
-        self._topic_configs.remove(name)
+        with self._lock:
+            self._loaded.discard(name)
+            self._topic_configs.remove(name)
 
     def _read(self, name: str) -> None:
+        with self._lock:
+            self._read_locked(name)
+
+    def _read_locked(self, name: str) -> None:
         config = stored_config(self._store, name)
         if config is None:
             if name in self._loaded:
