@@ -12,7 +12,7 @@ from tests.interop.conftest import CODECS
 async def take(consumer, count):
     records = []
     while len(records) < count:
-        found = await asyncio.wait_for(consumer.getmany(timeout_ms=500), 30)
+        found = await asyncio.wait_for(consumer.getmany(timeout_ms=500), 60)
         for batch in found.values():
             records.extend(batch)
     return records
@@ -65,7 +65,7 @@ def test_two_members_share_a_group_and_the_next_resumes_where_it_committed(broke
         first, second = member(), member()
         await first.start()
         await second.start()
-        for _ in range(200):
+        for _ in range(600):
             if {len(first.assignment()), len(second.assignment())} == {1}:
                 break
             await asyncio.sleep(0.1)

@@ -40,7 +40,7 @@ def produce(servers, topic, records, **config):
 
     for key, value, headers, timestamp in records:
         producer.produce(topic, value, key, headers=headers, timestamp=timestamp or 0, on_delivery=on_delivery)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return delivered
 
 
@@ -55,7 +55,7 @@ def consumer(servers, group, **config):
     )
 
 
-def take(client, count, timeout=30):
+def take(client, count, timeout=60):
     messages = []
     deadline = time.monotonic() + timeout
     while len(messages) < count:
@@ -138,7 +138,7 @@ def test_a_large_message_goes_through_and_a_too_large_one_is_refused(broker, ser
     failures = []
     producer = Producer({"bootstrap.servers": servers, **big})
     producer.produce(name, b"x" * 3_100_000, on_delivery=lambda error, message: failures.append(error))
-    producer.flush(20)
+    producer.flush(60)
     assert failures[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
     assert broker.log(name).log_end_offset == 1
 
@@ -160,7 +160,7 @@ def test_without_auto_creation_an_unknown_topic_is_an_error(name):
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": 3000})
         try:
             producer.produce(name, b"x", on_delivery=lambda error, message: failures.append(error))
-            producer.flush(10)
+            producer.flush(60)
         except KafkaException as error:
             failures.append(error.args[0])
         assert failures[0].code() in (

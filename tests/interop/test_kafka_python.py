@@ -20,7 +20,7 @@ def subscribed(servers, topic, **options):
     )
 
 
-def take(consumer, count, timeout=30):
+def take(consumer, count, timeout=60):
     records = []
     deadline = time.monotonic() + timeout
     while len(records) < count:
@@ -98,7 +98,7 @@ def test_two_members_share_a_group_and_resume_where_it_committed(broker, servers
         thread.start()
     try:
         eventually(
-            lambda: sorted(assignments.values()) == [[0], [1]], "two members do not share two partitions", timeout=30
+            lambda: sorted(assignments.values()) == [[0], [1]], "two members do not share two partitions", timeout=60
         )
     finally:
         stop.set()

@@ -26,10 +26,12 @@ def ids(version):
 @pytest.mark.parametrize("codec", [None, "gzip", "lz4"])
 @pytest.mark.parametrize("version", MAGIC, ids=ids)
 def test_what_an_old_client_produces_old_and_new_clients_consume(broker, servers, name, version, codec):
-    producer = KafkaProducer(bootstrap_servers=servers, api_version=version, compression_type=codec, linger_ms=20)
+    # One batch: the client sends one that does not get smaller uncompressed.
+    producer = KafkaProducer(bootstrap_servers=servers, api_version=version, compression_type=codec, linger_ms=60_000)
     sent = [(b"k%d" % i if i % 3 else None, b"value %d" % i) for i in range(100)]
     futures = [producer.send(name, value, key, timestamp_ms=NOW + i) for i, (key, value) in enumerate(sent)]
-    assert [future.get(20).offset for future in futures] == list(range(100))
+    producer.flush(60)
+    assert [future.get(60).offset for future in futures] == list(range(100))
     producer.close()
     assert {(batch.magic, batch.compression) for batch in broker.log(name, 0).batches()} == {(2, codec or "none")}
     for reader in (version, None):

@@ -210,6 +210,7 @@ def check_logs(directory, producer, context):
             assert compare(partition_dirs[0], other).equal, f"{context}: {partition_dirs[0]} {other}"
 
 
+@pytest.mark.timeout(600)
 def test_a_rolling_restart_refuses_the_producer_nothing(processes):
     servers = start_all(processes)
     create_topic(servers)

@@ -65,6 +65,13 @@ def produce_until_dead(broker, number, acknowledged):
         pass  # it is dead
 
 
+def await_true(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_every_acknowledged_record_survives_kill_dash_nine(tmp_path, seed):
     rng = random.Random(seed)
@@ -82,6 +89,7 @@ def test_every_acknowledged_record_survives_kill_dash_nine(tmp_path, seed):
         for producer in producers:
             producer.start()
         time.sleep(rng.uniform(0.2, 0.7))
+        await_true(lambda life=life: len(acknowledged) > 50 * (life + 1))
         broker.process.kill()
         broker.process.communicate()
         for producer in producers:
@@ -147,7 +155,7 @@ def test_a_second_process_on_one_directory_says_so_and_exits_2(tmp_path):
         [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(tmp_path), "--port", "0"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
     assert second.returncode == 2
     assert str(tmp_path) in second.stderr and ".lock" in second.stderr
@@ -168,7 +176,7 @@ def test_kcore_serve_says_what_is_wrong_and_exits_2(tmp_path, options, said):
         [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(tmp_path), "--port", "0", *options],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=100,
     )
     assert result.returncode == 2
     assert said in result.stderr
@@ -181,6 +189,6 @@ def test_a_port_in_use_is_named(tmp_path):
             [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(tmp_path), "--port", str(port)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=100,
         )
     assert result.returncode == 2 and str(port) in result.stderr

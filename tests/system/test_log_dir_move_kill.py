@@ -12,7 +12,7 @@ import kcore
 from kcore.log.log_file_names import parse_partition_directory
 from kcore.protocol.messages import alter_replica_log_dirs as a
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.system.test_kill_dash_nine import Serve, produce_until_dead
+from tests.system.test_kill_dash_nine import Serve, await_true, produce_until_dead
 from tests.unit.server.client import Client
 
 
@@ -51,6 +51,7 @@ def test_DIR_06_every_acknowledged_record_survives_kills_during_moves_and_one_lo
         for thread in threads:
             thread.start()
         time.sleep(0.2 + rng.random())
+        await_true(lambda life=life: len(acknowledged) > life and len(moves) > life)
         broker.stop(signal.SIGKILL)
         for thread in threads:
             thread.join()

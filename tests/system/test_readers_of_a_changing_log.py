@@ -47,12 +47,13 @@ def check(offset, value):
 
 
 def own(directory, seconds, seed):
-    """Append and truncate until the time is over; prints how often it truncated."""
+    """Append and truncate until the time is over, and at least three times; prints how often it truncated.  At the end
+    there are records."""
     rng = random.Random(seed)
     truncations = 0
     end = time.monotonic() + seconds
     with open_log(directory, "a", config=LogConfig(segment_bytes=SEGMENT_BYTES)) as log:
-        while time.monotonic() < end:
+        while time.monotonic() < end or truncations < 3 or log.log_end_offset - log.log_start_offset < 500:
             target = log.log_end_offset + rng.randrange(500, LARGEST // 3)
             while log.log_end_offset < min(target, LARGEST):
                 builder = RecordBatchBuilder(compression=rng.choice(["none", "none", "none", "lz4"]))
@@ -60,7 +61,7 @@ def own(directory, seconds, seed):
                 for offset in range(base, base + rng.randrange(1, 60)):
                     builder.append(value_at(offset, truncations), b"%d" % offset, timestamp=START_MS + offset)
                 log.append_as_leader(MemoryRecords(builder.build()))
-            if rng.randrange(8) == 0:
+            if rng.randrange(8) == 0 and time.monotonic() < end:
                 log.truncate_fully_and_start_at(rng.randrange(100))
             else:
                 log.truncate_to(rng.randrange(log.log_end_offset))
@@ -167,13 +168,14 @@ READERS = [
 
 
 def read(reader, directory, seconds, seed):
-    """Run a reader again and again; prints what it got.  It may meet what has changed under it, as a typed error."""
+    """Run a reader again and again, until the time is over and it has got something; prints what it got.  It may meet
+    what has changed under it, as a typed error."""
     rng = random.Random(seed)
     rounds, got, errors = 0, 0, collections.Counter()
     while not any(name.endswith(".log") for name in os.listdir(directory)):
         time.sleep(0.01)
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end or (not got and time.monotonic() < end + 60):
         rounds += 1
         try:
             for offset, value in reader(directory, rng):
@@ -203,7 +205,7 @@ def run(directory, seconds, seed, readers):
     ]
     results, died = {}, []
     for name, process in [("owner", owner), *started]:
-        out, err = process.communicate(timeout=60 + 3 * seconds)
+        out, err = process.communicate(timeout=150 + 3 * seconds)
         if process.returncode != 0:
             status = signal.Signals(-process.returncode).name if process.returncode < 0 else process.returncode
             died.append(f"{name}: {status} {err[-2000:]}")

@@ -193,9 +193,15 @@ def test_after_a_reply_that_is_wrong_the_next_send_connects_anew(reply, error, m
 
 
 def test_a_silent_server_is_a_timeout():
-    with server(lambda frame: None, good) as (host, port, accepted), sender(host, port, 50) as to_server:
+    is_silent = True
+
+    def answer(frame):
+        return None if is_silent else good(frame)
+
+    with server(answer, answer, answer) as (host, port, accepted), sender(host, port, 50) as to_server:
         with pytest.raises(TimeoutError):
             to_server.send(REQUEST, 4)
+        is_silent = False
         to_server._request_timeout_ms = TIMEOUT_MS
         assert to_server.send(REQUEST, 4).error_code == 0
         assert len(accepted) == 2

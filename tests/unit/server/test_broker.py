@@ -310,7 +310,7 @@ def test_a_broker_that_nobody_stopped_is_stopped_when_the_interpreter_exits(tmp_
         + ("sys.stdout.flush()\nif os.fork() == 0: sys.exit(0)\nos.wait()\nkept.create_topic('u')\n" if fork else "")
     )
     result = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert not os.path.exists(result.stdout.strip())

@@ -53,10 +53,8 @@ def test_METRIC_01_bytes_that_followers_copy_are_counted_on_both_sides_and_not_a
 def test_METRIC_01_FMGR_11_a_follower_has_the_lag_of_each_partition_and_its_fetchers_requests(cluster):
     leader, (follower, _) = leader_and_followers(cluster)
     prefix = "kafka.server:type=FetcherLagMetrics,name=ConsumerLag,clientId=ReplicaFetcherThread-0-"
-    lags = by_prefix(follower, prefix)
     name = f"{prefix}{leader.broker_id},topic=t,partition=0"
-    wait_for(lambda: by_prefix(follower, prefix)[name] == {"Value": 0.0})
-    assert list(lags) == [name]
+    wait_for(lambda: by_prefix(follower, prefix) == {name: {"Value": 0.0}})
     port = leader.bootstrap_servers.rpartition(":")[2]
     requests = (
         f"kafka.server:type=FetcherStats,name=RequestsPerSec,clientId=ReplicaFetcherThread-0-{leader.broker_id},"
@@ -67,7 +65,7 @@ def test_METRIC_01_FMGR_11_a_follower_has_the_lag_of_each_partition_and_its_fetc
     manager = "kafka.server:type=ReplicaFetcherManager,name={},clientId=Replica"
     values = {name: follower.metrics()[manager.format(name)]["Value"] for name in ("MaxLag", "DeadThreadCount")}
     assert values == {"MaxLag": 0, "DeadThreadCount": 0}
-    assert follower.metrics()[manager.format("MinFetchRate")]["Value"] > 0
+    wait_for(lambda: follower.metrics()[manager.format("MinFetchRate")]["Value"] > 0)
 
 
 def test_METRIC_01_a_broker_that_stops_leaves_the_isr_and_is_counted(cluster):
@@ -88,5 +86,5 @@ def test_METRIC_01_a_broker_that_stops_leaves_the_isr_and_is_counted(cluster):
     assert {replica.broker_id: replica.is_in_isr for replica in explained.replicas}[number] is False
     cluster.start(number)
     wait_for(lambda: number in leader.explain_isr("t").isr)
-    assert replica_metric("IsrExpandsPerSec", "Count") == expands + 1
-    assert replica_metric("UnderReplicatedPartitions", "Value") == 0
+    wait_for(lambda: replica_metric("IsrExpandsPerSec", "Count") == expands + 1)
+    wait_for(lambda: replica_metric("UnderReplicatedPartitions", "Value") == 0)
