@@ -19,8 +19,8 @@ class StoredTopicConfigs:
     """Thread-safe.  Every method may wait for the store.
 
     Whoever changes a topic's settings writes them, and then a sequential node below /config/changes that names the
-    topic.  A body that cannot be read is logged: the topic keeps the settings that it has, and one that has none keeps
-    all records.
+    topic.  A body that cannot be read is logged: the topic keeps
+    the settings that it has, and one that has none keeps all records.
     Source: ZkNodeChangeNotificationListener, ZkConfigManager, Kafka 3.9.
     """
 

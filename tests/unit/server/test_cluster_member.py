@@ -208,6 +208,37 @@ def test_changed_settings_reach_the_logs(broker, controller, store):
     assert broker.log("u").config.segment_bytes == 1 << 30
 
 
+class SlowStore(MemoryStore):
+    """Its first answer about the settings of topic t is on its way until `arrives` is set."""
+
+    def __init__(self, tree):
+        super().__init__(tree, executor=run_now)
+        self.is_read, self.arrives = threading.Event(), threading.Event()
+
+    def get(self, path, watch=None):
+        node = super().get(path, watch)
+        if path == znodes.topic_config("t") and not self.is_read.is_set():
+            self.is_read.set()
+            assert self.arrives.wait(DEADLINE_S)
+        return node
+
+
+def test_settings_that_are_read_while_they_change_end_as_the_new_ones(tree, store):
+    slow_store = SlowStore(tree)
+    with kcore.Broker(store=slow_store) as broker, ControllerClient(broker) as controller:
+        store.create_recursive(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": "1024"}))
+        controller.client.send(controller.leader_and_isr_request({"t": [controller.state()]}), 7)
+        assert slow_store.is_read.wait(DEADLINE_S)
+        store.set(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": "2048"}))
+        change = b'{"version":2,"entity_path":"topics/t"}'
+        store.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True)
+        time.sleep(0.2)  # by now the change is read, or waits for the first answer
+        slow_store.arrives.set()
+        assert controller.client.receive(ApiKey.LEADER_AND_ISR, 7).error_code == 0
+        wait_until(lambda: broker.admin_manager.topic_config("t") == {"segment.bytes": "2048"})
+        wait_until(lambda: broker.log("t").config.segment_bytes == 2048)
+
+
 # -- StopReplica
 
 
