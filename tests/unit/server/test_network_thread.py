@@ -91,7 +91,7 @@ def where_it_ran(monkeypatch):
 def produce(acks=1, topic="t", count=1):
     data = [p.PartitionProduceData(index=0, records=batch(b"x" * 50_000)) for _ in range(count)]
     return p.ProduceRequest(
-        acks=acks, timeout_ms=1000, topic_data=[p.TopicProduceData(name=topic, partition_data=data)]
+        acks=acks, timeout_ms=60_000, topic_data=[p.TopicProduceData(name=topic, partition_data=data)]
     )
 
 
@@ -145,7 +145,7 @@ def requests(group):
         ofle.OffsetForLeaderEpochRequest(topics=[ofle.OffsetForLeaderTopic(topic="t", partitions=[epoch])]),
         2,
     )
-    yield dr.DeleteRecordsRequest(topics=[dr.DeleteRecordsTopic(name="t", partitions=[deleted])], timeout_ms=100), 1
+    yield dr.DeleteRecordsRequest(topics=[dr.DeleteRecordsTopic(name="t", partitions=[deleted])], timeout_ms=60_000), 1
     yield dc.DescribeConfigsRequest(resources=[dc.DescribeConfigsResource(resource_type=2, resource_name="t")]), 1
     yield DescribeClusterRequest(), 0
     yield AlterReplicaLogDirsRequest(dirs=[]), 1
@@ -157,14 +157,14 @@ def requests(group):
     )
     yield acq.AlterClientQuotasRequest(entries=[quota], validate_only=False), 1
     topic = ct.CreatableTopic(name="u", num_partitions=3, replication_factor=1)
-    yield ct.CreateTopicsRequest(topics=[topic], timeout_ms=1000), 4
+    yield ct.CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 4
     yield (
         cp.CreatePartitionsRequest(
-            topics=[cp.CreatePartitionsTopic(name="u", count=5, assignments=None)], timeout_ms=1000
+            topics=[cp.CreatePartitionsTopic(name="u", count=5, assignments=None)], timeout_ms=60_000
         ),
         1,
     )
-    yield dt.DeleteTopicsRequest(topic_names=["u"], timeout_ms=1000), 3
+    yield dt.DeleteTopicsRequest(topic_names=["u"], timeout_ms=60_000), 3
 
 
 def error_codes(value):
@@ -192,8 +192,8 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
             protocol = jg.JoinGroupRequestProtocol(name="range", metadata=b"")
             join = jg.JoinGroupRequest(
                 group_id="g",
-                session_timeout_ms=10_000,
-                rebalance_timeout_ms=10_000,
+                session_timeout_ms=300_000,
+                rebalance_timeout_ms=300_000,
                 protocol_type="consumer",
                 protocols=[protocol],
             )
@@ -251,7 +251,7 @@ def test_a_produce_of_more_than_a_megabyte_leaves_the_network_thread(where_it_ra
             where_it_ran.clear()
             data = p.PartitionProduceData(index=0, records=batch(b"x" * size))
             request = p.ProduceRequest(
-                acks=1, timeout_ms=1000, topic_data=[p.TopicProduceData(name="t", partition_data=[data])]
+                acks=1, timeout_ms=60_000, topic_data=[p.TopicProduceData(name="t", partition_data=[data])]
             )
             assert client.ask(request, 9).responses[0].partition_responses[0].error_code == 0
             assert [place in name for name in where_it_ran[ApiKey.PRODUCE]] == [True]
@@ -273,7 +273,7 @@ def test_a_metadata_answer_of_many_partitions_leaves_the_network_thread(where_it
 def test_an_old_fetch_that_waited_is_converted_on_the_pool(where_it_ran):
     with kcore.Broker() as broker, Client(broker) as old, Client(broker) as producer:
         broker.create_topic("t")
-        old.send(fetch(max_wait_ms=10_000), 3)
+        old.send(fetch(max_wait_ms=60_000), 3)
         while not broker.replica_manager.delayed_fetch_purgatory.delayed:
             pass
         producer.ask(produce(), 9)
