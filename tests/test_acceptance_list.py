@@ -18,7 +18,6 @@ PAGE = ROOT / "docs" / "acceptance.md"
 #: What is still to be built, or has no test of its own: reason -> ids, `GROUP-from..to` for a range.  An id leaves this
 #: table when its first test carries it, and cannot come back unseen: an id that is not here must have a test.
 NOT_YET = {
-    "the controller's reassignments are still to come": "CTRL-12 CTRL-18",
     "permissions are still to come": "API-01",
     "followers are still to come: fetcher threads, the ISR, replica state": "API-06",
     "permissions and racks are still to come": "API-07",

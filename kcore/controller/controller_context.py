@@ -81,6 +81,15 @@ class ReplicaAssignment(NamedTuple):
         """The replicas after the reassignment."""
         return tuple(replica for replica in self.replicas if replica not in self.removing)
 
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the reassignment."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
 
 class PartitionReplica(NamedTuple):
     """One replica of one partition."""
@@ -103,6 +112,7 @@ class ControllerContext:
         self.shutting_down: set[int] = set()
         self.topic_ids: dict[str, UUID | None] = {}
         self.assignments: dict[TopicPartition, ReplicaAssignment] = {}
+        self.being_reassigned: set[TopicPartition] = set()
         self._partitions: dict[str, set[int]] = {}
         self.leadership: dict[TopicPartition, LeaderAndIsr] = {}
         #: Broker -> partitions whose log it could not open.
@@ -121,12 +131,17 @@ class ControllerContext:
 
     def set_assignment(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
         self.assignments[topic_partition] = assignment
+        if assignment.is_being_reassigned:
+            self.being_reassigned.add(topic_partition)
+        else:
+            self.being_reassigned.discard(topic_partition)
         self._partitions.setdefault(topic_partition.topic, set()).add(topic_partition.partition)
 
     def remove_topic(self, name: str) -> None:
         for topic_partition in self.partitions_of(name):
             for broker_id in self.assignments.pop(topic_partition).replicas:
                 self.replica_states.pop(PartitionReplica(topic_partition, broker_id), None)
+            self.being_reassigned.discard(topic_partition)
             self.leadership.pop(topic_partition, None)
             self.partition_states.pop(topic_partition, None)
             for partitions in self.offline_dirs.values():

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.controller.controller_context import LiveBroker
+from kcore.controller.controller_context import LiveBroker, ReplicaAssignment
 from kcore.controller.election import LeaderAndIsr
 from kcore.errors import KafkaError
 from kcore.metadata import znodes
@@ -196,6 +196,35 @@ class ControllerStore:
     def change_states(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> dict[TopicPartition, StoreError | None]:
         """Replace stored states, each conditional on its partition_epoch; BadVersion says to read it again."""
         return self._each(states, _change_state)
+
+    def change_assignment(self, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Write one partition's replicas into its topic's node; the others stay as they are stored.
+
+        Raises NoNode.
+        """
+        path = znodes.topic(tp.topic)
+        while True:
+            stored = self._store.get(path)
+            if stored is None:
+                raise NoNode(path)
+            try:
+                node = znodes.TopicZNode.decode(stored.data).with_replicas(tp.partition, *assignment)
+                self._multi([SetData(path, node.encode(), stored.version)])
+            except BadVersion:
+                continue
+            return
+
+    def reassignment_orders(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """Of /admin/reassign_partitions.  Raises StoreError for a body that cannot be read."""
+        node = self._store.get(znodes.REASSIGN_PARTITIONS)
+        return znodes.decode_reassignment(node.data) if node is not None else {}
+
+    def set_reassignment_orders(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Without any, the node is deleted."""
+        if targets:
+            self._multi([SetData(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment(targets))])
+        else:
+            self.delete_node(znodes.REASSIGN_PARTITIONS)
 
     def delete_topic(self, name: str) -> None:
         """Delete all nodes of a topic, and the order to delete it, as one change."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import Time
@@ -27,6 +27,8 @@ from kcore.controller.controller_event_manager import ControllerEvent, Controlle
 from kcore.controller.controller_request_batch import ControllerBrokerRequestBatch
 from kcore.controller.controller_store import ControllerMoved, ControllerStore
 from kcore.controller.election import ElectionStrategy
+from kcore.controller.leader_elections import ElectionType, LeaderElections
+from kcore.controller.partition_reassignment import PartitionReassignment, Targets
 from kcore.controller.partition_state_machine import PartitionStateMachine
 from kcore.controller.replica_state_machine import ReplicaStateMachine
 from kcore.controller.topic_deletion_manager import TopicDeletionManager
@@ -58,6 +60,10 @@ NO_CONTROLLER = -1
 _ELECTION_RETRY_MS = 1000
 _FIRST_REBALANCE_MS = 5000
 
+_T = TypeVar("_T")
+
+#: Called once, on any thread, with what an event has brought, or with its error.
+OnResult = Callable[[_T | ApiError], None]
 #: (error, partitions that the broker still leads).
 OnControlledShutdown = Callable[[ApiError | None, Collection[TopicPartition]], None]
 
@@ -129,6 +135,15 @@ class KafkaController:
             self.partition_state_machine,
             settings.delete_topic_enable,
         )
+        self.partition_reassignment = PartitionReassignment(
+            self.context,
+            self._store,
+            batch,
+            self.replica_state_machine,
+            self.partition_state_machine,
+            self._watch,
+        )
+        self.leader_elections = LeaderElections(self.context, self._store, self.partition_state_machine, self._watch)
         #: The active controller as this broker knows it, NO_CONTROLLER for none.
         self.active_controller_id = NO_CONTROLLER
         #: Kafka's UncleanLeaderElectionsPerSec, as a count.
@@ -168,26 +183,71 @@ class KafkaController:
         compared.
         """
 
-        def process() -> None:
-            try:
-                remaining = self._controlled_shutdown(broker_id, broker_epoch)
-            except ApiError as error:
-                on_done(error, ())
-            except Exception as error:
-                on_done(UnknownServerError(f"the controlled shutdown of broker {broker_id} failed: {error}"), ())
-                raise
+        def answer(result: list[TopicPartition] | ApiError) -> None:
+            if isinstance(result, ApiError):
+                on_done(result, ())
             else:
-                on_done(None, remaining)
+                on_done(None, result)
 
-        def preempt() -> None:
-            on_done(NotController(f"broker {self.broker_id} is not the controller any more"), ())
+        self._put_call("ControlledShutdown", partial(self._controlled_shutdown, broker_id, broker_epoch), answer)
 
-        self._put("ControlledShutdown", process, preempt)
+    def alter_partition_reassignments(
+        self, targets: Targets, on_done: OnResult[Mapping[TopicPartition, ApiError | None]]
+    ) -> None:
+        """Begin, change and cancel reassignments; what comes back says which have begun, not which have ended.
+
+        on_done: with the error of each partition, or with NotController, UnknownServerError.
+        """
+        self._put_call("ApiPartitionReassignment", lambda: self.partition_reassignment.alter(targets), on_done)
+
+    def list_partition_reassignments(
+        self,
+        topic_partitions: Collection[TopicPartition] | None,
+        on_done: OnResult[Mapping[TopicPartition, ReplicaAssignment]],
+    ) -> None:
+        """Those that run, of these partitions or, for None, of all."""
+        self._put_call(
+            "ListPartitionReassignments", lambda: self.partition_reassignment.list(topic_partitions), on_done
+        )
+
+    def elect_leaders(
+        self,
+        election_type: ElectionType,
+        topic_partitions: Collection[TopicPartition],
+        on_done: OnResult[Mapping[TopicPartition, int | ApiError]],
+    ) -> None:
+        """on_done: with the new leader of each partition or why there is none, or with NotController,
+        UnknownServerError."""
+        self._put_call(
+            "ReplicaLeaderElection", lambda: self.leader_elections.elect(election_type, topic_partitions), on_done
+        )
 
     # -- events -----------------------------------------------------------------------------------------
 
     def _put(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
         self.events.put(ControllerEvent(name, partial(self._guarded, process), preempt))
+
+    def _put_call(self, name: str, call: Callable[[], _T], on_done: OnResult[_T]) -> None:
+        """Have the active controller do something; any other answers NotController."""
+
+        def process() -> None:
+            if not self.is_active:
+                on_done(NotController(f"broker {self.broker_id} is not the controller"))
+                return
+            try:
+                result = call()
+            except ApiError as error:
+                on_done(error)
+            except Exception as error:
+                on_done(UnknownServerError(f"{name} failed: {error}"))
+                raise
+            else:
+                on_done(result)
+
+        def preempt() -> None:
+            on_done(NotController(f"broker {self.broker_id} is not the controller any more"))
+
+        self._put(name, process, preempt)
 
     def _guarded(self, process: Callable[[], None]) -> None:
         """Process an event; whatever goes wrong in the store ends the term (CTRL-07)."""
@@ -354,9 +414,8 @@ class KafkaController:
             znodes.ISR_CHANGE_NOTIFICATION, self._watch("IsrChangeNotification", self._isrs_changed)
         )
         # CTRL-12
-        store.watch_node(
-            znodes.PREFERRED_REPLICA_ELECTION, self._watch("ReplicaLeaderElection", self._preferred_election_ordered)
-        )
+        self.leader_elections.watch_orders()
+        self.partition_reassignment.watch_orders()
         # CTRL-13: what they would say is read now.
         store.delete_children(znodes.LOG_DIR_EVENT_NOTIFICATION, log_dir_events)
         store.delete_children(znodes.ISR_CHANGE_NOTIFICATION, isr_changes)
@@ -368,14 +427,18 @@ class KafkaController:
         self.replica_state_machine.startup()
         self.partition_state_machine.startup()
         # CTRL-18
+        self.partition_reassignment.resume()
+        self.partition_reassignment.process_orders()
         self.topic_deletion_manager.resume()
-        self._preferred_election_ordered()
+        self.leader_elections.process_orders()
         # CTRL-19
         if self._settings.rebalance_interval_ms:
+            allowed_percentage = self._settings.leader_imbalance_per_broker_percentage
+            rebalance = partial(self.leader_elections.rebalance, allowed_percentage)
             self._tasks.append(
                 self._scheduler.schedule(
                     f"kcore-preferred-leaders-{self.broker_id}",
-                    partial(self._put_if_in_term, self._term, "AutoPreferredReplicaLeaderElection", self._rebalance),
+                    partial(self._put_if_in_term, self._term, "AutoPreferredReplicaLeaderElection", rebalance),
                     _FIRST_REBALANCE_MS,
                     self._settings.rebalance_interval_ms,
                 )
@@ -440,6 +503,7 @@ class KafkaController:
         self._send_update_metadata(broker_ids, context.leadership)
         self._to_online(context.replicas_on(broker_ids))
         self.partition_state_machine.trigger_online()
+        self.partition_reassignment.resume(broker_ids)
         self.topic_deletion_manager.resume_for({r.topic_partition.topic for r in context.replicas_on(broker_ids)})
 
     def _to_online(self, replicas: Iterable[PartitionReplica]) -> None:
@@ -474,8 +538,6 @@ class KafkaController:
 
     def _controlled_shutdown(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         context = self.context
-        if not self.is_active:
-            raise NotController(f"broker {self.broker_id} is not the controller")
         broker = context.live_brokers.get(broker_id)
         if broker is None:
             raise BrokerNotAvailable(f"broker {broker_id} is not registered")
@@ -546,6 +608,7 @@ class KafkaController:
         new = names - self.context.topics_to_delete
         if new:
             logger.info("topics to be deleted: %s", sorted(new))
+            self.partition_reassignment.topics_deleted(new)
             self.topic_deletion_manager.enqueue(sorted(new))
 
     def _topics_with_offline_replicas(self, names: Iterable[str]) -> set[str]:
@@ -615,47 +678,6 @@ class KafkaController:
         failed = [PartitionReplica(tp, broker_id) for tp, code in codes.items() if code != NONE]
         self.topic_deletion_manager.fail_replicas(failed)
         self.topic_deletion_manager.complete_replicas(deleted)
-
-    # -- preferred leaders ------------------------------------------------------------------------------
-
-    def _preferred_election_ordered(self) -> None:
-        """The order in /admin/preferred_replica_election."""
-        data = self._store.watch_node(
-            znodes.PREFERRED_REPLICA_ELECTION, self._watch("ReplicaLeaderElection", self._preferred_election_ordered)
-        )
-        if data is None:
-            return
-        try:
-            self._elect_preferred(tp for tp in znodes.decode_partitions(data) if tp in self.context.leadership)
-        except StoreError as error:
-            logger.error("%s: %s", znodes.PREFERRED_REPLICA_ELECTION, error)
-        self._store.delete_node(znodes.PREFERRED_REPLICA_ELECTION)
-
-    def _elect_preferred(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        context = self.context
-        led_by_another = [
-            tp
-            for tp in topic_partitions
-            if context.leadership[tp].leader != context.replicas_of(tp)[0]
-            and not context.is_queued_for_deletion(tp.topic)
-        ]
-        self.partition_state_machine.handle_state_changes(
-            led_by_another, PartitionState.ONLINE, ElectionStrategy.PREFERRED
-        )
-
-    def _rebalance(self) -> None:
-        """Bring leaders back to their preferred replicas, for brokers that have lost more than the allowed share."""
-        context = self.context
-        preferred: dict[int, list[TopicPartition]] = {}
-        for tp in context.leadership:
-            if not context.is_queued_for_deletion(tp.topic) and context.replicas_of(tp):
-                preferred.setdefault(context.replicas_of(tp)[0], []).append(tp)
-        for broker_id, topic_partitions in preferred.items():
-            lost = [tp for tp in topic_partitions if context.leadership[tp].leader != broker_id]
-            if len(lost) * 100 <= len(topic_partitions) * self._settings.leader_imbalance_per_broker_percentage:
-                continue
-            stored = self._store.states([tp for tp in lost if context.is_online(broker_id, tp)])
-            self._elect_preferred([tp for tp, state in stored.items() if broker_id in state.isr])
 
     # -- helpers ----------------------------------------------------------------------------------------
 

@@ -83,6 +83,16 @@ class TopicZNode(NamedTuple):
     adding: dict[int, list[int]] = {}
     removing: dict[int, list[int]] = {}
 
+    def with_replicas(
+        self, number: int, replicas: Sequence[int], adding: Sequence[int], removing: Sequence[int]
+    ) -> TopicZNode:
+        """With other replicas of one partition; adding and removing are empty while it is not reassigned."""
+        return self._replace(
+            assignment=self.assignment | {number: list(replicas)},
+            adding=_with(self.adding, number, adding),
+            removing=_with(self.removing, number, removing),
+        )
+
     def encode(self) -> bytes:
         return _encode(
             {
@@ -247,6 +257,25 @@ def decode_partitions(data: bytes) -> list[TopicPartition]:
         raise StoreError(f"not a list of partitions: {data[:80]!r}") from error
 
 
+def encode_reassignment(targets: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    """The body of REASSIGN_PARTITIONS: the replicas that each partition is to have."""
+    partitions = [
+        {"topic": topic, "partition": number, "replicas": list(replicas)}
+        for (topic, number), replicas in targets.items()
+    ]
+    return _encode({"version": 1, "partitions": partitions})
+
+
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    try:
+        return {
+            TopicPartition(str(item["topic"]), int(item["partition"])): tuple(int(r) for r in item["replicas"])
+            for item in _decode(data, "a reassignment")["partitions"]
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"not a reassignment: {data[:80]!r}") from error
+
+
 def encode_log_dir_event(broker: int) -> bytes:
     """A log directory of the broker has failed: event 1, the only one."""
     return _encode({"version": 1, "broker": broker, "event": 1})
@@ -326,6 +355,11 @@ def _endpoint_from_string(text: str) -> tuple[str, tuple[str, int]]:
     if not separator or not colon:
         raise ValueError(f"not an endpoint: {text!r}")
     return name, (host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def _with(assignment: Mapping[int, list[int]], number: int, replicas: Sequence[int]) -> dict[int, list[int]]:
+    others = {other: listed for other, listed in assignment.items() if other != number}
+    return others | {number: list(replicas)} if replicas else others
 
 
 def _keyed(assignment: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:

@@ -28,6 +28,7 @@ from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
 from kcore.server.metadata_cache import BrokerInfo, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
+from kcore.server.partition_admin import PartitionAdmin
 from kcore.server.stored_topic_configs import StoredTopicConfigs
 from kcore.server.topic_configs import TopicConfigs
 
@@ -46,7 +47,7 @@ OnControlledShutdown = Callable[[ApiError | None, Collection[TopicPartition]], N
 PartitionChanges = Mapping[int, PartitionInfo | None]
 
 
-class Controller(Protocol):
+class Controller(PartitionAdmin, Protocol):
     """The part of a broker that may be elected as the cluster's controller: controller.KafkaController.
 
     After the store's session has expired it begins the next one, and then calls ClusterMember.register_again().

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from kcore.common.topic_partition import TopicPartition
 from kcore.purgatory.delayed_operation import DelayedOperation
 from kcore.server.metadata_cache import MetadataCache, MetadataSnapshot, TopicInfo
 
@@ -42,6 +43,15 @@ def has_partitions(name: str, count: int) -> IsDone:
     def is_done(snapshot: MetadataSnapshot) -> bool:
         topic = snapshot.topic(name)
         return topic is not None and len(topic.partitions) >= count
+
+    return is_done
+
+
+def has_leader(topic_partition: TopicPartition, leader: int) -> IsDone:
+    def is_done(snapshot: MetadataSnapshot) -> bool:
+        topic = snapshot.topic(topic_partition.topic)
+        partition = topic.partitions.get(topic_partition.partition) if topic is not None else None
+        return partition is not None and partition.leader == leader
 
     return is_done
 

@@ -6,24 +6,30 @@ import pytest
 
 import kcore
 from kcore.errors import (
+    ElectionNotNeeded,
     GroupIdNotFound,
+    InvalidReplicaAssignment,
     InvalidRequest,
+    NoReassignmentInProgress,
     UnknownMemberId,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
 from kcore.protocol.messages import delete_records as dr
 from kcore.protocol.messages import delete_topics as dt
 from kcore.protocol.messages import describe_configs as dc
+from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import join_group as jg
 from kcore.protocol.messages import leave_group as lg
 from kcore.protocol.messages import list_offsets as lo
+from kcore.protocol.messages import list_partition_reassignments as lpr
 from kcore.protocol.messages import metadata as m
 from kcore.protocol.messages import offset_commit as oc
 from kcore.protocol.messages import offset_delete as od
@@ -743,6 +749,45 @@ def test_records_are_deleted_and_the_low_watermark_told(broker, client, version)
     broker.delete_topic(name)
 
 
+@every_version(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+def test_a_broker_alone_moves_nothing(broker, client, version):
+    partitions = [(0, [broker.broker_id]), (1, [broker.broker_id, 7]), (9, [1]), (0, None)]
+    codes = []
+    for number, replicas in partitions:
+        partition = apr.ReassignablePartition(partition_index=number, replicas=replicas)
+        topics = [apr.ReassignableTopic(name="t", partitions=[partition])]
+        response = client.ask(apr.AlterPartitionReassignmentsRequest(topics=topics), version)
+        assert response.error_code == 0
+        codes.append(response.responses[0].partitions[0].error_code)
+    assert codes == [0, InvalidReplicaAssignment.code, UnknownTopicOrPartition.code, NoReassignmentInProgress.code]
+
+
+def test_a_broker_alone_has_no_reassignments(client):
+    response = client.ask(lpr.ListPartitionReassignmentsRequest(), 0)
+    assert (response.error_code, response.topics) == (0, [])
+
+
+@every_version(ApiKey.ELECT_LEADERS)
+def test_a_broker_alone_needs_no_elections(client, version):
+    topics = [el.TopicPartitions(topic="t", partitions=[0, 1, 1]), el.TopicPartitions(topic="no", partitions=[0])]
+    response = client.ask(el.ElectLeadersRequest(topic_partitions=topics), version)
+    results = {
+        (topic.topic, partition.partition_id): partition.error_code
+        for topic in response.replica_election_results
+        for partition in topic.partition_result
+    }
+    assert results == {
+        ("t", 0): ElectionNotNeeded.code,
+        ("t", 1): ElectionNotNeeded.code,
+        ("no", 0): UnknownTopicOrPartition.code,
+    }
+    # Of all partitions, those are named that got a leader, or an error.
+    assert client.ask(el.ElectLeadersRequest(topic_partitions=None), version).replica_election_results == []
+    if version > 0:
+        bad = el.ElectLeadersRequest(topic_partitions=topics, election_type=2)
+        assert client.ask(bad, version).error_code == InvalidRequest.code
+
+
 @pytest.mark.parametrize("api_key", SUPPORTED, ids=lambda key: key.name)
 def test_an_unforeseen_error_is_answered_with_unknown_server_error_in_every_version(broker, api_key, caplog):
     """The handler of each API raises: the response says -1 somewhere, or the connection ends; the broker goes on."""
@@ -771,6 +816,7 @@ def test_an_unforeseen_error_is_answered_with_unknown_server_error_in_every_vers
                     or (api_key is ApiKey.OFFSET_FETCH and (version < 2 or version > 7))
                     or (api_key is ApiKey.FIND_COORDINATOR and version >= 4)
                     or (api_key is ApiKey.DESCRIBE_LOG_DIRS and version < 3)
+                    or (api_key is ApiKey.ELECT_LEADERS and version < 1)
                 )
                 assert response.error_code == (0 if silent else -1), f"version {version}"
     finally:

@@ -14,6 +14,7 @@ import kcore
 from kcore.common import file
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import alter_client_quotas as acq
+from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
 from kcore.protocol.messages import delete_records as dr
@@ -38,9 +39,11 @@ from kcore.protocol.messages.describe_client_quotas import DescribeClientQuotasR
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
 from kcore.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
+from kcore.protocol.messages.elect_leaders import ElectLeadersRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
+from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from kcore.server import kafka_apis
 from kcore.server.request_context import RequestContext
 from tests.unit.server.client import Client, batch
@@ -148,6 +151,13 @@ def requests(group):
     yield dr.DeleteRecordsRequest(topics=[dr.DeleteRecordsTopic(name="t", partitions=[deleted])], timeout_ms=60_000), 1
     yield dc.DescribeConfigsRequest(resources=[dc.DescribeConfigsResource(resource_type=2, resource_name="t")]), 1
     yield DescribeClusterRequest(), 0
+    moved = apr.ReassignablePartition(partition_index=0, replicas=[1])
+    yield (
+        apr.AlterPartitionReassignmentsRequest(topics=[apr.ReassignableTopic(name="t", partitions=[moved])]),
+        0,
+    )
+    yield ListPartitionReassignmentsRequest(), 0
+    yield ElectLeadersRequest(topic_partitions=None), 2
     yield AlterReplicaLogDirsRequest(dirs=[]), 1
     yield DescribeLogDirsRequest(topics=None), 2
     yield DescribeClientQuotasRequest(components=[], strict=False), 1
@@ -214,7 +224,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS),
         *(ApiKey.DESCRIBE_CONFIGS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
         *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
-        ApiKey.ALTER_CLIENT_QUOTAS,
+        *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS),
         *((ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP) if settings else ()),
     }
     assert inline >= {ApiKey.API_VERSIONS, ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CLUSTER, ApiKey.OFFSET_FOR_LEADER_EPOCH}

@@ -1,0 +1,127 @@
+"""LeaderElections: elections that somebody orders, and those that bring leaders back to their preferred replicas.
+
+Source: KafkaController.processReplicaLeaderElection, checkAndTriggerAutoLeaderRebalance, Kafka 3.9; KIP-183, KIP-460.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.controller.controller_context import ControllerContext, PartitionState
+from kcore.controller.controller_store import ControllerStore
+from kcore.controller.election import ElectionStrategy
+from kcore.controller.partition_state_machine import PartitionStateMachine
+from kcore.errors import (
+    ApiError,
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidTopicException,
+    PreferredLeaderNotAvailable,
+    UnknownTopicOrPartition,
+)
+from kcore.metadata import znodes
+from kcore.metadata.store import StoreError, Watch
+
+logger = logging.getLogger(__name__)
+
+
+class ElectionType(enum.IntEnum):
+    """Of ElectLeaders.  UNCLEAN: a partition without a live leader gets one, if need be one outside the ISR."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class LeaderElections:
+    """Used by the event thread.  watch(name, process): a watch that puts an event of that name."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        store: ControllerStore,
+        partitions: PartitionStateMachine,
+        watch: Callable[[str, Callable[[], None]], Watch],
+    ) -> None:
+        self._context = context
+        self._store = store
+        self._partitions = partitions
+        self._watch = watch
+
+    def elect(
+        self, election_type: ElectionType, topic_partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | ApiError]:
+        """The new leader of each partition, or why there is none."""
+        results: dict[TopicPartition, int | ApiError] = {}
+        electable = []
+        for tp in topic_partitions:
+            error = self._obstacle(election_type, tp)
+            if error is None:
+                electable.append(tp)
+            else:
+                results[tp] = error
+        is_preferred = election_type is ElectionType.PREFERRED
+        failed = self._partitions.handle_state_changes(
+            electable,
+            PartitionState.ONLINE,
+            ElectionStrategy.PREFERRED if is_preferred else ElectionStrategy.OFFLINE,
+            unclean=not is_preferred,
+        )
+        not_available = PreferredLeaderNotAvailable if is_preferred else EligibleLeadersNotAvailable
+        for tp in electable:
+            failure = failed.get(tp)
+            results[tp] = self._context.leadership[tp].leader if failure is None else not_available(str(failure))
+        return results
+
+    def _obstacle(self, election_type: ElectionType, tp: TopicPartition) -> ApiError | None:
+        context = self._context
+        if tp not in context.assignments:
+            return UnknownTopicOrPartition("The partition does not exist.")
+        if context.is_queued_for_deletion(tp.topic):
+            return InvalidTopicException("The topic is being deleted")
+        state = context.leadership.get(tp)
+        if election_type is ElectionType.PREFERRED:
+            is_needed = state is not None and state.leader != context.replicas_of(tp)[0]
+        else:
+            is_needed = state is None or state.leader not in context.live_ids
+        return None if is_needed else ElectionNotNeeded("The partition has the leader that it is to have.")
+
+    def watch_orders(self) -> bytes | None:
+        """CTRL-12."""
+        return self._store.watch_node(
+            znodes.PREFERRED_REPLICA_ELECTION, self._watch("ReplicaLeaderElection", self.process_orders)
+        )
+
+    def process_orders(self) -> None:
+        """Carry out what /admin/preferred_replica_election orders, and delete the order."""
+        data = self.watch_orders()
+        if data is None:
+            return
+        try:
+            self._log_failures(self.elect(ElectionType.PREFERRED, znodes.decode_partitions(data)))
+        except StoreError as error:
+            logger.error("%s: %s", znodes.PREFERRED_REPLICA_ELECTION, error)
+        self._store.delete_node(znodes.PREFERRED_REPLICA_ELECTION)
+
+    def _log_failures(self, results: Mapping[TopicPartition, int | ApiError]) -> None:
+        for tp, result in results.items():
+            if isinstance(result, ApiError) and not isinstance(result, ElectionNotNeeded):
+                logger.error("%s: its preferred replica does not lead: %s", tp, result)
+
+    def rebalance(self, allowed_percentage: int) -> None:
+        """Bring leaders back to their preferred replicas, for brokers that have lost more than the allowed share."""
+        context = self._context
+        preferred: dict[int, list[TopicPartition]] = {}
+        for tp in context.leadership:
+            if not context.is_queued_for_deletion(tp.topic) and context.replicas_of(tp):
+                preferred.setdefault(context.replicas_of(tp)[0], []).append(tp)
+        for broker_id, topic_partitions in preferred.items():
+            lost = [tp for tp in topic_partitions if context.leadership[tp].leader != broker_id]
+            if len(lost) * 100 <= len(topic_partitions) * allowed_percentage:
+                continue
+            stored = self._store.states(
+                [tp for tp in lost if context.is_online(broker_id, tp) and tp not in context.being_reassigned]
+            )
+            self.elect(ElectionType.PREFERRED, [tp for tp, state in stored.items() if broker_id in state.isr])
