@@ -13,6 +13,8 @@ from kcore.common.text import nearest
 OK, DAMAGE, USAGE = 0, 1, 2
 INTERRUPTED = 130
 
+_DEFAULT_PORT = 9092
+
 
 class Parser(argparse.ArgumentParser):
     """For an option that does not exist, the error names the nearest one; this is checked before everything else."""
@@ -63,3 +65,16 @@ def positive(text: str) -> int:
 
 class UsageError(Exception):
     """The command line asks for something impossible; main() prints the reason."""
+
+
+def addresses(text: str) -> list[tuple[str, int]]:
+    """host:port,[::1]:port,host: with Kafka's port where there is none.  Raises UsageError."""
+    result = []
+    for part in text.split(","):
+        host, colon, port = part.strip().rpartition(":")
+        if not colon or port.endswith("]"):
+            host, port = part.strip(), str(_DEFAULT_PORT)
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise UsageError(f"{part.strip()!r} is no HOST:PORT")
+        result.append((host.strip("[]"), int(port)))
+    return result

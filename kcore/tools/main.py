@@ -26,6 +26,13 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "reindex": ("kcore.tools.reindex", "make the indexes of a closed log anew"),
     "explain": ("kcore.tools.explain", "say why a running broker of this machine does what it does"),
     "metrics": ("kcore.tools.metrics", "show what a running broker of this machine measures"),
+    "cluster": ("kcore.tools.cluster", "show a running cluster's brokers, and partitions without a leader or replica"),
+    "topics": ("kcore.tools.topics", "list, describe, create, change and delete topics of a running cluster"),
+    "reassign": ("kcore.tools.reassign", "move partitions of a running cluster to other brokers"),
+    "elect": (
+        "kcore.tools.elect",
+        "elect the preferred leaders of partitions, or any replica where all others are gone",
+    ),
     "mirror": ("kcore.tools.mirror", "copy a topic of a running cluster into a data directory, byte for byte"),
     "spark": ("kcore.tools.spark", "verify, reindex, recompress and more on Spark, in parallel inside a partition"),
     "completion": ("kcore.tools.completion", "print the script by which bash, zsh or fish completes kcore's commands"),

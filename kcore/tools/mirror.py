@@ -7,10 +7,8 @@ import signal
 from dataclasses import asdict
 
 from kcore.common.text import counted, json_line
-from kcore.server.topic_mirror import Address, MirroredPartition, TopicMirror
-from kcore.tools.command_line import INTERRUPTED, OK, UsageError, add_json, positive
-
-_DEFAULT_PORT = 9092
+from kcore.server.topic_mirror import MirroredPartition, TopicMirror
+from kcore.tools.command_line import INTERRUPTED, OK, add_json, addresses, positive
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,19 +38,6 @@ def _numbers(text: str) -> list[int]:
     if min(numbers) < 0:
         raise argparse.ArgumentTypeError(f"{text!r}: expected partition numbers, as 0,3,7")
     return numbers
-
-
-def addresses(text: str) -> list[Address]:
-    """host:port,[::1]:port,host: with Kafka's port where there is none.  Raises UsageError."""
-    result = []
-    for part in text.split(","):
-        host, colon, port = part.strip().rpartition(":")
-        if not colon or port.endswith("]"):
-            host, port = part.strip(), str(_DEFAULT_PORT)
-        if not host or not port.isdecimal() or int(port) > 65535:
-            raise UsageError(f"{part.strip()!r} is no HOST:PORT")
-        result.append((host.strip("[]"), int(port)))
-    return result
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,9 +7,8 @@ import time
 import pytest
 
 import kcore
-from kcore.tools.command_line import UsageError
+from kcore.tools.command_line import UsageError, addresses
 from kcore.tools.main import main
-from kcore.tools.mirror import addresses
 from tests.unit.tools.command import run_json
 
 

@@ -1,0 +1,412 @@
+"""AdminClient: asks brokers about a cluster and has them change it, over the wire protocol.
+
+Nothing of a broker is needed in this process, so it works with Kafka's brokers too.  Source of the requests: KIP-4,
+KIP-195, KIP-339, KIP-455, KIP-460.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+from uuid import UUID
+
+from kcore.client.blocking_sender import BlockingSender
+from kcore.common.time import SYSTEM_TIME, Time
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    NONE,
+    ApiError,
+    BrokerNotAvailable,
+    LeaderNotAvailable,
+    NotController,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    for_code,
+)
+from kcore.protocol.messages import alter_partition_reassignments as apr
+from kcore.protocol.messages import create_partitions as cp
+from kcore.protocol.messages import create_topics as ct
+from kcore.protocol.messages import delete_topics as dt
+from kcore.protocol.messages import describe_configs as dc
+from kcore.protocol.messages import elect_leaders as el
+from kcore.protocol.messages import incremental_alter_configs as iac
+from kcore.protocol.messages import list_partition_reassignments as lpr
+from kcore.protocol.messages import metadata as m
+from kcore.protocol.schema import Message
+
+Address = tuple[str, int]
+_M = TypeVar("_M", bound=Message)
+
+_TOPIC = 2
+_SET, _DELETE = 0, 1
+#: Before the controller is looked up again.
+_RETRY_MS = 200
+
+
+class Node(NamedTuple):
+    """A live broker."""
+
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class PartitionDescription(NamedTuple):
+    """leader: below 0 for none.  offline: replicas that are not available, as far as the broker says."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+class TopicDescription(NamedTuple):
+    """topic_id: None from brokers before 2.8.  partitions: by number."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    partitions: Mapping[int, PartitionDescription]
+
+
+class ClusterDescription(NamedTuple):
+    """controller_id: below 0 for none.  topics: by name."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: Mapping[int, Node]
+    topics: Mapping[str, TopicDescription]
+
+
+class ConfigValue(NamedTuple):
+    """A topic's setting.  is_own: the topic has it itself; else it has the broker's value or the default."""
+
+    value: str | None
+    is_own: bool
+
+
+class Reassignment(NamedTuple):
+    """replicas: all that there are now, those that are being added and removed included."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+
+class AdminClient:
+    """For one thread.  Lifetime: a with block, or close().
+
+    Every method raises OSError where no broker can be reached or none answers in time, UnsupportedVersion where the
+    broker does not serve the request, and the error of the whole request.  What goes to the controller is sent again,
+    within the timeout, as long as there is none or another broker has become it.
+    """
+
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        client_id: str = "kcore-admin",
+        timeout_ms: int = 30_000,
+        time: Time = SYSTEM_TIME,
+    ) -> None:
+        self._bootstrap = list(bootstrap)
+        self._client_id = client_id
+        self._timeout_ms = timeout_ms
+        self._time = time
+        self._senders: dict[Address, BlockingSender] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for sender in self._senders.values():
+            sender.close()
+        self._senders.clear()
+
+    # -- what there is ----------------------------------------------------------------------------------
+
+    def describe_cluster(self, topics: Iterable[str] | None = None) -> ClusterDescription:
+        """Brokers, controller, and these topics, all for None.  Raises UnknownTopicOrPartition."""
+        named = None if topics is None else [m.MetadataRequestTopic(name=name) for name in topics]
+        response = self._ask_any(m.MetadataRequest(topics=named, allow_auto_topic_creation=False), m.MetadataResponse)
+        _raise_error(response.error_code, None)
+        described = {}
+        for topic in response.topics:
+            if topic.error_code not in (NONE, LeaderNotAvailable.code):
+                kind = for_code(topic.error_code)
+                is_unknown = kind is UnknownTopicOrPartition
+                raise kind(f"there is no topic {topic.name!r}" if is_unknown else f"{topic.name!r}: {kind.__name__}")
+            partitions = {
+                partition.partition_index: PartitionDescription(
+                    partition.leader_id,
+                    partition.leader_epoch,
+                    tuple(partition.replica_nodes),
+                    tuple(partition.isr_nodes),
+                    tuple(partition.offline_replicas),
+                )
+                for partition in topic.partitions
+            }
+            name = topic.name or ""
+            topic_id = topic.topic_id if topic.topic_id.int else None
+            described[name] = TopicDescription(name, topic_id, topic.is_internal, dict(sorted(partitions.items())))
+        brokers = {broker.node_id: Node(*_node(broker)) for broker in response.brokers}
+        return ClusterDescription(
+            response.cluster_id, response.controller_id, dict(sorted(brokers.items())), dict(sorted(described.items()))
+        )
+
+    def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
+        """Topic -> setting -> value.  Raises UnknownTopicOrPartition."""
+        resources = [
+            dc.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
+            for name in names
+        ]
+        response = self._ask_any(dc.DescribeConfigsRequest(resources=resources), dc.DescribeConfigsResponse)
+        configs = {}
+        for result in response.results:
+            _raise_error(result.error_code, result.error_message)
+            configs[result.resource_name] = {
+                # Source 1: the topic itself; version 0 says only what is a default.
+                config.name: ConfigValue(
+                    config.value,
+                    config.config_source == 1 or (config.config_source == -1 and not config.is_default),
+                )
+                for config in result.configs
+            }
+        return configs
+
+    def reassignments(
+        self, topic_partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """Those that run, of these partitions or of all."""
+        topics = None
+        if topic_partitions is not None:
+            topics = [
+                lpr.ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
+                for name, numbers in _by_topic(topic_partitions).items()
+            ]
+        request = lpr.ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=topics)
+        response = self._ask_controller(
+            request, lpr.ListPartitionReassignmentsResponse, lambda response: [response.error_code]
+        )
+        _raise_error(response.error_code, response.error_message)
+        return {
+            TopicPartition(topic.name, partition.partition_index): Reassignment(
+                tuple(partition.replicas), tuple(partition.adding_replicas), tuple(partition.removing_replicas)
+            )
+            for topic in response.topics
+            for partition in topic.partitions
+        }
+
+    # -- changes ----------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        assignment: Sequence[Sequence[int]] | None = None,
+        config: Mapping[str, str] | None = None,
+    ) -> tuple[int, int]:
+        """How many partitions and replicas it got, each -1 from brokers before 2.4.
+
+        -1: the broker's default.  assignment: the brokers of each partition, instead of both numbers.
+
+        Raises what CreateTopics answers: TopicAlreadyExists, InvalidReplicationFactor and so on.
+        """
+        topic = ct.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replication_factor,
+            assignments=[
+                ct.CreatableReplicaAssignment(partition_index=number, broker_ids=list(replicas))
+                for number, replicas in enumerate(assignment or ())
+            ],
+            configs=[ct.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
+        )
+        request = ct.CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms)
+        response = self._ask_controller(
+            request, ct.CreateTopicsResponse, lambda response: [topic.error_code for topic in response.topics]
+        )
+        (result,) = response.topics
+        _raise_error(result.error_code, result.error_message)
+        return result.num_partitions, result.replication_factor
+
+    def create_partitions(self, name: str, count: int) -> None:
+        """Grow a topic to this many partitions.  Raises UnknownTopicOrPartition, InvalidPartitions and so on."""
+        topic = cp.CreatePartitionsTopic(name=name, count=count, assignments=None)
+        request = cp.CreatePartitionsRequest(topics=[topic], timeout_ms=self._timeout_ms)
+        response = self._ask_controller(
+            request, cp.CreatePartitionsResponse, lambda response: [topic.error_code for topic in response.results]
+        )
+        for result in response.results:
+            _raise_error(result.error_code, result.error_message)
+
+    def delete_topic(self, name: str) -> None:
+        """Raises UnknownTopicOrPartition, TopicDeletionDisabled and so on."""
+        request = dt.DeleteTopicsRequest(
+            topics=[dt.DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self._timeout_ms
+        )
+        response = self._ask_controller(
+            request, dt.DeleteTopicsResponse, lambda response: [topic.error_code for topic in response.responses]
+        )
+        for result in response.responses:
+            _raise_error(result.error_code, result.error_message)
+
+    def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> None:
+        """Set settings of a topic; None deletes one.  Raises UnknownTopicOrPartition, InvalidConfig."""
+        configs = [
+            iac.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
+            for key, value in changes.items()
+        ]
+        resource = iac.AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=configs)
+        response = self._ask_any(
+            iac.IncrementalAlterConfigsRequest(resources=[resource]), iac.IncrementalAlterConfigsResponse
+        )
+        for result in response.responses:
+            _raise_error(result.error_code, result.error_message)
+
+    def alter_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None]
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Begin to move partitions to these replicas, None cancels; the error of each, None where it was accepted."""
+        topics = [
+            apr.ReassignableTopic(
+                name=name,
+                partitions=[
+                    apr.ReassignablePartition(
+                        partition_index=number, replicas=None if replicas is None else list(replicas)
+                    )
+                    for number in numbers
+                    for replicas in [targets[TopicPartition(name, number)]]
+                ],
+            )
+            for name, numbers in _by_topic(targets).items()
+        ]
+        response = self._ask_controller(
+            apr.AlterPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=topics),
+            apr.AlterPartitionReassignmentsResponse,
+            lambda response: [response.error_code],
+        )
+        _raise_error(response.error_code, response.error_message)
+        return {
+            TopicPartition(topic.name, partition.partition_index): _error(partition.error_code, partition.error_message)
+            for topic in response.responses
+            for partition in topic.partitions
+        }
+
+    def elect_leaders(
+        self, topic_partitions: Iterable[TopicPartition] | None, *, unclean: bool = False
+    ) -> dict[TopicPartition, ApiError | None]:
+        """Elect the preferred leaders; with unclean, a leader for partitions that have none, if need be one that is not
+        in sync.  The error of each, ElectionNotNeeded too; of all partitions (None) those without it."""
+        named = None
+        if topic_partitions is not None:
+            named = [el.TopicPartitions(topic=t, partitions=n) for t, n in _by_topic(topic_partitions).items()]
+        request = el.ElectLeadersRequest(
+            election_type=int(unclean), topic_partitions=named, timeout_ms=self._timeout_ms
+        )
+        response = self._ask_controller(
+            request,
+            el.ElectLeadersResponse,
+            lambda response: [
+                response.error_code,
+                *(p.error_code for t in response.replica_election_results for p in t.partition_result),
+            ],
+        )
+        _raise_error(response.error_code, None)
+        return {
+            TopicPartition(topic.topic, partition.partition_id): _error(partition.error_code, partition.error_message)
+            for topic in response.replica_election_results
+            for partition in topic.partition_result
+        }
+
+    # -- requests ---------------------------------------------------------------------------------------
+
+    def _ask_any(self, request: Message, response_class: type[_M]) -> _M:
+        """Ask the first broker that can be reached."""
+        failure: OSError | None = None
+        for address in self._bootstrap:
+            try:
+                return self._send(address, request, response_class)
+            except OSError as error:
+                failure = failure or error
+        assert failure is not None
+        raise failure
+
+    def _ask_controller(self, request: Message, response_class: type[_M], error_codes: Callable[[_M], list[int]]) -> _M:
+        deadline_ms = self._time.hi_res_clock_ms() + self._timeout_ms
+        while True:
+            described = self.describe_cluster(())
+            node = described.brokers.get(described.controller_id)
+            response = None
+            if node is not None:
+                response = self._send((node.host, node.port), request, response_class)
+                if NotController.code not in error_codes(response):
+                    return response
+            if self._time.hi_res_clock_ms() + _RETRY_MS > deadline_ms:
+                if response is not None:
+                    return response
+                raise BrokerNotAvailable("the cluster has no controller")
+            self._time.sleep(_RETRY_MS)
+
+    def _send(self, address: Address, request: Message, response_class: type[_M]) -> _M:
+        sender = self._senders.get(address)
+        if sender is None:
+            # A broker that waits until the controller is done answers at the end of the timeout.
+            timeout_ms = self._timeout_ms + 5000
+            sender = BlockingSender(*address, self._client_id, request_timeout_ms=timeout_ms, time=self._time)
+            self._senders[address] = sender
+        try:
+            served = sender.api_versions().get(request.api_key)
+            version = -1 if served is None else min(request.max_version, served[1])
+            if served is None or version < max(served[0], request.min_version):
+                name = "".join(word.capitalize() for word in request.api_key.name.split("_"))
+                raise UnsupportedVersion(f"the broker at {address[0]}:{address[1]} does not serve {name}")
+            response = sender.send(request, version)
+        except OSError as error:
+            raise type(error)(error.errno, f"{address[0]}:{address[1]}: {error.strerror or error}") from error
+        assert isinstance(response, response_class)
+        return response
+
+
+def preferred_assignment(brokers: Sequence[int], number: int) -> tuple[int, ...]:
+    """The brokers for one partition of a topic that moves to them: each is the preferred leader of as many partitions
+    as the others."""
+    start = number % len(brokers)
+    return (*brokers[start:], *brokers[:start])
+
+
+def _node(broker: m.MetadataResponseBroker) -> tuple[int, str, int, str | None]:
+    return broker.node_id, broker.host, broker.port, broker.rack
+
+
+def _by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for name, number in topic_partitions:
+        topics.setdefault(name, []).append(number)
+    return topics
+
+
+def _error(code: int, message: str | None) -> ApiError | None:
+    if code == NONE:
+        return None
+    kind = for_code(code)
+    return kind(message or kind.__name__)
+
+
+def _raise_error(code: int, message: str | None) -> None:
+    error = _error(code, message)
+    if error is not None:
+        raise error

@@ -1,0 +1,81 @@
+"""What the commands that ask a running cluster share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection, Iterable, Sequence
+
+from kcore.client.admin_client import AdminClient, ClusterDescription
+from kcore.common.topic_partition import TopicPartition
+from kcore.tools.command_line import UsageError, add_json, addresses, positive
+
+
+def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -> None:
+    """The options of all of them.  example: a command line, for --help."""
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT[,...]",
+        default="127.0.0.1:9092",
+        help="brokers of the cluster, one is enough; default 127.0.0.1:9092",
+    )
+    parser.add_argument("--timeout", type=positive, default=30, metavar="S", help="for each request; default 30")
+    add_json(parser, json_help)
+    parser.epilog = f"Example: {example}"
+
+
+def admin_client(args: argparse.Namespace) -> AdminClient:
+    """Raises UsageError."""
+    return AdminClient(addresses(args.bootstrap), client_id="kcore", timeout_ms=args.timeout * 1000)
+
+
+def broker_ids(text: str) -> tuple[int, ...]:
+    """ "1,2,3"; raises ArgumentTypeError."""
+    try:
+        ids = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        ids = ()
+    if not ids or min(ids) < 0 or len(set(ids)) < len(ids):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected different broker ids, as 1,2,3")
+    return ids
+
+
+def partitions(words: Iterable[str], cluster: ClusterDescription) -> list[TopicPartition]:
+    """Of TOPIC (all of its partitions) and TOPIC:N[,N...].  Raises UsageError for what there is not."""
+    result: dict[TopicPartition, None] = {}
+    for word in words:
+        name, numbers = split_partitions(word)
+        existing = cluster.topics[name].partitions if name in cluster.topics else {}
+        for number in numbers or existing:
+            if number not in existing:
+                raise UsageError(f"{name} has no partition {number}, it has {_range(existing)}")
+            result[TopicPartition(name, number)] = None
+    return list(result)
+
+
+def split_partitions(word: str) -> tuple[str, list[int]]:
+    """TOPIC or TOPIC:N[,N...]; without numbers for all.  Raises UsageError."""
+    name, colon, text = word.partition(":")
+    try:
+        numbers = [int(part) for part in text.split(",")] if colon else []
+    except ValueError:
+        numbers = [-1]
+    if not name or min(numbers, default=0) < 0:
+        raise UsageError(f"{word!r}: expected TOPIC or TOPIC:PARTITION[,PARTITION...]")
+    return name, numbers
+
+
+def topics_of(words: Sequence[str]) -> list[str]:
+    """The topics of TOPIC and TOPIC:N."""
+    return list(dict.fromkeys(split_partitions(word)[0] for word in words))
+
+
+def ids_text(ids: Iterable[int]) -> str:
+    return ",".join(map(str, ids)) or "none"
+
+
+def leader_text(leader: int) -> str:
+    return str(leader) if leader >= 0 else "none"
+
+
+def _range(numbers: Collection[int]) -> str:
+    return "none" if not numbers else "0" if len(numbers) == 1 else f"0 to {max(numbers)}"

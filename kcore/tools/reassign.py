@@ -1,0 +1,122 @@
+"""`kcore reassign`: move partitions to other brokers, see how far that is, or stop it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+
+from kcore.client.admin_client import AdminClient, Reassignment, preferred_assignment
+from kcore.common.text import counted, json_line
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError, NoReassignmentInProgress
+from kcore.tools.cluster_command import (
+    add_cluster,
+    admin_client,
+    broker_ids,
+    ids_text,
+    partitions,
+    split_partitions,
+    topics_of,
+)
+from kcore.tools.command_line import DAMAGE, OK, UsageError
+
+_POLL_S = 0.2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "partitions", nargs="*", metavar="TOPIC[:N[,N...]]", help="partitions; without numbers all of the topic"
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
+        "--to",
+        type=broker_ids,
+        metavar="ID[,ID...]",
+        help="the brokers that are to have the replicas.  With partition numbers the first one is the preferred "
+        "leader; of a whole topic the brokers take turns",
+    )
+    what.add_argument("--status", action="store_true", help="what is being moved; without TOPIC of all topics")
+    what.add_argument("--cancel", action="store_true", help="go back to the replicas of before; without TOPIC for all")
+    parser.add_argument("--dry-run", action="store_true", help="with --to: print what would be moved, and move nothing")
+    parser.add_argument("--wait", action="store_true", help="with --to: wait until all is moved, or until Ctrl-C")
+    add_cluster(parser, "kcore reassign orders --to 1,2,3 --wait", "one JSON object a line for each partition")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0; 1 if a partition was refused.  Raises UsageError, OSError, KafkaError."""
+    if args.to is None and (args.dry_run or args.wait):
+        raise UsageError("--dry-run and --wait go with --to")
+    with admin_client(args) as admin:
+        if args.to is not None:
+            return _move(admin, args)
+        wanted = None
+        if args.partitions:
+            wanted = partitions(args.partitions, admin.describe_cluster(topics_of(args.partitions)))
+        running = admin.reassignments(wanted)
+        if args.status:
+            _show_running(args, running)
+            return OK
+        results = admin.alter_reassignments(dict.fromkeys(running)) if running else {}
+    # One that ended in the meantime.
+    left = {tp: None if isinstance(error, NoReassignmentInProgress) else error for tp, error in results.items()}
+    return _show(args, left, {tp: _origin(running[tp]) for tp in left}, "goes back to")
+
+
+def _move(admin: AdminClient, args: argparse.Namespace) -> int:
+    if not args.partitions:
+        raise UsageError("--to needs a TOPIC")
+    cluster = admin.describe_cluster(topics_of(args.partitions))
+    unknown = sorted(set(args.to) - set(cluster.brokers))
+    if unknown:
+        raise UsageError(f"broker {ids_text(unknown)} is not alive; there are {ids_text(cluster.brokers)}")
+    targets: dict[TopicPartition, Sequence[int]] = {}
+    for word in args.partitions:
+        _, numbers = split_partitions(word)
+        for tp in partitions([word], cluster):
+            targets[tp] = args.to if numbers else preferred_assignment(args.to, tp.partition)
+    if args.dry_run:
+        return _show(args, dict.fromkeys(targets), targets, "would move to")
+    results = admin.alter_reassignments(targets)
+    status = _show(args, results, targets, "moves to")
+    accepted = [tp for tp, error in results.items() if error is None]
+    if args.wait and accepted:
+        while admin.reassignments(accepted):
+            time.sleep(_POLL_S)
+        if not args.json:
+            print(f"{counted(len(accepted), 'partition')} moved")
+    return status
+
+
+def _show(
+    args: argparse.Namespace,
+    results: Mapping[TopicPartition, ApiError | None],
+    targets: Mapping[TopicPartition, Sequence[int]],
+    verb: str,
+) -> int:
+    for tp, error in sorted(results.items()):
+        if args.json:
+            fields = {"replicas": list(targets[tp]), "error": None if error is None else str(error)}
+            print(json_line({"topic": tp.topic, "partition": tp.partition} | fields), flush=True)
+        elif error is None:
+            print(f"{tp} {verb} {ids_text(targets[tp])}", flush=True)
+        else:
+            print(f"{tp}: {type(error).__name__}: {error}", flush=True)
+    if not results and not args.json:
+        print("nothing is being moved")
+    return DAMAGE if any(results.values()) else OK
+
+
+def _show_running(args: argparse.Namespace, running: Mapping[TopicPartition, Reassignment]) -> None:
+    for tp, moving in running.items():
+        if args.json:
+            print(json_line({"topic": tp.topic, "partition": tp.partition} | moving._asdict()))
+        else:
+            adding, removing = ids_text(moving.adding), ids_text(moving.removing)
+            print(f"{tp} moves to {ids_text(moving.target)}: adding {adding}, removing {removing}")
+    if not running and not args.json:
+        print("nothing is being moved")
+
+
+def _origin(moving: Reassignment) -> list[int]:
+    return [replica for replica in moving.replicas if replica not in moving.adding]

@@ -1,0 +1,179 @@
+"""`kcore topics`: list, describe, create, change and delete topics of a running cluster."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NamedTuple
+
+from kcore.client.admin_client import TopicDescription
+from kcore.common.text import counted, json_line
+from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, leader_text
+from kcore.tools.command_line import OK, UsageError, positive
+
+
+class Command(NamedTuple):
+    """In the place of a module: what kcore.tools.main needs of a command."""
+
+    add_arguments: Any
+    run: Any
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--internal", action="store_true", help="also topics that the brokers keep for themselves")
+    add_cluster(parser, "kcore topics list --bootstrap localhost:9092", "one JSON object a line for each topic")
+
+
+def _run_list(args: argparse.Namespace) -> int:
+    with admin_client(args) as admin:
+        topics = admin.describe_cluster().topics
+    for topic in topics.values():
+        if args.internal or not topic.is_internal:
+            print(json_line(_summary(topic)) if args.json else topic.name)
+    return OK
+
+
+def _summary(topic: TopicDescription) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": None if topic.topic_id is None else str(topic.topic_id),
+        "is_internal": topic.is_internal,
+        "partitions": len(topic.partitions),
+        "replication_factor": _replication_factor(topic),
+    }
+
+
+def _replication_factor(topic: TopicDescription) -> int:
+    """Of a topic that is being moved, the largest."""
+    return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+
+
+def _add_describe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    add_cluster(parser, "kcore topics describe orders", "one JSON object a line for each topic")
+
+
+def _run_describe(args: argparse.Namespace) -> int:
+    with admin_client(args) as admin:
+        topics = admin.describe_cluster(args.topics).topics
+        configs = admin.topic_configs(topics)
+    for topic in topics.values():
+        own = {key: entry.value for key, entry in sorted(configs.get(topic.name, {}).items()) if entry.is_own}
+        if args.json:
+            partitions = [{"partition": number} | p._asdict() for number, p in topic.partitions.items()]
+            print(json_line(_summary(topic) | {"config": own, "partitions": partitions}))
+            continue
+        settings = " ".join(f"{key}={value}" for key, value in own.items())
+        print(
+            f"{topic.name}: {counted(len(topic.partitions), 'partition')}, "
+            f"{counted(_replication_factor(topic), 'replica')} each{', ' + settings if settings else ''}"
+        )
+        for number, partition in topic.partitions.items():
+            print(
+                f"  {number}: leader {leader_text(partition.leader)}, replicas {ids_text(partition.replicas)}, "
+                f"ISR {ids_text(partition.isr)}"
+                + (f", not available {ids_text(partition.offline)}" if partition.offline else "")
+            )
+    return OK
+
+
+def _add_create(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--partitions", type=positive, metavar="N", help="default: num.partitions of the brokers")
+    parser.add_argument(
+        "--replicas", type=positive, metavar="N", help="of each partition; default: default.replication.factor"
+    )
+    parser.add_argument(
+        "--assign",
+        type=_assignment,
+        metavar="ID,ID:ID,ID...",
+        help="the brokers of each partition, the preferred leader first; instead of both numbers",
+    )
+    _add_config(parser)
+    add_cluster(
+        parser,
+        "kcore topics create orders --partitions 6 --replicas 3 --config retention.ms=60000",
+        "one JSON object",
+    )
+
+
+def _run_create(args: argparse.Namespace) -> int:
+    if args.assign is not None and (args.partitions is not None or args.replicas is not None):
+        raise UsageError("--assign goes without --partitions and --replicas")
+    with admin_client(args) as admin:
+        partitions, replicas = admin.create_topic(
+            args.topic, args.partitions or -1, args.replicas or -1, args.assign, dict(args.config)
+        )
+    if args.json:
+        print(json_line({"topic": args.topic, "partitions": partitions, "replication_factor": replicas}))
+    else:
+        print(f"{args.topic} is created: {counted(partitions, 'partition')}, {counted(replicas, 'replica')} each")
+    return OK
+
+
+def _add_alter(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("--partitions", type=positive, metavar="N", help="how many there are to be: more than now")
+    _add_config(parser)
+    parser.add_argument(
+        "--delete-config", action="append", default=[], metavar="NAME", help="take the brokers' value again"
+    )
+    add_cluster(parser, "kcore topics alter orders --partitions 12 --config retention.ms=60000", "one JSON object")
+
+
+def _run_alter(args: argparse.Namespace) -> int:
+    changes: dict[str, str | None] = dict(args.config) | dict.fromkeys(args.delete_config)
+    if args.partitions is None and not changes:
+        raise UsageError("nothing to change: expected --partitions, --config or --delete-config")
+    with admin_client(args) as admin:
+        if changes:
+            admin.alter_topic_config(args.topic, changes)
+        if args.partitions is not None:
+            admin.create_partitions(args.topic, args.partitions)
+    if args.json:
+        print(json_line({"topic": args.topic, "partitions": args.partitions, "config": changes}))
+    else:
+        print(f"{args.topic} is changed")
+    return OK
+
+
+def _add_delete(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC", help="one topic: its records are gone for good")
+    add_cluster(parser, "kcore topics delete orders", "one JSON object")
+
+
+def _run_delete(args: argparse.Namespace) -> int:
+    with admin_client(args) as admin:
+        admin.delete_topic(args.topic)
+    print(json_line({"topic": args.topic, "deleted": True}) if args.json else f"{args.topic} is deleted")
+    return OK
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--config", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a setting; repeatable"
+    )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """Raises ArgumentTypeError."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected NAME=VALUE")
+    return name, value
+
+
+def _assignment(text: str) -> list[tuple[int, ...]]:
+    """Raises ArgumentTypeError."""
+    return [broker_ids(part) for part in text.split(":")]
+
+
+COMMANDS = {
+    "list": (Command(_add_list, _run_list), "list the topics"),
+    "describe": (
+        Command(_add_describe, _run_describe),
+        "show the leader, replicas and ISR of each partition, and the settings",
+    ),
+    "create": (Command(_add_create, _run_create), "create a topic"),
+    "alter": (Command(_add_alter, _run_alter), "add partitions to a topic, or change its settings"),
+    "delete": (Command(_add_delete, _run_delete), "delete a topic with its records"),
+}

@@ -1,0 +1,235 @@
+"""kcore topics, reassign, elect and cluster, against a cluster of three brokers."""
+
+import json
+import socket
+import time
+
+import pytest
+
+import kcore
+from kcore.client.admin_client import preferred_assignment
+from kcore.tools.main import main
+
+DEADLINE_S = 60
+
+
+def await_true(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never became so"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with kcore.Cluster(3, offsets_topic_num_partitions=1, auto_leader_rebalance_enable=False) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def run(cluster, capsys):
+    """(exit status, JSON lines) of a command that asks the broker which is not the controller."""
+
+    def run(*words):
+        others = [number for number in cluster.brokers if number != cluster.controller()]
+        # --json stands after the subcommand.
+        status = main([*words, "--json", "--bootstrap", cluster.brokers[others[0]].bootstrap_servers])
+        out, err = capsys.readouterr()
+        assert not err
+        return status, [json.loads(line) for line in out.splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def text(cluster, capsys):
+    """(exit status, stdout, stderr)."""
+
+    def text(*words):
+        status = main([*words, "--bootstrap", cluster.bootstrap_servers])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return text
+
+
+def known_everywhere(cluster, name, replicas=None):
+    """Wait until every broker has the topic in its metadata, with these replicas of partition 0."""
+    for broker in cluster.brokers.values():
+        await_true(
+            lambda b=broker: (
+                (topic := b.metadata_cache.topic(name)) is not None
+                and (replicas is None or topic.partitions[0].replicas == replicas)
+            )
+        )
+
+
+def test_a_topic_is_created_listed_described_grown_and_deleted(cluster, run, text):
+    words = ("--partitions", "2", "--replicas", "2", "--config", "retention.ms=60000")
+    assert run("topics", "create", "life", *words) == (
+        0,
+        [{"topic": "life", "partitions": 2, "replication_factor": 2}],
+    )
+    known_everywhere(cluster, "life")
+    assert "life" in [line["topic"] for line in run("topics", "list")[1]]
+    status, (described,) = run("topics", "describe", "life")
+    assert (status, described["config"]) == (0, {"retention.ms": "60000"})
+    assert described["topic_id"] == str(cluster.brokers[0].metadata_cache.topic_id("life"))
+    assert [len(partition["replicas"]) for partition in described["partitions"]] == [2, 2]
+    assert all(partition["leader"] == partition["replicas"][0] for partition in described["partitions"])
+    status, out, _ = text("topics", "describe", "life")
+    assert out.startswith("life: 2 partitions, 2 replicas each, retention.ms=60000\n  0: leader ")
+    assert run("topics", "alter", "life", "--partitions", "3")[0] == 0
+    assert all(replicas for replicas in [cluster.isr("life", n) for n in range(3)])
+    assert text("topics", "create", "life") == (2, "", "kcore: Topic 'life' already exists.\n")
+    assert text("topics", "delete", "life")[:2] == (0, "life is deleted\n")
+    assert text("topics", "delete", "life") == (2, "", "kcore: The topic 'life' does not exist.\n")
+    await_true(lambda: "life" not in text("topics", "list")[1])
+    assert text("topics", "describe", "life") == (2, "", "kcore: there is no topic 'life'\n")
+
+
+def test_a_topic_is_created_with_the_brokers_of_each_partition(cluster, run):
+    assert run("topics", "create", "placed", "--assign", "2,0:1,2")[0] == 0
+    known_everywhere(cluster, "placed")
+    _, (described,) = run("topics", "describe", "placed")
+    assert [partition["replicas"] for partition in described["partitions"]] == [[2, 0], [1, 2]]
+
+
+def test_the_brokers_of_a_topic_take_turns_as_preferred_leaders():
+    assert [preferred_assignment((4, 5, 6), number) for number in range(4)] == [
+        (4, 5, 6),
+        (5, 6, 4),
+        (6, 4, 5),
+        (4, 5, 6),
+    ]
+
+
+def test_partitions_move_and_their_preferred_leaders_are_elected(cluster, run, text):
+    run("topics", "create", "m", "--assign", "0,1:1,0:0,1")
+    known_everywhere(cluster, "m")
+    planned = [
+        {"topic": "m", "partition": number, "replicas": replicas, "error": None}
+        for number, replicas in enumerate([[1, 2], [2, 1], [1, 2]])
+    ]
+    assert run("reassign", "m", "--to", "1,2", "--dry-run") == (0, planned)
+    assert cluster.brokers[0].metadata_cache.topic("m").partitions[0].replicas == (0, 1)
+    assert run("reassign", "m", "--to", "1,2", "--wait") == (0, planned)
+    assert [sorted(cluster.isr("m", number)) for number in range(3)] == [[1, 2]] * 3
+    assert run("reassign", "--status") == (0, [])
+    known_everywhere(cluster, "m", (1, 2))
+    status, out, _ = text("reassign", "m:0", "--to", "2,1", "--wait")
+    assert (status, out) == (0, "m-0 moves to 2,1\n1 partition moved\n")
+    assert cluster.leader("m", 0) == 1
+    known_everywhere(cluster, "m", (2, 1))
+    assert run("elect", "m:0") == (0, [{"topic": "m", "partition": 0, "is_elected": True, "error": None}])
+    assert cluster.leader("m", 0) == 2
+    assert text("elect", "m:0")[1] == "m-0: it has the leader that it is to have\n"
+    assert text("elect", "m:0", "--unclean")[0] == 0
+
+
+def test_a_move_is_shown_and_cancelled(cluster, run, text):
+    for broker in cluster.brokers.values():
+        broker.config.reconfigure({"follower.replication.throttled.rate": 1})
+    try:
+        throttled = ("--config", "follower.replication.throttled.replicas=*", "--config", "max.message.bytes=20000")
+        run("topics", "create", "slow", "--assign", "0", *throttled)
+        known_everywhere(cluster, "slow")
+        # More than one fetch brings: the second one is throttled.
+        for _ in range(150):
+            cluster.brokers[0].produce("slow", "x" * 15_000)
+        assert run("reassign", "slow", "--to", "1") == (
+            0,
+            [{"topic": "slow", "partition": 0, "replicas": [1], "error": None}],
+        )
+        assert run("reassign", "slow", "--status") == (
+            0,
+            [{"topic": "slow", "partition": 0, "replicas": [1, 0], "adding": [1], "removing": [0]}],
+        )
+        assert text("reassign", "--status")[1] == "slow-0 moves to 1: adding 1, removing 0\n"
+        assert text("reassign", "slow", "--cancel")[:2] == (0, "slow-0 goes back to 0\n")
+    finally:
+        for broker in cluster.brokers.values():
+            broker.config.reconfigure({"follower.replication.throttled.rate": None})
+    assert text("reassign", "--status")[1] == "nothing is being moved\n"
+    assert text("reassign", "--cancel")[:2] == (0, "nothing is being moved\n")
+    assert (cluster.leader("slow"), cluster.isr("slow")) == (0, [0])
+
+
+def test_the_cluster_is_shown_and_partitions_that_miss_a_replica_end_it_with_status_1(cluster, run, text):
+    run("topics", "create", "c-of-two", "--assign", "0,1")
+    run("topics", "create", "c-of-one", "--assign", "2")
+    known_everywhere(cluster, "c-of-two")
+    known_everywhere(cluster, "c-of-one")
+
+    def problems(number):
+        status, lines = run("cluster")
+        found = [(line["problem"], line["replicas"]) for line in lines if line.get("topic", "").startswith("c-of")]
+        assert status == (1 if any(line["type"] == "partition" for line in lines) else 0)
+        return found if len([b for b in lines if b["type"] == "broker" and b["is_alive"]]) == number else None
+
+    await_true(lambda: problems(3) == [])
+    summary, *brokers = [line for line in run("cluster")[1] if line["type"] != "partition"]
+    assert (summary["brokers"], summary["controller"]) == (3, cluster.controller())
+    assert [broker["broker"] for broker in brokers] == [0, 1, 2]
+    assert sum(broker["leaders"] for broker in brokers) == summary["partitions"]
+    # The others stay: the controller does not move, and each command finds it.
+    stopped = next(number for number in (1, 2) if number != cluster.controller())
+    cluster.stop(stopped)
+    try:
+        expected = [("under replicated", [0, 1])] if stopped == 1 else [("offline", [2])]
+        await_true(lambda: problems(2) == expected)
+        status, out, _ = text("cluster")
+        assert status == 1 and f"broker {stopped} not alive" in out
+        if stopped == 2:
+            assert "c-of-one-0 offline: leader none" in out
+    finally:
+        cluster.start(stopped)
+
+
+@pytest.mark.parametrize(
+    "words, reason",
+    [
+        (("reassign", "x", "--to", "1,1"), "different broker ids"),
+        (("reassign", "--to", "1"), "needs a TOPIC"),
+        (("reassign", "x"), "--to --status --cancel"),
+        (("reassign", "x", "--status", "--wait"), "go with --to"),
+        (("reassign", "x:-1", "--to", "1"), "TOPIC:PARTITION"),
+        (("reassign", "nothing", "--to", "1"), "there is no topic 'nothing'"),
+        (("elect",), "either TOPIC or --all"),
+        (("elect", "x", "--all"), "either TOPIC or --all"),
+        (("elect", "x:y"), "TOPIC:PARTITION"),
+        (("topics", "alter", "x"), "nothing to change"),
+        (("topics", "create", "x", "--config", "y"), "NAME=VALUE"),
+        (("topics", "create", "x", "--assign", "0", "--replicas", "1"), "goes without"),
+        (("topics", "create", "x", "--replicas", "9"), "only 3 broker(s)"),
+        (("topics", "lst"), "did you mean list"),
+        (("cluster", "--timeout", "0"), "above 0"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_reason(text, words, reason):
+    status, out, err = text(*words)
+    assert (status, out) == (2, "") and reason in err
+
+
+def test_brokers_and_partitions_that_do_not_exist_are_named(cluster, text):
+    text("topics", "create", "here", "--assign", "0")
+    known_everywhere(cluster, "here")
+    assert text("reassign", "here", "--to", "7")[2] == "kcore: broker 7 is not alive; there are 0,1,2\n"
+    assert text("elect", "here:3")[2] == "kcore: here has no partition 3, it has 0\n"
+
+
+def test_an_address_that_does_not_answer_is_named_and_the_next_one_asked(cluster, capsys):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        assert main(["cluster", "--bootstrap", address]) == 2
+        assert address in capsys.readouterr().err
+        assert main(["topics", "list", "--bootstrap", f"{address},{cluster.bootstrap_servers}"]) == 0
+
+
+@pytest.mark.parametrize(
+    "words", [("cluster",), ("elect",), ("reassign",), *(("topics", w) for w in ("list", "describe", "create"))]
+)
+def test_the_help_has_an_example(words, capsys):
+    assert main([*words, "--help"]) == 0
+    assert f"Example: kcore {' '.join(words)}" in capsys.readouterr().out
