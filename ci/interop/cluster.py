@@ -32,6 +32,8 @@ from kcore.metadata.open_store import open_store  # noqa: E402
 
 RECORDS, PARTITIONS = "records", 4
 NEAR = "near"
+#: A topic of one partition that Kafka's tools move.
+MOVED = "moved"
 #: Of the brokers 1, 2 and 3.
 RACKS = ("a", "b", "c")
 #: The consumer's rack, and the number of the broker that is in it.
@@ -42,6 +44,7 @@ CONFIG = {
     "zookeeper.session.timeout.ms": "4000",
     # The leaders are to stay where they are.
     "auto.leader.rebalance.enable": "false",
+    "log.segment.delete.delay.ms": "1000",
     "offsets.topic.replication.factor": str(BROKERS),
     "controlled.shutdown.retry.backoff.ms": "200",
 }
@@ -248,6 +251,37 @@ def use_tools(tools: JavaTools, brokers: Brokers, work: Path, count: int) -> Non
     counts = [json.loads(line)["count"] for line in consumed.splitlines() if '"records_consumed"' in line]
     check(sum(counts) == 1000, consumed[-2000:])
     verify_replicas(tools, brokers)
+    move_partitions(tools, brokers, work)
+
+
+def move_partitions(tools: JavaTools, brokers: Brokers, work: Path) -> None:
+    """kafka-reassign-partitions and kafka-leader-election: in the end each broker has the partition, and broker 3 leads
+    it."""
+    server = ("--bootstrap-server", brokers.bootstrap_servers)
+    tools.run("TopicCommand", *server, "--create", "--topic", MOVED, "--replica-assignment", "1:2")
+    tools.run("VerifiableProducer", *server, "--topic", MOVED, "--max-messages", "1000", "--acks", "-1")
+    plan = work / "reassign.json"
+    file = ("--reassignment-json-file", str(plan), "--preserve-throttles")
+
+    def moved_to() -> bool:
+        verified = tools.run("reassign.ReassignPartitionsCommand", *server, *file, "--verify")
+        return f"Reassignment of partition {MOVED}-0 is completed." in verified
+
+    for replicas in ([3, 1], [3, 2, 1]):
+        partition = {"topic": MOVED, "partition": 0, "replicas": replicas}
+        plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
+        started = tools.run("reassign.ReassignPartitionsCommand", *server, *file[:2], "--execute")
+        check(f"Successfully started partition reassignment for {MOVED}-0" in started, started)
+        wait_for(moved_to, f"{MOVED} on {replicas}")
+        listed = tools.run("reassign.ReassignPartitionsCommand", *server, "--list")
+        check("No partition reassignments found" in listed, listed)
+        ids = frozenset(replica - 1 for replica in replicas)
+        wait_for(lambda ids=ids: brokers.state(MOVED)[1] == ids, f"an ISR of {replicas}")  # type: ignore[misc]
+    topic = ("--topic", MOVED, "--partition", "0", "--election-type", "PREFERRED")
+    elected = tools.run("LeaderElectionCommand", *server, *topic)
+    check(brokers.state(MOVED)[0] == 2, elected)
+    again = tools.run("LeaderElectionCommand", *server, *topic)
+    check("Valid replica already elected" in again, again)
 
 
 def json_lines(output: str) -> Mapping[str, int]:
