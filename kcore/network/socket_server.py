@@ -93,15 +93,16 @@ class Processor(ShutdownableThread):
     def complete(self, connection: Connection, chunks: Sequence[Chunk] | None) -> None:
         """Send a response, or None for none, and let the connection's next request come.
 
-        Within the request's own turn it leaves at once.  A response to another connection's request
-        waits for the end of the turn: a producer must not wait for the consumers that it woke.
+        On the processor's own thread it leaves at once: a follower that an append has woken writes while the append's
+        thread goes on.  What another connection has sent meanwhile is handled at the end of the turn.
         """
-        if self._current is connection and threading.get_ident() == self._ident:
-            self._answer(connection, chunks)
-            return
-        self._completions.append((connection, chunks))
         if threading.get_ident() != self._ident:
+            self._completions.append((connection, chunks))
             self.wake_up()
+            return
+        self._answer(connection, chunks)
+        if self._current is not connection:
+            self._backlog.append(connection)
 
     def abort(self, connection: Connection, reason: object) -> None:
         """Close a connection instead of answering it."""
