@@ -66,7 +66,6 @@ class BlockingSender:
         self._correlation_id = 0
         self._api_versions: dict[ApiKey, tuple[int, int]] | None = None
         self._buffer = bytearray(_SMALLEST_BUFFER)
-        self._size_bytes = bytearray(_SIZE.size)
 
     def send(self, request: Message, api_version: int) -> Message:
         """The reply, of the response class of the request's API.
@@ -193,38 +192,47 @@ class BlockingSender:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
 
     def _receive_frame(self, connection: socket.socket, deadline_ms: float) -> memoryview:
-        self._receive_into(connection, memoryview(self._size_bytes), deadline_ms)
-        (size,) = _SIZE.unpack(self._size_bytes)
+        """A reply without its size.  A small one costs one system call, a large one two."""
+        buffer = self._free_buffer()
+        received = self._receive_into(connection, memoryview(buffer), _SIZE.size, deadline_ms)
+        (size,) = _SIZE.unpack_from(buffer)
         if not 4 <= size <= self._max_response_bytes:
             raise InvalidRequest(f"{self}: reply of {size} bytes, expected 4 to {self._max_response_bytes}")
-        frame = memoryview(self._buffer_of(size))[:size]
-        self._receive_into(connection, frame, deadline_ms)
-        return frame
+        end = _SIZE.size + size
+        if received > end:
+            raise InvalidRequest(f"{self}: {received - end} bytes after a reply, with no request in flight")
+        if end > len(buffer) or (len(buffer) > _LARGE_BUFFER and end < len(buffer) // 16):
+            capacity = max(_SMALLEST_BUFFER, 1 << (end - 1).bit_length())
+            self._buffer = bytearray(min(capacity, max(end, self._max_response_bytes)))
+            self._buffer[:received] = memoryview(buffer)[:received]
+            buffer = self._buffer
+        frame = memoryview(buffer)[:end]
+        if received < end:
+            self._receive_into(connection, frame[received:], end - received, deadline_ms)
+        return frame[_SIZE.size :]
 
-    def _receive_into(self, connection: socket.socket, target: memoryview, deadline_ms: float) -> None:
-        """Fill target: one system call, unless a signal or the timeout ends it early."""
-        received = connection.recv_into(target, 0, socket.MSG_WAITALL)
-        position = received
-        while position < len(target):
+    def _receive_into(self, connection: socket.socket, target: memoryview, at_least: int, deadline_ms: float) -> int:
+        """How many bytes came, at_least so many: one system call, unless a signal or the timeout ends it early."""
+        flags = socket.MSG_WAITALL if at_least == len(target) else 0
+        received = position = connection.recv_into(target, 0, flags)
+        while position < at_least:
             if received == 0:
                 raise ConnectionResetError(
-                    errno.ECONNRESET, f"{self}: closed by the broker, {len(target) - position} bytes missing"
+                    errno.ECONNRESET, f"{self}: closed by the broker, {at_least - position} bytes missing"
                 )
             left_ms = deadline_ms - self._time.hi_res_clock_ms()
             if left_ms <= 0:
                 raise BlockingIOError
             self._set_timeout(connection, left_ms)
-            received = connection.recv_into(target[position:], 0, socket.MSG_WAITALL)
+            received = connection.recv_into(target[position:], 0, flags)
             position += received
+        return position
 
-    def _buffer_of(self, size: int) -> bytearray:
-        """A buffer of at least `size` bytes that nobody has a view of: the last one if possible."""
-        buffer = self._buffer
-        fits = size <= len(buffer) and not (len(buffer) > _LARGE_BUFFER and size < len(buffer) // 16)
-        if not fits or _has_views(buffer):
-            capacity = max(_SMALLEST_BUFFER, 1 << (size - 1).bit_length())
-            self._buffer = buffer = bytearray(min(capacity, max(size, self._max_response_bytes)))
-        return buffer
+    def _free_buffer(self) -> bytearray:
+        """A buffer that nobody has a view of: the last one if possible."""
+        if _has_views(self._buffer):
+            self._buffer = bytearray(_SMALLEST_BUFFER)
+        return self._buffer
 
     def __repr__(self) -> str:
         return f"BlockingSender({self.host}:{self.port})"

@@ -4,12 +4,12 @@ A request on the wire is an int32 size and that many bytes; so is a response.  A
 one recv into a buffer that all connections of a processor share, and one copy; a request larger than
 what that buffer holds gets its own bytearray as soon as its size is known, is not zeroed, and the
 kernel copies straight into it.  A response is a list of chunks, bytes or slices of segment files
-(FileRecords); bytes next to each other leave in one sendmsg.
+(FileRecords), and leaves in one sendmsg, the slices from a mapping of their file.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
 from libc.string cimport memcpy
 
 from kcore.network.transport cimport Transport, iovec
@@ -27,7 +27,7 @@ class InvalidReceive(Exception):
 
 
 cdef enum:
-    MAX_IOV = 16
+    MAX_IOV = 64
     # What one connection may move before the others get their turn.
     TURN_BYTES = 4 << 20
 
@@ -40,6 +40,10 @@ cdef inline bint _is_file(object chunk):
     if kind is bytes or kind is bytearray or kind is memoryview:
         return False
     return hasattr(chunk, "send_to")
+
+
+cdef inline bint _is_mapped(object chunk):
+    return hasattr(chunk, "mapped")
 
 
 cdef inline int64_t _size_of(object chunk) except -1:
@@ -118,6 +122,7 @@ cdef class Connection:
     cdef bytearray _partial
     cdef object _frames
     cdef list _out
+    cdef bint _sends_mappings  # of the response that is being sent
     cdef Py_ssize_t _out_index
     cdef int64_t _out_offset
     cdef object __weakref__
@@ -232,6 +237,7 @@ cdef class Connection:
         if self._out is not None:
             raise RuntimeError("a response is still being sent")
         self._out = chunks
+        self._sends_mappings = self._transport.sends_mappings
         self._out_index = 0
         self._out_offset = 0
         return self.flush()
@@ -242,8 +248,11 @@ cdef class Connection:
         cdef object chunk
         while self._out is not None:
             chunk = self._out[self._out_index]
-            if not _is_file(chunk):
-                sent = self._send_bytes()
+            if not _is_file(chunk) or (self._sends_mappings and _is_mapped(chunk)):
+                sent = self._send_parts()
+                if sent == -2:
+                    self._sends_mappings = False
+                    continue
             else:
                 size = chunk.size_in_bytes
                 sent = self._transport.send_file(chunk, self._out_offset) if size > self._out_offset else 0
@@ -257,31 +266,43 @@ cdef class Connection:
                 return self._out is None
         return True
 
-    cdef int64_t _send_bytes(self) except -2:
-        """Send the run of byte chunks at the front; bytes sent, -1 when the socket is full."""
+    cdef int64_t _send_parts(self) except -4:
+        """Send the run of chunks at the front that need no send_file(); bytes sent, -1 when the socket is full, -2 if a
+        file was cut where the first byte was: send_file() then has the rest of it, or its error."""
         cdef Py_buffer views[MAX_IOV]
         cdef iovec iov[MAX_IOV]
         cdef Py_ssize_t count = len(self._out), i = self._out_index, sent
-        cdef int used = 0, j
+        cdef int used = 0, buffers = 0, j
         cdef int64_t total = 0
+        cdef uintptr_t address
+        cdef list mappings = []
         try:
-            while i < count and used < MAX_IOV and not _is_file(self._out[i]):
-                PyObject_GetBuffer(self._out[i], &views[used], PyBUF_SIMPLE)
-                iov[used].iov_base = views[used].buf
-                iov[used].iov_len = views[used].len
+            while i < count and used < MAX_IOV:
+                chunk = self._out[i]
+                if not _is_file(chunk):
+                    PyObject_GetBuffer(chunk, &views[buffers], PyBUF_SIMPLE)
+                    iov[used].iov_base = views[buffers].buf
+                    iov[used].iov_len = views[buffers].len
+                    buffers += 1
+                elif self._sends_mappings and _is_mapped(chunk):
+                    address, mapping = chunk.mapped()
+                    mappings.append(mapping)
+                    iov[used].iov_base = <void *>address
+                    iov[used].iov_len = chunk.size_in_bytes
+                else:
+                    break
                 if used == 0:
-                    iov[0].iov_base = <char *>views[0].buf + self._out_offset
-                    iov[0].iov_len = views[0].len - self._out_offset
+                    iov[0].iov_base = <char *>iov[0].iov_base + self._out_offset
+                    iov[0].iov_len -= self._out_offset
                 total += iov[used].iov_len
                 used += 1
                 i += 1
-            sent = self._transport.send(iov, used, total, i < count)
+            sent = self._transport.send(iov, used, total, i < count, len(mappings) > 0)
         finally:
-            for j in range(used):
+            for j in range(buffers):
                 PyBuffer_Release(&views[j])
-        if sent < 0:
-            return -1
-        self._advance(sent)
+        if sent >= 0:
+            self._advance(sent)
         return sent
 
     cdef int _advance(self, int64_t sent) except -1:

@@ -10,5 +10,6 @@ class Transport:
 
     sock: socket.socket
     fd: int  # -1 once it is closed
+    sends_mappings: bool
     def __init__(self, sock: socket.socket) -> None: ...
     def close(self) -> None: ...

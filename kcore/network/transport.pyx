@@ -2,10 +2,10 @@
 
 Connection calls these methods as C functions and knows no socket.  A transport that encrypts is a subclass that
 overrides receive, send, send_file (file slices are read and encrypted instead of leaving from the page cache) and
-peer_has_closed; -1 then also means that its handshake needs the socket once more.
+peer_has_closed, and has sends_mappings False; -1 then also means that its handshake needs the socket once more.
 """
 
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, EFAULT, EINTR, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memset
 
@@ -41,11 +41,15 @@ cdef enum:
 
 
 cdef class Transport:
-    """The bytes of one connected socket.  Used by one thread.  Releases the GIL for large reads and writes only."""
+    """The bytes of one connected socket.  Used by one thread.  Releases the GIL for large reads and writes only.
+
+    sends_mappings: whether parts of send() may be in the mapping of a file that can be cut at any time.
+    """
 
     def __cinit__(self, sock):
         self.sock = sock
         self.fd = sock.fileno()
+        self.sends_mappings = True
 
     cdef Py_ssize_t receive(self, uint8_t *target, Py_ssize_t size) except -2:
         """Bytes read, at most `size`; -1 when there are none yet.  Raises ConnectionClosed, also at the end."""
@@ -65,8 +69,9 @@ cdef class Transport:
             if errno != EINTR:
                 raise ConnectionClosed(os.strerror(errno))
 
-    cdef Py_ssize_t send(self, iovec *parts, int count, int64_t total, bint more) except -2:
-        """Bytes sent of these parts, `total` in all; -1 when the socket is full.  more: a file slice follows at once.
+    cdef Py_ssize_t send(self, iovec *parts, int count, int64_t total, bint more, bint may_wait) except -4:
+        """Bytes sent of these parts, `total` in all; -1 when the socket is full, -2 if a mapping's file was cut where
+        the first byte was.  more: a file slice follows at once.  may_wait: for the disk, to read a mapping.
         Raises ConnectionClosed."""
         cdef msghdr message
         cdef Py_ssize_t sent
@@ -75,7 +80,7 @@ cdef class Transport:
         message.msg_iov = parts
         message.msg_iovlen = count
         while True:
-            if total > RELEASE_GIL_BYTES:
+            if may_wait or total > RELEASE_GIL_BYTES:
                 with nogil:
                     sent = sendmsg(self.fd, &message, flags)
             else:
@@ -84,6 +89,8 @@ cdef class Transport:
                 return sent
             if errno == EAGAIN:
                 return -1
+            if errno == EFAULT:
+                return -2
             if errno != EINTR:
                 raise ConnectionClosed(os.strerror(errno))
 

@@ -2,7 +2,9 @@
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uintptr_t
+
+from kcore.common.file cimport Mapping
 
 from kcore.record.memory_records import MemoryRecords
 
@@ -73,6 +75,15 @@ cdef class FileRecords:
         return self.file.send(
             sock_fd, self.file.map(self.position + self.size_in_bytes), self.position + offset, size
         )
+
+    def mapped(self):
+        """(address of the bytes in a mapping of the file, the mapping, which must live as long as the address is used).
+
+        For system calls: they fail with EFAULT where the file has been cut meanwhile, this process would get SIGBUS.
+        Raises OSError.
+        """
+        cdef Mapping mapping = self.file.map(self.position + self.size_in_bytes)
+        return <uintptr_t>(mapping.data + self.position), mapping
 
     def slice(self, int64_t position, int64_t size):
         """The part from `position` within this slice, at most `size` bytes.  ValueError outside it."""
