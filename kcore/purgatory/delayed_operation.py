@@ -134,7 +134,7 @@ class DelayedOperationPurgatory:
         completed = 0
         for operation in operations:
             try:
-                if not operation.is_completed and operation.try_complete_for(key):
+                if not operation._completed.locked() and operation.try_complete_for(key):
                     completed += 1
             except Exception:
                 logger.exception("%s: an operation waiting for %s failed", self.name, key)

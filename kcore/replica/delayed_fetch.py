@@ -78,10 +78,10 @@ class DelayedFetch(DelayedOperation):
         except ApiError:
             return None  # Cases A to E: the fresh read will give the reason.
         params = self._params
-        end = partition.last_fetchable_offset_metadata(params.isolation)
         # Equal offsets are no reason, even on different segments: a roll leaves the limit where it was (PURG-15).
-        if end.message_offset == start.message_offset:
+        if partition.last_fetchable_offset(params.isolation) == start.message_offset:
             return 0
+        end = partition.last_fetchable_offset_metadata(params.isolation)
         quota = params.quota
         if (
             quota is not None

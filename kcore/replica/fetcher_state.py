@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import logging
 from collections.abc import Collection, Iterable, Mapping, MutableSet
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kcore.common.topic_partition import TopicPartition
@@ -113,8 +113,7 @@ class Phase(enum.Enum):
     FETCHING = "Fetching"
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionFetchState:
+class PartitionFetchState(NamedTuple):
     """Where one partition stands (FT-02); replaced, never changed.
 
     While Truncating, fetch_offset is where to cut if the leader knows none of the log's epochs: the high watermark.
@@ -324,7 +323,7 @@ class FetcherState:
             if state is not None and not state.is_delayed(now_ms):
                 # An offset lookup begins again: the leader's end may have changed.
                 until_ms = now_ms + self._config.fetch_backoff_ms
-                self._move_to_end(tp, replace(state, delayed_until_ms=until_ms, leader_end_offset=None))
+                self._move_to_end(tp, state._replace(delayed_until_ms=until_ms, leader_end_offset=None))
 
     def _fail(self, tp: TopicPartition, error: Exception) -> None:
         if isinstance(error, FencedLeaderEpoch):
@@ -356,7 +355,7 @@ class FetcherState:
         for tp in list(self._delayed):
             state = self._states[tp]
             if not state.is_delayed(now_ms):
-                self._set(tp, replace(state, delayed_until_ms=None))
+                self._set(tp, state._replace(delayed_until_ms=None))
 
     def _ready(self, tps: Iterable[TopicPartition]) -> list[tuple[TopicPartition, PartitionFetchState]]:
         return [(tp, self._states[tp]) for tp in tps if tp not in self._delayed]
@@ -482,7 +481,7 @@ class FetcherState:
                 continue
             if isinstance(answer.error, OffsetOutOfRange):
                 logger.info("%s: offset %d is out of the leader's range", tp, state.fetch_offset)
-                self._move_to_end(tp, replace(state, phase=Phase.LOOKING_UP_OFFSETS))
+                self._move_to_end(tp, state._replace(phase=Phase.LOOKING_UP_OFFSETS))
             elif answer.error is not None:
                 self._on_error(tp, answer.error, now_ms)
             elif answer.diverging_epoch is not None:
@@ -552,7 +551,7 @@ class FetcherState:
             if _is_not_compared(state, answer) and logs.log_start_offset(tp) < log_end_offset:
                 logger.warning("%s: none of our records was compared with the leader's, the log starts anew", tp)
                 logs.truncate_fully_and_start_at(tp, log_end_offset)
-                state = replace(state, last_fetched_epoch=logs.latest_epoch(tp))
+                state = state._replace(last_fetched_epoch=logs.latest_epoch(tp))
             records = answer.records
             appended = logs.append(tp, records, answer.log_start_offset) if records else None
             logs.update_high_watermark(tp, answer.high_watermark)
@@ -570,12 +569,9 @@ class FetcherState:
             return
         next_offset = state.fetch_offset if appended is None else appended.last_offset + 1
         last_epoch = state.last_fetched_epoch if appended is None else appended.last_leader_epoch
-        state = replace(
-            state,
-            fetch_offset=next_offset,
-            last_fetched_epoch=last_epoch,
-            lag=max(0, answer.high_watermark - next_offset),
-        )
+        # Fetching, and not delayed, as it was when the request was made.
+        lag = max(0, answer.high_watermark - next_offset)
+        state = PartitionFetchState(next_offset, state.current_leader_epoch, Phase.FETCHING, lag, last_epoch)
         if appended is not None:
             self._move_to_end(tp, state)
         else:
@@ -611,8 +607,7 @@ class FetcherState:
             return
         # With truncates_on_fetch the next fetch carries the epoch that is last now, which is the question again.
         fetches = is_completed or self._features.truncates_on_fetch
-        state = replace(
-            self._states[tp],
+        state = self._states[tp]._replace(
             fetch_offset=offset,
             phase=Phase.FETCHING if fetches else Phase.TRUNCATING,
             last_fetched_epoch=last_epoch,
@@ -625,7 +620,7 @@ class FetcherState:
         try:
             log_end_offset = logs.log_end_offset(tp)
             if state.leader_end_offset is None and offset >= log_end_offset:
-                self._set(tp, replace(state, leader_end_offset=offset))
+                self._set(tp, state._replace(leader_end_offset=offset))
                 return
             if state.leader_end_offset is None:
                 leader_start_offset, leader_end_offset = 0, offset

@@ -539,15 +539,15 @@ class Partition:
         log_start_offset = log.log_start_offset
         log_end_offset = log.log_end_offset
         last_stable_offset = log.last_stable_offset
-        if last_fetched_epoch >= 0:
+        diverging = None
+        # The reader's last epoch is nearly always our last one: then its log is a part of ours, unless it is longer.
+        if last_fetched_epoch >= 0 and not (last_fetched_epoch == log.last_epoch and fetch_offset <= log_end_offset):
             diverging = diverging_epoch(fetch_offset, last_fetched_epoch, log.end_offset_for_epoch)
-            if diverging is not None:
-                nothing = FetchDataInfo(LogOffsetMetadata(fetch_offset), EMPTY)
-                return LogReadInfo(
-                    nothing, high_watermark, log_start_offset, log_end_offset, last_stable_offset, diverging
-                )
-        fetched = log.read(fetch_offset, max_bytes, isolation, min_one_message)
-        return LogReadInfo(fetched, high_watermark, log_start_offset, log_end_offset, last_stable_offset)
+        if diverging is None:
+            fetched = log.read(fetch_offset, max_bytes, isolation, min_one_message)
+        else:
+            fetched = FetchDataInfo(LogOffsetMetadata(fetch_offset), EMPTY)
+        return LogReadInfo(fetched, high_watermark, log_start_offset, log_end_offset, last_stable_offset, diverging)
 
     def follower_replica(self, broker_id: int, current_leader_epoch: int = NO_EPOCH) -> Replica:
         """What this leader knows of a follower; raises what check_leader raises, and UnknownTopicOrPartition for a

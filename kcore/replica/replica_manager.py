@@ -440,7 +440,7 @@ class ReplicaManager:
                 )
             if pending:
                 operation = DelayedProduce(timeout_ms, statuses, pending, self, response_callback)
-                self.delayed_produce_purgatory.try_complete_else_watch(operation, list(pending))
+                self.delayed_produce_purgatory.watch(operation, list(pending))
             else:
                 response_callback(statuses)
         finally:
@@ -527,6 +527,17 @@ class ReplicaManager:
         is_to_log_end = params.isolation is FetchIsolation.LOG_END
         purgatory = self.delayed_log_end_fetch_purgatory if is_to_log_end else self.delayed_fetch_purgatory
         purgatory.watch(operation, operation.keys)
+
+    def fetch_now(
+        self, params: FetchParams, fetch_infos: FetchInfos
+    ) -> list[tuple[TopicPartition, FetchPartitionResult]]:
+        """The same without any waiting: the answer comes back."""
+        advanced: list[TopicPartition] = []
+        fetch_time_ms = self.time.milliseconds() if params.replica_id >= 0 else None
+        results = read_partitions(self, self._partitions, params, fetch_infos, fetch_time_ms, advanced)[0]
+        for topic_partition in advanced:
+            self.complete_waiting(topic_partition)
+        return results
 
     def read_from_local_log(
         self, params: FetchParams, fetch_infos: FetchInfos

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import replace
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
@@ -38,7 +37,7 @@ class SessionWatch(DelayedOperation):
         self._observed = purgatory
         self._guard = threading.Lock()
         self._keys: set[TopicPartition] = set()
-        self._changed: set[TopicPartition] = set()
+        self._changed: dict[TopicPartition, None] = {}
         self._waiting: tuple[SessionFetch, ...] = ()
         self._is_closed = False
 
@@ -68,10 +67,10 @@ class SessionWatch(DelayedOperation):
         if is_over:
             self.cover(())
 
-    def take_changed(self) -> set[TopicPartition]:
-        """The partitions that have changed since the last call."""
+    def take_changed(self) -> dict[TopicPartition, None]:
+        """The partitions that have changed since the last call, in that order."""
         with self._guard:
-            changed, self._changed = self._changed, set()
+            changed, self._changed = self._changed, {}
         return changed
 
     @property
@@ -85,7 +84,7 @@ class SessionWatch(DelayedOperation):
     def try_complete_for(self, key: Hashable) -> bool:
         assert isinstance(key, TopicPartition)
         with self._guard:
-            self._changed.add(key)
+            self._changed[key] = None
             waiting = self._waiting
         for fetch in waiting:
             fetch.partition_changed(key)
@@ -135,7 +134,7 @@ class SessionFetch(DelayedOperation):
         partitions: Mapping[TopicPartition, FetchPartitionData],
         to_read: Iterable[TopicPartition],
         watch: SessionWatch,
-        take_changed: Callable[[], Iterable[TopicPartition]],
+        take_changed: Callable[[], dict[TopicPartition, None]],
         replica_manager: ReplicaManager,
         callback: FetchCallback,
     ) -> None:
@@ -164,12 +163,10 @@ class SessionFetch(DelayedOperation):
 
     def start(self) -> None:
         """Answer now, on this thread, or later."""
-        results: Results = []
         infos = [(tp, self._partitions[tp]) for tp in self._to_read]
-        if infos:
-            self._replica_manager.fetch_messages(replace(self.params, max_wait_ms=0), infos, results.extend)
-        self._note_idle(results)
-        if self.params.max_wait_ms <= 0 or any(_is_news(result) for _, result in results):
+        results = self._replica_manager.fetch_now(self.params, infos) if infos else []
+        has_news = self._note_idle(results)
+        if self.params.max_wait_ms <= 0 or has_news:
             self._callback(results)
             return
         self._idle_results = [answer for answer in results if answer[0] in self.idle]
@@ -204,7 +201,7 @@ class SessionFetch(DelayedOperation):
         self._watch.end_wait(self)
         if self._timer_task is not None:
             self._timer_task.cancel()
-        self._to_read.update(dict.fromkeys(self._take_changed()))
+        self._to_read.update(self._take_changed())
         infos = [(tp, self._partitions[tp]) for tp in self._to_read]
         results = self._replica_manager.read_from_local_log(self.params, infos) if infos else []
         unchanged = [answer for answer in self._idle_results if answer[0] not in self._to_read]
@@ -214,13 +211,18 @@ class SessionFetch(DelayedOperation):
     def on_expiration(self) -> None:
         self._replica_manager.meters.fetch_expired(is_follower=self.params.replica_id >= 0)
 
-    def _note_idle(self, results: Results) -> None:
+    def _note_idle(self, results: Results) -> bool:
+        """Which of these are idle; whether there is anything to answer."""
+        has_news = False
         for topic_partition, result in results:
-            data = self._partitions[topic_partition]
-            if _is_idle(topic_partition, self.params, data, result, self._replica_manager):
+            if _is_news(result):
+                has_news = True
+                self.idle.discard(topic_partition)
+            elif _is_idle(topic_partition, self.params, self._partitions[topic_partition], self._replica_manager):
                 self.idle.add(topic_partition)
             else:
                 self.idle.discard(topic_partition)
+        return has_news
 
 
 def _is_news(result: FetchPartitionResult) -> bool:
@@ -248,19 +250,13 @@ def repeats_idle_fetch(
 
 
 def _is_idle(
-    topic_partition: TopicPartition,
-    params: FetchParams,
-    data: FetchPartitionData,
-    result: FetchPartitionResult,
-    replica_manager: ReplicaManager,
+    topic_partition: TopicPartition, params: FetchParams, data: FetchPartitionData, replica_manager: ReplicaManager
 ) -> bool:
-    """Whether a partition that was just read needs no other read before it changes.
+    """Whether a partition that was just read, with nothing to answer, needs no other read before it changes.
 
-    Not one with anything to answer, nor a follower's that is not in the ISR: each of its fetches may let it join.  Nor
-    one of a consumer that may be sent elsewhere: nobody reports when a replica in its rack can serve it (RD-25).
+    Not a follower's that is not in the ISR: each of its fetches may let it join.  Nor one of a consumer that may be
+    sent elsewhere: nobody reports when a replica in its rack can serve it (RD-25).
     """
-    if _is_news(result):
-        return False
     if params.client is not None and params.client.rack and replica_manager.preferred_read_replica is not None:
         return False
     partition = replica_manager.get_partition(topic_partition)

@@ -54,13 +54,12 @@ class CachedPartition:
     """One partition of a session: what the client asks of it, and the offsets that it was last answered.
 
     topic is "" for a partition that the client names by its topic's id; topic_partition then has the name of the last
-    resolve().  data is replaced, never changed.  is_idle: see SessionFetch.idle; only in a session with a view.
+    resolve().  data is replaced, never changed.
     """
 
     __slots__ = (
         "data",
         "high_watermark",
-        "is_idle",
         "last_stable_offset",
         "log_start_offset",
         "topic",
@@ -73,7 +72,6 @@ class CachedPartition:
         self.topic_id = topic_id
         self.topic_partition = TopicPartition(topic, number)
         self.data = data
-        self.is_idle = False
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
 
     @property
@@ -126,14 +124,16 @@ class CachedPartition:
 class SessionView:
     """A session of many partitions by partition, so that a fetch looks at those that have changed.
 
-    last_full_read_ms: when all of them were read last.
+    to_read: those that are not idle (SessionFetch.idle), in the order in which they are read.  last_full_read_ms: when
+    all of them were read last.
     """
 
-    __slots__ = ("by_partition", "data", "last_full_read_ms", "watch")
+    __slots__ = ("by_partition", "data", "last_full_read_ms", "to_read", "watch")
 
     def __init__(self, partitions: Iterable[CachedPartition], watch: SessionWatch, now_ms: float) -> None:
         self.by_partition = {cached.topic_partition: cached for cached in partitions}
         self.data = {topic_partition: cached.data for topic_partition, cached in self.by_partition.items()}
+        self.to_read = dict.fromkeys(self.by_partition)
         self.last_full_read_ms = now_ms
         self.watch = watch
 
@@ -201,9 +201,9 @@ class FetchSession:
                 if data.current_leader_epoch != cached.data.current_leader_epoch:
                     cached.forget_answer()
                 cached.data = data
-                cached.is_idle = False
                 if self.view is not None:
                     self.view.data[cached.topic_partition] = cached.data
+                    self.view.to_read[cached.topic_partition] = None
         for forgotten in body.forgotten_topics_data:
             name = forgotten.topic_id if self.uses_topic_ids else forgotten.topic
             for number in forgotten.partitions:
@@ -247,10 +247,9 @@ class FullFetchContext:
 class IncrementalFetchContext:
     """A request that continues a session."""
 
-    def __init__(self, session: FetchSession, epoch: int, partitions: list[CachedPartition]) -> None:
+    def __init__(self, session: FetchSession, epoch: int) -> None:
         self.session = session
-        self._epoch = epoch
-        self._partitions = partitions
+        self._current_epoch = next_epoch(epoch)
 
     @property
     def session_id(self) -> int:
@@ -258,24 +257,23 @@ class IncrementalFetchContext:
         return self.session.session_id
 
     def partitions(self) -> list[CachedPartition]:
-        """What to read: all of the session, in its order."""
-        return self._partitions
+        """All of the session, in the order in which they are read."""
+        return list(self.session.partitions.values())
 
     def check_current(self) -> None:
         """Raises InvalidFetchSessionEpoch if another request has continued the session.  The session's lock is held."""
         session = self.session
-        if session.epoch != next_epoch(self._epoch):
+        if session.epoch != self._current_epoch:
             raise InvalidFetchSessionEpoch(f"session {session.session_id} has epoch {session.epoch}")
 
-    def take_changed(self, view: SessionView) -> list[TopicPartition]:
-        """The partitions that have changed since the last call, none of them idle now.  The session's lock is held.
+    def take_changed(self, view: SessionView) -> dict[TopicPartition, None]:
+        """The partitions that have changed since the last call, from now on to_read.  The session's lock is held.
 
         Raises what check_current() raises: the changes are for the request that continued the session.
         """
         self.check_current()
-        changed = [tp for tp in view.watch.take_changed() if tp in view.by_partition]
-        for topic_partition in changed:
-            view.by_partition[topic_partition].is_idle = False
+        changed = view.watch.take_changed()
+        view.to_read.update(changed)
         return changed
 
     def select(
@@ -290,9 +288,13 @@ class IncrementalFetchContext:
         with session.lock:
             self.check_current()
             answers = []
+            to_read = {} if session.view is None else session.view.to_read
             for answer in results:
                 cached, result = answer
-                cached.is_idle = cached.topic_partition in idle
+                if cached.topic_partition in idle or result.records.size_in_bytes:
+                    to_read.pop(cached.topic_partition, None)
+                if cached.topic_partition not in idle:
+                    to_read[cached.topic_partition] = None
                 if not cached.update(result):
                     continue
                 answers.append(answer)
@@ -371,15 +373,14 @@ class FetchSessionCache:
                     raise FetchSessionTopicIdError(f"session {session.session_id} mixes topic names and ids")
                 session.update_partitions(body)
                 session.epoch = next_epoch(session.epoch)
-                partitions = list(session.partitions.values())
-                if not partitions:
+                if not session.size:
                     session.is_closed = True
             del self._sessions[session.session_id]
-            if not partitions:  # SESS-09: a session without partitions ends.
+            if not session.size:  # SESS-09: a session without partitions ends.
                 return FullFetchContext(self, body, uses_topic_ids=uses_topic_ids, is_follower=is_follower)
             session.last_used_ms = self._time.hi_res_clock_ms()
             self._sessions[session.session_id] = session
-        return IncrementalFetchContext(session, body.session_epoch, partitions)
+        return IncrementalFetchContext(session, body.session_epoch)
 
     def maybe_create_session(
         self, partitions: dict[_Key, CachedPartition], is_privileged: bool, uses_topic_ids: bool

@@ -174,9 +174,10 @@ class RemoteLeaderEndPoint:
                 return None
             ids = self._ids_of(session, version)
         if session.epoch == INITIAL_EPOCH:
-            self._session_ids = {}
-        self._session_ids.update(ids)
-        self._session_names = {topic_id: name for name, topic_id in self._session_ids.items()}
+            self._session_ids, self._session_names = {}, {}
+        for name, topic_id in ids.items():
+            self._session_ids[name] = topic_id
+            self._session_names[topic_id] = name
         return session
 
     def _ids_of(self, session: SessionRequest, version: int) -> dict[str, UUID]:

@@ -45,7 +45,7 @@ _WITHOUT_RACK = ClientMetadata("", "")
 #: A session of more is read on the pool: a partition costs some 4 us of the thread's time.
 MAX_INLINE_PARTITIONS = 300
 #: From so many on a session remembers which partitions are idle.
-MANY_PARTITIONS = 20
+MANY_PARTITIONS = 3
 
 
 class Handler:
@@ -215,28 +215,30 @@ class Handler:
         """The same at the cost of what has changed since the last fetch; False where a partition is refused."""
         session, version = fetch.session, context.api_version
         with session.lock:
-            try:
-                fetch.check_current()
-            except ApiError as error:
-                context.respond(FetchResponse(error_code=error.code))
-                return True
             view = session.view
             if view is not None and view.watch.isolation is not params.isolation:
                 session.drop_view()
                 view = None
-            is_full = self._reads_all(view)
-            partitions = fetch.partitions()
-            if view is not None:
-                fetch.take_changed(view)
-                if not is_full:
-                    partitions = [cached for cached in partitions if not cached.is_idle]
-                elif params.replica_id >= 0:
-                    partitions = self._without_repeated(partitions, params)
+            try:
+                if view is None:
+                    fetch.check_current()
+                else:
+                    fetch.take_changed(view)
+            except ApiError as error:
+                context.respond(FetchResponse(error_code=error.code))
+                return True
+            now_ms = self._time.hi_res_clock_ms()
+            is_full = view is None or now_ms - view.last_full_read_ms >= self._full_read_ms
+            if view is None or (is_full and params.replica_id < 0):
+                partitions = fetch.partitions()
+            elif is_full:
+                partitions = self._without_repeated(fetch.partitions(), view, params)
+            else:
+                partitions = [view.by_partition[topic_partition] for topic_partition in view.to_read]
             readable, refused = self._resolve(partitions, version)
             if refused or session.is_closed:
                 session.drop_view()
                 return False
-            now_ms = self._time.hi_res_clock_ms()
             if view is None:
                 watch = SessionWatch.of(self._replica_manager, params.isolation)
                 view = session.view = SessionView(readable, watch, now_ms)
@@ -247,8 +249,8 @@ class Handler:
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
             if self._client_quotas.is_enabled and (throttle_ms := self._throttle_ms(context, body, results)):
-                for topic_partition, _ in results:
-                    by_partition[topic_partition].is_idle = False
+                with session.lock:
+                    view.to_read.update((topic_partition, None) for topic_partition, _ in results)
                 context.respond(FetchResponse(session_id=fetch.session_id), throttle_ms)
                 return
             answers = [(by_partition[topic_partition], result) for topic_partition, result in results]
@@ -259,12 +261,12 @@ class Handler:
                 return
             context.respond(FetchResponse(session_id=session_id, responses=_session_responses(selected)))
 
-        def take_changed() -> list[TopicPartition]:
+        def take_changed() -> dict[TopicPartition, None]:
             with session.lock:
                 try:
                     return fetch.take_changed(view)
                 except ApiError:
-                    return []
+                    return {}
 
         to_read = [cached.topic_partition for cached in readable]
         session_fetch = SessionFetch(
@@ -273,13 +275,15 @@ class Handler:
         session_fetch.start()
         return True
 
-    def _without_repeated(self, partitions: list[CachedPartition], params: FetchParams) -> list[CachedPartition]:
+    def _without_repeated(
+        self, partitions: list[CachedPartition], view: SessionView, params: FetchParams
+    ) -> list[CachedPartition]:
         """What has to be read so that this fetch of a follower is taken in for all of these."""
         manager, fetch_time_ms = self._replica_manager, self._replica_manager.time.milliseconds()
         return [
             cached
             for cached in partitions
-            if not cached.is_idle
+            if cached.topic_partition in view.to_read
             or not repeats_idle_fetch(cached.topic_partition, params, cached.data, fetch_time_ms, manager)
         ]
 

@@ -21,10 +21,9 @@ from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.session_fetch import SessionFetch, SessionWatch
-from kcore.server.handlers.fetch import MANY_PARTITIONS
 from tests.unit.server.client import Client, batch
 
-COUNT = 2 * MANY_PARTITIONS
+COUNT = 40
 
 
 class Reader:
@@ -403,13 +402,13 @@ def test_PART_12_only_partitions_that_have_changed_are_read_for_a_follower_that_
     updates = [LeaderAndIsrUpdate(tp, me, 1, (me, 2), (me, 2)) for tp in tps]
     assert not any(manager.become_leader_or_follower(updates, 1).values())
     reader = Reader(client, replica_id=2).open(broker)
-    fetched, fetch_messages = [], manager.fetch_messages
+    fetched, fetch_now = [], manager.fetch_now
 
-    def noting(params, fetch_infos, callback):
+    def noting(params, fetch_infos):
         fetched.extend(tp.partition for tp, _ in fetch_infos)
-        fetch_messages(params, fetch_infos, callback)
+        return fetch_now(params, fetch_infos)
 
-    monkeypatch.setattr(manager, "fetch_messages", noting)
+    monkeypatch.setattr(manager, "fetch_now", noting)
     manager.time.sleep(5000)
     broker.log("t", 3).append_as_leader(bytearray(batch(b"x")), 1)  # nobody reports it
     assert reader.fetch() == {3: (0, [b"x"])} and fetched == [3]
