@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from kcore.common.random_source import SYSTEM_RANDOM
+from kcore.common.time import MockTime
 from kcore.metadata import embedded_store, znodes
 from kcore.metadata.embedded_store import FILE_NAME, SESSION_TIMEOUT_MS, EmbeddedStore
 from kcore.metadata.store import Create, EventType, MultiFailed, StoreError, WatchEvent
@@ -33,6 +34,25 @@ def test_everything_is_there_after_reopening(tmp_path):
     again = EmbeddedStore(path)
     assert again.get("/a/b")[:2] == (b"\0\xfe", 1)
     again.close()
+
+
+def test_polls_become_rare_once_no_node_has_changed_for_a_while_and_frequent_again_with_a_change_or_a_watch(tmp_path):
+    clock = MockTime()
+    store = EmbeddedStore(str(tmp_path / FILE_NAME), time=clock)
+    other = EmbeddedStore(str(tmp_path / FILE_NAME))
+    with contextlib.closing(store), contextlib.closing(other):
+        store.create("/a")
+        seen = threading.Event()
+        store.get("/a", lambda event: seen.set())
+        assert store._poll_delay_ms() == 100
+        clock.sleep(embedded_store.QUIET_AFTER_MS)
+        assert store._poll_delay_ms() == embedded_store.QUIET_POLL_MS
+        store.get("/b", lambda event: None)
+        assert store._poll_delay_ms() == 100
+        clock.sleep(embedded_store.QUIET_AFTER_MS)
+        other.set("/a", b"changed")
+        assert seen.wait(60)
+        assert store._poll_delay_ms() == 100
 
 
 @pytest.mark.parametrize("content", [b"garbage that is no database at all" * 100, None])
@@ -182,7 +202,7 @@ def test_watches_see_another_process_and_its_death(tmp_path):
     process.start()
     process.join()
     for _ in range(2):
-        assert came.acquire(timeout=60)
+        assert came.acquire(timeout=30)
     assert sorted(events, key=str) == sorted(
         [WatchEvent(EventType.CHANGED, "/n"), WatchEvent(EventType.CREATED, "/p/e")], key=str
     )
@@ -190,7 +210,7 @@ def test_watches_see_another_process_and_its_death(tmp_path):
         db.execute("UPDATE session SET timeout_ms = 50")  # instead of 18 s
         db.commit()
     store.get("/p/e", watch=watch)
-    assert came.acquire(timeout=60)
+    assert came.acquire(timeout=30)
     assert events[2:] == [WatchEvent(EventType.DELETED, "/p/e")]
     store.close()
 
@@ -201,7 +221,7 @@ def test_a_watch_of_an_own_change_does_not_wait_for_the_next_poll(tmp_path):
     store.get("/a", watch=lambda event: came.set())
     time.sleep(0.2)  # the poll that the watch itself has caused is over
     store.create("/a")
-    assert came.wait(60)
+    assert came.wait(10)
     store.close()
 
 
