@@ -383,11 +383,12 @@ class LocalLog:
         """Close every file.  An error is logged, and the other files are closed as well."""
         close_segments(self.segments, self._name, trim=trim)
 
-    def rename(self, name: str) -> None:
-        """Rename the directory within its parent."""
+    def rename(self, name: str, *, sync: bool = True) -> None:
+        """Rename the directory within its parent.  sync=False: the caller syncs the parent."""
         new = os.path.join(os.path.dirname(self.directory), name)
         rename(self.directory, new)
-        sync_path(os.path.dirname(self.directory))
+        if sync:
+            sync_path(os.path.dirname(self.directory))
         self.directory = new
 
     def delete(self) -> None:

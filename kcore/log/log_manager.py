@@ -407,8 +407,8 @@ class LogManager:
     def async_delete_logs(
         self, topic_partitions: Iterable[TopicPartition], *, is_future: bool = False, is_stray: bool = False
     ) -> dict[TopicPartition, KafkaError]:
-        """async_delete() of several logs; the errors.  Each checkpoint is written once: it has a line for each log, so
-        that writing it after each of ten thousand deletions takes minutes."""
+        """async_delete() of several logs; the errors.  A data directory is synced once, and each checkpoint is written
+        once: it has a line for each log, so that writing it after each of ten thousand deletions takes minutes."""
         errors: dict[TopicPartition, KafkaError] = {}
         renamed: list[UnifiedLog] = []
         for topic_partition in topic_partitions:
@@ -425,18 +425,27 @@ class LogManager:
                 if is_stray:
                     self._set_aside(log, "the partition is not this broker's")
                 else:
-                    log.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random))
+                    log.rename_dir(marked_directory(topic_partition, DELETE_DIR_SUFFIX, self._random), sync=False)
             except KafkaError as error:
                 errors[topic_partition] = error
             else:
                 renamed.append(log)
         for path, log_dir in list(self._dirs.items()):
-            gone = [log.topic_partition for log in renamed if log.parent_dir == path]
-            if gone:
-                self._drop_checkpoints(log_dir, gone)
-        if not is_stray:
-            for log in renamed:
-                self._schedule_removal(log.directory, log.config.file_delete_delay_ms)
+            logs = [log for log in renamed if log.parent_dir == path]
+            gone = [log.topic_partition for log in logs]
+            if not gone:
+                continue
+            try:
+                sync_path(path)
+            except OSError as error:
+                log_dir.fail(error)
+                failure = KafkaStorageError(f"{path}: the deletion of {len(gone)} logs may not be on the disk: {error}")
+                errors.update(dict.fromkeys(gone, failure))
+                continue
+            self._drop_checkpoints(log_dir, gone)
+            if not is_stray:
+                for log in logs:
+                    self._schedule_removal(log.directory, log.config.file_delete_delay_ms)
         return errors
 
     def replace_current_with_future_log(

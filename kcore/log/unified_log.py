@@ -848,16 +848,17 @@ class UnifiedLog(LogHotPath):
         self._is_writable = False
         self.local.close(trim=self.mode == "a" and self._offline is None)
 
-    def rename_dir(self, name: str) -> None:
+    def rename_dir(self, name: str, *, sync: bool = True) -> None:
         """Close the files and rename the directory, within its data directory, before it is deleted.
 
-        Slices that were read before stay readable.  Raises KafkaStorageError.
+        sync=False: the caller syncs the data directory, once for many logs.  Slices that were read before stay
+        readable.  Raises KafkaStorageError.
         """
         with self.lock:
             self._check_writable()
             self._close_files()
             try:
-                self.local.rename(name)
+                self.local.rename(name, sync=sync)
             except OSError as error:
                 raise self._storage_failed("rename the directory of", error) from error
 

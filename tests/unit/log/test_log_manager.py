@@ -851,6 +851,35 @@ def test_deleting_many_logs_writes_each_checkpoint_once(managers, tmp_path):
     manager.shutdown()
 
 
+def test_deleting_many_logs_syncs_the_data_directory_once_after_the_last_and_before_the_checkpoints(managers, tmp_path):
+    manager = managers.start()
+    tps = [TopicPartition("many", number) for number in range(20)]
+    written(manager, *tps, A)
+    manager.checkpoint_recovery_offsets()
+    with recorded() as record:
+        assert manager.async_delete_logs(tps) == {}
+        done = calls(record, tmp_path, "rename", "fsync")
+    renamed = [number for number, line in enumerate(done) if "-delete" in line]
+    syncs = [number for number, line in enumerate(done) if line == "fsync ."]
+    checkpoint = next(number for number, line in enumerate(done) if "recovery-point" in line)
+    assert len(renamed) == 20
+    assert [number for number in syncs if number < checkpoint] == [renamed[-1] + 1], done
+    manager.shutdown()
+
+
+def test_a_sync_that_fails_after_a_deletion_takes_the_directory_offline_and_removes_nothing(managers, tmp_path):
+    manager = written(managers.start(), A, B)
+    file.fail_next("fsync", errno.EIO, under=str(tmp_path))
+    try:
+        failures = manager.async_delete_logs([A, B])
+    finally:
+        file.clear_faults()
+    assert list(failures) == [A, B] and all(isinstance(error, KafkaStorageError) for error in failures.values())
+    assert managers.handle_failures(manager) == [str(tmp_path)]
+    managers.pass_time(10 * 60 * 1000)
+    assert sum(path.name.endswith("-delete") for path in tmp_path.iterdir()) == 2
+
+
 def test_of_several_logs_one_that_cannot_be_deleted_is_its_own_error(managers, tmp_path):
     manager = written(managers.start(), A, B)
     file.fail_next("rename", errno.EIO, under=manager.get_log(A).directory)
