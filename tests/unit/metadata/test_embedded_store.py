@@ -235,7 +235,7 @@ def test_a_watch_may_close_the_store(tmp_path):
 
     store.get("/a", watch=close)
     store.create("/a")
-    assert closed.wait(30)
+    assert closed.wait(60)
     with pytest.raises(StoreError):
         store.get("/a")
 

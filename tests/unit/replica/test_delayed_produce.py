@@ -142,5 +142,5 @@ def test_PURG_01_PURG_08_a_thread_that_tries_does_not_change_what_another_has_an
 
     partition.check_enough_replicas_reach_offset = lose_leadership_meanwhile
     operation.try_complete()
-    others[0].join(30)
+    others[0].join(60)
     assert answered == [{tp: status.error for tp, status in operation._statuses.items()}]

@@ -452,7 +452,7 @@ def test_many_consumers_and_producers_lose_nothing_and_nobody_waits_for_ever(lea
             leader.replica_manager.fetch_messages(
                 FetchParams(max_wait_ms=60_000), [(TP, FetchPartitionData(offset, 500))], answer_and_tell
             )
-            assert answered.wait(30)
+            assert answered.wait(60)
             for record in answer.result[0][1].records.records():
                 if record.offset >= offset:
                     into.append(record.value)
@@ -463,7 +463,7 @@ def test_many_consumers_and_producers_lose_nothing_and_nobody_waits_for_ever(lea
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join(200)
         assert not t.is_alive()
     assert all(len(into) == records * producers and len(set(into)) == len(into) for into in seen)
     assert seen[0] == seen[1] == seen[2]

@@ -33,7 +33,11 @@ class Brokers:
     def __init__(self, stack):
         self.tree = MemoryTree()
         self.stores = {number: MemoryStore(self.tree, executor=run_now) for number in (1, 2, 3)}
-        settings = {"offsets_topic_num_partitions": 1, "zookeeper.session.timeout.ms": 4000}
+        settings = {
+            "offsets_topic_num_partitions": 1,
+            "zookeeper.session.timeout.ms": 4000,
+            "controlled.shutdown.retry.backoff.ms": 200,
+        }
         self.brokers = {
             number: stack.enter_context(kcore.Broker(store=store, broker_id=number, **settings))
             for number, store in self.stores.items()

@@ -408,7 +408,7 @@ def test_a_load_that_runs_is_waited_for(planned, monkeypatch):
 
     def slowly(*arguments):
         decided.set()
-        assert looked.wait(30)
+        assert looked.wait(60)
         apply(*arguments)
 
     def waiting(seconds):
@@ -420,7 +420,7 @@ def test_a_load_that_runs_is_waited_for(planned, monkeypatch):
     loading = threading.Thread(target=load_returns, args=[directory])
     loading.start()
     try:
-        assert decided.wait(30)
+        assert decided.wait(60)
         assert len(read_offsets(directory)) == 1050
     finally:
         looked.set()
