@@ -75,7 +75,7 @@ def test_the_command_prints_the_seed_the_short_history_and_how_to_run_it_again(m
 
 
 def test_the_command_prints_seeds_steps_faults_and_rules(capsys):
-    assert main(["--seconds", "1", "--seed", "0"]) == 0
+    assert main(["--seconds", "4", "--seed", "0"]) == 0
     output = capsys.readouterr().out
     for part in ("seeds, ", "steps, ", "Crash", "message lost", "ISR: join proposed", "truncation by EPOCH-08"):
         assert part in output
