@@ -125,7 +125,7 @@ def test_every_case_of_spark_has_a_goal_or_no_rival():
 
 def test_cpu_seconds_are_those_of_all_processes_below_also_of_one_that_ended_but_not_of_one_branch():
     burn = "import time\nwhile time.process_time() < 0.4: pass\n"
-    ends = [sys.executable, "-c", f"{burn}time.sleep(1)"]
+    ends = [sys.executable, "-c", f"{burn}time.sleep(4)"]
     stays = [sys.executable, "-c", f"{burn}print(flush=True)\ninput()"]
     # Shells between them and us, so that they are not our own children.
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

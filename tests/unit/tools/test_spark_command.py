@@ -221,7 +221,7 @@ def test_the_command_by_itself_starts_spark_says_so_and_keeps_sparks_words_off_s
         [sys.executable, "-m", "kcore.tools.main", "spark", "verify", "--json", "--master", "local[2]", data],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
     )
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 1 and lines[-1]["damaged"] >= 1
