@@ -13,7 +13,7 @@ INTERNAL = {"built", "dev"}
 def test_a_bare_make_says_a_line_about_each_target():
     (phony,) = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.M)
     done = subprocess.run(
-        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True
     )
     lines = [line.split(None, 2) for line in done.stdout.splitlines()]
     assert {words[1] for words in lines} == set(phony.split()) - INTERNAL

@@ -237,7 +237,7 @@ def test_a_rolling_restart_refuses_the_producer_nothing(processes):
 def test_kcore_serve_with_a_store_says_what_it_needs(tmp_path):
     def serve(*options):
         command = [sys.executable, "-m", "kcore.tools.main", "serve", "--port", "0", "--data", str(tmp_path / "d")]
-        return subprocess.run([*command, *options], capture_output=True, text=True, timeout=60)
+        return subprocess.run([*command, *options], capture_output=True, text=True, timeout=200)
 
     no_id = serve("--store", f"sqlite:{tmp_path / 's.db'}")
     assert no_id.returncode == 2 and "--id" in no_id.stderr

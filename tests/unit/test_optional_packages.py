@@ -73,7 +73,7 @@ ON_THE_COMMAND_LINE = [
 
 def run_without(module: str, code: str) -> subprocess.CompletedProcess:
     code = f"import sys; sys.modules[{module!r}] = None; {code}"
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
 
 
 @pytest.mark.parametrize(("module", "code", "message"), IN_PYTHON)

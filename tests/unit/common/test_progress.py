@@ -168,5 +168,5 @@ def test_a_command_imports_no_rich_before_it_draws():
         "import sys; from kcore.tools.main import main;"
         f"main(['verify', {str(golden_data.partition_dir('g-none-0'))!r}]); print('rich' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert result.stdout.splitlines()[-1] == "False"

@@ -117,5 +117,5 @@ def test_arrow_is_loaded_only_when_it_is_asked_for(capsys):
         "import sys; from kcore.tools.main import main;"
         f"main(['dump', {str(golden_data.partition_dir('g-none-0'))!r}]); print('pyarrow' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=200)
     assert result.stdout.splitlines()[-1] == "False"

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def kcore(*arguments: str, **options) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "kcore.tools.main", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, **options)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["help"], ["dump", "--help"], ["verify", "--help"], ["version"]])
@@ -81,7 +81,7 @@ def test_help_loads_neither_numpy_nor_any_native_module():
         "import sys; from kcore.tools.main import main; main(['--help']);"
         "print([m for m in sys.modules if m == 'numpy' or m.startswith(('kcore.record', 'kcore.log', 'kcore.server'))])"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert result.stdout.splitlines()[-1] == "[]"
 
 
@@ -90,7 +90,7 @@ def test_dump_does_not_need_numpy():
         "import sys; from kcore.tools.main import main;"
         f"main(['dump', {str(golden_data.partition_dir('g-none-0'))!r}]); print('numpy' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200)
     assert result.stdout.splitlines()[-1] == "False"
 
 

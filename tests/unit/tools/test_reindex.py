@@ -148,7 +148,7 @@ def test_a_directory_in_use_is_refused(option, tmp_path, capsys):
         assert main(["reindex", str(tmp_path / "data" / "t-0"), *option]) == 2
         # And so it is from another process.
         command = [sys.executable, "-m", "kcore.tools.main", "reindex", str(tmp_path / "data"), *option]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=200)
         assert (result.returncode, ".lock" in result.stderr) == (2, True)
     finally:
         lock.release()

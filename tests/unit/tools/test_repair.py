@@ -313,7 +313,9 @@ def test_looking_whether_a_directory_is_held_does_not_let_go_of_it(tmp_path):
     code = "import sys; from kcore.log.directory_lock import is_held; print(is_held(sys.argv[1]))"
     for _ in range(2):
         assert is_held(str(tmp_path))
-        result = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60)
+        result = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=200
+        )
         assert result.stdout == "True\n", result.stderr
     lock.release()
     assert not is_held(str(tmp_path))
