@@ -303,7 +303,7 @@ def test_a_directory_that_a_process_holds_is_refused(data, capsys):
     finally:
         holder.stdin.close()
         holder.stdout.close()
-        holder.wait(30)
+        holder.wait(60)
     assert main(["repair", str(data)]) == 1
 
 
