@@ -135,7 +135,7 @@ def test_a_move_is_shown_and_cancelled(cluster, run, text):
         run("topics", "create", "slow", "--assign", "0", *throttled)
         known_everywhere(cluster, "slow")
         # More than one fetch brings: the second one is throttled.
-        for _ in range(150):
+        for _ in range(400):
             cluster.brokers[0].produce("slow", "x" * 15_000)
         assert run("reassign", "slow", "--to", "1") == (
             0,
