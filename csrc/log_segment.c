@@ -135,17 +135,24 @@ static void add_entries(kc_indexer *indexer, int64_t last_offset, int64_t positi
     indexer->bytes_since_last_entry = 0;
 }
 
-static void note_timestamp(kc_indexer *indexer, const kc_batch *row) {
+static inline void note_timestamp(kc_indexer *indexer, const kc_batch *row) {
     if (row->max_timestamp > indexer->max_timestamp) {
         indexer->max_timestamp = row->max_timestamp;
         indexer->offset_of_max_timestamp = row->last_offset;
     }
 }
 
-void kc_indexer_add_batch(kc_indexer *indexer, const kc_batch *row, int64_t position) {
+static inline void add_batch(kc_indexer *indexer, const kc_batch *row, int64_t position) {
     note_timestamp(indexer, row);
     if (indexer->bytes_since_last_entry > indexer->interval_bytes) add_entries(indexer, row->last_offset, position);
     indexer->bytes_since_last_entry += row->size;
+}
+
+void kc_indexer_add_batches(kc_indexer *indexer, const kc_batch *rows, int64_t count, int64_t position) {
+    for (int64_t i = 0; i < count; i++) {
+        add_batch(indexer, rows + i, position);
+        position += rows[i].size;
+    }
 }
 
 void kc_indexer_add_append(kc_indexer *indexer, const kc_batch *rows, int64_t count, int64_t position) {
@@ -243,7 +250,7 @@ int64_t kc_segment_scan_step(kc_segment_scan *scan, const kc_log_bytes *log, int
         scan_place here = {at(log, scan->position), present(log, scan->position), log->end - scan->position};
         if (next_valid(scan, &here, row, err) || scan->need) break;
         if (!(scan->flags & KC_SCAN_CHECK_CRC)) kc_prefetch_headers(here.p, here.present, row->size);
-        if (scan->indexer) kc_indexer_add_batch(scan->indexer, row, scan->position);
+        if (scan->indexer) add_batch(scan->indexer, row, scan->position);
         if (rows && (!(scan->flags & KC_SCAN_NOTEWORTHY) || row->leader_epoch != scan->leader_epoch ||
                      row->producer_id >= 0 || (row->attributes & KC_ATTR_CONTROL)))
             count++;

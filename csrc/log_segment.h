@@ -77,8 +77,8 @@ typedef struct kc_indexer {
     int64_t time_capacity;
 } kc_indexer;
 
-/* One batch at `position` of the file (row->position is not looked at). */
-void kc_indexer_add_batch(kc_indexer *indexer, const kc_batch *row, int64_t position);
+/* Batches one after the other, the first at `position` of the file (their rows' positions are not looked at). */
+void kc_indexer_add_batches(kc_indexer *indexer, const kc_batch *rows, int64_t count, int64_t position);
 
 /* The rule of Kafka 2.4-3.8: one entry at most for the whole append, naming its last offset and its
  * first position. */

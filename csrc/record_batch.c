@@ -38,7 +38,8 @@ static kc_status parse_extent(const uint8_t *buf, int64_t end, int64_t position,
 
 /* A message of magic 0 or 1 as a batch: of one offset, since only decompressing a wrapper would tell more.  Of its
  * attributes the bits that its magic has not defined are left out. */
-static kc_status parse_legacy_fields(const uint8_t *p, int64_t position, int32_t size, kc_batch *batch, kc_error *err) {
+static __attribute__((noinline)) kc_status parse_legacy_fields(const uint8_t *p, int64_t position, int32_t size,
+                                                               kc_batch *batch, kc_error *err) {
     int8_t magic = (int8_t)p[KC_MAGIC_OFFSET];
     uint8_t attributes = p[KC_LEGACY_ATTRIBUTES_OFFSET];
     int64_t timestamp = magic ? kc_load_i64(p + KC_LEGACY_TIMESTAMP_OFFSET) : -1;
@@ -65,7 +66,8 @@ static kc_status parse_legacy_fields(const uint8_t *p, int64_t position, int32_t
 }
 
 /* KC_INVALID_RECORD is for what the CRC covers: if that is right, the batch was made so. */
-static kc_status parse_fields(const uint8_t *p, int64_t position, int32_t size, kc_batch *batch, kc_error *err) {
+static inline __attribute__((always_inline)) kc_status parse_fields(const uint8_t *p, int64_t position, int32_t size,
+                                                                    kc_batch *batch, kc_error *err) {
     if (p[KC_MAGIC_OFFSET] != 2) return parse_legacy_fields(p, position, size, batch, err);
     int32_t last_offset_delta = kc_load_i32(p + 23);
     batch->position = position;

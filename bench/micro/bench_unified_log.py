@@ -162,6 +162,7 @@ def chunks_from_producers(record_values, count, size):
         struct.pack_into(">qhi", buffer, 43, 4711 + n % CHUNK_PRODUCERS, 0, n // CHUNK_PRODUCERS * records)
         struct.pack_into(">I", buffer, 17, crc32c(memoryview(buffer)[21:]))
         struct.pack_into(">q", buffer, 0, (n + 1) * records)
+        struct.pack_into(">i", buffer, 12, 0)  # the epoch in which start_anew()'s leader wrote
         batches.append(buffer)
         if len(batches) == count:
             chunks.append(b"".join(batches))

@@ -22,7 +22,7 @@ cdef extern from "log_segment.h" nogil:
     int kc_segment_walk_to_end(const kc_log_bytes *log, int64_t *position, int64_t *max_timestamp,
                                int64_t *last_offset, int64_t *end_offset, kc_error *err)
 
-    void kc_indexer_add_batch(kc_indexer *indexer, const kc_batch *row, int64_t position)
+    void kc_indexer_add_batches(kc_indexer *indexer, const kc_batch *rows, int64_t count, int64_t position)
     void kc_indexer_add_append(kc_indexer *indexer, const kc_batch *rows, int64_t count, int64_t position)
     void kc_indexer_add_final_time(kc_indexer *indexer, int64_t time_capacity)
     kc_status kc_segment_check_offsets(const kc_batch *rows, int64_t count, int64_t base_offset, kc_error *err)

@@ -276,9 +276,7 @@ cdef class LogSegment(SegmentFile):
     cdef int64_t append_rows(self, const uint8_t *data, int64_t size, const kc_batch *rows, int64_t count) except -1:
         """append() for native callers: the batches of data[0..size), one row each."""
         cdef int64_t position = self._size
-        cdef int64_t at = position
         cdef int64_t entries
-        cdef int64_t i
         cdef kc_error err
         cdef int cut
         if self._file is None or not self.writable:
@@ -312,9 +310,7 @@ cdef class LogSegment(SegmentFile):
             if position == 0:
                 self._first_timestamp = self._indexer.max_timestamp
         else:
-            for i in range(count):
-                kc_indexer_add_batch(&self._indexer, rows + i, at)
-                at += rows[i].size
+            kc_indexer_add_batches(&self._indexer, rows, count, position)
         self._size = position + size
         self._offset_index.count = self._indexer.offset_count
         self._time_index.count = self._indexer.time_count

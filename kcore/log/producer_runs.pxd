@@ -6,6 +6,7 @@ from kcore.record.record_batch cimport kc_batch
 
 cdef enum:
     MAX_RUNS = 64
+    LAST_ROWS = 8    # at least BATCHES_KEPT, and a power of two: a remainder without a division
 
 
 cdef struct producer_run:
@@ -14,7 +15,7 @@ cdef struct producer_run:
     int64_t first_txn_offset    # base offset of its first transactional batch; -1 without one
     int64_t first_txn_position
     int64_t count
-    Py_ssize_t[BATCHES_KEPT] last_rows    # row n of the run is at n % BATCHES_KEPT
+    Py_ssize_t[LAST_ROWS] last_rows    # row n of the run is at n & (LAST_ROWS - 1)
     int16_t producer_epoch
 
 

@@ -5,7 +5,7 @@ Producers are idempotent by default, so nearly every batch has a producer id.  A
 of batches at a time, of few producers, and a producer's state keeps its last five only.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memset
 
 from kcore.log.producer_state_entry cimport BATCHES_KEPT, ProducerStateEntry
@@ -18,7 +18,7 @@ cdef Py_ssize_t find_runs(const kc_batch *rows, Py_ssize_t count, Py_ssize_t sta
     """Collect the runs of rows [start, n) into runs[0..MAX_RUNS) and return n; see take_runs()."""
     cdef producer_run *run = NULL
     cdef int used = 0
-    cdef int i
+    cdef int i, bits
     cdef Py_ssize_t at = start
     cdef const kc_batch *row
     # The last run whose producer id has these low bits: ids are assigned one after the other, so mostly the right one.
@@ -31,7 +31,8 @@ cdef Py_ssize_t find_runs(const kc_batch *rows, Py_ssize_t count, Py_ssize_t sta
             break
         if row.producer_id >= 0 and row.base_offset < end_offset:
             if run == NULL or run.producer_id != row.producer_id:
-                i = run_of_bits[<uint64_t>row.producer_id % <uint64_t>MAX_RUNS]
+                bits = row.producer_id & (MAX_RUNS - 1)
+                i = run_of_bits[bits]
                 if i == used or runs[i].producer_id != row.producer_id:
                     i = 0
                     while i < used and runs[i].producer_id != row.producer_id:
@@ -46,13 +47,13 @@ cdef Py_ssize_t find_runs(const kc_batch *rows, Py_ssize_t count, Py_ssize_t sta
                     run.producer_epoch = row.producer_epoch
                     run.first_txn_offset = run.first_txn_position = -1
                     run.count = 0
-                run_of_bits[<uint64_t>row.producer_id % <uint64_t>MAX_RUNS] = <unsigned char>i
+                run_of_bits[bits] = <unsigned char>i
             if run.producer_epoch != row.producer_epoch:
                 break
             if row.attributes & KC_ATTR_TRANSACTIONAL and run.first_txn_offset < 0:
                 run.first_txn_offset = row.base_offset
                 run.first_txn_position = row.position
-            run.last_rows[run.count % BATCHES_KEPT] = at
+            run.last_rows[run.count & (LAST_ROWS - 1)] = at
             run.count += 1
         at += 1
     run_count[0] = used
@@ -65,7 +66,7 @@ cdef ProducerStateEntry state_after_run(ProducerStateEntry state, const kc_batch
     cdef int64_t first = max(0, run.count - BATCHES_KEPT)
     cdef int64_t n
     for n in range(first, run.count):
-        last_batches[n - first] = rows + run.last_rows[n % BATCHES_KEPT]
+        last_batches[n - first] = rows + run.last_rows[n & (LAST_ROWS - 1)]
     return state.followed_by_batches(last_batches, <int>(run.count - first), state.open_txn)
 
 
@@ -76,7 +77,7 @@ cdef tuple _batch(const kc_batch *row):
 cdef tuple _run(const kc_batch *rows, const producer_run *run):
     cdef int64_t n
     cdef int64_t first = max(0, run.count - BATCHES_KEPT)
-    batches = [_batch(rows + run.last_rows[n % BATCHES_KEPT]) for n in range(first, run.count)]
+    batches = [_batch(rows + run.last_rows[n & (LAST_ROWS - 1)]) for n in range(first, run.count)]
     return run.producer_id, run.producer_epoch, batches, run.first_txn_offset, run.first_txn_position
 
 
