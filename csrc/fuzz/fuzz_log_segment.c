@@ -1,7 +1,7 @@
 /* seeds: *.log
  * Searches and the recovery scan: nothing is read outside the log, the place returned is inside it, and the
  * indexes that a scan builds point at batches of the valid part, ascending.  Windows of a few bytes give the answers that
- * the whole gives. */
+ * the whole gives.  An append of the rows that a scan found makes the entries that the scan made. */
 #include "fuzz.h"
 #include "log_segment.h"
 #include "offset_index.h"
@@ -84,6 +84,10 @@ static int64_t scan_all(const uint8_t *log, int64_t size, int flags, int64_t ste
     uint8_t offsets[SLOTS * KC_OFFSET_INDEX_ENTRY_SIZE], times[SLOTS * KC_TIME_INDEX_ENTRY_SIZE];
     kc_indexer indexer = {.max_timestamp = -1, .interval_bytes = 100, .offset_slots = offsets,
                           .offset_capacity = SLOTS, .time_slots = times, .time_capacity = SLOTS - 1};
+    uint8_t appended_offsets[sizeof offsets], appended_times[sizeof times];
+    kc_indexer appended = indexer;
+    appended.offset_slots = appended_offsets;
+    appended.time_slots = appended_times;
     kc_segment_scan scan = {.flags = flags, .last_offset = -1, .leader_epoch = -2, .indexer = &indexer};
     kc_batch rows[ROWS];
     kc_error err = {KC_OK, NULL, 0, 0, 0};
@@ -95,6 +99,13 @@ static int64_t scan_all(const uint8_t *log, int64_t size, int flags, int64_t ste
         REQUIRE(count >= 0 && count <= ROWS && scan.position <= size);
         REQUIRE(scan.position > before || err.status != KC_OK);
         for (int64_t i = 0; i < count; i++) REQUIRE(rows[i].position >= before && rows[i].position < scan.position);
+        kc_indexer_add_batches(&appended, rows, count, before);
+    }
+    if (!(flags & KC_SCAN_NOTEWORTHY)) {
+        REQUIRE(appended.offset_count == indexer.offset_count && appended.time_count == indexer.time_count);
+        REQUIRE(!memcmp(offsets, appended_offsets, (size_t)indexer.offset_count * KC_OFFSET_INDEX_ENTRY_SIZE));
+        REQUIRE(!memcmp(times, appended_times, (size_t)indexer.time_count * KC_TIME_INDEX_ENTRY_SIZE));
+        REQUIRE(appended.bytes_since_last_entry == indexer.bytes_since_last_entry);
     }
     kc_indexer_add_final_time(&indexer, SLOTS);
     REQUIRE(indexer.offset_count <= SLOTS && indexer.time_count <= SLOTS);
