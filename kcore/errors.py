@@ -987,7 +987,7 @@ class LogClosed(LogError):
 
 
 class LogCleaningAborted(LogError):
-    """The cleaner gave up a log that somebody else needs."""
+    """The cleaner stopped cleaning a log that another operation needs."""
 
 
 class NotAPartitionDirectory(LogError, ValueError):

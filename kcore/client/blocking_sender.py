@@ -229,7 +229,7 @@ class BlockingSender:
         return position
 
     def _free_buffer(self) -> bytearray:
-        """A buffer that nobody has a view of: the last one if possible."""
+        """A buffer without a memoryview on it: the last one if possible."""
         if _has_views(self._buffer):
             self._buffer = bytearray(_SMALLEST_BUFFER)
         return self._buffer

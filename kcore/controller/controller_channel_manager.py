@@ -45,7 +45,7 @@ class QueuedRequest(NamedTuple):
 class ControllerChannel:
     """The requests for one broker, in order, one in flight; the first is repeated until it is answered.
 
-    Not thread-safe: whoever drives it holds one lock around each call, and not while it sends.
+    Not thread-safe: its caller holds one lock around each call, and not while it sends.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""ControllerContext: what the active controller knows of the cluster."""
+"""ControllerContext: the active controller's copy of the cluster's state."""
 
 from __future__ import annotations
 

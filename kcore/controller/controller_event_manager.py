@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 
 class ControllerEvent:
-    """Something that has happened, and what the controller does about it.
+    """An event, and the function that processes it.
 
-    preempt: called instead of process when the queue is cleared, for whoever waits for an answer.
+    preempt: called instead of process when the queue is cleared; it answers the request that waits.
     """
 
     __slots__ = ("_started", "name", "preempt", "process")
@@ -48,7 +48,7 @@ class ControllerEvent:
 
 
 class ControllerEventManager:
-    """Thread-safe.  Without start(), whoever made it calls process_all(): tests and the simulator do."""
+    """Thread-safe.  Without start(), the owner calls process_all(), as tests do."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -76,7 +76,7 @@ class ControllerBrokerRequestBatch:
         self._metadata_partitions: dict[TopicPartition, None] = {}
 
     def clear(self) -> None:
-        """Forget what was added, after an error in the middle of a change."""
+        """Discard all added requests, after an error in the middle of a change."""
         self._leader_and_isr.clear()
         self._stop_replica.clear()
         self._metadata_brokers.clear()

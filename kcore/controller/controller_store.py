@@ -44,7 +44,7 @@ class ControllerMoved(KafkaError):
 
 
 class VersionedState(NamedTuple):
-    """A partition's stored state and who wrote it."""
+    """A partition's stored state and the controller epoch of its writer."""
 
     topic_partition: TopicPartition
     state: LeaderAndIsr

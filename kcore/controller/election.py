@@ -1,4 +1,4 @@
-"""Who leads a partition, and who is in its ISR afterwards: rules over values.
+"""The leader of a partition and its ISR after an election: rules over values.
 
 An election returns None if no replica may lead; the partition then stays as it is.  Replicas are in the order of the
 assignment, the preferred leader first.
@@ -11,7 +11,7 @@ import enum
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-#: The leader of a partition that nobody leads.
+#: The leader of a partition without a leader.
 NO_LEADER = -1
 #: What UpdateMetadata says of the leader while the topic is being deleted.
 LEADER_DURING_DELETE = -2
@@ -74,7 +74,7 @@ def reassignment_election(
 
 
 def preferred_election(replicas: Sequence[int], isr: Collection[int], live: Collection[int]) -> Election | None:
-    """The first assigned replica, or nobody (PSM-07)."""
+    """The first assigned replica, or None (PSM-07)."""
     return _first_in_sync(replicas[:1], isr, live)
 
 

@@ -54,7 +54,7 @@ from kcore.metadata.store import (
 
 logger = logging.getLogger(__name__)
 
-#: The active controller's id while nobody is elected.
+#: The active controller's id while there is none.
 NO_CONTROLLER = -1
 #: Before a broker that could not take part in an election tries again.
 _ELECTION_RETRY_MS = 1000
@@ -82,7 +82,7 @@ class ControllerSettings(NamedTuple):
 
 
 class _Term:
-    """The time between one fail-over and the resignation: what a watch of an older term says is ignored."""
+    """The time between one fail-over and the resignation: events of an older term's watches are ignored."""
 
     def __init__(self) -> None:
         self.watches: dict[str, Watch] = {}
@@ -167,7 +167,7 @@ class KafkaController:
             self._move(None)
 
     def abandon(self) -> None:
-        """End as a killed process does: without a word to the store or to brokers."""
+        """End as a killed process does: without a request to the store or to brokers."""
         self.events.close()
         self._expire()
 
@@ -341,7 +341,7 @@ class KafkaController:
             self._move(error)
 
     def _move(self, error: BaseException | None) -> None:
-        """CTRL-07: resign and delete /controller, so that somebody else can be elected."""
+        """CTRL-07: resign and delete /controller, so that another broker can be elected."""
         try:
             if self.is_active:
                 self._store.delete_controller()
@@ -354,7 +354,7 @@ class KafkaController:
             self._retry_startup()
 
     def _resign(self) -> None:
-        """Forget what a controller knows, close its connections; watches of this term are ignored from now on."""
+        """Clear the context and close the connections; watches of this term are ignored from now on."""
         logger.info("broker %d is not the controller any more", self.broker_id)
         self._term = None
         for task in self._tasks:
@@ -369,7 +369,7 @@ class KafkaController:
     def _session_changed(self, event: SessionEvent) -> None:
         """On a thread of the store."""
         if event is SessionEvent.EXPIRED:
-            # CTRL-08: what was queued belongs to the old session, and must not be done under the new one.
+            # CTRL-08: queued events belong to the old session, and must not be processed under the new one.
             expire = ControllerEvent("Expire", self._expire)
             self.events.clear_and_put(expire)
             self.events.await_started(expire)
@@ -416,7 +416,7 @@ class KafkaController:
         # CTRL-12
         self.leader_elections.watch_orders()
         self.partition_reassignment.watch_orders()
-        # CTRL-13: what they would say is read now.
+        # CTRL-13: the states that they announce are read now.
         store.delete_children(znodes.LOG_DIR_EVENT_NOTIFICATION, log_dir_events)
         store.delete_children(znodes.ISR_CHANGE_NOTIFICATION, isr_changes)
         self._read_context()
@@ -455,7 +455,7 @@ class KafkaController:
             self._channels.add_broker(broker)
 
     def _read_topic(self, name: str) -> list[TopicPartition]:
-        """Read a topic's assignment, and watch it; the partitions that were not known before."""
+        """Read a topic's assignment, and watch it; the partitions that are new."""
         node = self._store.topic(name, self._topic_watch(name))
         if node is None:
             return []
@@ -498,7 +498,7 @@ class KafkaController:
         for broker_id in broker_ids:
             context.offline_dirs.pop(broker_id, None)
             context.shutting_down.discard(broker_id)
-        # All others learn who is alive; the new ones must know all before they can follow anybody.
+        # All others get the live brokers; the new ones need all metadata before they can follow a leader.
         self._send_update_metadata(context.live_or_shutting_down_ids - set(broker_ids), ())
         self._send_update_metadata(broker_ids, context.leadership)
         self._to_online(context.replicas_on(broker_ids))

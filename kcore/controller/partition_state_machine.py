@@ -1,4 +1,4 @@
-"""PartitionStateMachine: which partitions have a leader, and who elects the next one.
+"""PartitionStateMachine: which partitions have a leader, and the election of the next one.
 
 The legal changes are VALID_PARTITION_STATES; an election is a rule of election.py, and its result is written before
 any broker hears of it.  Source: ZkPartitionStateMachine, Kafka 3.9; behaviours PSM-01 to PSM-12.
@@ -56,7 +56,7 @@ class PartitionStateMachine:
         self._on_unclean_election = on_unclean_election
 
     def startup(self) -> None:
-        """Derive the states from what was read, then elect leaders where there are none (PSM-02, PSM-03)."""
+        """Derive the states from the stored ones, then elect leaders where there are none (PSM-02, PSM-03)."""
         context = self._context
         for tp in context.assignments:
             state = context.leadership.get(tp)
@@ -86,7 +86,7 @@ class PartitionStateMachine:
         *,
         unclean: bool = False,
     ) -> dict[TopicPartition, StateChangeFailed]:
-        """Bring partitions into a state, then send what brokers must learn of it; the partitions that failed.
+        """Bring partitions into a state, then send the requests that follow from it; the partitions that failed.
 
         strategy: for ONLINE, how leaders are elected.  unclean: elect outside the ISR whatever the topics' settings.
         Raises ControllerMoved, StoreError: then nothing was sent.
@@ -109,7 +109,7 @@ class PartitionStateMachine:
             raise
         self._batch.send()
         if failed:
-            # That nobody can take over from the last broker that stops is no news.
+            # It is normal that no other broker can lead the partitions of the last broker that stops.
             level = logging.INFO if strategy is ElectionStrategy.CONTROLLED_SHUTDOWN else logging.WARNING
             tp, error = next(iter(failed.items()))
             logger.log(level, "%d partitions without change to %s: %s: %s", len(failed), target.value, tp, error)
@@ -227,7 +227,7 @@ class PartitionStateMachine:
         return state, election
 
     def _led(self, tp: TopicPartition, state: LeaderAndIsr, *, is_new: bool) -> None:
-        """A leader is stored: the live replicas and all brokers hear of it (PSM-10)."""
+        """A leader is stored: LeaderAndIsr to the live replicas, UpdateMetadata to all brokers (PSM-10)."""
         context = self._context
         context.leadership[tp] = state
         context.set_partition_state(tp, PartitionState.ONLINE)

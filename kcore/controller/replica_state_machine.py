@@ -33,7 +33,7 @@ class ReplicaStateMachine:
         self._batch = batch
 
     def startup(self) -> None:
-        """Live replicas are online, and their brokers hear of it; the others cannot be deleted now (RSM-02, RSM-03)."""
+        """Live replicas are online, and get a LeaderAndIsr; the others cannot be deleted now (RSM-02, RSM-03)."""
         context = self._context
         online, offline = [], []
         for replica in context.replicas_for(context.assignments):
@@ -48,7 +48,7 @@ class ReplicaStateMachine:
         self.handle_state_changes(offline, ReplicaState.OFFLINE)
 
     def handle_state_changes(self, replicas: Iterable[PartitionReplica], target: ReplicaState) -> None:
-        """Bring replicas into a state, then send what brokers must learn of it.
+        """Bring replicas into a state, then send the requests that follow from it.
 
         An illegal change is logged and left out, the others go on.  Raises ControllerMoved, StoreError: then nothing
         was sent.
@@ -89,7 +89,7 @@ class ReplicaStateMachine:
         return False
 
     def _to_new(self, replica: PartitionReplica) -> None:
-        """RSM-04: a leader is known where a reassignment adds the replica, not where the topic is new."""
+        """RSM-04: the partition has a leader if a reassignment adds the replica, and none if the topic is new."""
         tp, broker_id = replica
         state = self._context.leadership.get(tp)
         if state is not None and state.leader == broker_id:
@@ -113,7 +113,7 @@ class ReplicaStateMachine:
         context.set_replica_state(replica, ReplicaState.ONLINE)
 
     def _to_offline(self, replicas: list[PartitionReplica]) -> None:
-        """RSM-06: the replica stops, leaves the ISR, and the others hear of both."""
+        """RSM-06: the replica stops and leaves the ISR, and the other brokers get both changes."""
         context = self._context
         by_broker: dict[int, list[TopicPartition]] = {}
         for tp, broker_id in replicas:

@@ -333,7 +333,7 @@ class LogCleanerManager:
         """Raises LogCleaningAborted if somebody waits for the cleaner to let go of the log."""
         with self._lock:
             if self._states.get(topic_partition) == "aborting":
-                raise LogCleaningAborted(f"{topic_partition}: somebody else needs the log")
+                raise LogCleaningAborted(f"{topic_partition}: another operation needs the log")
 
     def done_cleaning(self, log: UnifiedLog, log_dir: str, end_offset: int) -> None:
         """The cleaner lets go of the log; if nobody aborted it, everything below end_offset is clean."""
@@ -356,7 +356,7 @@ class LogCleanerManager:
             self._states[tp] = self._waiting.pop(tp)
             self._paused.notify_all()
         else:
-            raise ValueError(f"{tp}: nobody cleans it, its state is {state}")
+            raise ValueError(f"{tp}: it is not being cleaned, its state is {state}")
 
     # -- logs that cannot be cleaned ----------------------------------------------------------------------------------
 

@@ -301,7 +301,7 @@ class EmbeddedStore(MetadataStore):
         self._db.execute("DELETE FROM session WHERE id = ?", (session_id,))
 
     def _check_own_row(self) -> None:
-        """Raises SessionExpired if somebody has ended this session."""
+        """Raises SessionExpired if another store has ended this session."""
         if self._session_id is not None:
             alive = self._db.execute("SELECT 1 FROM session WHERE id = ?", (self._session_id,)).fetchone()
             if alive is None:
@@ -341,7 +341,7 @@ class EmbeddedStore(MetadataStore):
     def _beat(self, now_ms: float) -> None:
         if self._session_id is None or now_ms - self._last_heartbeat_ms < self._session_timeout_ms / 3:
             return
-        # A heartbeat that a power cut takes away is missed by nobody.
+        # A heartbeat that is lost in a power failure does no harm.
         self._db.execute("PRAGMA synchronous=OFF")
         try:
             alive = self._db.execute("UPDATE session SET heartbeat = heartbeat + 1 WHERE id = ?", (self._session_id,))

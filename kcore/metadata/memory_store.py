@@ -29,7 +29,7 @@ from kcore.metadata.store import (
 )
 from kcore.metadata.watch_table import WatchTable, deliver
 
-#: Runs what it is given, now or later, on whatever thread.
+#: Runs a function, now or later, on any thread.
 Executor = Callable[[Callable[[], object]], None]
 
 
@@ -53,7 +53,7 @@ class MemoryTree:
         return delivered
 
     def expire(self, session_id: int) -> None:
-        """End a session as a server does that has not heard of it for too long.  No error if it has ended."""
+        """End a session as a server does after its timeout.  No error if it has ended."""
         with self.lock:
             store = self._sessions.get(session_id)
             if store is None:

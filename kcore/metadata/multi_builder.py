@@ -6,9 +6,9 @@ from kcore.metadata.store import Create, Delete, MetadataStore, Operation, SetDa
 
 
 class MultiBuilder:
-    """Looks at the store while operations are added, so that put() knows what is missing.
+    """Reads the store while operations are added, so that put() creates missing nodes.
 
-    The operations are conditional on what was seen: if somebody else has changed it meanwhile, commit() raises
+    The operations are conditional on what was read: if it has changed meanwhile, commit() raises
     MultiFailed, and nothing has changed.  Not thread-safe.
     """
 

@@ -135,7 +135,7 @@ class MetadataStore(ABC):
     names.  A change has reached the disk when its method returns, unless the store is one that keeps nothing.
 
     Watches are one-shot: get() and children() leave one together with what they read, and a change after that calls
-    it once, without any lock held, on a thread of the store or of whoever delivers for it.  It tells that something has
+    it once, without any lock held, on a thread of the store or of its executor.  It means that something has
     changed, not what is there now: a watch that must not miss anything reads again and so leaves the next one.
     Changes that cancel each other out before the delivery need not be reported.  The same watch left twice at
     one state of one node is called once.  The end of a session takes its watches along.
@@ -225,7 +225,7 @@ class MetadataStore(ABC):
             try:
                 self.create_recursive(path)
             except NodeExists:
-                pass  # somebody else just made it
+                pass  # another client has just made it
 
     def create_or_set(self, path: str, data: bytes) -> None:
         """Leave `data` at the path, whatever was there."""
@@ -248,7 +248,7 @@ class MetadataStore(ABC):
         return True
 
     def update(self, path: str, change: Callable[[bytes | None], bytes]) -> bytes:
-        """Apply `change` to the node's data, None if it is not there, until nobody interferes; the new data."""
+        """Apply `change` to the node's data (None if it is not there), again after each conflict; the new data."""
         while True:
             node = self.get(path)
             data = change(node.data if node else None)

@@ -96,7 +96,7 @@ def deliver(
     listeners: Iterable[SessionListener],
     due: Iterable[tuple[Watch, WatchEvent]],
 ) -> None:
-    """Call the listeners and the watches.  An exception is logged and keeps nobody else from an event."""
+    """Call the listeners and the watches.  An exception is logged, and the others are called all the same."""
     for session_event in session_events:
         for listener in listeners:
             _call(listener, session_event)

@@ -117,7 +117,7 @@ class TopicZNode(NamedTuple):
 
 
 class PartitionStateZNode(NamedTuple):
-    """/brokers/topics/T/partitions/P/state: who leads, and who is in sync."""
+    """/brokers/topics/T/partitions/P/state: the leader and the ISR."""
 
     leader: int
     leader_epoch: int

@@ -109,7 +109,7 @@ class IsrExplanation:
     def _role(self) -> str:
         if self.broker_id == self.leader_id:
             return f"leader with epoch {self.leader_epoch} since offset {self.epoch_start_offset}"
-        leader = "nobody leads" if self.leader_id < 0 else f"follower of broker {self.leader_id}"
+        leader = "without a leader" if self.leader_id < 0 else f"follower of broker {self.leader_id}"
         return f"{leader}, epoch {self.leader_epoch}"
 
     def _high_watermark_rule(self) -> str:

@@ -61,7 +61,7 @@ class FetchParams:
 
 @dataclass(slots=True)
 class FetchPartitionData:
-    """What a fetch asks of one partition; epochs are -1 when the client does not know them."""
+    """The fields of a fetch for one partition; epochs are -1 when the client has none."""
 
     fetch_offset: int
     max_bytes: int

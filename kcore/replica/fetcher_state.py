@@ -114,9 +114,9 @@ class Phase(enum.Enum):
 
 
 class PartitionFetchState(NamedTuple):
-    """Where one partition stands (FT-02); replaced, never changed.
+    """The state of one partition (FT-02); replaced, never changed.
 
-    While Truncating, fetch_offset is where to cut if the leader knows none of the log's epochs: the high watermark.
+    While Truncating, fetch_offset is where to cut if the leader has none of the log's epochs: the high watermark.
     lag is None before the first answer.  last_fetched_epoch is the epoch of the record before fetch_offset, -1 if there
     is none.  delayed_until_ms may be past.  leader_end_offset is the first half of an offset lookup.
     """
@@ -141,7 +141,7 @@ class PartitionFetchState(NamedTuple):
 
 
 class InitialFetchState(NamedTuple):
-    """initial_offset: the high watermark (RM-21); a negative one asks the leader (FT-04)."""
+    """initial_offset: the high watermark (RM-21); a negative one is looked up at the leader (FT-04)."""
 
     initial_offset: int
     current_leader_epoch: int
@@ -159,7 +159,7 @@ class FetcherConfig:
     partition_max_bytes: int = 1024 * 1024
     truncates_on_fetch: bool = True
     looks_up_epochs: bool = True
-    #: With fetch sessions, a fetch without partitions is sent if the session has to forget some (RFT-14).
+    #: With fetch sessions, a fetch without partitions is sent if some must be removed from the session (RFT-14).
     uses_sessions: bool = False
 
 

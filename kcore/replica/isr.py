@@ -28,7 +28,7 @@ def high_watermark_candidate(
     max_lag_ms: int,
     is_alive: Callable[[int], bool] = lambda broker_id: True,
 ) -> LogOffsetMetadata:
-    """Smallest log end over the leader, the maximal ISR, and whoever is caught up and may join soon (PART-15).
+    """Smallest log end over the leader, the maximal ISR, and replicas that are caught up and may join soon (PART-15).
 
     A follower outside the ISR counts, because the high watermark would else run ahead of it forever.  Not a dead one:
     it joins nothing.
@@ -56,7 +56,7 @@ def out_of_sync_replicas(
 ) -> frozenset[int]:
     """Members of the ISR that must leave it (PART-16): stuck or slow for longer than max_lag_ms, or not assigned.
 
-    Never the leader; nobody while a change is pending, since one change is stored at a time.
+    Never the leader; none while a change is pending, since one change is stored at a time.
     """
     if isinstance(isr, PendingIsr):
         return frozenset()

@@ -46,7 +46,7 @@ def offset_truncation_state(
     initial_offset is the follower's high watermark, log_end_offset and end_offset_for_epoch are its own log's.
     """
     if leader_end_offset == UNDEFINED_EPOCH_OFFSET:
-        # EPOCH-06: the leader knows nothing of our epoch.  What is below the high watermark is safe all the same.
+        # EPOCH-06: the leader has no such epoch.  Records below the high watermark are safe all the same.
         return OffsetTruncationState(initial_offset, True)
     at_most = min(leader_end_offset, log_end_offset)
     if leader_epoch == UNDEFINED_EPOCH:

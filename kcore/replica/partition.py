@@ -66,7 +66,7 @@ DEFAULT_REPLICA_LAG_TIME_MAX_MS = 30_000
 def may_have_missed_a_leader(old_epoch: int, new_epoch: int) -> bool:
     """Whether another broker may have led between two epochs of ours, whose requests came too late or never.
 
-    Followers may have truncated for it, so what they had is no longer known (PART-04).  Not in Kafka.
+    Followers may have truncated for it, so their end offsets are unknown (PART-04).  Not in Kafka.
     """
     return new_epoch > old_epoch + 1
 
@@ -143,7 +143,7 @@ class Partition:
         self.is_alive = is_alive
         #: The log that will replace this one when it has moved to another data directory, if it moves.
         self.future_log: UnifiedLog | None = None
-        #: Held during a follower's append, and by whoever puts the future log in the place of the log (PART-19).
+        #: Held during a follower's append, and while the future log takes the place of the log (PART-19).
         self.future_log_lock = threading.Lock()
         self._replica_meters = meters or ReplicaMeters()
         #: What is counted for the topic.
@@ -154,7 +154,7 @@ class Partition:
 
     @property
     def state(self) -> PartitionState:
-        """The state as it is now, for who looks at several parts of it."""
+        """The current state, for callers that read several parts of it."""
         return self._state
 
     @property
@@ -211,7 +211,7 @@ class Partition:
                 leader_epoch, epoch_start_offset = update.leader_epoch, log.log_end_offset
                 log.maybe_assign_epoch_start_offset(leader_epoch, epoch_start_offset)
                 now_ms = self._time.milliseconds()
-                # New objects: a fetch that began under the old epoch writes what it saw into the old ones.
+                # New objects: a fetch that began under the old epoch updates the old ones.
                 replicas = {
                     broker_id: Replica(
                         broker_id,
@@ -289,7 +289,7 @@ class Partition:
         with self.leader_isr_update_lock.write():
             state = self._state
             # Before the rule looks at the fetch: a fetch of the next registration may come in between, and its epoch
-            # must not stand for what the fetch before it had.
+            # must not be used for the fetch before it.
             broker_epochs = _broker_epochs(state)
             if not self._may_join(state, broker_id) or not isinstance(state, LeaderState):
                 return
@@ -334,7 +334,7 @@ class Partition:
         return pending
 
     def _store_isr(self, pending: LeaderState, broker_epochs: Mapping[int, int]) -> None:
-        # Without the lock: the store may answer on this thread, and whoever waits for the answer appends meanwhile.
+        # Without the lock: the store may answer on this thread, and appends go on until it does.
         isr = pending.isr
         assert isinstance(isr, PendingIsr)
         self._state_store.change_isr(
@@ -349,7 +349,7 @@ class Partition:
         with self.leader_isr_update_lock.write():
             state = self._state
             if not isinstance(state, LeaderState) or state.isr is not pending:
-                return  # a controller's update came first, and says what is stored
+                return  # a controller's update came first, and has the stored ISR
             if isinstance(result, StoredIsr):
                 state = replace(state, isr=CommittedIsr(result.isr), partition_epoch=result.partition_epoch)
                 self._state = state
@@ -361,7 +361,7 @@ class Partition:
             # Else either set may be stored: the high watermark waits for both until the next update.
         if isinstance(result, ApiError):
             self._replica_meters.failed_isr_updates.mark()
-            # An ineligible replica has ended or begun a new life meanwhile; it joins by a later fetch.
+            # An ineligible replica has stopped or has registered again meanwhile; it joins by a later fetch.
             level = logging.INFO if isinstance(result, IneligibleReplica) else logging.WARNING
             logger.log(level, "%s: ISR %s was not stored: %s", self.topic_partition, sorted(pending.proposed), result)
         self._on_isr_changed(self.topic_partition)
@@ -451,7 +451,7 @@ class Partition:
         return info
 
     def maybe_increment_high_watermark(self) -> bool:
-        """Look again whom the high watermark of a leader waits for (PART-15); whether it rose.
+        """Compute the high watermark of a leader again (PART-15); whether it rose.
 
         A follower outside the ISR may have died, or have fallen behind for too long, without a fetch or an append.
         """
@@ -550,7 +550,7 @@ class Partition:
         return LogReadInfo(fetched, high_watermark, log_start_offset, log_end_offset, last_stable_offset, diverging)
 
     def follower_replica(self, broker_id: int, current_leader_epoch: int = NO_EPOCH) -> Replica:
-        """What this leader knows of a follower; raises what check_leader raises, and UnknownTopicOrPartition for a
+        """The leader's Replica of a follower; raises what check_leader raises, and UnknownTopicOrPartition for a
         broker that is not assigned to the partition (RD-10)."""
         replica = self.check_leader(current_leader_epoch).replicas.get(broker_id)
         if replica is None:
@@ -576,8 +576,8 @@ class Partition:
         """
         old = replica.state
         if 0 <= broker_epoch < old.broker_epoch:
-            # Sent before that broker started again, perhaps without what it had then.
-            raise NotLeaderOrFollower(f"{self.topic_partition}: a fetch of an earlier life of {replica.broker_id}")
+            # Sent before that broker started again; it may have lost records since.
+            raise NotLeaderOrFollower(f"{self.topic_partition}: broker {replica.broker_id} has restarted since")
         metadata = read.fetched.fetch_offset_metadata
         replica.state = old.after_fetch(
             metadata, follower_log_start_offset, fetch_time_ms, read.log_end_offset, broker_epoch

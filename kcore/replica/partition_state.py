@@ -1,4 +1,4 @@
-"""What a broker knows of one of its partitions, as frozen values: Partition._state is one of them, replaced whole.
+"""The state of one of a broker's partitions, as frozen values: Partition._state is one of them, replaced whole.
 
 A method of Partition reads `state = self._state` once and works with what it read, so that no answer mixes two states.
 Source: Partition.partitionState, LeaderAndIsr, Kafka 3.9; KIP-497.
@@ -15,7 +15,7 @@ from kcore.replica.replica import Replica
 
 #: The epoch of a partition that no update has reached yet.
 NO_EPOCH = -1
-#: The leader of a partition that nobody leads, or whose leader is unknown.
+#: The leader of a partition without a leader, or whose leader is unknown.
 NO_LEADER = -1
 
 
@@ -97,7 +97,7 @@ class LeaderState:
 
 @dataclass(frozen=True, slots=True)
 class FollowerState:
-    """Another broker leads, or nobody.  is_being_added: a reassignment gives this broker its replica."""
+    """Another broker leads, or none.  is_being_added: a reassignment gives this broker its replica."""
 
     leader_id: int = NO_LEADER
     leader_epoch: int = NO_EPOCH

@@ -48,7 +48,7 @@ class Fetchers(Protocol):
 
 
 class NoFetchers:
-    """Fetchers of a broker that follows nobody."""
+    """Fetchers of a broker that follows no other."""
 
     def add_partitions(self, partitions: Mapping[TopicPartition, FetchSource]) -> None:
         pass
@@ -191,12 +191,12 @@ class ReplicaFetcherManager:
             self._end([key for key, thread in self._threads.items() if not thread.partition_count])
 
     def mark_for_truncation(self, tp: TopicPartition, offset: int) -> None:
-        """The log of tp was cut at offset by somebody else (FT-32)."""
+        """The log of tp was truncated to offset by another part of the broker (FT-32)."""
         with self._lock:
             for thread in self._threads.values():
                 thread.mark_for_truncation(tp, offset)
 
-    # -- what it says of itself (FMGR-11, METRIC-01) --------------------------------------------------------------
+    # -- figures for metrics (FMGR-11, METRIC-01) ------------------------------------------------------------------
 
     def threads(self) -> dict[FetcherKey, ReplicaFetcherThread]:
         """The running threads; each counts its requests and bytes."""

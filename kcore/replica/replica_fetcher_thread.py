@@ -69,7 +69,7 @@ class ReplicaFetcherThread(ShutdownableThread):
     def _process(self, request: LeaderRequest, reply: LeaderReply | Exception) -> None:
         with self._changed:
             if not self.is_running:
-                return  # FT-14: what fails because of the shutdown is nobody's error
+                return  # FT-14: a failure because of the shutdown is not an error
             now_ms = self._time.hi_res_clock_ms()
             if isinstance(reply, Exception):
                 self._state.on_failure(request, reply, now_ms)

@@ -86,7 +86,7 @@ class ReplicaManager:
         self.timer = timer
         self.state_change_lock = threading.RLock()
         self.delayed_produce_purgatory = DelayedOperationPurgatory("Produce", timer)
-        # Consumers wait for the high watermark or the last stable offset, whoever reads to the log end for appends.
+        # Consumers wait for the high watermark or the last stable offset, readers up to the log end for appends.
         self.delayed_fetch_purgatory = DelayedOperationPurgatory("Fetch", timer)
         self.delayed_log_end_fetch_purgatory = DelayedOperationPurgatory("FollowerFetch", timer)
         self.delayed_delete_records_purgatory = DelayedOperationPurgatory("DeleteRecords", timer)
@@ -222,7 +222,7 @@ class ReplicaManager:
         self.increment_high_watermarks()
 
     def increment_high_watermarks(self) -> None:
-        """Where a follower holds the high watermark (PART-15) or the low one (HW-05) no longer, answer who waited.
+        """Compute the high (PART-15) and low watermarks (HW-05) again, and answer requests that waited for them.
 
         Called without any lock, when a broker has died and from time to time.
         """
@@ -246,7 +246,7 @@ class ReplicaManager:
             self.fetchers.shutdown_idle()
 
     def update_metadata(self, controller_epoch: int, update: Callable[[], None]) -> None:
-        """Call update() unless a newer controller has spoken; no partition changes meanwhile.
+        """Call update() unless there was a request of a newer controller; no partition changes meanwhile.
 
         Raises StaleControllerEpoch for a controller epoch below the last one.
         Source: ReplicaManager.maybeUpdateMetadataCache, Kafka 3.9.
@@ -444,7 +444,7 @@ class ReplicaManager:
             else:
                 response_callback(statuses)
         finally:
-            # After the answer, so that the producer's does not wait for the reads of those who are woken here.
+            # After the answer, so that the producer does not wait for the reads of requests that are completed here.
             check_produce = self.delayed_produce_purgatory.check_and_complete
             check_fetch = self.delayed_fetch_purgatory.check_and_complete
             if self.delayed_log_end_fetch_purgatory.watchers:
@@ -623,7 +623,7 @@ class ReplicaManager:
             self._checkpointed = high_watermarks
 
     def shutdown(self) -> None:
-        """Answer whoever still waits, and leave the high watermarks on disk.  The logs are the log manager's."""
+        """Answer all waiting requests, and write the high watermarks.  The log manager closes the logs."""
         with self.state_change_lock:
             self._is_shutting_down = True
         self.fetchers.close()

@@ -20,7 +20,7 @@ _MAX_RESOLVED = 10_000
 
 
 class DefaultName:
-    """The one DEFAULT: whoever has no quota of his own."""
+    """The one DEFAULT: every user or client id without a quota of its own."""
 
     def __repr__(self) -> str:
         return "<default>"
@@ -69,7 +69,7 @@ def quota_of(quotas: Mapping[QuotaEntity, float], user: str, client_id: str) -> 
 class ClientQuotaManager:
     """Thread-safe.  Amounts are bytes, or percent of a second of a thread; limits are the same per second.
 
-    is_enabled is False while there is no quota of this kind: then nobody needs to call.
+    is_enabled is False while there is no quota of this kind: then no call is needed.
     """
 
     def __init__(self, num_samples: int, window_seconds: int, time: Time, max_throttle_ms: int | None = None) -> None:
@@ -84,7 +84,7 @@ class ClientQuotaManager:
         self._rates: dict[tuple[str, str], SampledRate] = {}
 
     def update(self, quotas: Mapping[QuotaEntity, float]) -> None:
-        """These and no others hold from now on; what was measured stays."""
+        """Replace all quotas; the measured rates stay."""
         with self._lock:
             self._quotas = dict(quotas)
             self._resolved = {}
@@ -108,7 +108,7 @@ class ClientQuotaManager:
             return self._throttle_ms(rate, quota.limit, now_ms)
 
     def unrecord(self, user: str, client_id: str, amount: float) -> None:
-        """Take back what was recorded last: it was not sent."""
+        """Undo the last record(): its bytes were not sent."""
         with self._lock:
             quota = self._quota(user, client_id)
             if quota is not None:

@@ -135,7 +135,7 @@ class ClientQuotas:
                 raise InvalidRequest(f"Configuration {key} must be a Long value")
 
     def alter(self, entity: QuotaEntity, changes: list[QuotaChange]) -> None:
-        """Store and follow an entity's quotas, and tell the other brokers.  Raises as check() does, and StoreError."""
+        """Store and follow an entity's quotas, and notify other brokers.  Raises as check() does, and StoreError."""
         self.check(changes)
 
         def change(data: bytes | None) -> bytes:

@@ -41,7 +41,7 @@ class Cluster:
     the end.  store: where they coordinate, sqlite:FILE; None: a file in data_dir.  config: settings of all brokers, as
     for Broker.  Topics have three replicas unless they or default.replication.factor say otherwise (fewer brokers:
     as many as there are), and so have the consumers' offsets.  A broker that is silent for
-    zookeeper.session.timeout.ms (4 s here) has failed, and others lead what it led.
+    zookeeper.session.timeout.ms (4 s here) has failed, and others lead its partitions.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block.  A cluster that was not stopped is stopped when the
     interpreter exits.  The constructor raises TypeError, ValueError and InvalidConfig, start() also what Broker.start()
     raises.
@@ -74,7 +74,7 @@ class Cluster:
             "controlled.shutdown.retry.backoff.ms": 200,
             **settings,
         }
-        # What is wrong with the settings is said here, before there is a directory or a store.
+        # Wrong settings raise here, before a directory or a store is made.
         checked = KafkaConfig(self._config, other_names=("brokers", "data_dir", "store", "host", "time"))
         self._session_timeout_ms: int = checked["zookeeper.session.timeout.ms"]
         self._count = brokers
@@ -125,7 +125,7 @@ class Cluster:
         return self
 
     def stop(self, broker_id: int | None = None) -> None:
-        """Stop a broker cleanly, after others have taken over what it led; without an id all of them.
+        """Stop a broker cleanly, after others lead its partitions; without an id all of them.
 
         Returns when the brokers that still run, if any, know that it is gone.  Where the controller was killed, its
         successor is waited for.  Raises the first error of a broker's stop, once all have stopped; TypeError,
@@ -152,10 +152,10 @@ class Cluster:
                 controller = self.controller() if self._brokers else None
             except Exception as error:
                 errors.append(error)
-            if controller not in self.brokers:  # nobody can find other leaders
+            if controller not in self.brokers:  # no controller can elect other leaders
                 for broker in self._brokers.values():
                     broker.cluster_member.hands_over = False
-            # The controller last: the others ask it to take over what they lead.
+            # The controller last: it elects the leaders that replace the others.
             for number in sorted(self._brokers, key=lambda number: number == controller):
                 try:
                     self._stop(number)
@@ -167,7 +167,7 @@ class Cluster:
 
     def kill(self, broker_id: int) -> None:
         """Have a broker fail as kill -9 does, as far as threads can: its connections break, nothing is flushed, it
-        leaves no mark of a clean stop, and the others learn of it when its session has timed out.
+        leaves no marker of a clean stop, and the others notice it when its session has timed out.
 
         What it had written is in the page cache and stays.  Raises RuntimeError for a broker that does not run,
         TypeError and ValueError for an id that no broker has.

@@ -64,7 +64,7 @@ def controlled_shutdown(
 ) -> bool:
     """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
 
-    False where there is nobody to take over: the broker is the last one, or the attempts are used up.  The others may
+    False where no other broker can lead: the broker is the last one, or the attempts are used up.  The others may
     have stopped before the metadata say so; thus a warning comes only once the attempts are used up.
     Source: KafkaServer.controlledShutdown, Kafka 3.9.
     """
@@ -79,7 +79,7 @@ def controlled_shutdown(
             time.sleep(config["controlled.shutdown.retry.backoff.ms"])
         endpoint = snapshot.endpoint(snapshot.controller_id, inter_broker_listener_name(config))
         if endpoint is None:
-            logger.info("broker %d: the controller is not known, the leaders stay for now", broker_id)
+            logger.info("broker %d: the metadata have no controller; the leaders do not move yet", broker_id)
             continue
         sender = NegotiatingSender(
             BlockingSender(

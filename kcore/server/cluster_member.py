@@ -1,4 +1,4 @@
-"""ClusterMember: a broker among others: its registration in the store, and what the controller's requests do to it.
+"""ClusterMember: a broker of a cluster: its registration in the store, and the effects of the controller's requests.
 
 The store has a broker's listeners under /brokers/ids/N as long as its session lives.  The controller reads them, and
 decides about topics and leaders with LeaderAndIsr, StopReplica and UpdateMetadata, which the handlers bring here.
@@ -68,7 +68,7 @@ class Controller(PartitionAdmin, Protocol):
 class ClusterMember:
     """Thread-safe.  Lifetime: start() and stop(), once each.
 
-    The controller's requests come on one thread, in order.  What follows from the store's news runs on `scheduler`'s
+    The controller's requests come on one thread, in order.  Work after a change in the store runs on `scheduler`'s
     thread.  time: real time, in which sessions end.
     """
 
@@ -229,7 +229,7 @@ class ClusterMember:
     def log_dir_failed(self) -> None:
         """Have the controller find other leaders for the partitions of a data directory that has failed (RM-29).
 
-        It sends LeaderAndIsr again, and learns from the errors which partitions these are.  Returns at once.
+        It sends LeaderAndIsr again; the errors in the answers name these partitions.  Returns at once.
         """
         self._scheduler.schedule("notify-of-log-dir", self._notify_of_log_dir)
 
@@ -308,7 +308,7 @@ class ClusterMember:
         brokers: Iterable[BrokerInfo],
         topics: Mapping[str, tuple[UUID, PartitionChanges]],
     ) -> None:
-        """Take over who is alive, and the partitions that are named.
+        """Update the metadata: the live brokers, and the partitions in `topics`.
 
         topics: name -> (topic id, partitions that have changed); ZERO_UUID leaves the id that is known.
         Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one.

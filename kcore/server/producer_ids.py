@@ -51,5 +51,5 @@ class ProducerIdManager:
     def _next_block(self, data: bytes | None) -> bytes:
         start = ProducerIdBlock.decode(data).block_end + 1 if data else 0
         if start > MAX_PRODUCER_ID - BLOCK_SIZE + 1:
-            raise UnknownServerError("all producer ids have been given out")
+            raise UnknownServerError("all producer ids have been assigned")
         return ProducerIdBlock(self._broker_id, start, start + BLOCK_SIZE - 1).encode()

@@ -1,8 +1,8 @@
-"""RemoteLeaderEndPoint: asks a leader on another broker, over a connection of its own (RFT-01).
+"""RemoteLeaderEndPoint: sends requests to a leader on another broker, over a connection of its own (RFT-01).
 
 Fetch, ListOffsets and OffsetForLeaderEpoch as a replica, in the newest versions that both brokers speak; fetches in an
 incremental session where the leader has them (Fetch 7+), with topic ids from 13 on.  What a leader answers that it was
-not asked for is an error, which delays the partitions of the request and harms nobody else.
+not requested is an error, which delays the partitions of the request and no others.
 Source: RemoteLeaderEndPoint, Kafka 3.9.
 """
 
@@ -68,7 +68,7 @@ class RemoteLeaderEndPoint:
     """LeaderEndPoint over a BlockingSender.  One thread sends; close() comes from any.
 
     topic_id(name): ZERO_UUID if it is not known; then fetches go by name.  broker_epoch(): of this broker's
-    registration, so that a leader can tell its lives apart (KIP-903), -1 for none.
+    registration, so that a leader notices a restart (KIP-903), -1 for none.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class RemoteLeaderEndPoint:
             return FetchReply(partitions)
         is_taken = self._session.on_reply(response.session_id, partitions, response.throttle_time_ms)
         if not is_taken and (partitions or not response.throttle_time_ms):
-            raise InvalidRequest(f"{self._sender}: a Fetch was answered for other partitions than it asked for")
+            raise InvalidRequest(f"{self._sender}: the answer to a Fetch has partitions that were not requested")
         return FetchReply(partitions)
 
     def _session_request(self, request: FetchRequest, version: int) -> SessionRequest | None:
@@ -335,10 +335,12 @@ def _by_topic(partitions: Mapping[TopicPartition, _T]) -> dict[str, dict[int, _T
     return topics
 
 
-def _check_complete(answers: Mapping[TopicPartition, object], asked: Mapping[TopicPartition, object]) -> None:
-    if answers.keys() != asked.keys():
-        different = sorted(answers.keys() ^ asked.keys())
-        raise InvalidRequest(f"{len(asked)} partitions asked for, {len(answers)} answered, for instance {different[0]}")
+def _check_complete(answers: Mapping[TopicPartition, object], requested: Mapping[TopicPartition, object]) -> None:
+    if answers.keys() != requested.keys():
+        different = sorted(answers.keys() ^ requested.keys())
+        raise InvalidRequest(
+            f"{len(requested)} partitions requested, {len(answers)} answered; they differ in {different[0]}"
+        )
 
 
 def _error(code: int) -> ApiError | None:

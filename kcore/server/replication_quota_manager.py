@@ -74,7 +74,7 @@ class ReplicationQuotaManager:
 
     @property
     def is_bounded(self) -> bool:
-        """False if no rate is set: nobody has to ask or to record anything."""
+        """False if no rate is set: then no call is needed."""
         return self.bytes_per_second < UNBOUNDED
 
     def is_quota_exceeded(self) -> bool:

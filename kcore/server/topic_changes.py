@@ -1,4 +1,4 @@
-"""TopicChanges: who carries out a change of topics that AdminManager has validated, and how its end is waited for."""
+"""TopicChanges: carries out changes of topics that AdminManager has validated.  DelayedTopicChange waits for them."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ class TopicMirror:
             try:
                 try:
                     reply = end_point.send(ListOffsetsRequest(questions))
-                except UnsupportedVersion:  # a leader with older versions than expected: now the end point knows them
+                except UnsupportedVersion:  # a leader with older versions than expected: now the end point has them
                     reply = end_point.send(ListOffsetsRequest(questions))
             except (OSError, ApiError) as error:
                 logger.info("%s: broker %d does not say how far it is: %s", self._topic, leader_id, error)
@@ -335,7 +335,7 @@ class TopicMirror:
 
     def _decoded(self, response: MetadataResponse, version: int) -> TopicMetadata:
         if len(response.topics) != 1 or response.topics[0].name != self._topic:
-            raise UnknownTopicOrPartition(f"the broker says nothing of topic {self._topic}")
+            raise UnknownTopicOrPartition(f"topic {self._topic} is not in the metadata of the broker")
         topic = response.topics[0]
         if topic.error_code:
             error = for_code(topic.error_code)

@@ -141,8 +141,8 @@ def wait_for_load(data_dir: str) -> None:
             )
         if time.monotonic() > until:
             raise CorruptFile(
-                f"{journal}: a load is not finished ({JOURNAL_FILE}), and for {_LOAD_SECONDS:g} s somebody has had the "
-                "directory open: the load, or a broker that does not know the file. Try again later, or stop the "
+                f"{journal}: a load is not finished ({JOURNAL_FILE}), and for {_LOAD_SECONDS:g} s another process has "
+                "had the directory open: the load, or a broker without support for it. Try again later, or stop the "
                 "broker; then any kcore broker, kcore.open_log(path, 'a') or the next write finishes the load"
             )
         time.sleep(0.05)

@@ -76,7 +76,7 @@ def java_home_with_shim(home: str) -> str:
     text = _SHIM.format(java=java)
     os.makedirs(os.path.dirname(shim), mode=0o700, exist_ok=True)
     if os.stat(shims).st_uid != os.getuid():
-        raise RuntimeError(f"{shims} belongs to somebody else")
+        raise RuntimeError(f"{shims} belongs to another user")
     # Replaced atomically: another process may be starting with it.
     with tempfile.NamedTemporaryFile("w", dir=os.path.dirname(shim), delete=False) as file:
         file.write(text)

@@ -320,7 +320,7 @@ def _by_partition(option: str, text: str) -> dict[TopicPartition, int]:
         for partition, value in partitions.items():
             tp = TopicPartition(topic, _partition(option, partition))
             if tp in result:
-                raise OptionError(f"{option}: {tp} stands twice in {text!r}")
+                raise OptionError(f"{option}: {tp} appears twice in {text!r}")
             if not isinstance(value, int) or isinstance(value, bool) or not -(2**63) <= value < 2**63:
                 raise OptionError(f"{option}: {value!r} of {tp} is not a whole number of 64 bits")
             result[tp] = value
@@ -331,7 +331,7 @@ def _json(option: str, text: str) -> Any:
     def no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
         if len(members) < len(pairs):
-            raise OptionError(f"{option}: a name stands twice in {text!r}")
+            raise OptionError(f"{option}: a name appears twice in {text!r}")
         return members
 
     try:

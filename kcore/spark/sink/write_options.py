@@ -191,7 +191,7 @@ def check_columns(schema: StructType, topic: str | None) -> None:
         if sql_type not in expected:
             raise OptionError(f"column {field.name} is {sql_type}, it has to be {' or '.join(expected)}")
     if len(set(names)) < len(names):
-        raise OptionError(f"a column stands twice among {', '.join(names)}")
+        raise OptionError(f"a column appears twice among {', '.join(names)}")
     if "value" not in names:
         raise OptionError(f"column value is missing; there are {', '.join(names) or 'none'}")
     if topic is None and "topic" not in names:
