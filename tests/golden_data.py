@@ -52,14 +52,14 @@ def partitions(name: str = "kafka-log") -> list[str]:
 
 def files(suffix: str, name: str = "kafka-log") -> list[tuple[str, str]]:
     """(partition, file name) of every described file that ends with suffix, e.g. ".log"."""
-    found = [
+    described = [
         (partition, file)
         for partition, entry in sorted(expected(name)["partitions"].items())
         for file in sorted(entry["files"])
         if file.endswith(suffix)
     ]
-    assert found, f"no *{suffix} in the golden data"
-    return found
+    assert described, f"no *{suffix} in the golden data"
+    return described
 
 
 def as_hex(data: bytes | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Every behaviour of docs/behaviours.md has a test with its id in the name, or stands in NOT_YET with the reason.
+"""Every behaviour of docs/behaviours.md has a test with its id in the name, or is in NOT_YET with the reason.
 
 `python -m tests.test_acceptance_list` writes docs/acceptance.md (id, sentence, tests) anew.
 """
@@ -47,7 +47,7 @@ def sections() -> dict[str, dict[str, str]]:
         if heading := _HEADING.match(line):
             rows = headings.setdefault(heading[1], {})
         elif sentence := _SENTENCE.match(line):
-            assert all(sentence[1] not in ids for ids in headings.values()), f"{sentence[1]} stands twice"
+            assert all(sentence[1] not in ids for ids in headings.values()), f"{sentence[1]} appears twice"
             rows[sentence[1]] = sentence[2]
     return headings
 
@@ -82,7 +82,7 @@ def not_yet() -> dict[str, str]:
             group, _, numbers = name.rpartition("-")
             first, _, last = numbers.partition("..")
             for number in range(int(first), int(last or first) + 1):
-                assert f"{group}-{number:02d}" not in reasons, f"{group}-{number:02d} stands twice in NOT_YET"
+                assert f"{group}-{number:02d}" not in reasons, f"{group}-{number:02d} appears twice in NOT_YET"
                 reasons[f"{group}-{number:02d}"] = reason
     return reasons
 

@@ -42,7 +42,7 @@ def test_the_table_of_apis_is_that_of_the_code():
     assert page == page_with_table(page), "run python -m tests.test_api_table"
 
 
-def test_each_api_says_since_which_release_it_is_served():
+def test_each_api_has_the_release_since_which_it_is_served():
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert SINCE.keys() == served_apis(is_cluster_member=True).keys()
     assert [release for release in set(SINCE.values()) if f"\n## {release}" not in changelog] == []

@@ -29,7 +29,7 @@ def test_each_case_of_kcore_does_its_work(data, tmp_path, name):
     assert case.run() > 0
 
 
-def test_each_path_has_a_peer_case_that_the_java_side_knows():
+def test_each_path_has_a_peer_case_that_exists_on_the_java_side():
     source = (storage.HERE / "java" / "StorageBench.java").read_text()
     for row in storage.rows():
         if row.rival == "Kafka":
@@ -37,7 +37,7 @@ def test_each_path_has_a_peer_case_that_the_java_side_knows():
             assert f'case "{kind}": return' in source, row.path
 
 
-def test_a_worker_says_ready_and_answers_each_line_with_seconds_cpu_seconds_and_units(data, tmp_path):
+def test_a_worker_prints_ready_and_answers_each_line_with_seconds_cpu_seconds_and_units(data, tmp_path):
     command = [sys.executable, "-m", "bench.peers.storage_cases", "index_lookup:hot", data, tmp_path, "0.01", "0.01"]
     answer = subprocess.run(command, input="go\ngo\n", stdout=subprocess.PIPE, text=True, check=True, cwd=storage.ROOT)
     ready, *rounds = answer.stdout.splitlines()
@@ -68,7 +68,7 @@ def test_a_goal_without_a_rival_is_not_measured():
 
 
 @pytest.mark.parametrize("limit, verdict", [(0.6, "MISSED: above the limit"), (0.5, "MISSED")])
-def test_a_missed_goal_that_the_bare_system_calls_miss_too_is_told_as_such(limit, verdict):
+def test_a_missed_goal_that_the_bare_system_calls_miss_too_is_marked_as_such(limit, verdict):
     missed = result([1.0], [1.0], limit="b")
     missed.limit = [limit]
     assert missed.cells()[-1] == verdict
@@ -104,17 +104,17 @@ def spark_result(kcore, connector, kcore_cpu=(1.0,), connector_cpu=(9.0,), **opt
     "clock, cpu, met", [(4.0, 3.0, True), (3.99, 9.0, False), (9.0, 2.99, False)], ids=["both", "clock", "cpu"]
 )
 def test_a_case_of_spark_meets_its_goals_by_the_clock_and_by_cpu_or_misses_them(clock, cpu, met):
-    found = spark_result([1.0], [clock], [1.0], [cpu], cpu_goal=3.0)
-    assert found.met is met
-    assert found.cells()[-2:] == [">= 4x, CPU >= 3x", "met" if met else "MISSED"]
+    result = spark_result([1.0], [clock], [1.0], [cpu], cpu_goal=3.0)
+    assert result.met is met
+    assert result.cells()[-2:] == [">= 4x, CPU >= 3x", "met" if met else "MISSED"]
 
 
 @pytest.mark.parametrize("seconds, met", [(0.2, True), (0.21, False)])
 def test_a_job_of_spark_has_a_goal_in_bytes_a_second_and_no_rival(seconds, met):
-    found = spark_result([seconds], [], [0.3], [], goal=None, bytes_per_second=5e9)
-    found.bytes = 10**9
-    assert found.met is met
-    assert found.cells()[1] == f"{1 / seconds:.3g} GB/s"
+    result = spark_result([seconds], [], [0.3], [], goal=None, bytes_per_second=5e9)
+    result.bytes = 10**9
+    assert result.met is met
+    assert result.cells()[1] == f"{1 / seconds:.3g} GB/s"
 
 
 def test_every_case_of_spark_has_a_goal_or_no_rival():

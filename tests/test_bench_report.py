@@ -74,13 +74,13 @@ def test_members_of_another_case_are_no_rivals(run):
 
 
 def test_missed_goals_are_listed_and_fail_only_a_strict_run(run):
-    given = benchmark("a", "ours", 1e-6, unit="byte", per_round=1000, goal={"vs": "peer", "at_most": 0.5})
+    result = benchmark("a", "ours", 1e-6, unit="byte", per_round=1000, goal={"vs": "peer", "at_most": 0.5})
     peer = benchmark("b", "peer", 1.5e-6, unit="byte", per_round=1000)
-    status, out = run(given, peer)
+    status, out = run(result, peer)
     assert status == 0
     assert "missed: append: 1 GB/s, goal >= 2x peer" in out
     assert "abacus" in out
-    assert run(given, peer, strict=True)[0] == 1
+    assert run(result, peer, strict=True)[0] == 1
 
 
 def test_a_benchmark_without_a_role_is_named_not_lost(run):

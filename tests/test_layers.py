@@ -93,7 +93,7 @@ def test_a_lower_room_never_imports_a_higher_one(path):
         assert any(target == a or target.startswith(a + ".") for a in allowed), f"{module} may not import {name}"
 
 
-#: Rooms above replica/ ask a partition or a log; these are parts of them, and of no concern to who asks.
+#: Rooms above replica/ call a partition or a log; these are their parts, which callers must not use.
 ROOMS_ABOVE = {"network", "coordinator", "controller", "server", "testing"}
 PARTS = {"log", "log_manager", "local", "segments", "active_segment", "producer_state_manager", "leader_epoch_cache"}
 

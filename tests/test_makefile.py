@@ -1,4 +1,4 @@
-"""A bare `make` tells what there is; the dependencies of pyproject.toml are read as pip reads them."""
+"""A bare `make` lists the targets; the dependencies of pyproject.toml are read as pip reads them."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 INTERNAL = {"built", "dev"}
 
 
-def test_a_bare_make_says_a_line_about_each_target():
+def test_a_bare_make_prints_a_line_for_each_target():
     (phony,) = re.findall(r"^\.PHONY: (.*)", (ROOT / "Makefile").read_text(), re.M)
     done = subprocess.run(
         ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True

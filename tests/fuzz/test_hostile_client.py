@@ -59,7 +59,7 @@ def test_a_truncated_request_closes_the_connection(broker, bystander, length):
         assert client.is_closed()
 
 
-def test_a_frame_that_never_ends_holds_nobody_up(broker, bystander):
+def test_a_frame_that_never_ends_delays_no_other_connection(broker, bystander):
     clients = [Client(broker) for _ in range(30)]
     for client in clients:
         client.send_bytes(struct.pack(">i", 4_000_000) + bytes(70_000))
@@ -169,7 +169,7 @@ def _with(records, position, data):
 
 
 def _sealed(records):
-    """With the CRC that its bytes have, so that the check behind the CRC is what refuses them."""
+    """With the right CRC, so that the checks after that of the CRC must refuse them."""
     return _with(records, 17, struct.pack(">I", kcore.crc32c(records[21:])))
 
 
@@ -244,7 +244,7 @@ def test_impossible_acks_are_refused(broker, bystander, acks):
         assert produce(client, GOOD, acks=acks).error_code == 21
 
 
-def test_a_fetch_that_asks_for_everything_for_ever_is_bounded(broker, bystander):
+def test_a_fetch_without_limits_is_bounded(broker, bystander):
     with Client(broker) as client:
         partitions = [
             FetchPartition(partition=n % 2, fetch_offset=offset, partition_max_bytes=2**31 - 1)

@@ -26,7 +26,7 @@ def servers(broker):
 
 @pytest.fixture
 def name():
-    """A name nobody else uses: for a topic, a group, a client."""
+    """A unique name: for a topic, a group, a client."""
     return f"t-{uuid.uuid4().hex[:12]}"
 
 

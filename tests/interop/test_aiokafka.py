@@ -12,8 +12,8 @@ from tests.interop.conftest import CODECS
 async def take(consumer, count):
     records = []
     while len(records) < count:
-        found = await asyncio.wait_for(consumer.getmany(timeout_ms=500), 60)
-        for batch in found.values():
+        polled = await asyncio.wait_for(consumer.getmany(timeout_ms=500), 60)
+        for batch in polled.values():
             records.extend(batch)
     return records
 
@@ -101,10 +101,10 @@ def test_offsets_are_found_by_time(servers, name):
         consumer = AIOKafkaConsumer(bootstrap_servers=servers)
         await consumer.start()
         partition = TopicPartition(name, 0)
-        found = await consumer.offsets_for_times({partition: 1_700_000_004_500})
+        offsets = await consumer.offsets_for_times({partition: 1_700_000_004_500})
         ends = await consumer.end_offsets([partition])
         await consumer.stop()
-        return found[partition].offset, ends[partition]
+        return offsets[partition].offset, ends[partition]
 
     assert asyncio.run(run()) == (5, 10)
 

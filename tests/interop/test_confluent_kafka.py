@@ -360,7 +360,7 @@ def test_offsets_are_listed_and_records_deleted_by_an_administrator(broker, serv
     assert [m.offset() for m in read_all(servers, name)] == list(range(4, 10))
 
 
-def test_a_transactional_producer_is_told_at_once_that_there_is_no_coordinator(servers, name):
+def test_a_transactional_producer_is_refused_at_once_without_a_coordinator(servers, name):
     producer = Producer({"bootstrap.servers": servers, "transactional.id": name})
     started = time.monotonic()
     with pytest.raises(KafkaException, match="no transaction coordinator") as refused:

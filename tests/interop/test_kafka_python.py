@@ -124,8 +124,8 @@ def test_offsets_are_found_by_time(servers, name):
     producer.close()
     consumer = KafkaConsumer(bootstrap_servers=servers)
     partition = TopicPartition(name, 0)
-    found = consumer.offsets_for_times({partition: 1_700_000_004_500})[partition]
-    assert (found.offset, found.timestamp) == (5, 1_700_000_005_000)
+    offset = consumer.offsets_for_times({partition: 1_700_000_004_500})[partition]
+    assert (offset.offset, offset.timestamp) == (5, 1_700_000_005_000)
     assert consumer.offsets_for_times({partition: 1_800_000_000_000})[partition] is None
     assert consumer.beginning_offsets([partition])[partition] == 0
     assert consumer.end_offsets([partition])[partition] == 20

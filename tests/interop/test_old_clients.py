@@ -107,10 +107,10 @@ def test_librdkafka_consumes_a_partition_of_all_three_formats(mixed_broker, mixe
     consumer.assign([ConfluentPartition("old", 0, 0)])
     messages = []
     while len(messages) < len(mixed):
-        found = consumer.consume(len(mixed) - len(messages), timeout=60)  # more would wait for the timeout
-        assert found, f"{len(messages)} of {len(mixed)} records"
-        assert all(message.error() is None for message in found)
-        messages += found
+        rest = consumer.consume(len(mixed) - len(messages), timeout=60)  # more would wait for the timeout
+        assert rest, f"{len(messages)} of {len(mixed)} records"
+        assert all(message.error() is None for message in rest)
+        messages += rest
     consumer.close()
     got = [(m.offset(), m.timestamp()[1], m.key(), m.value()) for m in messages]
     assert plain(got) == plain(mixed)

@@ -1,4 +1,4 @@
-"""What the README and examples/ tell a newcomer to type works as it stands."""
+"""What the README and examples/ ask a newcomer to type works unchanged."""
 
 import pathlib
 import re

@@ -60,15 +60,15 @@ def batches_of(log):
 
 def aborted_offsets(batches):
     """Last offsets of the data batches of transactions that ended with an ABORT marker."""
-    found, open_batches = set(), {}
+    transactions, open_batches = set(), {}
     for batch in batches:
         if batch.is_control:
             inside = open_batches.pop(batch.producer_id, [])
             if batch.records and control_record_type(batch.records[0].key) is ControlRecordType.ABORT:
-                found.update(inside)
+                transactions.update(inside)
         elif batch.is_transactional:
             open_batches.setdefault(batch.producer_id, []).append(batch.last_offset)
-    return found
+    return transactions
 
 
 def clean(batches, first_dirty, end, active_producers, now_ms, retention_ms):

@@ -37,7 +37,7 @@ TP = TopicPartition("t", 0)
 
 class Kill(NamedTuple):
     directory: Path  # of the partition
-    log_start_offset: int  # as the checkpoint says
+    log_start_offset: int  # as in the checkpoint
     recovery_point: int
     description: str
 
@@ -152,7 +152,7 @@ class _History:
 
 
 def kills(seed: int, count: int) -> Iterator[Kill]:
-    """So many kills of the seed's history.  A directory is there until the next one is asked for."""
+    """So many kills of the seed's history.  A directory exists until the next iteration."""
     rng = random.Random(seed)
     root = tempfile.mkdtemp(prefix="kcore-epochs-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:

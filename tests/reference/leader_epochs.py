@@ -1,6 +1,6 @@
 """Which leader epochs a start after a kill finds, from the bytes of the directory: slow, and written independently.
 
-epochs_of_kafka() is Kafka's rule: the entries of the file; then each batch of a segment that is not known to be on the
+epochs_of_kafka() is Kafka's rule: the entries of the file; then each batch of a segment that may not be on the
 disk, if its epoch is higher than all before; then only what starts below the log end; then the log start.  None if the
 log ends below its start.
 `make interop` compares it with Kafka itself.  epochs_of_kcore() is the same but for what docs/compatibility.md says.

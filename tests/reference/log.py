@@ -67,9 +67,9 @@ class ReferenceLog:
     def first_at_or_after(self, timestamp):
         """(timestamp, offset, epoch) of the first record with at least this timestamp; None if there is none."""
         for batch in self.batches:
-            for i, found in enumerate(batch.timestamps):
-                if found >= timestamp and batch.base_offset + i >= self.start:
-                    return found, batch.base_offset + i, batch.epoch
+            for i, batch_timestamp in enumerate(batch.timestamps):
+                if batch_timestamp >= timestamp and batch.base_offset + i >= self.start:
+                    return batch_timestamp, batch.base_offset + i, batch.epoch
         return None
 
     def last_sequence(self, producer_id, from_offset=0):
@@ -83,7 +83,7 @@ class ReferenceLog:
 
     def transactions(self, from_offset=0):
         """Every transaction with data at or above from_offset, in the order of their first offsets."""
-        found, ongoing = [], {}
+        aborted, ongoing = [], {}
         for batch in self.batches:
             if batch.last_offset < from_offset:
                 continue
@@ -97,12 +97,12 @@ class ReferenceLog:
                 txn = ongoing.get(batch.producer_id)
                 if txn is None:
                     txn = ongoing[batch.producer_id] = ReferenceTxn(batch.producer_id, batch.base_offset, -1)
-                    found.append(txn)
+                    aborted.append(txn)
                 txn.last_data_offset = batch.last_offset
-        return found
+        return aborted
 
     def last_stable_offset(self, high_watermark, from_offset=0):
-        """HW-06, from what a log knows that has heard of nothing below from_offset."""
+        """HW-06, for a log whose state begins at from_offset."""
         unstable = [
             max(txn.first_offset, self.start)
             for txn in self.transactions(from_offset)

@@ -13,11 +13,11 @@ def test_the_offset_index_model_reads_and_writes_kafkas_file(partition, file):
     base = int(file.split(".")[0])
     data = (golden_data.partition_dir(partition) / file).read_bytes()
     model = OffsetIndexModel.from_bytes(base, data)
-    known = [(entry["offset"], entry["position"]) for entry in golden_data.expected_file(partition, file)["entries"]]
-    assert model.entries == known
+    listed = [(entry["offset"], entry["position"]) for entry in golden_data.expected_file(partition, file)["entries"]]
+    assert model.entries == listed
     assert model.is_sane()
     written = OffsetIndexModel(base)
-    for entry in known:
+    for entry in listed:
         written.append(*entry)
     assert written.to_bytes() == data
 
@@ -27,17 +27,17 @@ def test_the_time_index_model_reads_and_writes_kafkas_file(partition, file):
     base = int(file.split(".")[0])
     data = (golden_data.partition_dir(partition) / file).read_bytes()
     model = TimeIndexModel.from_bytes(base, data)
-    known = [(entry["timestamp"], entry["offset"]) for entry in golden_data.expected_file(partition, file)["entries"]]
-    assert model.entries == known
+    listed = [(entry["timestamp"], entry["offset"]) for entry in golden_data.expected_file(partition, file)["entries"]]
+    assert model.entries == listed
     assert model.is_sane()
     written = TimeIndexModel(base)
-    for entry in known:
+    for entry in listed:
         written.maybe_append(*entry, skip_full_check=True)
     assert written.to_bytes() == data
 
 
 @pytest.mark.parametrize(("partition", "file"), golden_data.files(".index"))
-def test_IDX_17_every_entry_of_kafkas_index_names_the_batch_it_lies_in(partition, file):
+def test_IDX_17_every_entry_of_kafkas_index_names_the_batch_that_it_points_to(partition, file):
     directory = golden_data.partition_dir(partition)
     model = OffsetIndexModel.from_bytes(int(file.split(".")[0]), (directory / file).read_bytes())
     batches = record_batch.decode_batches((directory / file.replace(".index", ".log")).read_bytes())

@@ -34,10 +34,10 @@ def test_the_model_reads_what_kafka_dumped(partition, file):
     batches = model.decode_batches(data)
     assert sum(batch.size for batch in batches) == len(data) == expected["size"]
     assert len(batches) == len(expected["batches"])
-    for batch, known in zip(batches, expected["batches"], strict=True):
-        assert golden_data.described_header(batch, batch.codec, True) == golden_data.expected_header(known)
+    for batch, described in zip(batches, expected["batches"], strict=True):
+        assert golden_data.described_header(batch, batch.codec, True) == golden_data.expected_header(described)
         extents = [golden_data.record_extent(record) for record in batch.records]
-        assert extents == golden_data.expected_extents(known, batch.timestamp_type)
+        assert extents == golden_data.expected_extents(described, batch.timestamp_type)
 
 
 @pytest.mark.parametrize("partition", [name for name in golden_data.partitions() if name.startswith("g-")])
@@ -91,7 +91,7 @@ def test_every_flipped_byte_under_the_crc_is_malformed():
             model.decode_batch(broken)
 
 
-def test_a_cut_batch_is_left_out_and_a_count_that_lies_is_malformed():
+def test_a_cut_batch_is_left_out_and_a_wrong_count_is_malformed():
     one = model.encode_batch(model.make_batch([model.Record(0, 5, b"k", b"v")]))
     two = model.encode_batch(model.make_batch([model.Record(1, 5, b"k", b"v")]))
     for cut in range(len(two)):

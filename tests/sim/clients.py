@@ -142,7 +142,7 @@ class Clients:
 
 
 def must_validate(last: Batch | None, known_epoch: int, leader_epoch: int) -> bool:
-    """Whether a consumer asks the leader first where the epoch of its last record ends there (KIP-320)."""
+    """Whether a consumer first looks up at the leader where the epoch of its last record ends (KIP-320)."""
     return last is not None and known_epoch != leader_epoch
 
 
@@ -161,7 +161,7 @@ class Consumer:
         self._tp = tp
         self._position = 0
         self._epoch = -1
-        #: The last batch that it got, if it stands right below the position.
+        #: The last batch that it got, if it ends right below the position.
         self._last: Batch | None = None
 
     def consume(self, to: int | None) -> None:
@@ -181,7 +181,7 @@ class Consumer:
     # -- the position and a new leader ------------------------------------------------------------------------------
 
     def _validate(self, leader: int, leader_epoch: int) -> None:
-        asked = (self._position, self._last)
+        before = (self._position, self._last)
         last = self._last
         assert last is not None
 
@@ -194,7 +194,7 @@ class Consumer:
                 )
 
         def on_answer(end: EpochEndOffset) -> None:
-            if (self._position, self._last) != asked:
+            if (self._position, self._last) != before:
                 return  # a second copy of the answer
             if end.error is not None:
                 self._clients.count_refusal(end.error)
@@ -203,11 +203,11 @@ class Consumer:
             if end.leader_epoch < last.leader_epoch or end.end_offset < self._position:
                 self._clients.truncations += 1
                 self._cluster.tell(
-                    f"{self._tp}: consumer {self._number} at {self._position}, epoch {last.leader_epoch}, learns that "
-                    f"epoch {end.leader_epoch} ends at {end.end_offset}, and goes back"
+                    f"{self._tp}: consumer {self._number} at {self._position}, epoch {last.leader_epoch}, goes back: "
+                    f"at the leader epoch {end.leader_epoch} ends at {end.end_offset}"
                 )
-                # Where the logs part is known only if the leader has the epoch.  Kafka's consumer looks at the end
-                # offset alone, and does not notice a leader that has other records of an older epoch there.
+                # The leader's end offset is where the logs diverge only if the leader has the epoch.  Kafka's consumer
+                # compares the end offset alone, and misses other records of an older epoch there.
                 has_epoch = end.leader_epoch == last.leader_epoch
                 self._position, self._last = (end.end_offset if has_epoch else 0), None
             self._fetch(leader)
@@ -256,10 +256,10 @@ class Consumer:
             earliest = None
             if isinstance(result.error, OffsetOutOfRange):
                 try:
-                    found = node.replica_manager.fetch_offset_for_timestamp(
+                    record = node.replica_manager.fetch_offset_for_timestamp(
                         tp, EARLIEST_TIMESTAMP, FetchIsolation.HIGH_WATERMARK, epoch
                     )
-                    earliest = None if found is None else found.offset
+                    earliest = None if record is None else record.offset
                 except ApiError:
                     pass  # it does not lead any more
             batches = []

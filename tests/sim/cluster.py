@@ -336,7 +336,7 @@ class Cluster:
             return
         epoch = self.controller.next_broker_epoch()
         node = self.nodes[broker] = Node(broker, epoch, self.disks[broker].path, self.time, self, self.settings)
-        # Whoever leads what is in the leadership requests; a fetch asks the cache only which topics there are.
+        # Leaders come from the leadership requests; a fetch uses the cache only for the names of topics.
         nobody = {number: PartitionInfo(-1, 0, (), ()) for number in range(self.settings.partitions)}
         topic = TopicInfo("t", _TOPIC_ID, nobody)
         node.metadata_cache.update(lambda snapshot: snapshot.with_topics([topic]))
@@ -346,13 +346,13 @@ class Cluster:
 
     def _send_update(self, broker: int, broker_epoch: int, update: LeaderAndIsrUpdate, controller_epoch: int) -> None:
         tp = update.topic_partition
-        # As in a controller's queue, a broker knows who is alive before it hears of their leadership.
+        # As in a controller's queue, a broker gets the live brokers before their leadership.
         metadata = (frozenset(self.controller.broker_epochs), self.controller.metadata_version)
 
         def deliver() -> None:
             node = self.nodes.get(broker)
             # A request that was meant for an earlier life is refused at the broker's door (KIP-380): a broker that has
-            # just started knows no epoch yet, and would take each for a new one.
+            # just started has no epochs yet, and would accept each as a new one.
             if node is not None and node.broker_epoch == broker_epoch:
                 node.update_metadata(*metadata)
                 outcome = node.become_leader_or_follower(update, controller_epoch)
@@ -378,7 +378,7 @@ class Cluster:
         def deliver() -> None:
             result = self.controller.change_isr(tp, broker, change.isr, change.broker_epochs, change.expected_version)
             answer = f"{sorted(result.isr)} is stored" if isinstance(result, StoredIsr) else type(result).__name__
-            self.tell(f"{tp}: broker {broker} asks for the ISR {sorted(change.isr)}: {answer}")
+            self.tell(f"{tp}: broker {broker} proposes the ISR {sorted(change.isr)}: {answer}")
             self.network.send(Message(f"ISR answer {tp}", CONTROLLER, broker, lambda: reply(result)))
 
         name = f"ISR change {tp} {sorted(change.isr)}"
@@ -452,7 +452,7 @@ class Cluster:
             offsets = {offset for copy in copies for offset in (copy.log_end_offset, copy.high_watermark)}
             if len(state.isr) < self.settings.brokers or len(copies) < self.settings.brokers or len(offsets) != 1:
                 return False
-            # A leader may have failed before its followers heard that records were deleted; then theirs are more.
+            # A leader may have failed before its followers got a deletion of records; then they have more records.
             leader = self.observer.copies[state.leader, tp]
             if any(copy.log_start_offset < leader.log_start_offset for copy in copies):
                 return False

@@ -47,7 +47,7 @@ class SimController:
         return self._last_broker_epoch
 
     def register(self, broker: int, broker_epoch: int) -> None:
-        """The broker has started.  If nobody has noticed that it was gone, that comes first (KIP-380)."""
+        """The broker has started.  If its end was not noticed before, it is processed first (KIP-380)."""
         if broker in self.broker_epochs:
             self.broker_failed(broker)
         self.broker_epochs[broker] = broker_epoch
@@ -94,7 +94,7 @@ class SimController:
     def change_isr(
         self, tp: TopicPartition, leader: int, isr: frozenset[int], broker_epochs: Mapping[int, int], version: int
     ) -> StoredIsr | ApiError:
-        """What a leader asks of the store (PartitionStateStore.change_isr).
+        """A leader's ISR change (PartitionStateStore.change_isr).
 
         broker_epochs: the registration that each member had when the leader proposed it.  A member that has started
         again since is refused: what it had may be gone (KIP-903).
@@ -114,7 +114,7 @@ class SimController:
         self.send_metadata()
 
     def send_metadata(self) -> None:
-        """Every live broker hears who is alive."""
+        """Send the live brokers to every live broker."""
         for broker, broker_epoch in self.broker_epochs.items():
             self._tell_alive(broker, broker_epoch, frozenset(self.broker_epochs), self.metadata_version)
 
@@ -133,8 +133,8 @@ class SimController:
 
 
 def is_outdated(broker_epoch: int | None, proposed_epoch: int | None) -> bool:
-    """Whether a member of a proposed ISR is down, or has started again since its leader heard of it (KIP-903).
+    """Whether a member of a proposed ISR is down, or has started again since the fetch that its leader has (KIP-903).
 
-    A leader that has not heard of it yet (-1) only keeps it where it is.
+    With an unknown broker epoch (-1) a leader only keeps the member in the ISR.
     """
     return broker_epoch is None or (proposed_epoch not in (None, -1) and broker_epoch != proposed_epoch)

@@ -21,7 +21,7 @@ from kcore.replica.partition import Partition
 from kcore.replica.partition_state_store import StoredIsr
 
 #: Decisions that a run of some minutes must have seen, in the order in which they are printed.  EPOCH-06 and EPOCH-10
-#: are not among them: a leader of ours knows at least its own epoch, and answers an older one with that one's start.
+#: are not among them: a leader of ours has at least its own epoch, and answers an older one with the start of its own.
 EXPECTED = (
     "truncation by EPOCH-08: the same epoch, the smaller end",
     "truncation by EPOCH-09: an epoch between, ask again",

@@ -27,10 +27,10 @@ class Disk:
         self._flushed: dict[str, tuple[int, bytes | None]] = {}
 
     def note_flushes(self, manager: LogManager) -> None:
-        """Call it after each step: a recovery point that rose says that the leader epochs were synced."""
+        """Call it after each step: if a recovery point rose, the leader epochs were synced."""
         for log in manager.all_logs():
-            known = self._flushed.get(log.directory)
-            if known is None or known[0] != log.recovery_point:
+            flushed = self._flushed.get(log.directory)
+            if flushed is None or flushed[0] != log.recovery_point:
                 self._flushed[log.directory] = (log.recovery_point, _read(_epoch_file(log)))
 
     def crash(self, manager: LogManager, *, loses_power: bool, kept: float = 1.0) -> str:

@@ -34,7 +34,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Produce(Event):
-    """to: the broker that it is sent to, whoever leads; None: the leader.  Not sent again."""
+    """to: the broker that it is sent to, whether it leads or not; None: the leader.  Not sent again."""
 
     partition: int
     records: int = 1

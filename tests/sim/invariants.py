@@ -17,7 +17,7 @@ from tests.sim.model import Batch, Change, Copy
 
 
 class BrokenInvariant(AssertionError):
-    """name: of the function that has found it."""
+    """name: of the invariant's function."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(f"{name.replace('_', ' ')}: {message}")
@@ -155,7 +155,7 @@ def replicas_are_equal_up_to_the_high_watermark(world: World, change: Change) ->
 
 
 def _newly_committed(change: Change) -> Iterator[Batch]:
-    """The batches that the high watermark has passed by this step.  What is below the log start nobody reads."""
+    """The batches that the high watermark has passed by this step.  Records below the log start cannot be read."""
     copy = change.copy
     since = -1 if change.was_rewritten else change.old_high_watermark
     if copy.high_watermark > since:
@@ -192,7 +192,7 @@ def a_record_that_a_consumer_saw_stays(world: World, change: Change) -> None:
 def _may_lack_records(world: World, change: Change) -> bool:
     """Whether this is the elected leader, and it just began to lead, or lost some of its log.
 
-    A broker that leads with an old epoch, as long as nobody has told it, lacks what was committed since.
+    A broker that leads with an old epoch, until it gets the controller's update, lacks what was committed since.
     """
     copy = change.copy
     stored = world.partitions[copy.topic_partition]
@@ -256,7 +256,7 @@ def a_consumer_reads_one_history(world: World, broker: int, tp: TopicPartition, 
 def an_idempotent_record_is_there_once(leader: Copy, payloads: list[bytes]) -> None:
     """At the end, a batch that an idempotent producer has sent several times is in the log at most once.
 
-    Not counting what was deleted: a follower that starts anew at the leader's log start knows no producer of the
+    Not counting what was deleted: a follower that starts anew at the leader's log start has no producer state of the
     records below it, as in Kafka, so a batch that is sent again after it was deleted is a new one.
     """
     present = [batch.payload for batch in leader.batches.since(leader.log_start_offset)]

@@ -1,4 +1,4 @@
-"""What a simulation remembers of its replicas: each one's batches, and what a step has changed of them."""
+"""A simulation's copy of its replicas: the batches of each, and the changes of a step."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The clock and the network of a simulation: what happens later, in the order of its time.
 
-Everything takes whole milliseconds, and what is due at the same time happens in the order in which it was asked for, so
+Everything takes whole milliseconds, and what is due at the same time happens in the order in which it was added, so
 that the same events give the same order.
 """
 

@@ -60,7 +60,7 @@ ISR_CHANGE_TIMEOUT_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class IsrChange:
-    """What a leader asks of the store; broker_epochs: the registration of each member as far as the leader knows."""
+    """A leader's ISR change; broker_epochs: the registration of each member that the leader has."""
 
     topic_partition: TopicPartition
     isr: frozenset[int]
@@ -225,7 +225,7 @@ class NodeFetchers:
 
 
 class NodeStateStore:
-    """PartitionStateStore by messages to the controller: asked again when no answer comes, then of unknown outcome."""
+    """PartitionStateStore by messages to the controller: sent again if no answer comes, then of unknown outcome."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -334,7 +334,7 @@ class Node:
     def now_ms(self) -> int:
         return int(self._time.hi_res_clock_ms())
 
-    # -- what the controller says -----------------------------------------------------------------------------------
+    # -- the controller's updates ------------------------------------------------------------------------------------
 
     def become_leader_or_follower(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> str:
         """What became of it, in a word."""

@@ -58,7 +58,7 @@ def run_history(history: History) -> Failure | None:
 
 
 def shrunk(failure: Failure, *, seconds: float = 60, run: Callable[[History], Failure | None] = run_history) -> Failure:
-    """The same failure with as few events as can be found within so many seconds of CPU time.
+    """The same failure with as few events as shrinking reaches within so many seconds of CPU time.
 
     Removes halves, then quarters and so on, until no single event can go; then makes what is left simpler.
     """

@@ -21,7 +21,7 @@ FIRST_SEEDS = [int(ONE)] if ONE else range(0, COUNT, CHUNK)
 
 
 @pytest.mark.parametrize("first", FIRST_SEEDS)
-def test_EPOCH_12_no_seed_breaks_an_invariant_and_replicas_become_equal_whoever_crashes_or_leads(first):
+def test_EPOCH_12_no_seed_breaks_an_invariant_and_replicas_become_equal_after_any_crashes_and_elections(first):
     for seed in range(first, first + (1 if ONE else CHUNK)):
         failure = run_history(random_history(seed, unclean=is_unclean(seed)))
         if failure is not None:

@@ -78,7 +78,7 @@ def test_the_high_watermark_of_a_leader_never_goes_back(monkeypatch):
 
 
 def test_a_leader_epoch_has_one_leader(monkeypatch):
-    """Every broker leads, whoever was elected."""
+    """Every broker leads, also those that were not elected."""
 
     def lead(self, hosted, update, controller_epoch):
         return hosted.make_leader(update, controller_epoch)
@@ -161,13 +161,13 @@ def test_a_consumer_reads_one_history(monkeypatch):
 
 
 def test_no_request_times_out_when_all_is_done(monkeypatch):
-    """A high watermark that rises tells nobody."""
+    """A high watermark that rises completes no request."""
     monkeypatch.setattr(ReplicaManager, "complete_waiting", lambda self, topic_partition: None)
     assert_noticed(monkeypatch, "no_request_times_out_when_all_is_done")
 
 
 def test_an_idempotent_record_is_there_once(monkeypatch):
-    """A broker forgets what a producer has sent."""
+    """A broker loses the state of a producer."""
 
     def append_without_producers(log, records, leader_epoch, *others):
         log.producer_state_manager.truncate_fully_and_start_at(log.log_end_offset)

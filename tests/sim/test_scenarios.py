@@ -1,4 +1,4 @@
-"""The histories behind the rules: each goes well, and breaks an invariant when its rule is taken out."""
+"""A history for each rule: it breaks no invariant with the rule, and one without it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def cut_at_the_high_watermark(leader_epoch, leader_end_offset, *, initial_offset
 
 
 def test_KIP_101_a_follower_does_not_lose_what_its_high_watermark_does_not_yet_cover(scenario):
-    """The record is acknowledged, but the follower has not yet heard so; it leads next."""
+    """The record is acknowledged, but the follower's high watermark is still below it; the follower leads next."""
     history = scenario(
         Settings(brokers=2, truncates_on_fetch=False),
         Produce(100, 0),
@@ -122,7 +122,7 @@ def without_the_leaders_epoch(leader_epoch, leader_end_offset, *, initial_offset
 
 
 def test_KIP_279_replicas_do_not_diverge_after_fast_leader_changes(scenario):
-    """Each leads twice without having heard of the other's records: neither knows the other's epochs."""
+    """Each leads twice without having the other's records: neither has the other's epochs."""
     history = scenario(
         Settings(brokers=2, truncates_on_fetch=False, unclean=True),
         Produce(100, 0),
@@ -212,7 +212,7 @@ def test_KIP_320_a_consumer_with_an_old_epoch_is_fenced(scenario):
 
 
 def test_HW_05_a_waiting_DeleteRecords_is_tried_again_when_a_replica_dies(scenario):
-    """Broker 1 is not in the ISR, so that its death changes no leadership, and nothing but the news of it comes."""
+    """Broker 1 is not in the ISR, so that its death changes no leadership and is only in the next UpdateMetadata."""
     history = scenario(
         Settings(brokers=2),
         Produce(50, 0),
@@ -227,7 +227,7 @@ def test_HW_05_a_waiting_DeleteRecords_is_tried_again_when_a_replica_dies(scenar
 
 
 def test_KIP_497_the_high_watermark_waits_for_an_isr_that_may_be_stored(scenario):
-    """Broker 1 is in the stored ISR, and its leader never hears so; then broker 1 leads."""
+    """Broker 1 is in the stored ISR, but its leader never gets that answer; then broker 1 leads."""
     history = scenario(
         Settings(brokers=2),
         Crash(100, 1, KILLED, down_ms=50, noticed_ms=1),
@@ -289,7 +289,7 @@ def test_PART_13_a_follower_joins_the_isr_only_within_the_current_epoch(scenario
 
 
 def test_PART_04_a_leader_that_missed_another_one_does_not_know_what_its_followers_have(scenario):
-    """Broker 2 led in between, and broker 1 truncated for it; broker 0 never heard of that (seed 386770297)."""
+    """Broker 2 led in between, and broker 1 truncated for it; broker 0 never got that update (seed 386770297)."""
     history = scenario(
         Settings(segment_bytes=100000, retention_ms=2000, latency_ms=10),
         Delay(598, CONTROLLER, 0, by_ms=1000),
@@ -308,11 +308,11 @@ def test_V22_15_a_failed_read_does_not_move_the_followers_state(scenario):
 
     def moved_by_a_failed_read(self, hosted_partitions, params, fetch_infos, fetch_time_ms, advanced):
         answer = read(self, hosted_partitions, params, fetch_infos, fetch_time_ms, advanced)
-        asked = dict(fetch_infos)
+        requested = dict(fetch_infos)
         for tp, result in answer[0]:
             hosted = self.get_partition(tp)
             if params.replica_id >= 0 and result.error is not None and hosted is not None and hosted.is_leader:
-                metadata = LogOffsetMetadata(asked[tp].fetch_offset)
+                metadata = LogOffsetMetadata(requested[tp].fetch_offset)
                 seen = LogReadInfo(FetchDataInfo(metadata, EMPTY), 0, 0, hosted.log.log_end_offset, 0)
                 replica = hosted.follower_replica(params.replica_id)
                 if hosted.update_follower_fetch_state(replica, seen, 0, self.time.milliseconds()):
@@ -436,7 +436,7 @@ def test_a_follower_with_records_below_the_leaders_log_start_alone_joins_the_isr
 
 
 def test_SESS_08_a_session_says_again_what_it_said_to_a_fetch_with_another_leader_epoch(scenario):
-    """Broker 2 drops an answer with a high watermark: it has just heard of the next epoch (seed 24)."""
+    """Broker 2 drops an answer with a high watermark: it has just got the next epoch (seed 24)."""
     history = scenario(
         Settings(partitions=2, segment_bytes=300, fetch_bytes=5000),
         Crash(414, 1, "stops", down_ms=2500, noticed_ms=1),

@@ -190,7 +190,7 @@ def create_topic(servers):
 
 
 @pytest.mark.timeout(1200)
-def test_nothing_acknowledged_is_lost_or_written_twice_whoever_is_killed(processes):
+def test_nothing_acknowledged_is_lost_or_written_twice_whichever_broker_is_killed(processes):
     seed = random.randrange(1 << 32)
     rng = random.Random(seed)
     servers = start_all(processes)
@@ -265,7 +265,7 @@ def test_a_rolling_restart_refuses_the_producer_nothing(processes):
     check_logs(processes.directory, producer, "rolling restart")
 
 
-def test_kcore_serve_with_a_store_says_what_it_needs(tmp_path):
+def test_kcore_serve_with_a_store_names_the_missing_option(tmp_path):
     def serve(*options):
         command = [sys.executable, "-m", "kcore.tools.main", "serve", "--port", "0", "--data", str(tmp_path / "d")]
         return subprocess.run([*command, *options], capture_output=True, text=True, timeout=200)

@@ -125,7 +125,7 @@ def test_what_was_agreed_about_topics_and_groups_survives_kill_dash_nine(tmp_pat
     with kcore.Broker(tmp_path) as broker:
         kept = broker.metadata_cache.topic("kept")
         assert (kept.topic_id, len(kept.partitions)) == (created.topic_id, 3)
-        # Unclean: the epoch tells clients that the log may have been cut.
+        # Unclean: by the higher epoch clients notice that the log may have been truncated.
         assert {info.leader_epoch for info in kept.partitions.values()} == {1}
         with Client(broker) as client:
             assert client.ask(InitProducerIdRequest(transactional_id=None), 0).producer_id > producer_id
@@ -149,7 +149,7 @@ def test_a_signal_stops_kcore_serve_cleanly(tmp_path, number):
     assert os.path.exists(tmp_path / ".kafka_cleanshutdown")
 
 
-def test_a_second_process_on_one_directory_says_so_and_exits_2(tmp_path):
+def test_a_second_process_on_one_directory_reports_it_and_exits_2(tmp_path):
     broker = Serve(tmp_path)
     second = subprocess.run(
         [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(tmp_path), "--port", "0"],
@@ -163,7 +163,7 @@ def test_a_second_process_on_one_directory_says_so_and_exits_2(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["-o", "log.segment.byte=1"], "log.segment.bytes"),
         (["-o", "num.partitions"], "KEY=VALUE"),
@@ -171,7 +171,7 @@ def test_a_second_process_on_one_directory_says_so_and_exits_2(tmp_path):
         (["--host", "203.0.113.7"], "203.0.113.7"),
     ],
 )
-def test_kcore_serve_says_what_is_wrong_and_exits_2(tmp_path, options, said):
+def test_kcore_serve_prints_the_error_and_exits_2(tmp_path, options, message):
     result = subprocess.run(
         [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(tmp_path), "--port", "0", *options],
         capture_output=True,
@@ -179,7 +179,7 @@ def test_kcore_serve_says_what_is_wrong_and_exits_2(tmp_path, options, said):
         timeout=100,
     )
     assert result.returncode == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_a_port_in_use_is_named(tmp_path):

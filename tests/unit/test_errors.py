@@ -24,7 +24,7 @@ def test_V22_10_code_6_has_its_newer_name():
     assert errors.for_code(6) is errors.NotLeaderOrFollower and errors.NotLeaderOrFollower.retriable
 
 
-def test_every_error_says_when_it_is_sent():
+def test_every_error_has_a_docstring_that_says_when_it_is_sent():
     assert [cls.__name__ for cls in with_code() if not (cls.__doc__ or "").strip()] == []
 
 

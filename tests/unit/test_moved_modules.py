@@ -18,6 +18,6 @@ def test_a_former_path_names_the_same_module(former, monkeypatch):
     assert sys.modules[former] is new and new.__name__ == MOVED[former] and new.__spec__ is spec
 
 
-def test_other_modules_that_are_not_there_are_not_found():
+def test_other_missing_modules_raise_module_not_found_error():
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("kcore.log.bulk_loader")

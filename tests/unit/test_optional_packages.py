@@ -77,15 +77,15 @@ def run_without(module: str, code: str) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.parametrize(("module", "code", "message"), IN_PYTHON)
-def test_a_library_call_without_its_package_says_what_to_install(module, code, message):
+def test_a_library_call_without_its_package_names_the_package(module, code, message):
     done = run_without(module, f"import kcore; {code.format(partition=PARTITION)}")
     assert done.returncode == 1
-    kind, _, told = done.stderr.splitlines()[-1].partition(": ")
-    assert (kind in ("ImportError", "ModuleNotFoundError"), told) == (True, message)
+    kind, _, message_shown = done.stderr.splitlines()[-1].partition(": ")
+    assert (kind in ("ImportError", "ModuleNotFoundError"), message_shown) == (True, message)
 
 
 @pytest.mark.parametrize(("module", "arguments", "message"), ON_THE_COMMAND_LINE)
-def test_a_command_without_its_package_exits_2_and_says_what_to_install(module, arguments, message):
+def test_a_command_without_its_package_exits_2_and_names_the_package(module, arguments, message):
     done = run_without(module, f"from kcore.tools.main import main; sys.exit(main({arguments!r}))")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"kcore: {message}\n")
 
@@ -99,8 +99,14 @@ def test_a_package_that_is_there_and_broken_keeps_its_own_words():
 
 def test_the_extras_bring_what_the_messages_say_and_spark_brings_no_numba():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    found = {extra: {re.match(r"[\w-]+", package)[0] for package in packages} for extra, packages in extras.items()}
-    assert found["arrow"] == {"pyarrow"} and found["kernels"] == {"numba"} and found["plot"] == {"matplotlib"}
-    assert found["tools"] == {"rich", "shtab"}
+    packages_of = {
+        extra: {re.match(r"[\w-]+", package)[0] for package in packages} for extra, packages in extras.items()
+    }
+    assert (
+        packages_of["arrow"] == {"pyarrow"}
+        and packages_of["kernels"] == {"numba"}
+        and packages_of["plot"] == {"matplotlib"}
+    )
+    assert packages_of["tools"] == {"rich", "shtab"}
     # kcore.spark imports no kernels (tests/test_layers.py).
-    assert found["spark"] == {"pyspark", "pyarrow", "pandas", "confluent-kafka", "rich"}
+    assert packages_of["spark"] == {"pyspark", "pyarrow", "pandas", "confluent-kafka", "rich"}

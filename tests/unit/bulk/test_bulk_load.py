@@ -91,7 +91,7 @@ def load(data_dir, rows, *, per_batch=37, **options):
 def by_partition(rows, partitions, turns=None):
     """The model: topic and partition -> (key, value, timestamp, headers) in their order."""
     turns = {} if turns is None else turns
-    found = {}
+    records = {}
     for topic, key, value, timestamp, headers in rows:
         if key is None:
             partition = turns.get(topic, 0)
@@ -99,15 +99,15 @@ def by_partition(rows, partitions, turns=None):
         else:
             partition = partition_for_key(key, partitions)
         record = (key, value, timestamp, list(headers or []))
-        found.setdefault(TopicPartition(topic, partition), []).append(record)
-    return found
+        records.setdefault(TopicPartition(topic, partition), []).append(record)
+    return records
 
 
 def records_in(directory, **options):
     with kcore.open_log(directory, **options) as log:
-        found = list(log.records())
-        assert [r.offset for r in found] == list(range(log.log_start_offset, log.log_end_offset))
-        return [(r.key, r.value, r.timestamp, list(r.headers)) for r in found]
+        records = list(log.records())
+        assert [r.offset for r in records] == list(range(log.log_start_offset, log.log_end_offset))
+        return [(r.key, r.value, r.timestamp, list(r.headers)) for r in records]
 
 
 def contents(data_dir):
@@ -166,7 +166,7 @@ def test_the_marker_of_a_clean_stop_keeps_what_the_broker_wrote_into_it(tmp_path
         assert json.loads(marker.read_text()) == {"version": 0, "brokerEpoch": kept}
 
 
-def test_a_load_goes_behind_what_a_leader_of_a_later_epoch_wrote(tmp_path):
+def test_a_load_is_appended_after_the_records_of_a_later_epoch(tmp_path):
     def one():
         builder = RecordBatchBuilder()
         builder.append(b"v", b"k", timestamp=NOW)
@@ -210,11 +210,11 @@ def test_the_segments_of_several_tasks_follow_each_other_in_the_order_of_the_tas
         check_indexes(path)
 
 
-@pytest.mark.parametrize("behind", [0, 300])
-def test_what_many_tasks_with_few_records_staged_becomes_few_segments(tmp_path, behind):
+@pytest.mark.parametrize("staged_after", [0, 300])
+def test_what_many_tasks_with_few_records_staged_becomes_few_segments(tmp_path, staged_after):
     expected = {TopicPartition("t", p): [] for p in range(2)}
-    if behind:
-        rows = random_rows(99, behind, topics=("t",))
+    if staged_after:
+        rows = random_rows(99, staged_after, topics=("t",))
         load(tmp_path, rows, partitions=2, config=LogConfig())
         expected = by_partition(rows, 2)
     staging = staging_directory(str(tmp_path), "abc")
@@ -229,11 +229,11 @@ def test_what_many_tasks_with_few_records_staged_becomes_few_segments(tmp_path, 
     commit_load(str(tmp_path), staging, logs, partitions={"t": 2}, config=config)
     assert contents(tmp_path) == expected
     for path in tmp_path.glob("t-?"):
-        check_indexes(path, interval_bytes=500, from_segment=int(bool(behind)))
-        sizes = [log.stat().st_size for log in sorted(path.glob("*.log"))][bool(behind) :]
+        check_indexes(path, interval_bytes=500, from_segment=int(bool(staged_after)))
+        sizes = [log.stat().st_size for log in sorted(path.glob("*.log"))][bool(staged_after) :]
         assert len(sizes) < 5 and all(27_000 < size <= 30_000 for size in sizes[:-1])
         with kcore.open_log(path) as log:
-            for segment in log.segments[bool(behind) :]:
+            for segment in log.segments[bool(staged_after) :]:
                 assert len(segment.offset_index) > 5
                 for offset in range(segment.base_offset, segment.read_next_offset(), 7):
                     assert segment.translate_offset(offset).offset >= offset
@@ -263,7 +263,7 @@ def test_an_empty_topic_gets_its_partitions_and_takes_a_load_later(tmp_path):
     assert contents(tmp_path) == by_partition(rows, 2)
 
 
-def test_a_replaced_topic_has_the_new_records_alone_behind_the_offsets_of_the_old(tmp_path):
+def test_a_replaced_topic_has_only_the_new_records_at_offsets_after_the_old(tmp_path):
     first, second = random_rows(5, 200), random_rows(6, 90)
     load(tmp_path, first, topic="orders", partitions=2)
     load(tmp_path, random_rows(7, 10, topics=("others",)), topic="others")
@@ -303,14 +303,14 @@ def test_records_without_timestamp_headers_or_key_get_now_none_and_turns(tmp_pat
 
 def test_a_partition_that_a_record_names_comes_before_its_key(tmp_path):
     rows = random_rows(8, 60)
-    given = [random.Random(i).choice([None, 0, 1, 2]) for i in range(60)]
+    partition_column = [random.Random(i).choice([None, 0, 1, 2]) for i in range(60)]
     with BulkLoad(tmp_path, partitions=3) as bulk:
-        bulk.append(batch_of(rows, partition=pa.array(given, pa.int32())))
+        bulk.append(batch_of(rows, partition=pa.array(partition_column, pa.int32())))
         bulk.commit()
     for p in range(3):
-        values = [row[2] for row, own in zip(rows, given, strict=True) if own == p]
-        found = [record[1] for record in records_in(tmp_path / f"orders-{p}")]
-        assert [v for v in found if v in values] and set(map(str, values)) <= set(map(str, found))
+        values = [row[2] for row, own in zip(rows, partition_column, strict=True) if own == p]
+        loaded = [record[1] for record in records_in(tmp_path / f"orders-{p}")]
+        assert [v for v in loaded if v in values] and set(map(str, values)) <= set(map(str, loaded))
 
 
 def test_a_segment_is_rolled_when_its_bytes_or_its_time_are_up(tmp_path):
@@ -350,14 +350,14 @@ def test_a_record_that_no_log_can_have_fails_the_load_and_nothing_stays(tmp_path
     assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == []
 
 
-def test_a_partition_that_a_topic_does_not_have_is_told_with_the_number_that_it_has(tmp_path):
+def test_a_partition_that_a_topic_does_not_have_is_reported_with_the_number_of_its_partitions(tmp_path):
     rows = random_rows(1, 5)
     load(tmp_path, rows, topic="orders")
     with BulkLoad(tmp_path, topic="orders") as bulk, pytest.raises(ValueError) as failure:
         bulk.append(batch_of(rows, partition=pa.array([0, None, 1, 0, None], pa.int32())))
         bulk.commit()
-    told = "topic orders: column partition says 1, but the topic has 1 partition: drop the column"
-    assert str(failure.value) == told
+    message = "topic orders: column partition says 1, but the topic has 1 partition: drop the column"
+    assert str(failure.value) == message
 
 
 def test_a_codec_or_level_that_does_not_exist_is_refused_before_anything_is_staged(tmp_path):
@@ -493,17 +493,17 @@ def test_a_load_removes_what_others_left_a_day_ago_and_nothing_that_still_change
 
 
 def as_another_broker_finds_it(data_dir, copy):
-    """Each partition as a loader that knows nothing of loads takes it."""
+    """The records of each partition as a loader reads them that ignores the journal of loads."""
     shutil.copytree(data_dir, copy)
-    found = {}
+    records = {}
     for path in sorted(copy.iterdir()):
         if path.is_dir() and not path.name.endswith("-delete"):
             tp = parse_partition_directory(path.name).topic_partition
             log = load_log(str(path), tp, LogConfig(), had_clean_shutdown=was_clean_shutdown(str(copy)))
-            found[tp] = [(r.key, r.value, r.timestamp, list(r.headers)) for r in log.records()]
+            records[tp] = [(r.key, r.value, r.timestamp, list(r.headers)) for r in log.records()]
             log.close()
     shutil.rmtree(copy)
-    return found
+    return records
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -549,13 +549,13 @@ def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_
         decided = (data_dir / JOURNAL_FILE).exists()
         for tp, records in as_another_broker_finds_it(data_dir, tmp_path / "copy").items():
             assert records in ([old.get(tp, []), new[tp]]), step
-        with kcore.open_log(data_dir / "spare-0", "a"):  # whoever opens the directory finishes the load
+        with kcore.open_log(data_dir / "spare-0", "a"):  # opening the directory finishes the load
             pass
-        found = {tp: records for tp, records in contents(data_dir).items() if tp.topic != "spare"}
-        seen.add(found == new)
-        assert found in (old, new), step
-        assert found == new or not decided, step
-        if found == new:
+        current = {tp: records for tp, records in contents(data_dir).items() if tp.topic != "spare"}
+        seen.add(current == new)
+        assert current in (old, new), step
+        assert current == new or not decided, step
+        if current == new:
             assert load_journal.last_batches(str(data_dir)) == {"q": 1}
         else:
             discard_load(str(data_dir), staging_directory(str(data_dir), "abc"))
@@ -594,7 +594,7 @@ def test_a_broker_finishes_what_was_interrupted_when_it_starts(interrupted):
     manager.shutdown()
 
 
-def test_half_a_load_that_another_broker_left_is_told_and_keeps_no_broker_from_starting(interrupted, caplog):
+def test_half_a_load_of_another_broker_is_logged_and_prevents_no_broker_from_starting(interrupted, caplog):
     for path in interrupted.glob("*/*.cleaned"):
         path.unlink()
     with pytest.raises(CorruptFile, match=r"another broker.*Remove .*kcore-load-journal"):
@@ -609,7 +609,7 @@ def test_half_a_load_that_another_broker_left_is_told_and_keeps_no_broker_from_s
 
 
 @pytest.mark.parametrize("name", [JOURNAL_FILE, load_journal.STREAMS_FILE])
-def test_a_flipped_byte_in_a_file_of_the_loads_is_told_by_its_name(tmp_path, name, interrupted):
+def test_a_flipped_byte_in_a_file_of_the_loads_is_reported_with_the_file_name(tmp_path, name, interrupted):
     if name != JOURNAL_FILE:
         finish_interrupted_load(str(tmp_path))
         staging, logs = staged_stream_batch(tmp_path, "a", random_rows(1, 3))

@@ -103,7 +103,7 @@ def broker():
         yield broker
 
 
-def test_a_broker_says_what_it_serves(broker):
+def test_a_broker_lists_the_apis_that_it_serves(broker):
     host, port = broker.bootstrap_servers.split(":")
     with sender(host, int(port)) as to_broker:
         assert to_broker.api_versions() == SUPPORTED
@@ -140,7 +140,7 @@ def test_records_are_views_of_a_buffer_that_is_used_again_when_no_view_is_left(b
         assert records_of(to_broker.send(fetch(end), 11)).obj is buffer
 
 
-def test_a_large_buffer_is_given_back_after_a_small_reply(broker):
+def test_a_large_buffer_is_freed_after_a_small_reply(broker):
     host, port = broker.bootstrap_servers.split(":")
     with broker.log("t", 0) as log:
         end = log.log_end_offset
@@ -215,7 +215,7 @@ def test_a_reply_that_comes_in_drops_is_a_timeout_too():
         to_server.send(REQUEST, 4)
 
 
-def test_nobody_listens():
+def test_a_connection_to_a_port_without_a_listener_fails():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         host, port = listening.getsockname()
     with sender(host, port) as to_server, pytest.raises(ConnectionRefusedError):
@@ -230,8 +230,8 @@ def test_one_connection_carries_many_requests():
 
 
 def test_close_ends_a_send_that_waits():
-    asked = threading.Event()
-    with server(lambda frame: asked.set()) as (host, port, _), sender(host, port) as to_server:
+    request_arrived = threading.Event()
+    with server(lambda frame: request_arrived.set()) as (host, port, _), sender(host, port) as to_server:
         errors = []
 
         def send():
@@ -242,7 +242,7 @@ def test_close_ends_a_send_that_waits():
 
         thread = threading.Thread(target=send)
         thread.start()
-        assert asked.wait(DEADLINE_S)
+        assert request_arrived.wait(DEADLINE_S)
         to_server.close()
         thread.join(DEADLINE_S)
         assert not thread.is_alive()
@@ -261,7 +261,7 @@ def test_a_request_that_cannot_be_encoded_leaves_the_connection_alone():
         assert len(accepted) == 1
 
 
-def test_versions_of_an_old_broker_and_of_apis_that_nobody_here_has_heard_of():
+def test_versions_of_an_old_broker_and_of_unknown_apis():
     def refuse(frame):
         header = decode_request_header(frame)
         assert header.api_version == 3
@@ -280,5 +280,5 @@ def test_versions_of_an_old_broker_and_of_apis_that_nobody_here_has_heard_of():
 
     with server(refuse, old) as (host, port, accepted), sender(host, port) as to_server:
         assert to_server.api_versions() == {ApiKey.FETCH: (0, 7)}
-        assert to_server.api_versions() == {ApiKey.FETCH: (0, 7)}  # of this connection: not asked again
+        assert to_server.api_versions() == {ApiKey.FETCH: (0, 7)}  # of this connection: no second request
         assert len(accepted) == 1

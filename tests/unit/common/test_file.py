@@ -23,7 +23,7 @@ def test_a_failed_write_names_the_file_and_leaves_the_old_content(tmp_path, call
     assert path.read_bytes() == b"newer" and os.listdir(tmp_path) == ["x"]
 
 
-def test_a_write_is_synced_with_its_name_unless_told_otherwise(tmp_path):
+def test_a_write_is_synced_with_its_name_by_default(tmp_path):
     file.count_calls()
     file.write_atomically(str(tmp_path / "x"), b"1")
     assert file.calls("fsync") == 2

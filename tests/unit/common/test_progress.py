@@ -41,7 +41,7 @@ def terminal(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """It stands still."""
+    """Its time never changes."""
     monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: 1000.0))
 
 

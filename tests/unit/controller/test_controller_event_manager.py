@@ -38,25 +38,25 @@ def test_CTRL_02_one_thread_processes_the_events_one_at_a_time_in_order():
     assert order == list(range(200)) and threads == {"events"}
 
 
-def test_what_is_cleared_is_not_processed_and_its_caller_hears_of_it():
-    events, said = ControllerEventManager("events"), []
-    events.put(ControllerEvent("old", lambda: said.append("processed"), lambda: said.append("skipped")))
-    events.clear_and_put(ControllerEvent("new", lambda: said.append("new")))
+def test_cleared_events_are_not_processed_and_their_preempt_is_called():
+    events, calls = ControllerEventManager("events"), []
+    events.put(ControllerEvent("old", lambda: calls.append("processed"), lambda: calls.append("skipped")))
+    events.clear_and_put(ControllerEvent("new", lambda: calls.append("new")))
     assert events.process_all() == 1
-    assert said == ["skipped", "new"]
+    assert calls == ["skipped", "new"]
 
 
-def test_after_the_end_events_are_skipped_and_nobody_waits_for_them():
-    events, said = ControllerEventManager("events"), []
+def test_after_the_end_events_are_skipped_and_no_thread_waits_for_them():
+    events, calls = ControllerEventManager("events"), []
     events.start()
     events.close()
-    late = ControllerEvent("late", lambda: said.append("processed"), lambda: said.append("skipped"))
+    late = ControllerEvent("late", lambda: calls.append("processed"), lambda: calls.append("skipped"))
     events.clear_and_put(late)
     events.await_started(late)
-    assert said == ["skipped"]
+    assert calls == ["skipped"]
 
 
-def test_who_waits_for_an_event_returns_when_its_processing_begins():
+def test_a_wait_for_an_event_returns_when_its_processing_begins():
     events, release = ControllerEventManager("events"), threading.Event()
     events.start()
     event = ControllerEvent("e", lambda: release.wait(DEADLINE_S))

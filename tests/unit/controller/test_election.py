@@ -49,7 +49,7 @@ def test_PSM_06_a_reassigned_partition_is_led_by_the_first_target_replica_that_i
     assert reassignment_election((5,), (3, 6), {3, 5, 6}) is None
 
 
-def test_PSM_07_a_preferred_election_takes_the_first_replica_or_nobody():
+def test_PSM_07_a_preferred_election_elects_the_first_replica_or_fails():
     assert preferred_election(REPLICAS, (1, 3), {1, 3}) == Election(3, (1, 3))
     assert preferred_election(REPLICAS, (1, 2), {1, 2, 3}) is None
     assert preferred_election(REPLICAS, (1, 3), {1, 2}) is None

@@ -63,7 +63,7 @@ def test_CTRL_05_the_controllers_node_is_ephemeral_and_has_its_id_and_the_time(w
     assert znodes.ControllerZNode.decode(node.data) == (7, world.time.milliseconds())
 
 
-def test_CTRL_06_who_loses_the_race_takes_note_of_the_winner(world):
+def test_CTRL_06_a_broker_that_loses_the_election_records_the_winner(world):
     world.start(1)
     controller = world.controllers[1]
     world.start(2)
@@ -268,7 +268,7 @@ def test_CTRL_15_V22_13_topics_are_not_deleted_where_that_is_switched_off(world)
     assert world.state("t").leader == 1
 
 
-def test_CTRL_16_and_CTRL_17_brokers_hear_who_is_alive_before_they_lead_anything(world):
+def test_CTRL_16_and_CTRL_17_brokers_get_the_live_brokers_before_they_lead_anything(world):
     world.start(1, 2)
     world.create_topic("t", [[1, 2]])
     world.channels[2].take()
@@ -312,7 +312,7 @@ def test_CTRL_20_the_partitions_of_a_dead_broker_get_leaders_and_its_replicas_le
     assert world.requests.brokers.keys() == {1, 2}
 
 
-def test_CTRL_20_a_broker_that_comes_back_hears_everything_and_leads_what_only_it_has(world):
+def test_CTRL_20_a_broker_that_comes_back_gets_all_metadata_and_leads_partitions_that_only_it_has(world):
     world.start(1, 2)
     world.create_topic("t", [[2]])
     world.kill(2)
@@ -407,7 +407,7 @@ def test_CTRL_21_partitions_that_are_added_get_leaders(world):
     assert world.state("t", 0).leader_epoch == 0
 
 
-def test_a_topic_whose_node_cannot_be_read_keeps_nobody_else_from_being_created(world):
+def test_a_topic_whose_node_cannot_be_read_does_not_prevent_the_creation_of_others(world):
     world.start(1)
     world.admin.create(znodes.topic("broken"), b'{"partitions": {"x": 1}}')
     world.create_topic("t", [[1]])
@@ -435,7 +435,7 @@ def test_a_deleted_topic_leaves_no_trace(world):
     context = world.active.context
     assert not context.assignments and not context.replica_states and not context.partition_states
     sent = world.requests.take()
-    # Clients are told first that the topic is gone.
+    # UpdateMetadata comes first: clients must see that the topic is deleted.
     first = next(request for _, request in sent if isinstance(request, UpdateMetadataRequest))
     assert {state.leader for state in partitions_of(first).values()} == {LEADER_DURING_DELETE}
     deleted = [
@@ -660,7 +660,7 @@ def test_RSM_01_an_illegal_change_is_left_out_and_the_others_of_the_batch_go_on(
     assert context.replica_state(unknown) is ReplicaState.NON_EXISTENT
 
 
-def test_RSM_04_and_RSM_05_a_replica_that_is_added_hears_the_leader_but_the_leader_cannot_be_added(world):
+def test_RSM_04_and_RSM_05_an_added_replica_gets_a_leader_and_isr_but_the_leader_cannot_be_added(world):
     world.start(1, 2)
     world.create_topic("t", [[1]])
     world.requests.take()

@@ -145,7 +145,7 @@ class World:
     # -- topics -----------------------------------------------------------------------------------------
 
     def create_topic(self, name, assignment, config=None):
-        """As a broker does for CreateTopics: the controller learns of it by its watch."""
+        """As a broker does for CreateTopics: the controller's watch is called."""
         node = znodes.TopicZNode(dict(enumerate(assignment)), znodes.random_id(Random(name)))
         self.admin.create_recursive(znodes.topic_config(name), znodes.encode_config(config or {}))
         self.admin.create_recursive(znodes.topic(name), node.encode())

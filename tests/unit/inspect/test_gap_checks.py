@@ -91,8 +91,8 @@ def test_a_segment_that_is_missing_inside_a_plain_log_is_a_gap_and_damage(option
 def test_what_is_missing_between_two_batches_of_a_segment_is_a_gap(tmp_path, capsys):
     log = plain_topic(tmp_path / "data" / "t-0") / f"{20:020}.log"
     batches = model.decode_batches(content := log.read_bytes())
-    for first, behind, expected in ((3, 5, (26, 29)), (0, 2, (20, 23)), (8, 10, (36, 39))):
-        end = batches[behind].position if behind < len(batches) else len(content)
+    for first, next_batch, expected in ((3, 5, (26, 29)), (0, 2, (20, 23)), (8, 10, (36, 39))):
+        end = batches[next_batch].position if next_batch < len(batches) else len(content)
         log.write_bytes(content[: batches[first].position] + content[end:])
         for suffix in (".index", ".timeindex"):
             log.with_suffix(suffix).unlink(missing_ok=True)
@@ -110,7 +110,7 @@ def test_what_is_missing_between_two_batches_of_a_segment_is_a_gap(tmp_path, cap
     assert gaps_of(problems) == [("damage", 36, 45)]
 
 
-def test_a_gap_before_an_empty_last_segment_is_told(tmp_path, capsys):
+def test_a_gap_before_an_empty_last_segment_is_reported(tmp_path, capsys):
     log = plain_topic(tmp_path / "data" / "t-0", segments=3)
     with open_log(log, "a") as opened:
         opened.roll()
@@ -120,7 +120,7 @@ def test_a_gap_before_an_empty_last_segment_is_told(tmp_path, capsys):
     assert gaps_of(verify(capsys, log)[1]) == [("damage", 40, 59)]
 
 
-def test_a_gap_in_the_place_of_an_empty_first_segment_is_told(tmp_path, capsys):
+def test_a_gap_in_the_place_of_an_empty_first_segment_is_reported(tmp_path, capsys):
     log = plain_topic(tmp_path / "data" / "t-0", segments=3)
     os.truncate(log / LOG, 0)
     for suffix in (".index", ".timeindex"):
@@ -135,7 +135,7 @@ def test_offsets_that_unreadable_bytes_may_hold_are_no_gap(tmp_path, capsys):
     assert (status, [problem["kind"] for problem in problems]) == (1, [None])
 
 
-def test_what_lies_below_the_log_start_is_no_gap(tmp_path, capsys):
+def test_missing_offsets_below_the_log_start_are_no_gap(tmp_path, capsys):
     without_segment(plain_topic(tmp_path / "data" / "t-0"), 40)
     checkpoint = tmp_path / "data" / "log-start-offset-checkpoint"
     for start, expected in ((60, []), (50, [("damage", 50, 59)]), (40, [("damage", 40, 59)])):
@@ -163,7 +163,7 @@ def test_sequence_numbers_that_jump_over_a_gap_prove_that_records_are_missing(pr
     log = idempotent(tmp_path / "data" / "t-0", gap=(30, 44), lost=True, producers=producers)
     for snapshot in log.glob("*.snapshot"):
         snapshot.unlink()
-    # (That an epoch begins behind the gap would explain it otherwise.)
+    # (An epoch that begins after the gap would explain it otherwise.)
     (log / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 44\n")
     _, problems = verify(capsys, log)
     (gap,) = [problem for problem in problems if problem["kind"]]
@@ -201,7 +201,7 @@ def test_TRUNC_06_a_gap_that_a_truncation_inside_a_batch_left_is_a_warning(tmp_p
     status, problems = verify(capsys, log)
     assert (status, gaps_of(problems)) == (0, [("warning", 10, 14)])
     assert "leader epoch 3" in problems[0]["problem"]
-    # None that begins behind it does not explain it.
+    # No epoch begins after it, so none explains it.
     for entries in ("2\n0 0\n3 14\n", "1\n0 0\n"):
         (log / "leader-epoch-checkpoint").write_text("0\n" + entries)
         _, problems = verify(capsys, log)
@@ -259,7 +259,7 @@ def test_sequence_numbers_that_go_on_over_a_missing_segment_explain_nothing(tmp_
     assert (status, gap["type"], gap["offset"], gap["lastOffset"]) == (1, "damage", 2, 3)
 
 
-def test_a_log_that_the_cleaner_knows_may_have_gaps_up_to_where_it_was(tmp_path, capsys):
+def test_a_log_with_a_cleaner_checkpoint_may_have_gaps_up_to_that_offset(tmp_path, capsys):
     log = without_segment(plain_topic(tmp_path / "data" / "t-0"), 40)
     checkpoint = tmp_path / "data" / "cleaner-offset-checkpoint"
     for cleaned, expected in ((80, "gap"), (60, "gap"), (40, "warning")):
@@ -299,14 +299,14 @@ def test_the_settings_of_our_own_broker_say_whether_a_topic_is_compacted(policy,
         store.close()
     before = contents(data)
     status, problems = verify(capsys, data)
-    # No cleaner has been there: the leader may have compacted what was copied, but nothing says so.
+    # The cleaner never ran here: the leader may have compacted the copied records, but no file shows that.
     expected = (0, "warning") if policy in ("compact", "compact,delete") else (1, "damage")
     assert (status, gaps_of(problems)) == (expected[0], [(expected[1], 40, 59)])
     assert contents(data) == before
     store.close()
 
 
-def test_metadata_that_cannot_be_read_says_nothing_about_a_topic(tmp_path, capsys):
+def test_metadata_that_cannot_be_read_are_not_used_for_a_topic(tmp_path, capsys):
     data = tmp_path / "data"
     without_segment(plain_topic(data / "t-0"), 40)
     (data / "kcore-metadata.db").write_bytes(b"garbage" * 1000)
@@ -323,7 +323,7 @@ def test_the_topics_of_the_coordinators_are_always_compacted(topic, tmp_path, ca
     assert (status, gaps_of(problems)) == (0, [("gap", 40, 59)])
 
 
-def test_compacted_says_for_a_log_what_no_file_says(tmp_path, capsys):
+def test_the_option_compacted_marks_a_log_as_compacted_where_no_file_does(tmp_path, capsys):
     log = without_segment(without_segment(plain_topic(tmp_path / "data" / "t-0"), 20), 80)
     assert gaps_of(verify(capsys, log)[1]) == [("damage", 20, 39), ("damage", 80, 99)]
     status, problems = verify(capsys, log, "--compacted")
@@ -332,7 +332,7 @@ def test_compacted_says_for_a_log_what_no_file_says(tmp_path, capsys):
     assert capsys.readouterr().out.endswith("no damage, 2 gaps left by compaction\n")
 
 
-def test_of_very_many_gaps_the_first_hundred_are_told_one_by_one(tmp_path, capsys):
+def test_of_very_many_gaps_the_first_hundred_are_reported_one_by_one(tmp_path, capsys):
     log = written(tmp_path / "data" / "t-0", [built(offset) for offset in range(0, 6 * 150, 6)])
     status, problems = verify(capsys, log)
     assert (status, len(problems)) == (1, 101)
@@ -348,7 +348,7 @@ def test_a_gap_before_compressed_messages_of_magic_1_is_seen_with_their_records(
     assert gaps_of(verify(capsys, tmp_path / "t-0", "--no-records")[1]) == []
 
 
-def test_no_directory_of_kafkas_has_an_unexplained_gap_and_the_compacted_ones_are_known(capsys):
+def test_no_directory_of_kafkas_has_an_unexplained_gap_and_the_compacted_ones_are_recognised(capsys):
     _, problems = verify(capsys, golden_data.data_dir())
     assert all(problem["type"] == "gap" for problem in problems)
 
@@ -356,7 +356,7 @@ def test_no_directory_of_kafkas_has_an_unexplained_gap_and_the_compacted_ones_ar
 # -- repair -----------------------------------------------------------------------------------------------------------
 
 
-def test_repair_says_that_a_gap_cannot_be_mended(tmp_path, capsys):
+def test_repair_reports_that_a_gap_cannot_be_mended(tmp_path, capsys):
     log = without_segment(plain_topic(tmp_path / "data" / "t-0"), 40)
     status, events = run_json(capsys, "repair", log, "--apply")
     assert (status, events[-1]["beyondRepair"], events[-1]["actions"]) == (1, 1, 0)
@@ -375,14 +375,14 @@ def test_repair_and_verify_agree_on_a_gap_that_is_only_a_warning(tmp_path, capsy
         assert "warning: position" in text and "nothing to mend" in text
 
 
-def test_a_gap_above_a_cut_goes_with_what_is_behind_it(tmp_path, capsys):
+def test_a_gap_above_a_cut_is_removed_with_the_batches_after_it(tmp_path, capsys):
     log = without_segment(plain_topic(tmp_path / "data" / "t-0"), 40)
     flip(log / LOG, 100)
     status, events = run_json(capsys, "repair", log, "--apply", "--output", tmp_path / "out")
     assert (status, events[-1]["beyondRepair"], events[-1]["gapsLeft"]) == (0, 0, [])
 
 
-def test_a_gap_that_keep_after_makes_stays_and_is_told_by_verify(tmp_path, capsys):
+def test_a_gap_that_keep_after_makes_stays_and_is_reported_by_verify(tmp_path, capsys):
     log = plain_topic(tmp_path / "data" / "t-0")
     damaged = log / f"{40:020}.log"
     flip(damaged, model.decode_batches(damaged.read_bytes())[2].position + 80)
@@ -419,7 +419,7 @@ def test_a_gap_on_one_side_is_a_difference_unless_cleaning_explains_it(tmp_path,
         assert run_json(capsys, "diff", a, b)[0] == expected
 
 
-def test_diff_tells_what_followers_would_cut_also_where_a_gap_is_the_only_difference(tmp_path, capsys):
+def test_diff_prints_what_followers_would_truncate_also_where_a_gap_is_the_only_difference(tmp_path, capsys):
     a = plain_topic(tmp_path / "a" / "t-0")
     b = without_segment(Path(shutil.copytree(a, tmp_path / "b" / "t-0")), 40)
     assert main(["diff", str(a), str(b)]) == 1
@@ -439,7 +439,7 @@ def test_diff_tells_what_followers_would_cut_also_where_a_gap_is_the_only_differ
     assert "  the same but for the gaps: offsets 0 to below 120" in text and "followed" not in text
 
 
-def test_diff_says_of_a_replica_without_epochs_alone_that_it_knows_none(tmp_path, capsys):
+def test_diff_reports_missing_epochs_only_for_the_replica_without_them(tmp_path, capsys):
     a = written(tmp_path / "a" / "t-0", [built(offset, epoch=-1) for offset in (0, 2, 4)])
     b = written(tmp_path / "b" / "t-0", [built(0, epoch=-1), built(4, epoch=-1)])
     assert main(["diff", str(a), str(b)]) == 1

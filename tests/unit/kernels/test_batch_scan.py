@@ -28,17 +28,17 @@ def some_batches(rng, count):
 
 def assert_same_as_c(data):
     """Both read the same batches and stop at the same place for the same reason."""
-    found = scan_batches(data)
-    sound = MemoryRecords(data[: found.valid_bytes], check_crc=False)
-    assert sound.valid_bytes == found.valid_bytes
-    assert (found.batches == sound.batches.to_numpy()).all() and len(found.batches) == len(sound)
+    scan = scan_batches(data)
+    sound = MemoryRecords(data[: scan.valid_bytes], check_crc=False)
+    assert sound.valid_bytes == scan.valid_bytes
+    assert (scan.batches == sound.batches.to_numpy()).all() and len(scan.batches) == len(sound)
     try:
         whole = MemoryRecords(data, check_crc=False)
     except CorruptMessage as error:
-        assert found.stopped == "damage" and found.problem == str(error)
+        assert scan.stopped == "damage" and scan.problem == str(error)
     else:
-        assert whole.valid_bytes == found.valid_bytes
-        assert found.stopped == ("end" if found.valid_bytes == len(data) else "partial")
+        assert whole.valid_bytes == scan.valid_bytes
+        assert scan.stopped == ("end" if scan.valid_bytes == len(data) else "partial")
 
 
 @pytest.mark.parametrize(("partition", "file"), golden_data.files(".log"))
@@ -91,11 +91,11 @@ def test_more_batches_than_the_first_room_are_all_there():
         model.encode_batch(small) * 9000 + model.encode_batch(large) * 300,
         model.encode_batch(large) * 4200 + model.encode_batch(small) * 20_000,
     ):
-        found = scan_batches(data)
-        sizes = found.batches["size"].astype(int)
-        assert sizes.sum() == len(data) == found.valid_bytes
-        assert (found.batches["position"][1:] == np.cumsum(sizes)[:-1]).all()
-        assert set(found.batches["base_offset"].tolist()) == {small.base_offset, large.base_offset}
+        scan = scan_batches(data)
+        sizes = scan.batches["size"].astype(int)
+        assert sizes.sum() == len(data) == scan.valid_bytes
+        assert (scan.batches["position"][1:] == np.cumsum(sizes)[:-1]).all()
+        assert set(scan.batches["base_offset"].tolist()) == {small.base_offset, large.base_offset}
 
 
 def test_a_scan_may_begin_at_any_batch():

@@ -1,4 +1,4 @@
-"""Batched lookups answer what OffsetIndex and TimeIndex answer one by one, and what bisect says."""
+"""Batched lookups return the same as single lookups of OffsetIndex and TimeIndex, and as bisect."""
 
 import bisect
 import random
@@ -39,10 +39,10 @@ def test_timestamps_are_found_as_by_the_index_that_kafka_wrote(partition, file):
     path, base = golden_data.partition_dir(partition) / file, base_of(file)
     index = TimeIndex(str(path), base, writable=False)
     entries = time_entries(path.read_bytes(), base)
-    known = [entry + delta for entry in entries.timestamp.tolist() for delta in (-1, 0, 1)]
-    targets = [0, 2**63 - 1, *known]
+    near_entries = [entry + delta for entry in entries.timestamp.tolist() for delta in (-1, 0, 1)]
+    targets = [0, 2**63 - 1, *near_entries]
     expected = [index.lookup(target) for target in targets]
-    assert list(zip(*(found.tolist() for found in entries.lookup(targets)), strict=True)) == expected
+    assert list(zip(*(column.tolist() for column in entries.lookup(targets)), strict=True)) == expected
     index.close()
 
 
@@ -58,8 +58,8 @@ def test_a_floor_is_that_of_bisect_in_any_order_of_targets(dtype, seed):
             targets += [2**63 - 1, -(2**63)] if wanted == 50 else []
             for order in (targets, sorted(targets), sorted(targets, reverse=True)):
                 expected = [bisect.bisect_right(keys, target - base) - 1 for target in order]
-                found = floor_slots(np.array(keys, dtype), np.array(order, np.int64), base)
-                assert found.tolist() == expected, f"seed={seed} count={count} base={base}"
+                slots = floor_slots(np.array(keys, dtype), np.array(order, np.int64), base)
+                assert slots.tolist() == expected, f"seed={seed} count={count} base={base}"
 
 
 def test_keys_that_do_not_ascend_give_slots_that_exist():
@@ -67,11 +67,11 @@ def test_keys_that_do_not_ascend_give_slots_that_exist():
     for count in range(1, 50):
         keys = rng.integers(-100, 100, count)
         for targets in (rng.integers(-120, 120, 40), np.arange(-120, 120)):
-            found = floor_slots(keys, targets)
-            assert found.min() >= -1 and found.max() < count
+            slots = floor_slots(keys, targets)
+            assert slots.min() >= -1 and slots.max() < count
 
 
-def test_the_room_behind_the_entries_of_an_index_in_use_is_left_out():
+def test_the_space_after_the_entries_of_an_index_in_use_is_left_out():
     slots = struct.pack(">iiii", 3, 100, 8, 900)
     assert offset_entries(slots + bytes(800), 0).position.tolist() == [100, 900]
     assert len(offset_entries(bytes(800), 0).position) == 0

@@ -1,4 +1,4 @@
-"""How kernels are compiled, and what a machine without Numba is told."""
+"""How kernels are compiled, and the error on a machine without Numba."""
 
 import subprocess
 import sys

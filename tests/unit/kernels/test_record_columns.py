@@ -21,15 +21,15 @@ def strings(data, position, size):
 
 
 def assert_same_as_c(data, batches):
-    found = record_columns(data, batches)
+    columns = record_columns(data, batches)
     plain = b"".join(data[row["position"] : row["position"] + row["size"]] for row in batches)
     expected = columns_of(plain, keep_control=True, check_crc=False)
-    assert found.offset.tolist() == expected.offset.tolist()
-    assert found.timestamp.tolist() == expected.timestamp.tolist()
-    assert found.header_count.tolist() == expected.header_count.tolist()
-    assert strings(data, found.key_position, found.key_size) == list(expected.key)
-    assert strings(data, found.value_position, found.value_size) == list(expected.value)
-    return found
+    assert columns.offset.tolist() == expected.offset.tolist()
+    assert columns.timestamp.tolist() == expected.timestamp.tolist()
+    assert columns.header_count.tolist() == expected.header_count.tolist()
+    assert strings(data, columns.key_position, columns.key_size) == list(expected.key)
+    assert strings(data, columns.value_position, columns.value_size) == list(expected.value)
+    return columns
 
 
 @pytest.mark.parametrize(("partition", "file"), golden_data.files(".log"))
@@ -46,10 +46,10 @@ def test_random_batches_give_the_records_that_went_in(seed):
     rng = random.Random(seed)
     batches = [random_batch(rng, 1000 * n, gaps=n % 2 == 1, codec="none") for n in range(6)]
     data = b"".join(model.encode_batch(batch) for batch in batches)
-    found = assert_same_as_c(data, scan_batches(data).batches)
+    columns = assert_same_as_c(data, scan_batches(data).batches)
     records = [record for batch in batches for record in batch.records]
-    assert found.offset.tolist() == [record.offset for record in records]
-    assert strings(data, found.value_position, found.value_size) == [record.value for record in records]
+    assert columns.offset.tolist() == [record.offset for record in records]
+    assert strings(data, columns.value_position, columns.value_size) == [record.value for record in records]
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -131,13 +131,13 @@ def test_arrow_views_point_at_the_strings_and_copy_none():
     data = np.frombuffer(
         b"".join(model.encode_batch(random_batch(rng, 100 * n, codec="none")) for n in range(8)), np.uint8
     )
-    found = record_columns(data, scan_batches(data).batches)
-    values = binary_views(data, found.value_position, found.value_size)
+    columns = record_columns(data, scan_batches(data).batches)
+    values = binary_views(data, columns.value_position, columns.value_size)
     values.validate(full=True)
-    assert values.to_pylist() == strings(data, found.value_position, found.value_size)
+    assert values.to_pylist() == strings(data, columns.value_position, columns.value_size)
     assert values.buffers()[2].address == data.ctypes.data
     assert values.cast(pa.binary()).to_pylist() == values.to_pylist()
-    assert len(binary_views(data, found.value_position[:0], found.value_size[:0])) == 0
+    assert len(binary_views(data, columns.value_position[:0], columns.value_size[:0])) == 0
     for position, size in ((-1, 3), (len(data), 1), (0, -2), (2**63 - 1, 2**31 - 1)):
         with pytest.raises(ValueError, match="string 0"):
             binary_views(data, np.array([position], np.int64), np.array([size], np.int32))

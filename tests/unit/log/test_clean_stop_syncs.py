@@ -36,14 +36,14 @@ def started(directory, count, *, epoch=0):
 
 
 def syncs(record):
-    """File name without .tmp, or "directory" -> how many fsyncs, of what lies in partitions' directories."""
-    found = Counter()
+    """File name without .tmp, or "directory" -> number of fsyncs, for the files in partitions' directories."""
+    counts = Counter()
     for change in record.changes():
         path = change.paths[0] if change.paths else ""
         if change.call in ("fsync", "msync") and "/t-" in path:
             name = os.path.basename(path).removesuffix(".tmp")
-            found["directory" if name.startswith("t-") else name] += 1
-    return found
+            counts["directory" if name.startswith("t-") else name] += 1
+    return counts
 
 
 def stop_syncs(directory, count, touched=0, **options):
@@ -75,9 +75,9 @@ def test_a_clean_stop_syncs_an_epoch_without_records_once(directory):
 
 def test_a_clean_stop_syncs_what_was_touched_alone(directory):
     stop_syncs(directory, 10, touched=10)
-    found = stop_syncs(directory, 10, touched=3)
+    syncs = stop_syncs(directory, 10, touched=3)
     first = f"{0:020}"
-    assert found == {f"{first}.log": 3, f"{first}.timeindex": 3, f"{2:020}.snapshot": 3}
+    assert syncs == {f"{first}.log": 3, f"{first}.timeindex": 3, f"{2:020}.snapshot": 3}
 
 
 def test_the_epochs_that_an_empty_log_had_at_a_clean_stop_are_synced_before_its_data(directory):

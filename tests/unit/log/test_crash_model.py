@@ -203,7 +203,7 @@ class Run:
         cleanable, _ = find_log_to_clean(self.log, self.plain.start, self.time.milliseconds())
         if cleanable.cleanable_bytes > 0:
             Cleaner(OffsetMap(48 * 1000, 0.5), time=self.time).clean(cleanable)
-        # What a cleaning keeps is the cleaner's own model's to say; here it is what the log says when it is done.
+        # Which records a cleaning keeps is tested by the cleaner's model; here they are read from the log after it.
         records = plain_records(self.log)
         assert set(records) <= set(self.plain.records)
         self.plain.records = records
@@ -281,7 +281,7 @@ def check(directory, options, before, after, ever, power, context):
             check_exactly(log, context)
         elif not power:
             assert set(log.producer_state_manager.producers) <= before.producers | after.producers, context
-    # Nothing is left behind, the log goes on, and a clean stop keeps it.
+    # No file of the crash is left, the log can be appended to, and a clean stop keeps it.
     epoch = max(log.last_epoch, 0)
     first = log.append_as_leader(batch(2), epoch).first_offset
     for pause_ms in (400_000, 61_000):  # retention, then the delay before files go
@@ -328,11 +328,11 @@ def check_exactly(log, context):
             if log_batch.is_transactional:
                 first_of_open.setdefault(log_batch.producer_id, log_batch.base_offset)
     assert [tuple(entry) for entry in log.leader_epoch_cache.entries] == epochs, context
-    known = log.producer_state_manager.producers
-    assert {pid: (entry.last_sequence, entry.coordinator_epoch) for pid, entry in known.items()} == producers, context
+    entries = log.producer_state_manager.producers
+    assert {pid: (entry.last_sequence, entry.coordinator_epoch) for pid, entry in entries.items()} == producers, context
     assert {
         pid: entry.current_txn_first_offset
-        for pid, entry in known.items()
+        for pid, entry in entries.items()
         if entry.current_txn_first_offset is not None
     } == first_of_open, context
     high_watermark = log.high_watermark
@@ -340,13 +340,13 @@ def check_exactly(log, context):
     assert log.last_stable_offset == min([*first_of_open.values(), log.log_end_offset]), (context, high_watermark)
 
 
-def check_state(log, found, start, context):
-    for record in found:
+def check_state(log, records, start, context):
+    for record in records:
         if record[0] < start:
             continue  # a lost power may have brought back segments that were deleted
-        known = [entry.epoch for entry in log.leader_epoch_cache.entries if entry.start_offset <= record[0]]
-        assert known and known[-1] == record[2], (context, record, log.leader_epoch_cache.entries)
-    last = {record[3]: record for record in found if record[3] >= 0}
+        epochs = [entry.epoch for entry in log.leader_epoch_cache.entries if entry.start_offset <= record[0]]
+        assert epochs and epochs[-1] == record[2], (context, record, log.leader_epoch_cache.entries)
+    last = {record[3]: record for record in records if record[3] >= 0}
     for producer_id, record in last.items():
         # Its last records may have been compacted away.
         compacted = log.config.compact
@@ -360,7 +360,7 @@ def check_state(log, found, start, context):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_TRUNC_11_a_crash_at_any_system_call_loses_nothing_that_was_promised(seed):
+def test_TRUNC_11_a_crash_at_any_system_call_loses_nothing_durable(seed):
     rng = random.Random(seed)
     root = tempfile.mkdtemp(prefix="kcore-crash-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
     try:

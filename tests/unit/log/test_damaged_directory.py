@@ -1,4 +1,4 @@
-"""What open_log makes of directories that somebody damaged: the right records or a typed error, never a gap unsaid."""
+"""open_log() on damaged directories: the right records or a typed error, never a gap without a message."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ def change(path, position, data):
 
 @pytest.mark.parametrize("mode", ["r", "a"])
 @pytest.mark.parametrize("mask", [0x01, 0x40, 0xFF])
-def test_an_index_entry_that_lies_hides_no_record(tmp_path, mode, mask):
+def test_a_wrong_index_entry_hides_no_record(tmp_path, mode, mask):
     partition = copied(tmp_path, "g-lz4-0")
     index = partition / "00000000000000000000.index"
     sound = index.read_bytes()
@@ -56,7 +56,7 @@ def test_an_index_entry_that_lies_hides_no_record(tmp_path, mode, mask):
                 assert offsets_read(log, start) == [o for o in expected if o >= start], f"byte {n} start {start}"
 
 
-def test_an_append_after_a_torn_tail_can_be_read_whatever_the_clean_marker_says(tmp_path):
+def test_an_append_after_a_torn_tail_can_be_read_with_and_without_the_clean_marker(tmp_path):
     path = written(tmp_path, 3)
     file = path / "00000000000000000000.log"
     os.truncate(file, file.stat().st_size - 1)
@@ -68,7 +68,7 @@ def test_an_append_after_a_torn_tail_can_be_read_whatever_the_clean_marker_says(
 
 @pytest.mark.parametrize("mode", ["r", "a"])
 @pytest.mark.parametrize("size", [1, 12, 17, 61, 3000])
-def test_garbage_behind_an_unclean_log_ends_it_in_both_modes(tmp_path, mode, size):
+def test_garbage_after_an_unclean_log_ends_it_in_both_modes(tmp_path, mode, size):
     partition = copied(tmp_path, "g-segments-0")
     (tmp_path / ".kafka_cleanshutdown").unlink()
     with open_log(partition) as log:
@@ -117,7 +117,7 @@ def test_a_segment_that_ends_inside_a_batch_before_the_log_does_is_no_gap(tmp_pa
 
 @pytest.mark.parametrize("mode", ["r", "a"])
 def test_a_batch_length_beyond_the_file_is_no_end_of_the_log(tmp_path, mode):
-    # The clean marker says that the log needs no recovery, and the last index entry that it goes on.
+    # By the clean marker the log needs no recovery; by its last index entry there are more records.
     partition = copied(tmp_path, "g-lz4-0")
     log_file = partition / "00000000000000000000.log"
     change(log_file, 8, b"\x20")
@@ -212,7 +212,7 @@ def test_damage_in_a_segment_shows_no_aborted_record_of_an_earlier_one_as_commit
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("mode", ["r", "a"])
-def test_a_log_that_lost_what_was_on_disk_says_so_when_it_is_opened(tmp_path, mode, clean, caplog):
+def test_a_log_that_lost_flushed_records_logs_that_when_it_is_opened(tmp_path, mode, clean, caplog):
     path = written(tmp_path, 3)
     file = path / "00000000000000000000.log"
     os.truncate(file, file.stat().st_size * 2 // 3)
@@ -231,16 +231,16 @@ def test_a_log_that_lost_what_was_on_disk_says_so_when_it_is_opened(tmp_path, mo
 
 @pytest.mark.parametrize("mode", ["r", "a"])
 @pytest.mark.parametrize("policy, lines", [("delete", 1), ("compact", 0)])
-def test_empty_segments_are_told_in_one_line_and_not_where_compaction_leaves_them(
+def test_empty_segments_are_logged_in_one_line_and_not_where_compaction_leaves_them(
     tmp_path, policy, lines, mode, caplog
 ):
     path = written(tmp_path, 4, segment_bytes=1500)
     for file in sorted(path.glob("*.log"))[:-1]:
         os.truncate(file, 0)
     with open_log(path, mode, config=LogConfig(segment_bytes=1500, cleanup_policy=(policy,))):
-        said = [message for message in caplog.messages if "is empty, and others follow it" in message]
-    assert len(said) == lines
-    assert all("segment 0 is empty" in message and "(and 2 more segments like it)" in message for message in said)
+        messages = [message for message in caplog.messages if "is empty, and others follow it" in message]
+    assert len(messages) == lines
+    assert all("segment 0 is empty" in message and "(and 2 more segments like it)" in message for message in messages)
 
 
 def test_no_record_is_read_under_a_base_offset_that_the_next_batch_contradicts(tmp_path):
@@ -305,7 +305,7 @@ def test_what_is_no_file_in_the_place_of_a_log_is_refused_and_nothing_made(tmp_p
     assert sorted(os.listdir(path)) == before
 
 
-def test_a_dangling_link_in_the_place_of_the_only_log_is_refused_and_nothing_is_made_behind_it(tmp_path):
+def test_a_dangling_link_in_the_place_of_the_only_log_is_refused_and_its_target_is_not_created(tmp_path):
     elsewhere = tmp_path / "not-mounted"
     elsewhere.mkdir()
     path = tmp_path / "t-0"
@@ -331,7 +331,7 @@ def test_a_log_may_be_a_link_to_another_disk(tmp_path):
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("kind", NO_FILES)
-def test_what_is_no_file_in_the_place_of_the_leader_epochs_is_told_and_they_are_rebuilt(tmp_path, kind, clean, caplog):
+def test_a_directory_or_link_in_the_place_of_the_leader_epochs_is_logged_and_rebuilt(tmp_path, kind, clean, caplog):
     path = tmp_path / "t-0"
     with open_log(path, "a") as log:
         for epoch in (3, 5):
@@ -355,7 +355,7 @@ def test_what_is_no_file_in_the_place_of_the_leader_epochs_is_told_and_they_are_
 
 
 @pytest.mark.parametrize("kind", NO_FILES)
-def test_what_is_no_file_in_the_place_of_a_checkpoint_is_told_and_set_aside(tmp_path, kind, caplog):
+def test_a_directory_or_link_in_the_place_of_a_checkpoint_is_logged_and_set_aside(tmp_path, kind, caplog):
     path = written(tmp_path, 2)
     checkpoint = tmp_path / "recovery-point-offset-checkpoint"
     no_file(checkpoint, kind)
@@ -367,7 +367,7 @@ def test_what_is_no_file_in_the_place_of_a_checkpoint_is_told_and_set_aside(tmp_
 
 
 @pytest.mark.parametrize("damage", ["text", "directory", "fifo", "dangling link"])
-def test_partition_metadata_that_nobody_understands_is_set_aside(tmp_path, damage, caplog):
+def test_partition_metadata_that_cannot_be_parsed_is_set_aside(tmp_path, damage, caplog):
     path = written(tmp_path, 1)
     metadata = path / "partition.metadata"
     if damage == "text":

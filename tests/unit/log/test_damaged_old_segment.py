@@ -114,7 +114,7 @@ def test_LOG_30_a_crash_while_a_damaged_old_segment_recovers_is_made_good_by_the
     assert crashes > 5
 
 
-def test_LOG_30_what_producers_did_after_a_damaged_segment_is_known(tmp_path):
+def test_LOG_30_producer_states_include_the_batches_after_a_damaged_segment(tmp_path):
     logs = small_segments(tmp_path)
     log = logs.open()
     for n in range(5):
@@ -125,8 +125,8 @@ def test_LOG_30_what_producers_did_after_a_damaged_segment_is_known(tmp_path):
     one_bit_and_no_index(logs.directory / f"{3:020d}.log")
     log = logs.open(recovery_point=9)
     assert offsets(log) == [0, 1, 2, 3, 6, 7, 8]
-    known = log.producer_state_manager.producers
-    assert (known[7].last_sequence, known[8].last_sequence) == (3, 3)
+    producer_entries = log.producer_state_manager.producers
+    assert (producer_entries[7].last_sequence, producer_entries[8].last_sequence) == (3, 3)
     assert log.last_stable_offset == 9
     log.close()
 

@@ -14,9 +14,9 @@ PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "dataframes.md"
 
 
 def examples() -> list[re.Match]:
-    found = list(re.finditer(r"```python\n(.*?)```", PAGE.read_text(), re.S))
-    assert len(found) > 8
-    return found
+    blocks = list(re.finditer(r"```python\n(.*?)```", PAGE.read_text(), re.S))
+    assert len(blocks) > 8
+    return blocks
 
 
 def test_the_page_runs_from_top_to_bottom_and_makes_the_data_that_it_shows(tmp_path, monkeypatch):
@@ -41,7 +41,7 @@ def test_each_example_can_be_pasted_into_pythons_prompt():
         assert not pending, f"not ended: {pending}"
 
 
-def as_told(type_):
+def name_on_the_page(type_):
     import pyarrow as pa
 
     if pa.types.is_dictionary(type_):
@@ -57,7 +57,9 @@ def as_told(type_):
 def test_the_schema_of_the_page_is_the_schema():
     from kcore.record import arrow
 
-    told = re.findall(r"^\| (\w+) \| ([^|]+) \| ([^|]*)\|", PAGE.read_text(), re.M)[1:]
+    rows = re.findall(r"^\| (\w+) \| ([^|]+) \| ([^|]*)\|", PAGE.read_text(), re.M)[1:]
     fields = arrow.schema(arrow.COLUMNS)
-    assert [(name, type_) for name, type_, _ in told] == [(field.name, as_told(field.type)) for field in fields]
-    assert [null.startswith("never") for _, _, null in told] == [not field.nullable for field in fields]
+    assert [(name, type_) for name, type_, _ in rows] == [
+        (field.name, name_on_the_page(field.type)) for field in fields
+    ]
+    assert [null.startswith("never") for _, _, null in rows] == [not field.nullable for field in fields]

@@ -67,7 +67,7 @@ def corrected(batches, from_file, log_start=0, from_offset=0):
         (21, [(7, 21), (9, 25)]),
     ],
 )
-def test_what_lies_below_the_log_start_contradicts_no_epoch(log_start, from_file):
+def test_batches_below_the_log_start_contradict_no_epoch(log_start, from_file):
     batches = [(5, 7, 2), (10, 12, 3), (20, 24, 7), (25, 25, 9)]
     from_file = from_file if from_file[-1][0] == 9 else [*from_file, (9, 25)]
     assert corrected(batches, from_file, log_start) == (from_file, False)

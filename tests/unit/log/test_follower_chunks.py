@@ -220,7 +220,7 @@ def calls(monkeypatch):
 
 
 @pytest.mark.parametrize("is_transactional", [False, True])
-def test_batches_of_known_producers_are_taken_natively_and_with_one_write(log, calls, is_transactional):
+def test_batches_of_producers_with_state_are_taken_natively_and_with_one_write(log, calls, is_transactional):
     log.append_as_follower(chunk_of(5, 5, is_transactional=is_transactional))
     assert len(calls) == 1  # the producers were new
     file.count_calls()

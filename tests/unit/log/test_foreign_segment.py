@@ -24,13 +24,13 @@ def rows_of(segment, **options):
 
 def columns_by(segment, max_bytes, end=10**6):
     reader = ColumnsReader(end_offset=end)
-    offset, found = 0, []
+    offset, records = 0, []
     while (columns := segment.read_columns(reader, offset, 2**62, max_bytes)) is not None:
-        found += zip(columns.offset.tolist(), columns.timestamp.tolist(), columns.value, strict=True)
+        records += zip(columns.offset.tolist(), columns.timestamp.tolist(), columns.value, strict=True)
         if reader.previous + 1 in (offset, end):
             break
         offset = reader.previous + 1
-    return found
+    return records
 
 
 def assert_alike(directory, rng, *, has_indexes):
@@ -46,8 +46,8 @@ def assert_alike(directory, rng, *, has_indexes):
     targets = [-1, 0, end - 1, end, *(rng.randrange(end) for _ in range(100))]
     for target in targets:
         assert foreign.translate_offset(target) == own.translate_offset(target), target
-        found = own.find_offset_by_timestamp(NOW + target)
-        assert foreign.find_offset_by_timestamp(NOW + target) == found, target
+        expected = own.find_offset_by_timestamp(NOW + target)
+        assert foreign.find_offset_by_timestamp(NOW + target) == expected, target
         position = rng.randrange(own.size)
         assert foreign.fetch_upper_bound_offset(position, 100) == own.fetch_upper_bound_offset(position, 100)
     assert foreign.find_offset_of_max_timestamp() == own.find_offset_of_max_timestamp()

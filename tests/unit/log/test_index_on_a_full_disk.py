@@ -1,5 +1,5 @@
-"""A store into a mapped page without a block on the disk is a SIGBUS when the disk is full: an index asks for the block
-with pwrite first, which fails with ENOSPC."""
+"""A store into a mapped page that has no block on a full disk is a SIGBUS.  So an index allocates the block with pwrite
+first, which fails with ENOSPC."""
 
 import errno
 import os

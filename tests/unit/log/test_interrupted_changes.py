@@ -47,7 +47,7 @@ def test_TRUNC_07_TRUNC_11_no_producer_of_a_removed_log_comes_back_after_a_kill_
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_TRUNC_07_snapshots_that_a_truncation_left_behind_say_nothing_about_the_new_log(tmp_path, clean):
+def test_TRUNC_07_snapshots_that_a_truncation_left_are_not_used_for_the_new_log(tmp_path, clean):
     logs = small_segments(tmp_path)
     log = logs.open()
     for n in range(8):

@@ -60,7 +60,7 @@ def test_EPOCH_05_end_offset_for(path, requested, answer):
     assert cache_of(path, (1, 5), (3, 10), (7, 25)).end_offset_for(requested, 40) == answer
 
 
-def test_EPOCH_05_an_empty_cache_knows_nothing(path):
+def test_EPOCH_05_an_empty_cache_returns_no_epoch(path):
     assert cache_of(path).end_offset_for(0, 40) == (-1, -1)
 
 

@@ -136,7 +136,7 @@ def test_IDX_14_without_an_index_entry_the_search_for_aborted_transactions_ends_
 
 
 def test_transactions_that_end_after_a_truncation_are_not_taken_for_those_of_the_file(logs, log):
-    """A file's entries are compared with the log as it was loaded; what comes later is known from its append."""
+    """A file's entries are compared with the log as it was loaded; later entries come from appends."""
 
     def aborted(producer_id, sequence):
         log.append_as_leader(idempotent(producer_id, sequence, is_transactional=True))
@@ -198,7 +198,7 @@ def test_an_index_that_goes_while_it_is_compared_with_the_log_does_not_come_back
         monkeypatch.setattr(local_log, "aborted_txns_in", compare_beside_a_truncation)
         log.read(0, 1000, isolation=FetchIsolation.TXN_COMMITTED)
         assert not path.exists()
-        # What the file said would be believed of this record.
+        # The file's entry would be used for this record.
         log.append_as_leader(batch())
     with logs.open() as again:
         assert offsets(again, isolation="read_committed") == [0]

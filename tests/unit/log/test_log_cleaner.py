@@ -271,7 +271,7 @@ def test_the_last_batch_of_an_active_producer_stays_for_its_sequence(logs, log):
         put(again, (b"b", b"1"), producer_id=7, producer_epoch=0, base_sequence=3)
 
 
-def test_the_last_batch_of_a_forgotten_producer_goes(logs, log):
+def test_the_last_batch_of_an_expired_producer_is_removed(logs, log):
     put(log, (b"a", b"1"), producer_id=7, producer_epoch=0, base_sequence=0)
     put(log, (b"a", b"2"))
     logs.time.sleep(10 * 86_400_000)
@@ -332,7 +332,7 @@ def test_a_marker_stays_until_its_data_is_gone_and_then_until_its_horizon(logs, 
     assert [b.last_offset for b in batches(log)] == [2, 3, 4], "the last data batch keeps the second marker"
 
 
-def test_a_marker_stays_that_is_all_that_is_known_of_its_producer(logs, log):
+def test_the_marker_that_is_the_last_trace_of_its_producer_stays(logs, log):
     end(log, 9, commit=False, epoch=4)
     put(log, (b"a", b"1"))
     for _ in range(3):
@@ -390,7 +390,7 @@ def test_segments_are_grouped_as_far_as_one_segment_can_hold_them():
     assert group([]) == []
 
 
-def test_a_group_spans_no_more_offsets_than_an_index_can_tell():
+def test_a_group_spans_no_more_offsets_than_an_index_can_hold():
     segments = [Sized(base, 10) for base in (0, 100, 2**31 - 1, 2**31, 2**32)]
     groups = group_segments(segments, 1000, 1000, 2**32 + 5)
     assert [[s.base_offset for s in g] for g in groups] == [[0, 100, 2**31 - 1], [2**31], [2**32]]
@@ -432,7 +432,7 @@ def test_the_files_of_cleaned_segments_go_after_file_delete_delay_ms(logs, log):
     ], "the snapshot of a segment that is no more went too"
 
 
-def test_who_reads_a_segment_while_it_is_replaced_reads_on(logs, log):
+def test_a_reader_of_a_segment_that_is_being_replaced_reads_on(logs, log):
     put(log, (b"a", b"1"))
     put(log, (b"a", b"2"))
     slice_of_old = log.read(0, 1000).records
@@ -487,7 +487,7 @@ def test_a_flipped_bit_is_not_copied_under_a_right_crc(logs, log):
 
 
 @pytest.mark.parametrize("length", [61 + 5, 2**30])
-def test_a_length_that_runs_over_the_end_is_told_and_not_followed(logs, log, length):
+def test_a_wrong_length_in_a_log_is_corrupt_and_is_not_used(logs, log, length):
     put(log, (b"a", b"1"))
     put(log, (b"a", b"2"))
     segment = log.segments[0]
@@ -498,7 +498,7 @@ def test_a_length_that_runs_over_the_end_is_told_and_not_followed(logs, log, len
         clean(logs, log, io_buffer_size=64)
 
 
-def test_a_cleaning_that_is_given_up_leaves_the_log_as_it_was(logs, log):
+def test_an_aborted_cleaning_leaves_the_log_as_it_was(logs, log):
     put(log, (b"a", b"1"))
     put(log, (b"a", b"2"))
     before, calls = records(log), []
@@ -522,14 +522,14 @@ def test_a_count_that_the_bytes_cannot_hold_makes_no_room(compression):
     struct.pack_into(">i", made, 57, 2**31 - 1)  # the count
     struct.pack_into(">i", made, 23, 2**31 - 2)  # the last offset delta
     struct.pack_into(">I", made, 17, crc32c(bytes(made[21:])))
-    lies = MemoryRecords(bytes(made))
+    wrong_records = MemoryRecords(bytes(made))
     offset_map = OffsetMap(1 << 40)
     offset_map.clear()
     with pytest.raises(CorruptMessage, match="record count at position"):
-        offset_map.add(lies, 0, CleanedTransactionMetadata())
+        offset_map.add(wrong_records, 0, CleanedTransactionMetadata())
     batch_filter = BatchFilter(offset_map, lambda batch: 0, lambda batch: None, now_ms=NOW, delete_retention_ms=0)
     with pytest.raises(CorruptMessage, match="record count at position"):
-        batch_filter.filter(lies)
+        batch_filter.filter(wrong_records)
 
 
 def leftovers(logs):
@@ -668,8 +668,8 @@ def test_a_crash_at_any_system_call_leaves_the_old_segments_or_the_new_ones(tmp_
         log.mark_offline(OSError(errno.EIO, "crashed"))
         log.close()
         with logs.open(clean=clean_stop, recovery_point=8) as again:
-            found = summary(again)
-            outcomes.add(found == before)
+            recovered = summary(again)
+            outcomes.add(recovered == before)
             assert again.log_end_offset == 8
             assert [r for r in committed if r in records(again, isolation="read_committed")] == records(
                 again, isolation="read_committed"
@@ -682,7 +682,7 @@ def test_a_crash_at_any_system_call_leaves_the_old_segments_or_the_new_ones(tmp_
             clean(logs, again)
             last = summary(again)
             if not crashed:
-                assert last == found == expected
+                assert last == recovered == expected
         if not crashed:
             break
     assert not crashed and calls_before > 20, calls_before

@@ -86,7 +86,7 @@ def test_tombstones_go_at_the_horizon_that_kafka_wrote(opened):
     assert list(log.records()) == [r for r in before if r.offset not in tombstones]
 
 
-def test_kafkas_producers_are_known_after_another_cleaning(opened):
+def test_kafkas_producers_have_their_state_after_another_cleaning(opened):
     log, time, _ = opened
     time._now_ms = max(b.max_timestamp for b in log.batches())
     expected = {pid: (e.producer_epoch, e.last_sequence) for pid, e in log.producer_state_manager.producers.items()}

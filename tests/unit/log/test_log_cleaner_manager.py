@@ -52,13 +52,13 @@ def test_everything_below_the_active_segment_can_be_cleaned(logs, log):
     append(log, 3)
     append(log, 2)
     append(log, 1, roll=False)
-    found, is_wrong = find_log_to_clean(log, None, NOW)
-    assert (found.first_dirty_offset, found.first_uncleanable_offset, is_wrong) == (0, 5, False)
-    assert found.clean_bytes == 0 and found.cleanable_ratio == 1.0
-    assert found.cleanable_bytes == log.size - log.active_segment.size
-    found, _ = find_log_to_clean(log, 3, NOW)
-    assert (found.clean_bytes, found.cleanable_bytes) == (log.segments[0].size, log.segments[1].size)
-    assert 0.3 < found.cleanable_ratio < 0.5
+    to_clean, is_wrong = find_log_to_clean(log, None, NOW)
+    assert (to_clean.first_dirty_offset, to_clean.first_uncleanable_offset, is_wrong) == (0, 5, False)
+    assert to_clean.clean_bytes == 0 and to_clean.cleanable_ratio == 1.0
+    assert to_clean.cleanable_bytes == log.size - log.active_segment.size
+    to_clean, _ = find_log_to_clean(log, 3, NOW)
+    assert (to_clean.clean_bytes, to_clean.cleanable_bytes) == (log.segments[0].size, log.segments[1].size)
+    assert 0.3 < to_clean.cleanable_ratio < 0.5
 
 
 def test_what_followers_lack_is_not_cleaned(logs):
@@ -66,8 +66,8 @@ def test_what_followers_lack_is_not_cleaned(logs):
         append(log, 3)
         append(log, 2)
         log.update_high_watermark(4)
-        found, _ = find_log_to_clean(log, 0, NOW)
-        assert found.first_uncleanable_offset == 3, "whole segments only"
+        to_clean, _ = find_log_to_clean(log, 0, NOW)
+        assert to_clean.first_uncleanable_offset == 3, "whole segments only"
         log.update_high_watermark(5)
         assert find_log_to_clean(log, 0, NOW)[0].first_uncleanable_offset == 5
 
@@ -86,23 +86,23 @@ def test_segments_with_young_records_are_left_alone(tmp_path):
 def test_a_checkpoint_below_the_log_start_is_moved_to_it(logs, log, checkpointed):
     append(log, 5)
     log.maybe_increment_log_start_offset(2)
-    found, is_wrong = find_log_to_clean(log, checkpointed, NOW)
-    assert (found.first_dirty_offset, is_wrong) == (2, True)
+    to_clean, is_wrong = find_log_to_clean(log, checkpointed, NOW)
+    assert (to_clean.first_dirty_offset, is_wrong) == (2, True)
 
 
 def test_a_checkpoint_beyond_the_log_end_means_that_all_is_dirty(logs, log):
     append(log, 5)
-    found, is_wrong = find_log_to_clean(log, 6, NOW)
-    assert (found.first_dirty_offset, is_wrong) == (0, True)
+    to_clean, is_wrong = find_log_to_clean(log, 6, NOW)
+    assert (to_clean.first_dirty_offset, is_wrong) == (0, True)
     assert find_log_to_clean(log, 5, NOW)[1] is False
 
 
 def test_a_checkpoint_inside_the_active_segment_leaves_nothing_to_clean(logs, log):
     append(log, 2)
     append(log, 3, roll=False)
-    found, is_wrong = find_log_to_clean(log, 4, NOW)
-    assert (found.cleanable_bytes, is_wrong) == (0, False)
-    assert found.first_uncleanable_offset <= 4
+    to_clean, is_wrong = find_log_to_clean(log, 4, NOW)
+    assert (to_clean.cleanable_bytes, is_wrong) == (0, False)
+    assert to_clean.first_uncleanable_offset <= 4
 
 
 # -- which log is next ----------------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_pauses_are_counted(logs, log):
 
 
 @pytest.mark.parametrize("waiters", [1, 2])
-def test_who_aborts_a_cleaning_waits_until_the_cleaner_lets_go(logs, log, waiters):
+def test_an_abort_of_a_cleaning_waits_until_the_cleaner_has_stopped(logs, log, waiters):
     append(log, 3)
     manager = manager_of(logs, log)
     manager.grab_filthiest_compacted_log()
@@ -231,15 +231,15 @@ def test_who_aborts_a_cleaning_waits_until_the_cleaner_lets_go(logs, log, waiter
     assert manager.cleaner_offsets() == {}, "an aborted cleaning is not noted"
 
 
-def test_aborting_a_log_that_nobody_cleans_changes_nothing(logs, log):
+def test_aborting_a_log_that_is_not_being_cleaned_changes_nothing(logs, log):
     manager = manager_of(logs, log)
     manager.abort_cleaning(TP)
     assert manager.state(TP) is None
 
 
-def test_letting_go_of_a_log_that_nobody_cleans_is_a_mistake(logs, log):
+def test_releasing_a_log_that_is_not_being_cleaned_is_an_error(logs, log):
     manager = manager_of(logs, log)
-    with pytest.raises(ValueError, match="nobody cleans it"):
+    with pytest.raises(ValueError, match="it is not being cleaned"):
         manager.done_cleaning(log, log.parent_dir, 0)
 
 
@@ -286,7 +286,7 @@ def test_logs_of_a_failed_directory_are_left_alone(logs, log):
     assert not checkpoint_of(logs).exists()
 
 
-def test_an_uncleanable_log_is_told_of_and_left_alone(logs, log, caplog):
+def test_an_uncleanable_log_is_logged_and_not_cleaned_again(logs, log, caplog):
     append(log, 3)
     manager = manager_of(logs, log)
     manager.mark_uncleanable(log, RuntimeError("no idea"))
@@ -519,7 +519,7 @@ def test_an_emptied_log_is_dirty_from_its_start(manager):
     assert manager.cleaner.manager.cleaner_offsets() == {TP: 2}
 
 
-def test_a_deleted_log_is_forgotten(manager):
+def test_a_deleted_log_is_removed_from_the_tables(manager):
     manager = manager()
     log = create(manager)
     append(log, 5)
@@ -564,7 +564,7 @@ def test_the_threads_clean_on_their_own_and_stop(tmp_path):
     assert not any(thread._thread.is_alive() for thread in manager.cleaner.threads)
 
 
-def test_who_waits_for_the_end_of_a_cleaning_has_the_log_before_the_next_one_begins(logs, log):
+def test_a_wait_for_the_end_of_a_cleaning_gets_the_log_before_the_next_one_begins(logs, log):
     append(log, 3)
     append(log, 1, roll=False)
     manager = manager_of(logs, log)

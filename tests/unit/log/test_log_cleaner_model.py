@@ -132,7 +132,7 @@ class Run:
 
 
 def known_producers(producers, by_snapshot):
-    """What a snapshot says of them."""
+    """The same values from a snapshot."""
     return {
         producer_id: (
             e.producer_epoch,
@@ -156,7 +156,7 @@ def last_values(records):
 
 
 def check_rules(log, before, after, committed_before, end, now_ms):
-    """What holds whatever the model says."""
+    """What must hold independently of the model."""
     bounds = list(itertools.pairwise([*(s.base_offset for s in log.segments), log.log_end_offset]))
     for segment, (base, following) in zip(log.segments, bounds, strict=True):
         segment.sanity_check()
@@ -178,7 +178,7 @@ def check_rules(log, before, after, committed_before, end, now_ms):
     steps=st.lists(operations, min_size=3, max_size=40),
     timestamp_type=st.sampled_from(["CreateTime", "CreateTime", "LogAppendTime"]),
 )
-def test_any_log_is_cleaned_as_the_model_says(tmp_path_factory, steps, timestamp_type):
+def test_any_log_is_cleaned_as_by_the_model(tmp_path_factory, steps, timestamp_type):
     run = Run(tmp_path_factory.mktemp("cleaner") / "orders-0", timestamp_type)
     try:
         for step in steps:

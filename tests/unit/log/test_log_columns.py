@@ -1,4 +1,4 @@
-"""to_arrow() and segment.columns() give the records that records() gives, whoever wrote the log."""
+"""to_arrow() and segment.columns() return the same records as records(), for logs of kcore and of Kafka."""
 
 import random
 import shutil
@@ -56,8 +56,8 @@ def test_a_range_of_offsets_has_its_start_and_not_its_end_and_one_of_times_has_b
     def offsets(**selection):
         selection = {"start_offset": 0, "end_offset": 8} | selection
         reader = ColumnsReader(columns, **selection)
-        found = segment.read_columns(reader, selection["start_offset"], 2**62, 1 << 20)
-        return found.offset.tolist()
+        result = segment.read_columns(reader, selection["start_offset"], 2**62, 1 << 20)
+        return result.offset.tolist()
 
     assert offsets() == list(range(8))
     assert offsets(start_offset=2, end_offset=6) == [2, 3, 4, 5]
@@ -91,10 +91,10 @@ def test_a_table_is_what_kafkas_consumer_read(partition):
 @pytest.mark.parametrize("batch_bytes", [1, 300, 5000])
 def test_small_record_batches_hold_the_same_records(partition, batch_bytes):
     with open_log(partition_dir(partition)) as log:
-        found = list(log.iter_arrow(batch_bytes=batch_bytes))
-        assert all(batch.num_rows for batch in found)
-        assert pa.Table.from_batches(found, log.to_arrow().schema).equals(log.to_arrow())
-        assert len(found) > 1 or log.size < 2 * batch_bytes or log.to_arrow().num_rows < 20
+        batches = list(log.iter_arrow(batch_bytes=batch_bytes))
+        assert all(batch.num_rows for batch in batches)
+        assert pa.Table.from_batches(batches, log.to_arrow().schema).equals(log.to_arrow())
+        assert len(batches) > 1 or log.size < 2 * batch_bytes or log.to_arrow().num_rows < 20
 
 
 @pytest.mark.parametrize("partition", partitions())
@@ -106,9 +106,9 @@ def test_the_columns_of_the_segments_together_are_the_log(partition):
             columns = segment.columns(segment.base_offset + 3, segment.base_offset + 9, ["offset", "value"])
             assert columns.key is None
             wanted = [(r.offset, r.value) for r in segment.slice(0, segment.size).records()]
-            found = list(zip(columns.offset.tolist(), columns.value, strict=True))
+            rows = list(zip(columns.offset.tolist(), columns.value, strict=True))
             control = {o for b in log.batches() if b.is_control for o in range(b.base_offset, b.last_offset + 1)}
-            assert found == [row for row in wanted if 3 <= row[0] - segment.base_offset < 9 and row[0] not in control]
+            assert rows == [row for row in wanted if 3 <= row[0] - segment.base_offset < 9 and row[0] not in control]
 
 
 @pytest.fixture(scope="module")
@@ -169,14 +169,14 @@ def test_a_range_outside_the_log_is_refused(log):
     assert log.to_arrow(log.log_end_offset).num_rows == 0
 
 
-def test_what_is_asked_for_wrongly_is_refused_before_anything_is_read(log):
+def test_wrong_columns_and_sizes_are_refused_before_anything_is_read(log):
     with pytest.raises(ValueError, match="'timestmap'"):
         log.iter_arrow(columns=["timestmap"])
     with pytest.raises(ValueError, match="batch_bytes 0"):
         log.iter_arrow(batch_bytes=0)
 
 
-def test_a_closed_log_says_so(tmp_path):
+def test_a_closed_log_raises_log_closed(tmp_path):
     log = Logs(tmp_path / "orders-0").open()
     log.append_as_leader(batch(3))
     log.close()
@@ -231,7 +231,7 @@ def test_each_flipped_byte_is_refused_as_by_records_or_gives_the_same_records(co
                 assert rows_of_table(log.to_arrow()) == rows, position
 
 
-def test_a_segment_that_ends_inside_a_batch_says_where(tmp_path):
+def test_a_segment_that_ends_inside_a_batch_is_reported_with_the_position(tmp_path):
     logs = Logs(tmp_path / "orders-0")
     with logs.open() as log:
         for _ in range(3):

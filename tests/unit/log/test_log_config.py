@@ -57,7 +57,7 @@ def test_compaction_lags_that_contradict_each_other_are_refused():
         LogConfig.from_kafka({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"})
 
 
-def test_the_older_timestamp_limit_speaks_for_both_newer_ones():
+def test_the_older_timestamp_limit_sets_both_newer_ones():
     config = LogConfig.from_kafka({"message.timestamp.difference.max.ms": "7", "message.timestamp.after.max.ms": "9"})
     assert config.message_timestamp_before_max_ms == 7
     assert config.message_timestamp_after_max_ms == 9
@@ -72,7 +72,7 @@ def test_broker_settings_give_the_defaults_and_finer_units_win():
     assert config.overridden == frozenset()
 
 
-def test_every_setting_has_a_type_a_sentence_and_known_synonyms():
+def test_every_setting_has_a_type_a_sentence_and_existing_synonyms():
     for key in LOG_CONFIG_DEF:
         assert isinstance(key.type, ConfigType) and key.doc.endswith(".")
     assert set(BROKER_SYNONYMS) <= set(LOG_CONFIG_DEF.names())

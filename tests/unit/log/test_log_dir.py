@@ -29,16 +29,16 @@ def no_faults_stay():
     file.clear_faults()
 
 
-def log_of(tp, *, recovery_point=0, log_start_offset=0, base_offset=0, forgotten=None):
-    """As much of a log as a checkpoint needs; the offsets of forget_below() go to forgotten."""
-    forgotten = [] if forgotten is None else forgotten
+def log_of(tp, *, recovery_point=0, log_start_offset=0, base_offset=0, forget_offsets=None):
+    """As much of a log as a checkpoint needs; the offsets of forget_below() go to forget_offsets."""
+    forget_offsets = [] if forget_offsets is None else forget_offsets
     first = SimpleNamespace(base_offset=base_offset)
     return SimpleNamespace(
         topic_partition=tp,
         recovery_point=recovery_point,
         log_start_offset=log_start_offset,
         segments=SimpleNamespace(first=first),
-        leader_epoch_cache=SimpleNamespace(forget_below=forgotten.append),
+        leader_epoch_cache=SimpleNamespace(forget_below=forget_offsets.append),
     )
 
 
@@ -53,18 +53,18 @@ def test_a_directory_is_made_and_locked_until_it_is_released(tmp_path):
     second.release()
 
 
-def test_leader_epochs_below_a_log_start_are_forgotten_when_it_is_on_the_disk(log_dir, monkeypatch):
-    forgotten = []
-    log = log_of(A, log_start_offset=5, forgotten=forgotten)
+def test_leader_epochs_below_a_log_start_are_removed_when_it_is_on_the_disk(log_dir, monkeypatch):
+    forget_offsets = []
+    log = log_of(A, log_start_offset=5, forget_offsets=forget_offsets)
     with monkeypatch.context() as patch:
         patch.setattr(log_dir.log_starts, "write", Mock(side_effect=OSError(errno.ENOSPC, "full")))
         log_dir.checkpoint_log_starts(lambda: [log])
-    assert forgotten == []
+    assert forget_offsets == []
     log_dir.checkpoint_log_starts(lambda: [log])
-    assert forgotten == [5]
+    assert forget_offsets == [5]
 
 
-def test_TRUNC_10_lowered_offsets_are_written_for_one_log_and_only_where_a_file_says_more(log_dir, tmp_path):
+def test_TRUNC_10_lowered_offsets_are_written_for_one_log_and_only_where_a_file_has_higher_ones(log_dir, tmp_path):
     log_dir.checkpoint_recovery_points(lambda: [log_of(A, recovery_point=6), log_of(B, recovery_point=9)])
     log_dir.checkpoint_log_starts(lambda: [log_of(A, log_start_offset=5), log_of(B, log_start_offset=8)])
     with recorded() as record:

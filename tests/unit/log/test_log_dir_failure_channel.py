@@ -79,7 +79,7 @@ def test_RM_29_a_log_that_fails_is_offline_at_once_and_the_others_of_its_directo
         other.append_as_leader(batch(), 0)
 
 
-def test_RM_29_no_lock_is_held_when_a_failed_directory_is_dealt_with(manager, tmp_path):
+def test_RM_29_no_lock_is_held_when_a_failed_directory_is_handled(manager, tmp_path):
     """A failed append holds its log's lock.  Whoever deals with the failure can take every lock of every log."""
     logs = [manager.get_log(tp) for tp in (A, B)]
     free = []

@@ -29,7 +29,7 @@ def test_other_files_are_no_segment_files(name):
 
 
 @pytest.mark.parametrize("topic", ["orders", "a-b-1", "__consumer_offsets", "with.dots", "a-delete"])
-def test_a_directorys_name_tells_topic_and_partition(topic):
+def test_a_directorys_name_gives_topic_and_partition(topic):
     tp = TopicPartition(topic, 12)
     assert parse_partition_directory(partition_directory(tp)) == (tp, "")
     for mark in ("-delete", "-future", "-stray"):

@@ -98,7 +98,7 @@ def test_LOG_03_the_crc_is_checked_before_anything_is_written(log):
     assert log.size == 0
 
 
-def test_LOG_03_the_answer_tells_offsets_timestamps_and_counts(log):
+def test_LOG_03_the_answer_has_offsets_timestamps_and_counts(log):
     log.append_as_leader(batch(2))
     info = log.append_as_leader(batch(3, timestamp=1_700_000_000_123), 5)
     assert (info.first_offset, info.last_offset) == (2, 4)
@@ -277,7 +277,7 @@ def test_VAL_03_a_leaders_append_stores_the_max_timestamp_of_the_records_not_the
     ],
 )
 @pytest.mark.parametrize("frozen", [True, False])
-def test_VAL_21_an_append_tells_the_offset_of_its_max_timestamp(tmp_path, builder, config, expected, frozen):
+def test_VAL_21_an_append_returns_the_offset_of_its_max_timestamp(tmp_path, builder, config, expected, frozen):
     logs = Logs(tmp_path / "orders-0", **config)
     log = logs.open()
     log.append_as_leader(batch(2))
@@ -360,7 +360,7 @@ def test_EPOCH_03_a_message_of_an_old_format_clears_the_leader_epochs(logs, log,
     log.append_as_follower(old)
     assert log.leader_epoch_cache.entries == () and log.last_epoch == -1
     assert log.end_offset_for_epoch(4) == (-1, -1)
-    # No restart brings the epoch back: by it a follower would be told to keep records that the leader may not have.
+    # No restart brings the epoch back: with it a follower would keep records that the leader may not have.
     assert logs.open(clean=False).leader_epoch_cache.entries == ()
     end = log.log_end_offset
     log.append_as_follower(batch(base_offset=end, leader_epoch=6))
@@ -477,13 +477,13 @@ def test_LOG_28_no_read_reaches_its_limit_and_none_leaves_out_a_record_before_it
         start, size = rng.randint(0, log.log_end_offset), rng.choice([0, 100, 400, 5000])
         info = log.read(start, size, FetchIsolation.HIGH_WATERMARK, min_one_message=rng.random() < 0.5)
         data = info.records.read() if info.records.size_in_bytes else b""
-        found = [(b.base_offset, b.last_offset) for b in MemoryRecords(data).batches]
+        batches = [(b.base_offset, b.last_offset) for b in MemoryRecords(data).batches]
         visible = [b for b in batches if b[1] >= start and b[1] < limit]
-        assert found == visible[: len(found)], f"seed={seed} start={start} limit={limit}"
-        if found:
-            assert found[0][0] <= start or found[0] == visible[0]
+        assert batches == visible[: len(batches)], f"seed={seed} start={start} limit={limit}"
+        if batches:
+            assert batches[0][0] <= start or batches[0] == visible[0]
         if size == 5000 and visible:
-            assert found, f"seed={seed} start={start} limit={limit}"
+            assert batches, f"seed={seed} start={start} limit={limit}"
 
 
 def test_LOG_26_a_read_takes_no_lock_and_sees_the_log_end_of_its_start(log):
@@ -496,7 +496,7 @@ def test_LOG_26_a_read_takes_no_lock_and_sees_the_log_end_of_its_start(log):
         assert not reader.is_alive()
         assert got[0].records.size_in_bytes == log.size
     log.append_as_leader(batch(3))
-    # What the reader holds is still what it was when it asked.
+    # The slice still has the bytes that it had when it was read.
     assert [r.offset for r in got[0].records.records()] == [0, 1]
 
 
@@ -510,7 +510,7 @@ def test_reads_outside_the_log_are_refused_and_at_its_end_are_empty(log):
             log.read(offset, 100)
 
 
-def test_one_message_comes_whole_when_asked_for(log):
+def test_one_whole_message_is_returned_with_minimum_one_message(log):
     log.append_as_leader(batch(size=500))
     whole = log.read(0, 10)
     assert whole.records.size_in_bytes == len(batch(size=500)) and not whole.first_entry_incomplete

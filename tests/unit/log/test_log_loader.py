@@ -182,7 +182,7 @@ def test_a_segment_ends_where_the_next_begins_unless_that_is_of_an_older_epoch(t
 
 
 @pytest.mark.parametrize("above", ["older", "torn"])
-def test_segments_that_an_older_epoch_left_behind_newer_records_are_set_aside(tmp_path, above, caplog):
+def test_segments_of_an_older_epoch_after_newer_records_are_set_aside(tmp_path, above, caplog):
     logs = Logs(tmp_path / "orders-0")
     overlapping(logs, 2, 1 if above == "older" else 3)
     if above != "older":
@@ -394,7 +394,7 @@ def test_the_transaction_index_is_rebuilt_with_the_transactions_of_earlier_segme
         for clean in (True, False):
             if damage is None:
                 if clean:
-                    continue  # nobody can tell that it should be there
+                    continue  # no file shows that it is missing
                 txn_file.unlink()
             elif clean and not damage:
                 continue
@@ -468,7 +468,7 @@ def test_a_coordinator_stays_fenced_by_a_marker_below_the_log_start_after_a_cras
 
 
 def test_producers_of_segments_below_the_log_start_do_not_come_back_after_a_crash(tmp_path):
-    # As in Kafka: only a segment that holds the log start tells of what lies below it.
+    # As in Kafka: only the segment with the log start has entries below it.
     logs = Logs(tmp_path / "orders-0")
     log = logs.open()
     log.append_as_leader(idempotent(7, 0, is_transactional=True), 0)

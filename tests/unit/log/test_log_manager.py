@@ -366,7 +366,7 @@ def test_a_damaged_checkpoint_costs_a_longer_recovery_and_nothing_else(managers,
     again.shutdown()
 
 
-def test_idle_producers_are_forgotten_at_the_check_interval(managers):
+def test_idle_producers_expire_at_the_check_interval(managers):
     managers.options = {"producer_id_expiration_ms": 1000, "producer_expiry_check_ms": 5000}
     manager = managers.start()
     log = manager.get_or_create_log(A)
@@ -394,7 +394,7 @@ def other_dir(managers, log):
     return other
 
 
-def test_DIR_01_a_future_log_lies_beside_the_current_one_in_another_directory_and_survives_a_restart(two_dirs):
+def test_DIR_01_a_future_log_is_in_another_directory_than_the_current_one_and_survives_a_restart(two_dirs):
     manager = written(two_dirs.start(), A)
     current = manager.get_log(A)
     future = manager.get_or_create_log(A, is_future=True)
@@ -478,7 +478,7 @@ def test_of_two_directories_of_a_partition_the_longer_log_is_served_and_the_othe
     again.shutdown()
 
 
-def test_a_stray_directory_is_set_aside_told_of_and_never_deleted(managers, tmp_path, caplog):
+def test_a_stray_directory_is_set_aside_logged_and_never_deleted(managers, tmp_path, caplog):
     written(managers.start(), A, B).shutdown()
     managers.options["is_stray"] = lambda log: log.topic_partition == A
     manager = managers.start()
@@ -509,7 +509,7 @@ def test_a_directory_that_could_not_be_loaded_is_not_replaced_by_an_empty_log(ma
     again.shutdown()
 
 
-def test_what_is_known_of_a_log_that_could_not_be_loaded_outlives_the_broker(managers, tmp_path):
+def test_checkpoints_of_a_log_that_could_not_be_loaded_outlive_the_broker(managers, tmp_path):
     first = written(managers.start(), A, B)
     log = first.get_log(A)
     for _ in range(30):
@@ -687,7 +687,7 @@ def test_segments_that_no_thread_gets_to_are_recovered_by_the_logs_own(tmp_path)
     assert offsets(again) == list(range(12)) and len(again.segments) == 4
 
 
-def test_a_segment_behind_the_cut_goes_only_when_nobody_scans_it_any_more(tmp_path, monkeypatch):
+def test_a_segment_after_the_cut_is_deleted_only_when_no_thread_scans_it_any_more(tmp_path, monkeypatch):
     logs = Logs(tmp_path / "orders-0", segment_bytes=3 * len(batch()))
     log = logs.open()
     for _ in range(12):

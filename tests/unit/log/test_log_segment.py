@@ -528,7 +528,7 @@ def test_a_segment_without_timestamps_has_no_greatest_one(tmp_path):
     assert file_bytes(segment, "timeindex") == b""
 
 
-def test_SEG_14_the_next_offset_is_that_behind_the_last_whole_batch(tmp_path):
+def test_SEG_14_the_next_offset_is_that_after_the_last_whole_batch(tmp_path):
     segment = LogSegment(str(tmp_path), 5)
     assert segment.read_next_offset() == 5
     segment.append(records(batch(5, 3), batch(10, 2)))
@@ -582,18 +582,18 @@ def test_IDX_15_reads_need_no_lock_while_another_thread_appends(tmp_path):
     def reader(seed):
         rng = random.Random(seed)
         while not done.is_set():
-            offset = rng.randrange(known[0])
+            offset = rng.randrange(batches_written[0])
             batch_place = segment.translate_offset(offset)
             if batch_place is None or batch_place.offset != offset:
                 failures.append((seed, offset, batch_place))
 
-    known = [1]
+    batches_written = [1]
     threads = [threading.Thread(target=reader, args=(seed,)) for seed in range(3)]
     for thread in threads:
         thread.start()
     for n in range(1, 3000):
         segment.append(records(batch(n, size=1000)))
-        known[0] = n + 1
+        batches_written[0] = n + 1
     done.set()
     for thread in threads:
         thread.join()
@@ -850,7 +850,7 @@ def test_SEG_11_a_base_offset_that_is_too_high_ends_what_is_valid_before_its_bat
         segment.close()
 
 
-def test_SEG_11_a_torn_batch_behind_an_offset_that_jumps_ahead_accuses_nobody(tmp_path):
+def test_SEG_11_a_torn_batch_after_a_gap_in_the_offsets_does_not_make_the_batch_before_it_wrong(tmp_path):
     whole = batch(3, 5) + batch(100, 5)
     for n, tail in enumerate([bytes(200), batch(8, 5)[:-1], (8).to_bytes(8, "big") + b"garbage" * 20]):
         directory = tmp_path / str(n)
@@ -1007,7 +1007,7 @@ def test_a_file_that_another_process_cuts_does_not_kill_a_read_only_reader(tmp_p
 # --- life cycle -----------------------------------------------------------------------------------------------------
 
 
-def test_LOG_17_LOG_18_LOG_19_LOG_20_a_segment_says_when_the_next_append_needs_another(tmp_path):
+def test_LOG_17_LOG_18_LOG_19_LOG_20_a_segment_decides_when_the_next_append_must_roll(tmp_path):
     def should_roll(segment, append_size=10, last_offset=5, max_timestamp=0, now_ms=0, **options):
         settings = {"segment_bytes": 1000, "segment_ms": 100, "jitter_ms": 0} | options
         return segment.should_roll(append_size, last_offset, max_timestamp, now_ms, **settings)
@@ -1069,7 +1069,7 @@ def test_suffixes_change_on_all_four_files_and_slices_live_on(tmp_path):
     assert bytes(taken.read()) == batch(0)
 
 
-def test_a_closed_segment_says_so_and_its_slices_live_on(tmp_path):
+def test_a_closed_segment_raises_and_its_slices_can_still_be_read(tmp_path):
     segment = filled(tmp_path, [batch(0)])
     taken = segment.read(0, 1000).records
     segment.close()
@@ -1129,7 +1129,7 @@ def test_indexes_of_an_empty_log_are_emptied(tmp_path):
     assert segment.translate_offset(0).position == 0
 
 
-def test_an_index_that_points_behind_the_log_is_corrupt(tmp_path):
+def test_an_index_that_points_beyond_the_log_is_corrupt(tmp_path):
     segment = filled(tmp_path, [batch(n) for n in range(20)], index_interval_bytes=500)
     segment.close()
     os.truncate(segment.log_path, len(batch(0)))

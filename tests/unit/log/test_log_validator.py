@@ -68,7 +68,7 @@ def test_VAL_21_the_max_timestamp_is_right_on_both_sides_of_every_size_that_a_de
             assert refused.value.record_errors[0][0] == next(n for n, at in enumerate(timestamps) if at < want)
 
 
-def test_VAL_21_records_behind_the_first_megabyte_are_looked_at_too():
+def test_VAL_21_records_after_the_first_megabyte_are_checked_too():
     timestamps = [NOW + n // 7 for n in range(20_000)]
     got = validate(batch_of(timestamps))
     assert (got.max_timestamp, got.offset_of_max_timestamp) == (timestamps[-1], timestamps.index(timestamps[-1]))

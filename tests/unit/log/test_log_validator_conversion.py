@@ -156,14 +156,14 @@ def test_VAL_06_a_batch_gets_the_codec_of_its_topic_and_nothing_else_changes(tar
         return
     assert got.converted_count == len(batch.records)
     (rebuilt,) = got.records.batches
-    found = model.decode_batch(bytes(rebuilt.buffer))
-    assert (found.codec, found.records, found.max_timestamp) == (
+    decoded = model.decode_batch(bytes(rebuilt.buffer))
+    assert (decoded.codec, decoded.records, decoded.max_timestamp) == (
         codec,
         batch.records,
         max(r.timestamp for r in batch.records),
     )
     for name in ("base_offset", "last_offset", "count", "producer_id", "producer_epoch", "base_sequence"):
-        assert getattr(found, name) == getattr(model.decode_batch(data), name), name
+        assert getattr(decoded, name) == getattr(model.decode_batch(data), name), name
 
 
 def test_VAL_06_producer_keeps_the_codec_that_came():
@@ -259,7 +259,7 @@ def test_VAL_16_messages_without_key_on_a_compacted_topic_are_named(magic, codec
 
 
 @pytest.mark.parametrize("codec", OLD_CODECS)
-def test_VAL_17_timestamps_of_messages_are_held_to_the_limits(codec):
+def test_VAL_17_timestamps_of_messages_are_checked_against_the_limits(codec):
     with pytest.raises(InvalidTimestamp) as e:
         validate(messages(1, codec, timestamps=(NOW, NOW + 2, -1)), after_max_ms=1)
     assert [index for index, _ in e.value.record_errors] == [1]

@@ -80,7 +80,7 @@ def test_IDX_04_a_trimmed_index_grows_again_when_it_is_appended_to(path):
     assert all_entries(OffsetIndex(path, 45, writable=False)) == [(50, 100), (51, 200)]
 
 
-def test_IDX_05_IDX_06_a_full_index_says_so_and_refuses_another_entry(path):
+def test_IDX_05_IDX_06_a_full_index_is_full_and_refuses_another_entry(path):
     index = index_of(path, [(46 + n, n) for n in range(3)], max_index_size=8 * 3 + 7)
     assert (index.is_full, index.max_entries) == (True, 3)
     with pytest.raises(IndexFull):
@@ -133,7 +133,7 @@ def test_IDX_11_truncation_keeps_exactly_the_entries_below_the_offset(path, seed
     assert index.last_offset == 5000
 
 
-def test_truncate_forgets_everything_and_keeps_the_file_size(path):
+def test_truncate_removes_all_entries_and_keeps_the_file_size(path):
     index = index_of(path, [(46, 1)], max_index_size=800)
     index.truncate()
     assert (len(index), index.last_offset, os.path.getsize(path)) == (0, 45, 800)
@@ -170,7 +170,7 @@ def test_IDX_13_an_untrimmed_file_ends_at_its_length_and_fails_the_sanity_check(
             reopened.sanity_check()
 
 
-def test_IDX_14_the_upper_bound_is_the_first_entry_at_or_behind_the_end_of_the_fetch(path):
+def test_IDX_14_the_upper_bound_is_the_first_entry_at_or_after_the_end_of_the_fetch(path):
     index = index_of(path, [(50, 100), (60, 200), (70, 300)])
     assert index.fetch_upper_bound_offset(0, 50) == (50, 100)
     assert index.fetch_upper_bound_offset(0, 100) == (50, 100)
@@ -190,12 +190,12 @@ def test_IDX_15_lookups_beside_appends_find_whole_entries_and_all_that_were_ther
     append = index.append if kind is OffsetIndex else index.maybe_append
     append(step, 7)
     index.trim_to_valid_size()
-    known, failures = [1], []
+    entries_written, failures = [1], []
 
     def look_up(seed):
         rng = random.Random(seed)
-        while known[0] < count - 2:
-            least = known[0]
+        while entries_written[0] < count - 2:
+            least = entries_written[0]
             target = rng.randrange(step, step * (least + 50))
             key, value = index.lookup(target)
             if value * step != key * 7 or key > target or key < min(target // step, least) * step:
@@ -206,7 +206,7 @@ def test_IDX_15_lookups_beside_appends_find_whole_entries_and_all_that_were_ther
         thread.start()
     for n in range(2, count - 1):
         append(step * n, 7 * n)
-        known[0] = n
+        entries_written[0] = n
     for thread in threads:
         thread.join()
     assert not failures
@@ -268,7 +268,7 @@ def test_an_index_in_memory_touches_no_file(path):
     assert not os.path.exists(path)
 
 
-def test_a_closed_index_says_so(path):
+def test_a_closed_index_raises_log_closed(path):
     index = index_of(path, [(46, 1)])
     index.close()
     index.close()
@@ -277,7 +277,7 @@ def test_a_closed_index_says_so(path):
             call()
 
 
-def test_resize_never_loses_entries_and_says_whether_it_changed_the_file(path):
+def test_resize_never_loses_entries_and_returns_whether_it_changed_the_file(path):
     index = index_of(path, [(46, 1), (47, 2)], max_index_size=80)
     assert index.resize(8007)
     assert not index.resize(8000)

@@ -60,7 +60,7 @@ def test_keys_are_hashed_to_the_published_vectors(size, expected):
 
 
 @pytest.mark.parametrize("size", [*range(40), 255, 256, 1000])
-def test_keys_of_every_length_are_hashed_as_the_paper_says(size):
+def test_keys_of_every_length_are_hashed_as_in_the_paper(size):
     rng = random.Random(size)
     secret, data = rng.randbytes(16), rng.randbytes(size)
     assert siphash128(secret, data) == siphash128_by_the_paper(secret, data)
@@ -69,19 +69,19 @@ def test_keys_of_every_length_are_hashed_as_the_paper_says(size):
 @pytest.mark.parametrize("seed", range(10))
 def test_get_agrees_with_a_dict(seed):
     rng = random.Random(seed)
-    offset_map, known = OffsetMap(24 * 2000), {}
+    offset_map, expected = OffsetMap(24 * 2000), {}
     offset_map.clear()
     for offset in range(4000):
         key = rng.randbytes(rng.choice([0, 1, 8, 16, 40])) if rng.random() < 0.5 else b"%d" % rng.randrange(300)
-        if len(known) < offset_map.limit:
+        if len(expected) < offset_map.limit:
             assert offset_map.put(key, offset), f"seed={seed}"
-            known[key] = offset
-    assert len(offset_map) == len(known)
-    for key, offset in known.items():
+            expected[key] = offset
+    assert len(offset_map) == len(expected)
+    for key, offset in expected.items():
         assert offset_map.get(key) == offset, f"seed={seed}"
     for _ in range(1000):
         key = rng.randbytes(20)
-        assert offset_map.get(key) == known.get(key, -1), f"seed={seed}"
+        assert offset_map.get(key) == expected.get(key, -1), f"seed={seed}"
 
 
 def test_a_table_that_grows_keeps_every_key():
@@ -112,7 +112,7 @@ def test_a_map_too_small_for_a_key_is_refused(memory, load_factor):
         OffsetMap(memory, load_factor)
 
 
-def test_a_map_without_memory_says_so():
+def test_a_map_before_clear_raises_value_error():
     offset_map = OffsetMap(2400)
     for use in (lambda: offset_map.get(b"k"), lambda: offset_map.put(b"k", 1)):
         with pytest.raises(ValueError, match="clear"):
@@ -140,14 +140,15 @@ def test_batches_are_added_like_their_records(seed, compression):
     offset_map = OffsetMap(24 * 1000)
     offset_map.clear()
     read, is_full = offset_map.add(records_of(batches, compression), start, NoTransactions())
-    known = {key: offset for offset, key in enumerate(keys) if key is not None and offset >= start}
+    expected = {key: offset for offset, key in enumerate(keys) if key is not None and offset >= start}
     assert (read, is_full) == (len(keys), False), f"seed={seed}"
-    assert {key: offset_map.get(key) for key in known} == known and len(offset_map) == len(known), f"seed={seed}"
+    assert {key: offset_map.get(key) for key in expected} == expected, f"seed={seed}"
+    assert len(offset_map) == len(expected), f"seed={seed}"
     assert offset_map.latest_offset == len(keys) - 1
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
-def test_a_map_that_fills_up_inside_a_batch_knows_all_below_its_latest_offset(compression):
+def test_a_map_that_fills_up_inside_a_batch_has_all_keys_below_its_latest_offset(compression):
     offset_map = OffsetMap(24 * 100, load_factor=0.5)
     offset_map.clear()
     keys = [b"%d" % n for n in range(90)]

@@ -166,7 +166,7 @@ def test_LOG_30_recovery_after_an_unclean_stop_rebuilds_what_kafka_had_written(c
     assert opened(directory) == whole
     for name, content in small.items():
         assert (directory / name).read_bytes() == content, name
-    # The last snapshot knows what Kafka's did.
+    # The last snapshot has the same producers as Kafka's.
     newest = (
         max(path.name for path in directory.iterdir() if path.suffix == ".snapshot") if small and whole[0] else None
     )
@@ -223,5 +223,5 @@ def test_segments_that_kafkas_cleaner_has_emptied_are_no_error(caplog):
     """The topic's settings are not there, but the cleaner's checkpoint names the partition."""
     with open_log(partition_dir("g-compact-0")) as log:
         assert any(segment.size == 0 for segment in list(log.segments)[:-1])
-    (said,) = caplog.records
-    assert said.levelname == "WARNING" and "the cleaner has cleaned it and may have emptied it" in said.message
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and "the cleaner has cleaned it and may have emptied it" in record.message

@@ -14,17 +14,17 @@ MODES = pytest.mark.parametrize("mode", ["r", "a"])
 
 
 def names_below(path):
-    return sorted(str(found.relative_to(path)) for found in path.rglob("*"))
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*"))
 
 
-def test_appending_below_a_missing_data_directory_says_which_one_is_missing(tmp_path):
+def test_appending_below_a_missing_data_directory_is_an_error_that_names_it(tmp_path):
     with pytest.raises(FileNotFoundError, match="no such data directory") as raised:
         kcore.open_log(tmp_path / "data" / "orders-0", "a")
     assert raised.value.filename == str(tmp_path / "data")
     assert names_below(tmp_path) == []
 
 
-def test_appending_below_a_file_says_that_it_is_a_file(tmp_path):
+def test_appending_below_a_file_is_an_error_that_names_the_file(tmp_path):
     (tmp_path / "data").write_text("x")
     with pytest.raises(NotADirectoryError, match="not a data directory") as raised:
         kcore.open_log(tmp_path / "data" / "orders-0", "a")
@@ -32,7 +32,7 @@ def test_appending_below_a_file_says_that_it_is_a_file(tmp_path):
 
 
 @MODES
-def test_a_data_directory_is_told_by_the_partitions_in_it(mode):
+def test_a_data_directory_is_recognised_by_the_partitions_in_it(mode):
     with pytest.raises(NotAPartitionDirectory) as raised:
         kcore.open_log(data_dir(), mode)
     message = str(raised.value)
@@ -106,7 +106,7 @@ def test_a_copy_of_any_name_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(("data", "size"), [(b"", 0), (b"hello", 5), (b"hello world", 11)])
-def test_LOG_04_bytes_without_a_whole_batch_are_refused_from_whoever_appends(tmp_path, data, size):
+def test_LOG_04_bytes_without_a_whole_batch_are_refused_from_every_origin(tmp_path, data, size):
     with kcore.open_log(tmp_path / "orders-0", "a") as log:
         for records in (data, bytearray(data)):
             with pytest.raises(NoRecordBatch, match=f"orders-0: {size} bytes hold no whole record batch") as raised:

@@ -90,7 +90,7 @@ def test_a_transaction_that_reaches_over_the_split_keeps_its_index(tmp_path):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_garbage_behind_a_segment_is_no_overflow(tmp_path, clean):
+def test_garbage_after_a_segment_is_no_overflow(tmp_path, clean):
     broken = bytearray(batch(base_offset=FAR + 1))
     broken[-1] ^= 1
     logs = directory_with(tmp_path, {0: [batch(3), broken]})
@@ -116,7 +116,7 @@ def test_a_base_offset_with_a_flipped_bit_is_no_overflow_while_the_log_goes_on_b
         log.close()
 
 
-def test_a_damaged_batch_behind_an_overflow_accuses_nobody(tmp_path):
+def test_a_damaged_batch_after_an_overflow_does_not_make_the_batch_before_it_wrong(tmp_path):
     broken = bytearray(batch(base_offset=5))
     broken[-1] ^= 1
     log = directory_with(tmp_path, {0: [batch(2), batch(base_offset=FAR + 1), broken]}).open(clean=False)
@@ -124,12 +124,12 @@ def test_a_damaged_batch_behind_an_overflow_accuses_nobody(tmp_path):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize("behind", ["zeros", "magic", "size"])
-def test_a_bad_header_behind_a_batch_is_not_wrong_with_the_batch(tmp_path, clean, behind, caplog):
+@pytest.mark.parametrize("damage", ["zeros", "magic", "size"])
+def test_a_bad_header_after_a_batch_does_not_make_the_batch_wrong(tmp_path, clean, damage, caplog):
     bad = bytearray(batch(base_offset=FAR + 6))
-    if behind == "magic":
+    if damage == "magic":
         bad[16] = 9
-    elif behind == "size":
+    elif damage == "size":
         bad[8:12] = (1).to_bytes(4, "big")
     else:
         bad = bytes(500)
@@ -145,17 +145,17 @@ def test_a_bad_header_behind_a_batch_is_not_wrong_with_the_batch(tmp_path, clean
 
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_flipped_base_offset_above_the_next_segment_is_no_overflow(tmp_path, clean, caplog):
-    behind = FAR + 100
+    second_segment = FAR + 100
     flipped = [batch(2), batch(base_offset=2 | 1 << 40)]
-    logs = directory_with(tmp_path, {0: flipped, behind: [batch(2, base_offset=behind)]})
-    # After a clean stop the segment behind was flushed, so it stays.
-    kept = [behind, behind + 1] if clean else []
+    logs = directory_with(tmp_path, {0: flipped, second_segment: [batch(2, base_offset=second_segment)]})
+    # After a clean stop the second segment was flushed, so it is kept.
+    kept = [second_segment, second_segment + 1] if clean else []
     assert offsets(logs.open(clean=clean)) == [0, 1, *kept] and marked(logs) == []
     assert f"cut {len(flipped[1])} bytes off segment 0 from offset 2 on" in caplog.text
-    assert (f"removing segment {behind} after the cut" in caplog.text) is not clean
+    assert (f"removing segment {second_segment} after the cut" in caplog.text) is not clean
 
 
-def test_damage_in_a_part_of_a_split_is_cut_off_there_and_told(tmp_path, caplog):
+def test_damage_in_a_part_of_a_split_is_cut_off_there_and_logged(tmp_path, caplog):
     lower = batch(base_offset=FAR - 3)
     logs = directory_with(
         tmp_path, {0: [batch(2), batch(base_offset=FAR + 1), batch(base_offset=FAR + 2), lower, lower]}

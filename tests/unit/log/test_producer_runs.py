@@ -64,7 +64,7 @@ def test_a_replay_gives_the_state_that_the_appends_left(tmp_path, seed):
     assert again.producers == live.producers, f"seed={seed}"
     assert again.first_unstable_offset == live.first_unstable_offset, f"seed={seed}"
     assert list(again._ongoing) == list(live._ongoing)
-    # And so does a recovery, which hears of leader epochs and aborted transactions in the same pass.
+    # And so does a recovery, which collects leader epochs and aborted transactions in the same pass.
     indexes = {base: index.entries for base, index in log.local._txn_indexes.items()}
     recovered = logs.open(clean=False)
     assert recovered.leader_epoch_cache.entries == log.leader_epoch_cache.entries
@@ -103,7 +103,7 @@ def test_a_run_ends_at_what_needs_more_than_its_header(special):
     assert take_runs(rows, 2, 2**62, 3)[0] == 3
 
 
-def test_a_run_leaves_out_what_has_no_producer_and_what_lies_behind_its_end():
+def test_a_run_leaves_out_batches_without_a_producer_and_batches_after_its_end():
     rows = table(batch(), at(1, idempotent(1, 0, is_transactional=True)), at(2, idempotent(2, 0)))
     assert take_runs(rows, 0, 2, LATEST) == (3, [(1, 0, [(0, 1, 0, 1_700_000_000_000)], 1, len(batch()))])
 

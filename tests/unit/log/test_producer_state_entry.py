@@ -37,7 +37,7 @@ def test_a_batch_makes_a_new_state_and_leaves_the_old_one_as_it_was():
     assert after != before
 
 
-def test_a_new_epoch_forgets_the_batches_of_the_old_one():
+def test_a_new_epoch_discards_the_batches_of_the_old_one():
     before = ProducerStateEntry(7, 0, [(4, 40, 0, 9)], 9)
     after = before.with_batch(batch_of(idempotent(7, 0, epoch=1, base_offset=41)), None)
     assert (after.producer_epoch, [b.last_offset for b in after.batches]) == (1, [41])
@@ -47,11 +47,11 @@ def test_a_new_epoch_forgets_the_batches_of_the_old_one():
     ("sequence", "count", "epoch", "repeats"),
     [(2**31 - 1, 3, 0, True), (2**31 - 1, 2, 0, False), (0, 2, 0, False), (2**31 - 1, 3, 1, False)],
 )
-def test_LOG_14_a_repeat_has_first_and_last_sequence_and_epoch_of_a_known_batch(sequence, count, epoch, repeats):
-    known = BatchMetadata(1, 12, 2, 5)  # sequences 2**31 - 1, 0, 1
-    assert (known.first_sequence, known.first_offset) == (2**31 - 1, 10)
-    entry = ProducerStateEntry(7, 0, [known], 5)
-    assert entry.find_duplicate(batch_of(idempotent(7, sequence, count, epoch=epoch))) == (known if repeats else None)
+def test_LOG_14_a_repeat_has_first_and_last_sequence_and_epoch_of_a_recorded_batch(sequence, count, epoch, repeats):
+    last = BatchMetadata(1, 12, 2, 5)  # sequences 2**31 - 1, 0, 1
+    assert (last.first_sequence, last.first_offset) == (2**31 - 1, 10)
+    entry = ProducerStateEntry(7, 0, [last], 5)
+    assert entry.find_duplicate(batch_of(idempotent(7, sequence, count, epoch=epoch))) == (last if repeats else None)
 
 
 class Pair:

@@ -77,7 +77,7 @@ def test_LOG_15_a_follower_takes_what_the_leader_took(log):
     assert offsets(log) == [0, 1]
 
 
-def test_LOG_15_a_coordinator_is_held_to_epochs_but_not_to_sequences(log):
+def test_LOG_15_markers_of_a_coordinator_are_checked_by_epoch_but_not_by_sequence(log):
     log.append_as_leader(idempotent(9, 0, epoch=3, is_transactional=True), origin=COORDINATOR)
     log.append_as_leader(idempotent(9, 50, epoch=3, is_transactional=True), origin=COORDINATOR)
     with pytest.raises(InvalidProducerEpoch):
@@ -144,7 +144,7 @@ def test_a_damaged_snapshot_is_set_aside_for_an_older_one_or_the_log(logs, log, 
     assert "00000000000000000004.snapshot: CRC" in caplog.text
 
 
-def test_producers_that_were_quiet_too_long_are_forgotten_unless_their_transaction_is_open(logs, log):
+def test_producers_that_were_idle_too_long_expire_unless_their_transaction_is_open(logs, log):
     now = logs.time.milliseconds()
     log.append_as_leader(idempotent(9, 0, timestamp=now))
     log.append_as_leader(idempotent(10, 0, timestamp=now, is_transactional=True))

@@ -1,4 +1,4 @@
-"""Compaction takes records, never what the log knows of its producers, nor the outcome of a transaction."""
+"""Compaction removes records, never the state of the log's producers, nor the outcome of a transaction."""
 
 import random
 
@@ -15,7 +15,7 @@ NOW = 1_700_000_000_000
 PRODUCERS = range(5)  # 0 and 1 are idempotent, the others transactional
 
 
-def known(log):
+def producer_states(log):
     return {
         producer: (entry.producer_epoch, entry.last_sequence, entry.current_txn_first_offset)
         for producer, entry in log.producer_state_manager.producers.items()
@@ -68,10 +68,10 @@ def test_producers_and_committed_values_are_the_same_after_cleanings_and_restart
                 end = marker(producer, commit=rng.random() < 0.5, epoch=entry.producer_epoch, timestamp=NOW)
                 log.append_as_leader(end, origin=AppendOrigin.COORDINATOR)
         log.roll()
-        before = known(log), latest(log), log.last_stable_offset
+        before = producer_states(log), latest(log), log.last_stable_offset
         cleanable, _ = find_log_to_clean(log, first_dirty, logs.time.milliseconds())
         first_dirty, _ = Cleaner(OffsetMap(48 * 1000, 0.9), time=logs.time).clean(cleanable)
-        assert (known(log), latest(log), log.last_stable_offset) == before, f"seed={seed}"
+        assert (producer_states(log), latest(log), log.last_stable_offset) == before, f"seed={seed}"
         logs.time.sleep(60_000)
         logs.scheduler.tick()
         # No snapshot and no index of transactions: all of it from the batches that compaction left.
@@ -83,4 +83,4 @@ def test_producers_and_committed_values_are_the_same_after_cleanings_and_restart
         else:
             log.close()
             log = logs.open()
-        assert (known(log), latest(log), log.last_stable_offset) == before, f"seed={seed}"
+        assert (producer_states(log), latest(log), log.last_stable_offset) == before, f"seed={seed}"

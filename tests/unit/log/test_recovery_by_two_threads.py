@@ -73,7 +73,7 @@ def positions(written):
 
 
 def recovered(directory, threads):
-    """All that recovery says and leaves."""
+    """Everything that a recovery logs and writes."""
     segment = LogSegment(str(directory), 0)
     seen = []
     result = segment.recover(lambda table: seen.extend(b.base_offset for b in table), threads=threads)
@@ -104,7 +104,7 @@ def test_SEG_11_recovery_by_two_threads_is_that_of_one(written, copy):
         assert recovered(copy(), pool) == alone  # it is free again
 
 
-def test_SEG_11_damage_is_found_wherever_it_is_and_whoever_finds_it(written, copy):
+def test_SEG_11_damage_is_found_at_every_position_and_by_either_thread(written, copy):
     starts = positions(written)
     rng = random.Random(1)
     with ThreadPoolExecutor(1) as pool:
@@ -148,7 +148,7 @@ def test_SEG_11_what_the_other_thread_did_not_get_to_is_checked_by_this_one(writ
 
 
 @pytest.mark.parametrize("shift", [-1, 1, 61, 20_000])
-def test_SEG_11_an_index_that_lies_does_not_mislead_two_threads(written, copy, shift):
+def test_SEG_11_a_wrong_index_does_not_mislead_two_threads(written, copy, shift):
     alone = recovered(copy(), None)
     directory = copy()
     index = index_of(directory).read_bytes()
@@ -168,7 +168,7 @@ def test_SEG_11_garbage_in_the_place_of_an_index_does_not_mislead_two_threads(wr
     assert recovered(directory, AtOnce()) == alone
 
 
-def test_SEG_11_an_index_that_was_never_cut_to_its_entries_tells_where_the_second_part_begins(written, copy):
+def test_SEG_11_a_preallocated_index_gives_the_start_of_the_second_part(written, copy):
     directory = copy()
     segment = LogSegment(str(directory), 0)
     segment.close(trim=False)
@@ -178,7 +178,7 @@ def test_SEG_11_an_index_that_was_never_cut_to_its_entries_tells_where_the_secon
     assert recovered(directory, threads)[0].truncated_bytes == 0 and threads.runs == 1
 
 
-def test_a_batch_that_nobody_wants_ends_the_other_threads_scan_too(written, copy):
+def test_an_invalid_batch_ends_the_other_threads_scan_too(written, copy):
     segment = LogSegment(str(copy()), 0)
 
     def refuse(table):

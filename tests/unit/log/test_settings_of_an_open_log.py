@@ -14,7 +14,7 @@ from tests.unit.log.logs import SIZE, Logs, batch, file_names
 
 NOW = 1_700_000_000_000
 
-#: Who follows which setting, so that a new one finds its reader or says why it has none.
+#: Which code follows which setting: a new setting must be added to one of these lists.
 FOLLOWED_BY_THE_LOG = {
     "cleanup_policy",
     "compression_gzip_level",
@@ -46,7 +46,7 @@ READ_ELSEWHERE = {
     "min_compaction_lag_ms",
     "min_insync_replicas",
 }
-#: Named by DescribeConfigs, and read by nobody yet.
+#: In DescribeConfigs, but without an effect yet.
 NOT_USED = {
     "follower_replication_throttled_replicas",
     "leader_replication_throttled_replicas",
@@ -224,7 +224,7 @@ def test_retention_bytes_retention_ms_and_cleanup_policy(logs, log):
     assert bases(log) == [3, 4, 5, 6]
 
 
-def test_cleanup_policy_compact_asks_for_keys(log):
+def test_cleanup_policy_compact_requires_keys(log):
     log.append_as_leader(batch(key=None))
     change(log, cleanup_policy=("compact",))
     with pytest.raises(InvalidRecord):

@@ -75,7 +75,7 @@ def test_IDX_05_one_slot_is_kept_for_the_final_entry(path):
         index.maybe_append(11, 61, skip_full_check=True)
 
 
-def test_IDX_07_what_goes_back_is_refused_what_stands_still_is_ignored(path):
+def test_IDX_07_a_lower_entry_is_refused_and_an_equal_one_is_ignored(path):
     index = index_of(path, [(-1, 45)])
     assert (len(index), index.lookup(2**62)) == (0, (-1, 45))
     index.maybe_append(100, 50)

@@ -51,7 +51,7 @@ def test_the_transactions_of_a_range_and_whether_they_are_all(index):
 
 
 def test_an_entry_whose_last_stable_offset_is_the_end_of_the_range_is_the_last_that_matters(tmp_path):
-    """What is noted after it begins there or above, so no later segment is asked."""
+    """Later entries begin at that offset or above, so no later segment is searched."""
     index = TransactionIndex(str(tmp_path / "x.txnindex"), 0)
     index.append(AbortedTxn(1, 3, 5, 6))
     index.append(AbortedTxn(2, 6, 8, 9))
@@ -69,7 +69,7 @@ def test_truncation_keeps_transactions_that_ended_before(index):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         (lambda data: data[:-1], "101 bytes"),
         (lambda data: b"\0\1" + data[2:], "position 0: version 1"),
@@ -77,10 +77,10 @@ def test_truncation_keeps_transactions_that_ended_before(index):
         (lambda data: data + data[-34:], "position 102: last offset 30 not above 30"),
     ],
 )
-def test_a_damaged_file_is_refused_naming_the_place(index, damage, said):
+def test_a_damaged_file_is_refused_naming_the_place(index, damage, message):
     with open(index.path, "rb") as file:
         data = file.read()
     with open(index.path, "wb") as file:
         file.write(damage(data))
-    with pytest.raises(CorruptIndex, match=said):
+    with pytest.raises(CorruptIndex, match=message):
         reopened(index)

@@ -1,4 +1,4 @@
-"""Transactions in the log: what holds back the last stable offset, what a committed reader is told to leave out."""
+"""Transactions in the log: what holds back the last stable offset, which records a read_committed reader leaves out."""
 
 import errno
 import os
@@ -74,7 +74,7 @@ def test_HW_06_the_oldest_of_several_open_and_unreplicated_transactions_decides(
     for high_watermark in range(7):
         log.update_high_watermark(high_watermark)
         seen.append(log.last_stable_offset)
-    # 1 and 2 have ended, but until their markers are replicated nobody may rely on it.
+    # 1 and 2 have ended, but that counts only when their markers are replicated.
     assert seen == [0, 0, 0, 0, 0, 0, 2]
     end(log, 3, commit=True)  # 6
     log.update_high_watermark(6)
@@ -95,7 +95,7 @@ def test_HW_06_the_lso_has_its_place_in_the_log(tmp_path):
     assert log.read(0, ENOUGH, COMMITTED).records.size_in_bytes == log.segments[0].size
 
 
-def test_HW_06_a_hanging_transaction_holds_back_readers_for_ever_and_its_producer_is_never_forgotten(logs, log):
+def test_HW_06_a_hanging_transaction_holds_back_readers_for_ever_and_its_producer_never_expires(logs, log):
     data(log, 1, timestamp=logs.time.milliseconds())
     log.append_as_leader(batch(3))
     logs.time.sleep(10 * 86_400_000)
@@ -188,7 +188,7 @@ def test_truncation_into_a_transaction_opens_it_again(logs, log):
     assert aborted(log) == []
 
 
-def test_truncation_before_a_transaction_forgets_it(log):
+def test_truncation_before_a_transaction_removes_it(log):
     log.append_as_leader(batch())
     data(log, 1)
     log.truncate_to(1)
@@ -255,7 +255,7 @@ def test_a_marker_that_cannot_be_read_is_refused_and_nothing_changes(log, key, v
 
 @pytest.mark.parametrize(("key", "value"), BAD_MARKERS)
 @pytest.mark.parametrize("mode", ["r", "a"])
-def test_a_marker_that_cannot_be_read_in_a_log_leaves_its_transaction_open_and_is_told_of(
+def test_a_marker_in_a_log_that_cannot_be_read_is_logged_and_leaves_its_transaction_open(
     logs, log, key, value, mode, caplog
 ):
     """Its CRC is right: a broken writer, not a broken disk.  Showing the records would be a guess."""
@@ -273,7 +273,7 @@ def test_a_marker_that_cannot_be_read_in_a_log_leaves_its_transaction_open_and_i
 # -- epochs of producers (KIP-360, KIP-890) ------------------------------------------------------------------------
 
 
-def test_LOG_14_a_bumped_epoch_starts_at_sequence_0_and_forgets_the_batches_before(log):
+def test_LOG_14_a_bumped_epoch_starts_at_sequence_0_and_discards_the_batches_before(log):
     log.append_as_leader(idempotent(1, 0, 3))
     assert log.append_as_leader(idempotent(1, 0, 2, epoch=1)).first_offset == 3
     entry = log.producer_state_manager.producers[1]
@@ -303,7 +303,7 @@ def test_LOG_14_a_marker_of_the_same_epoch_leaves_the_sequence_going_on(log):
     assert data(log, 1, 2) == 3
 
 
-def test_LOG_14_a_marker_may_be_the_first_that_a_log_hears_of_a_producer(log):
+def test_LOG_14_a_marker_may_be_the_first_batch_of_a_producer_in_a_log(log):
     end(log, 1, commit=True, epoch=2, coordinator_epoch=7)
     entry = log.producer_state_manager.producers[1]
     assert (entry.producer_epoch, entry.coordinator_epoch, entry.batches) == (2, 7, ())
@@ -323,7 +323,7 @@ def test_LOG_14_the_last_five_batches_wrap_at_2_to_the_31_too(log):
     assert sequences[2] == last - 1
 
 
-# -- a committed reader trusts no index ---------------------------------------------------------------------------
+# -- a read_committed reader checks the index ----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -362,8 +362,8 @@ def test_no_flipped_byte_of_an_index_shows_a_committed_reader_an_aborted_record(
                     and 5 * i + 4 >= start
                     and any(5 * i <= r.offset < 5 * i + 4 for r in info.records.records() if r.offset >= start)
                 ]
-                told = {(txn.producer_id, txn.first_offset) for txn in info.aborted_transactions}
-                assert {(i // 2, first) for i, first in needed} <= told, f"byte {n}"
+                listed = {(txn.producer_id, txn.first_offset) for txn in info.aborted_transactions}
+                assert {(i // 2, first) for i, first in needed} <= listed, f"byte {n}"
 
 
 @pytest.mark.parametrize("mode", ["r", "a"])

@@ -87,7 +87,7 @@ def test_LOG_21_the_new_base_is_the_first_offset_of_the_append_or_the_log_end(tm
 
 
 def test_LOG_21_the_base_for_an_old_wrapper_leaves_room_for_the_offsets_inside(tmp_path):
-    """Its header tells only its last offset; a base above the first one would not hold it."""
+    """Its header has only its last offset; a segment's base above its first offset would be wrong."""
     log = Logs(tmp_path / "orders-0", segment_bytes=300).open()
     log.append_as_follower(old_wrapper(0, 10))
     log.append_as_follower(old_wrapper(10, 200))
@@ -209,7 +209,7 @@ def test_HW_03_a_leader_alone_raises_it_to_the_log_end(tmp_path):
 
 
 def test_HW_03_the_same_offset_on_a_newer_segment_moves_the_high_watermark_there(tmp_path):
-    """A follower that fetched just before a roll told the place behind the last batch of the older segment."""
+    """A follower that fetched just before a roll reported the position after the last batch of the older segment."""
     log = Logs(tmp_path / "orders-0").open(sole_replica=False)
     log.append_as_leader(batch(2))
     before_roll = log.log_end_offset_metadata
@@ -358,16 +358,16 @@ def test_TRUNC_11_a_crash_at_any_call_of_a_truncation_leaves_a_log_without_gap_t
             crashed = Logs(directory, segment_index_bytes=120)
             with recorded():  # so that nothing waits for a real disk
                 again = crashed.open(clean=False, recovery_point=10 if change.end <= done else target)
-            found = offsets(again)
+            remaining = offsets(again)
             # The append after the truncation is on its way at the last call.
-            assert found == list(range(len(found))) and target <= len(found) <= 10, note
-            assert again.log_end_offset == len(found), note
+            assert remaining == list(range(len(remaining))) and target <= len(remaining) <= 10, note
+            assert again.log_end_offset == len(remaining), note
             for segment in again.segments:
                 for entry in range(len(segment.offset_index)):
                     offset, position = segment.offset_index.entry(entry)
                     assert position < segment.size and segment.translate_offset(offset).position == position, note
-            assert again.producer_state_manager.producers[5].last_sequence == len(found) - 1, note
-            assert again.append_as_leader(idempotent(5, len(found)), 10).first_offset == len(found), note
+            assert again.producer_state_manager.producers[5].last_sequence == len(remaining) - 1, note
+            assert again.append_as_leader(idempotent(5, len(remaining)), 10).first_offset == len(remaining), note
             again.close()
             crashes += 1
         disk.apply(change)
@@ -381,7 +381,7 @@ def test_retention_removes_segments_from_the_first_one_up(tmp_path):
         assert renamed_and_synced(record, logs.directory) == removed(0, 3, 6, 9)
 
 
-def test_TRUNC_04_the_log_start_never_lies_behind_the_end(log):
+def test_TRUNC_04_the_log_start_is_never_above_the_end(log):
     log.append_as_leader(batch(3), 1)
     log.append_as_leader(batch(3), 2)
     log.maybe_increment_log_start_offset(5)
@@ -483,7 +483,7 @@ def test_TRUNC_06_a_log_emptied_at_its_end_has_its_high_watermark_there(tmp_path
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (13, 13, 13)
 
 
-def test_TRUNC_06_deleted_records_go_durably_once_another_segment_tells_the_end(tmp_path):
+def test_TRUNC_06_deleted_records_are_removed_durably_once_another_segment_has_the_end(tmp_path):
     logs = Logs(tmp_path / "orders-0")
     log = logs.open()
     for _ in range(4):
@@ -525,13 +525,15 @@ def test_TRUNC_11_a_crash_at_any_call_of_a_truncation_below_the_start_leaves_a_l
                     again = Logs(directory, segment_index_bytes=120).open(
                         clean=False, recovery_point=20 if change.end <= done else 12, log_start_offset=checkpointed
                     )
-                found = offsets(again)
+                remaining = offsets(again)
                 # The append after the truncation is on its way at the last calls.
                 if change.end > done:
-                    assert found in ([], list(range(12, 17))) and again.log_start_offset == 12, note
-                assert [offset for offset in found if offset < again.log_start_offset] == [], note
+                    assert remaining in ([], list(range(12, 17))) and again.log_start_offset == 12, note
+                assert [offset for offset in remaining if offset < again.log_start_offset] == [], note
                 assert again.log_end_offset >= (10 if checkpointed == 0 else 12), note
-                assert again.append_as_leader(batch(), 3).first_offset == max([again.log_end_offset - 1, *found]), note
+                assert again.append_as_leader(batch(), 3).first_offset == max([again.log_end_offset - 1, *remaining]), (
+                    note
+                )
                 again.close()
                 crashes += 1
         disk.apply(change)
@@ -682,7 +684,7 @@ def test_LOG_29_a_failed_system_call_takes_the_log_offline_and_leaves_memory_who
         ("fsync", lambda log: log.flush()),
     ],
 )
-def test_LOG_29_after_a_failed_append_truncation_roll_or_flush_nobody_sees_half_of_it(logs, log, call, operation):
+def test_LOG_29_after_a_failed_append_truncation_roll_or_flush_no_part_of_it_is_visible(logs, log, call, operation):
     log.append_as_leader(batch(3), 1)
     log.append_as_leader(idempotent(7, 0, 3), 1)
     before = (
@@ -881,7 +883,7 @@ def test_a_flush_of_a_log_that_is_being_deleted_is_no_failure_of_the_disk(logs, 
     assert log.is_closed and not log.is_offline and logs.failures == []
 
 
-def test_a_closed_log_says_so(log):
+def test_a_closed_log_raises_log_closed(log):
     log.append_as_leader(batch())
     log.close()
     log.close()

@@ -66,7 +66,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log = self.logs.open(sole_replica=sole)
         self.model = ReferenceLog()
         self.epoch = 0
-        # Below it the log may have forgotten which transactions there were: its state was read anew since.
+        # Below it the log may lack transactions: its state was rebuilt since.
         self.remembered_from = 0
 
     def teardown(self):
@@ -271,14 +271,14 @@ class LogMachine(RuleBasedStateMachine):
             FetchIsolation.TXN_COMMITTED: self.log.last_stable_offset,
         }[isolation]
         data = info.records.read() if info.records.size_in_bytes else b""
-        found = [batch.base_offset for batch in MemoryRecords(data).batches]
+        base_offsets = [batch.base_offset for batch in MemoryRecords(data).batches]
         visible = [b.base_offset for b in self.model.batches if b.last_offset >= start and b.last_offset < limit]
-        assert found == visible[: len(found)]
+        assert base_offsets == visible[: len(base_offsets)]
         if visible and (at_least_one or size == 100_000):
-            assert found
+            assert base_offsets
         assert (info.aborted_transactions is None) == (isolation is not FetchIsolation.TXN_COMMITTED)
         if info.aborted_transactions is not None:
-            last = MemoryRecords(data).last_offset if found else -1
+            last = MemoryRecords(data).last_offset if base_offsets else -1
             wanted = [o for o in self.model.committed(limit) if start <= o <= last]
             assert [o for o in seen_by_a_committed_consumer(data, info.aborted_transactions) if o >= start] == wanted
 
@@ -323,7 +323,7 @@ class LogMachine(RuleBasedStateMachine):
             segment.close(trim=False)
         self.after_a_restart(before)
         if not self.model.epochs and self.model.batches and not self.model.records():
-            # Rebuilt from records below the log start, which the cache had forgotten.
+            # Rebuilt from records below the log start, whose epochs the cache had removed.
             rebuilt = list(self.log.leader_epoch_cache.entries)
             assert rebuilt in ([], [(self.model.batches[-1].epoch, self.model.start)])
             self.model.epochs = rebuilt
@@ -335,18 +335,18 @@ class LogMachine(RuleBasedStateMachine):
         self.forget_a_gap_at_the_end()
 
     def forget_a_gap_at_the_end(self):
-        """No file says that a log ends behind its last record, except the name of an empty segment."""
+        """Only the name of an empty segment shows that a log ends after its last record."""
         last = self.model.batches[-1].last_offset + 1 if self.model.batches else 0
-        found = self.log.log_end_offset
-        if found != self.model.end:
-            assert found in (last, self.log.active_segment.base_offset, self.model.start)
-            assert last <= found < self.model.end
-            self.model.end = found
+        recovered_end = self.log.log_end_offset
+        if recovered_end != self.model.end:
+            assert recovered_end in (last, self.log.active_segment.base_offset, self.model.start)
+            assert last <= recovered_end < self.model.end
+            self.model.end = recovered_end
             if self.sole:
-                self.model.epochs = [e for e in self.model.epochs if e[1] <= found]
+                self.model.epochs = [e for e in self.model.epochs if e[1] <= recovered_end]
         if not self.sole:
             # Among replicas an epoch without a record may contradict the leader's.
-            self.model.epochs = [e for e in self.model.epochs if e[1] < found]
+            self.model.epochs = [e for e in self.model.epochs if e[1] < recovered_end]
 
     # -- what holds after each ------------------------------------------------------------------------------------
 
@@ -354,13 +354,13 @@ class LogMachine(RuleBasedStateMachine):
     def log_and_model_agree(self):
         if not hasattr(self, "log"):
             return
-        found = [
+        records = [
             (record.offset, record.value, batch.leader_epoch)
             for batch in self.log.batches()
             for record in batch.records()
             if record.offset >= self.log.log_start_offset
         ]
-        assert found == self.model.records()
+        assert records == self.model.records()
         assert (self.log.log_start_offset, self.log.log_end_offset) == (self.model.start, self.model.end)
         assert self.log.log_start_offset <= self.log.high_watermark <= self.log.log_end_offset
         assert not self.sole or self.log.high_watermark == self.log.log_end_offset
@@ -368,7 +368,7 @@ class LogMachine(RuleBasedStateMachine):
         for producer in (5, 6):
             entry = self.log.producer_state_manager.producers.get(producer)
             sequence = entry.last_sequence if entry is not None else -1
-            # What lies below the log start may be remembered, until a rebuild.
+            # Entries below the log start may be kept until a rebuild.
             visible, ever = self.model.last_sequence(producer, self.model.start), self.model.last_sequence(producer)
             assert sequence == visible or (visible == -1 and sequence == ever)
         for segment in self.log.segments:
@@ -383,12 +383,12 @@ class LogMachine(RuleBasedStateMachine):
             return
         log, model = self.log, self.model
         lowest = model.last_stable_offset(log.high_watermark)
-        known = {txn.first_offset for txn in model.transactions(self.remembered_from) if txn.marker_offset is None}
+        still_open = {txn.first_offset for txn in model.transactions(self.remembered_from) if txn.marker_offset is None}
         if model.start == 0 and self.sole:
             assert log.last_stable_offset == lowest
         else:
-            # Which transactions ended above the high watermark, or began below the log start, no snapshot says.
-            highest = min([max(first, model.start) for first in known] + [log.high_watermark])
+            # A snapshot has no transactions that ended above the high watermark or began below the log start.
+            highest = min([max(first, model.start) for first in still_open] + [log.high_watermark])
             assert lowest <= log.last_stable_offset <= highest
         committed = model.committed(log.last_stable_offset)
         assert [record.offset for record in log.records(isolation="read_committed")] == committed

@@ -328,7 +328,7 @@ def test_nodes_of_one_multi_are_written_by_few_statements_and_not_looked_for_bel
     assert store.get("/other") is None
 
 
-def test_a_poll_is_one_statement_while_nobody_writes_and_one_that_fails_is_repeated(tmp_path, monkeypatch):
+def test_a_poll_is_one_statement_without_writes_and_one_that_fails_is_repeated(tmp_path, monkeypatch):
     path, events, statements = str(tmp_path / FILE_NAME), [], []
     store, other = (EmbeddedStore(path, poll_interval_ms=None) for _ in range(2))
     store.create("/a")

@@ -1,4 +1,4 @@
-"""What MetadataStore promises, on every store that there is.  The rules are ZooKeeper's."""
+"""The contract of MetadataStore, tested on every store.  The rules are ZooKeeper's."""
 
 import random
 import threading
@@ -423,7 +423,7 @@ def test_no_lock_is_held_while_a_watch_runs(world, store):
 # -- sessions -------------------------------------------------------------------------------------------
 
 
-def test_an_expired_session_loses_its_nodes_and_watches_and_says_so(world, store):
+def test_an_expired_session_loses_its_nodes_and_watches_and_its_listeners_are_called(world, store):
     other, events, session_events, seen_by_other = world.open(), [], [], []
     store.add_session_listener(session_events.append)
     store.create("/kept")
@@ -473,7 +473,7 @@ def test_a_session_that_goes_on_is_not_ended(world, store):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_random_operations_agree_with_the_model(world, seed):
-    """tests/reference/node_tree.py says for each operation what it answers, and which watches it calls."""
+    """The model, tests/reference/node_tree.py, has the answer to each operation and the watches that it calls."""
     rng = random.Random(seed)
     model, stores, events = NodeTree(), [world.open() for _ in range(3)], []
     sessions = [store.session_id for store in stores]

@@ -260,7 +260,7 @@ def test_chunks_of_bytes_and_files_leave_in_order_whatever_the_socket_takes(serv
     assert read_frame(sock) == expected
 
 
-def test_a_reader_that_does_not_read_stops_nobody_else(serve):
+def test_a_client_that_does_not_read_delays_no_other(serve):
     big = bytes(20_000_000)
 
     def handler(request):
@@ -277,7 +277,7 @@ def test_a_reader_that_does_not_read_stops_nobody_else(serve):
     assert read_frame(slow[0]) == big
 
 
-def test_half_a_request_stops_nobody_else(serve):
+def test_half_a_request_delays_no_other_client(serve):
     server = serve()
     halves = [connect(server) for _ in range(20)]
     for n, sock in enumerate(halves):
@@ -288,7 +288,7 @@ def test_half_a_request_stops_nobody_else(serve):
 
 
 @pytest.mark.parametrize("reset", [False, True])
-def test_a_peer_that_vanishes_with_a_request_in_flight_is_forgotten(serve, reset):
+def test_the_connection_of_a_peer_that_vanishes_with_a_request_in_flight_is_removed(serve, reset):
     parked = []
     server = serve(parked.append)
     sock = connect(server)
@@ -454,7 +454,7 @@ def test_a_port_in_use_is_named(serve):
         SocketServer(echo, listeners=[LOCAL_LISTENER._replace(port=port)])
 
 
-def test_a_host_that_nobody_knows_is_named():
+def test_an_unknown_host_is_named():
     with pytest.raises(OSError, match=r"cannot listen on 300\.1\.1\.1:0"):
         SocketServer(echo, listeners=[LOCAL_LISTENER._replace(host="300.1.1.1")])
 
@@ -581,7 +581,7 @@ class TestThrottling:
         self.pass_time(server, clock, 50)
         assert read_frame(sock) == b"0"
 
-    def test_a_throttled_peer_that_hangs_up_is_closed_and_its_end_forgotten(self, server, clock):
+    def test_a_throttled_connection_that_the_client_closes_is_closed_and_its_throttle_removed(self, server, clock):
         sock = connect(server)
         sock.sendall(frame(b"1000"))
         assert read_frame(sock) == b"1000"
@@ -619,7 +619,7 @@ def test_a_throttled_connection_goes_on_by_the_systems_clock_without_being_woken
     assert time.monotonic() - started >= 0.08
 
 
-def test_every_connection_knows_the_listener_that_took_it(serve):
+def test_every_connection_has_the_listener_that_accepted_it(serve):
     def handler(request):
         context = request.connection.context
         answer(request, f"{context.listener_name} {context.principal} {context.client_address}".encode())

@@ -14,11 +14,13 @@ LIMITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 def all_messages() -> list[type[Message]]:
     """Every message class, sorted by name."""
-    found = set()
+    classes = set()
     for info in pkgutil.iter_modules(messages.__path__):
         module = import_module(f"{messages.__name__}.{info.name}")
-        found.update(value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Message))
-    return sorted(found - {Message}, key=lambda cls: cls.__name__)
+        classes.update(
+            value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Message)
+        )
+    return sorted(classes - {Message}, key=lambda cls: cls.__name__)
 
 
 def all_versions(least: int = 0) -> list[tuple[type[Message], int]]:

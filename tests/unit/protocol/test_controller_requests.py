@@ -59,7 +59,7 @@ def test_a_message_has_the_bytes_that_kafka_writes(cls):
             assert cls.decode(data, version) == ours, f"version {version}"
 
 
-def test_flexible_versions_begin_where_the_message_says():
+def test_flexible_versions_begin_where_the_message_declares_it():
     for cls in CLASSES.values():
         for version in range(cls.min_version, cls.max_version + 1):
             assert is_flexible(cls.api_key, version) == (version >= cls.flexible_version)

@@ -104,7 +104,7 @@ def test_every_version_that_is_announced_is_served():
     assert not is_served(ApiKey.VOTE, 0)
 
 
-def test_flexible_versions_begin_where_the_message_says():
+def test_flexible_versions_begin_where_the_message_declares_it():
     from kcore.protocol.messages import request_class, response_class
 
     for key in SUPPORTED:

@@ -111,18 +111,18 @@ def test_kio_reads_and_writes_the_same(cls, version):
 
 def kafka_python_class(cls, version):
     """kafka-python's class if it declares this version."""
-    found = None
+    peer = None
     for module in ("producer", "consumer", "metadata", "admin"):
-        found = found or getattr(import_module(f"kafka.protocol.{module}"), cls.__name__, None)
+        peer = peer or getattr(import_module(f"kafka.protocol.{module}"), cls.__name__, None)
     if version >= {"MetadataResponse": 8, "DescribeGroupsResponse": 3, "DescribeClusterResponse": 0}.get(
         cls.__name__, 99
     ):
         return None  # it makes sets of the authorized operations, under other names
     if cls.__name__ == "ApiVersionsResponse":
         return None  # it reads an error code of 35 as version 0, whatever version is asked for
-    if found is None or not found._valid_versions[0] <= version <= found._valid_versions[1]:
+    if peer is None or not peer._valid_versions[0] <= version <= peer._valid_versions[1]:
         return None
-    return found
+    return peer
 
 
 def as_kafka_python(ours, data_class, version, **top):
@@ -168,9 +168,9 @@ def former_class(cls, version):
     """The hand-written class of this version; its field names are its own, so values go by position."""
     for module in ("produce", "fetch", "list_offsets", "metadata", "commit", "find_coordinator", "group", "admin",
                    "api_versions", "init_producer_id", "offset_for_leader_epoch"):  # fmt: skip
-        found = getattr(import_module(f"{kafka_python_old.__name__}.{module}"), f"{cls.__name__}_v{version}", None)
-        if found is not None:
-            return found
+        peer = getattr(import_module(f"{kafka_python_old.__name__}.{module}"), f"{cls.__name__}_v{version}", None)
+        if peer is not None:
+            return peer
     return None
 
 
@@ -222,7 +222,7 @@ def test_the_former_kafka_python_reads_and_writes_the_same(cls, version):
         assert unnested([getattr(theirs, name) for name in theirs.SCHEMA.names]) == unnested(values), f"seed={seed}"
 
 
-def test_nearly_every_version_has_a_peer_and_those_without_are_known():
+def test_nearly_every_version_has_a_peer_and_those_without_are_listed():
     with_peer = {*KIO_CASES, *KAFKA_PYTHON_CASES, *FORMER_CASES}
     alone = {
         f"{cls.__name__}_v{version}"

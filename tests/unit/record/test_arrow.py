@@ -79,7 +79,7 @@ def test_the_schema_is_that_of_sparks_source_after_a_cast():
     assert table.num_rows == len(columns_of(data))
 
 
-def test_every_column_can_be_asked_for_in_any_order():
+def test_every_column_can_be_requested_in_any_order():
     names = list(reversed(arrow.COLUMNS))
     table = columns_of(random_log(3, count=5)).to_arrow(names, topic="t", partition=0)
     table.validate(full=True)

@@ -220,7 +220,7 @@ def test_an_empty_zstd_frame_that_is_cut_short_is_corrupt():
             decompress(4, empty[:size])
 
 
-def test_bytes_behind_a_gzip_stream_are_not_looked_at_and_a_second_stream_is_read():
+def test_bytes_after_a_gzip_stream_are_ignored_and_a_second_stream_is_read():
     packed = compress(1, b"records")
     assert decompress(1, packed + b"garbage") == b"records"
     assert decompress(1, packed + packed) == b"recordsrecords"
@@ -246,7 +246,7 @@ def zstd_frames():
             yield b"".join([*parts, stream.compress(data[100:size]), stream.flush()]), data[:size]
 
 
-def test_the_room_for_a_zstd_frame_is_known_and_what_is_not_one_whole_frame_is_none():
+def test_the_size_of_a_zstd_frame_is_computed_and_anything_but_one_whole_frame_is_none():
     for frame, data in zstd_frames():
         most = most_unpacked(frame)
         assert len(data) <= most <= len(data) + 3 * 128 * 1024
@@ -283,7 +283,7 @@ def test_zstd_is_unpacked_into_the_middle_of_a_buffer_and_nowhere_else():
         with memoryview(buffer)[10:] as room:
             assert decompress_zstd_into(frame, room) == len(data)
         assert buffer[:10] == b"\xaa" * 10 and buffer[10 : 10 + len(data)] == data
-        buffer.clear()  # nobody holds on to it
+        buffer.clear()  # no reference is left
 
 
 def test_damage_inside_a_zstd_frame_is_found_when_it_is_unpacked_into_a_buffer():

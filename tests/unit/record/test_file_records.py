@@ -98,7 +98,7 @@ def test_send_to_brings_every_byte_to_the_socket(tmp_path, pair, size):
     assert received == records.read()
 
 
-def test_send_to_says_zero_when_the_socket_is_full_and_raises_when_it_is_gone(tmp_path, pair):
+def test_send_to_returns_zero_when_the_socket_is_full_and_raises_when_it_is_closed(tmp_path, pair):
     records = segment_of(tmp_path, [batch(0, 1, 6_000_000)]).slice(0, 6_000_000)
     sent = 0
     while n := records.send_to(pair[0].fileno(), sent):

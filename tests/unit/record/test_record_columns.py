@@ -131,7 +131,7 @@ def test_records_of_aborted_transactions_are_left_out(seed):
 
 
 @pytest.mark.parametrize("codec", model.CODECS)
-def test_only_the_columns_that_were_asked_for_are_there(codec):
+def test_only_the_requested_columns_are_there(codec):
     data = random_log(3, codec=codec, count=5)
     everything = columns_of(data)
     for name in COLUMNS:
@@ -262,7 +262,7 @@ def test_old_formats_of_kafkas_become_the_same_columns(path):
 
 @pytest.mark.parametrize("batches", [1, 3])
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_nobody_can_take_the_bytes_away_from_under_a_column(codec, batches):
+def test_the_memory_of_a_column_cannot_be_freed_or_changed(codec, batches):
     builder = RecordBatchBuilder(compression=codec)
     builder.append(bytes(300_000))
     column = columns_of(bytes(builder.build()) * batches).value

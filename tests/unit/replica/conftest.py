@@ -47,7 +47,7 @@ class Answer:
 class Node:
     """A replica manager over real logs in a directory, on MockTime."""
 
-    def __init__(self, directory, topic_configs=None, known=(), **arguments):
+    def __init__(self, directory, topic_configs=None, topic_partitions=(), **arguments):
         self.time = MockTime()
         self.scheduler = MockScheduler(self.time)
         self.timer = Timer(self.time)
@@ -66,7 +66,7 @@ class Node:
             self.time,
             self.scheduler,
             self.timer,
-            is_known_topic_partition=set(known).__contains__,
+            is_known_topic_partition=set(topic_partitions).__contains__,
             **arguments,
         )
 
@@ -116,7 +116,7 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path):
-    node = Node(tmp_path, known=[TopicPartition("elsewhere", 0)])
+    node = Node(tmp_path, topic_partitions=[TopicPartition("elsewhere", 0)])
     yield node
     node.shutdown()
 

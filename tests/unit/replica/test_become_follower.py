@@ -1,4 +1,4 @@
-"""What becomes of the fetchers when the controller says who leads (RM-12..21)."""
+"""What happens to the fetchers when the controller changes leaders (RM-12..21)."""
 
 import pytest
 
@@ -101,7 +101,7 @@ def test_RM_18_of_a_leader_that_is_not_alive_only_the_log_is_made(node, alive, t
     assert set(node.fetchers.sources) == {TP}
 
 
-def test_RM_18_who_led_leads_no_longer_when_a_broker_that_is_not_alive_does(node, alive):
+def test_RM_18_a_leader_resigns_when_a_broker_that_is_not_alive_becomes_leader(node, alive):
     node.lead()
     alive.remove(1)
     node.become(follow(epoch=1))
@@ -109,7 +109,9 @@ def test_RM_18_who_led_leads_no_longer_when_a_broker_that_is_not_alive_does(node
     assert type(answer.result[TP].error) is errors.NotLeaderOrFollower
 
 
-def test_RM_19_produce_is_refused_then_the_old_fetcher_removed_then_who_waits_is_answered_then_the_new_one_starts(node):
+def test_RM_19_produce_is_refused_then_the_fetcher_removed_then_requests_answered_then_the_next_one_starts(
+    node,
+):
     node.become(update(TP, 0, 0, isr=(0, 1)))
     waiting = node.produce(batch())  # acks=-1: broker 1 has nothing yet
     assert waiting.waits
@@ -154,7 +156,7 @@ def test_RM_21_a_follower_begins_at_its_high_watermark_with_the_partitions_leade
     assert node.fetchers.sources[TP] == FetchSource(1, InitialFetchState(2, 7))
 
 
-def test_a_partition_that_nobody_leads_is_not_copied(node):
+def test_a_partition_without_a_leader_is_not_copied(node):
     node.become(follow(leader=-1))
     assert node.fetchers.sources == {}
 

@@ -149,7 +149,7 @@ def test_PART_08_a_follower_refuses_producers_and_consumers(node):
     assert node.replica_manager.get_partition(TP).local_log().log_end_offset == 0
 
 
-def test_RM_19_PURG_17_who_waits_for_a_partition_that_becomes_a_follower_is_answered(node):
+def test_RM_19_PURG_17_requests_that_wait_for_a_partition_are_answered_when_it_becomes_a_follower(node):
     node.lead(isr=(0, 1))
     produce, fetch = node.produce(batch()), node.fetch(0, max_wait_ms=500)
     assert produce.waits and fetch.waits
@@ -159,7 +159,7 @@ def test_RM_19_PURG_17_who_waits_for_a_partition_that_becomes_a_follower_is_answ
     assert isinstance(result.error, errors.NotLeaderOrFollower)
 
 
-def test_PART_05_who_waits_for_the_high_watermark_is_answered_when_the_isr_is_down_to_the_leader(node):
+def test_PART_05_requests_that_wait_for_the_high_watermark_are_answered_when_only_the_leader_is_in_the_isr(node):
     node.lead(isr=(0, 1))
     produce = node.produce(batch())
     assert produce.waits
@@ -225,7 +225,7 @@ def test_RM_16_a_topic_id_that_is_not_the_logs_is_that_partitions_error(node):
     assert isinstance(node.replica_manager.get_partition(TP), OfflinePartition)
 
 
-def test_RM_16_another_error_ends_the_request_and_who_waits_for_what_changed_is_answered(node, monkeypatch):
+def test_RM_16_another_error_ends_the_request_and_waiters_for_changed_partitions_are_answered(node, monkeypatch):
     node.lead(isr=(0, 1))
     produce = node.produce(batch())
     monkeypatch.setattr(Partition, "make_leader", lambda *args: 1 // 0)

@@ -53,7 +53,7 @@ def test_HW_05_the_answer_comes_when_the_last_live_replica_starts_at_the_offset(
     assert leader.replica_manager.delayed_delete_records_purgatory.delayed == 0
 
 
-def test_HW_05_a_broker_that_is_not_alive_keeps_nobody_waiting(leader, alive):
+def test_HW_05_no_request_waits_for_a_broker_that_is_not_alive(leader, alive):
     follow(leader, 1, 5, log_start=3)
     alive.remove(2)
     assert outcome(delete(leader, {TP: 3})) == (None, 3)
@@ -68,7 +68,7 @@ def test_HW_05_the_answer_comes_when_the_replica_that_is_waited_for_dies(leader,
     assert outcome(answer) == (None, 3)
 
 
-def test_what_the_high_watermark_is_asked_for_is_what_the_followers_must_reach(leader):
+def test_the_expected_high_watermark_is_the_offset_that_the_followers_must_reach(leader):
     answer = delete(leader, {TP: -1})
     for broker_id in (1, 2):
         assert answer.waits

@@ -15,7 +15,7 @@ class Waiting(DelayedPartitions):
 
 
 def test_PURG_01_a_try_that_comes_after_the_answer_changes_nothing():
-    """What was answered is read without a lock by then: an error that is set now would be nobody's."""
+    """After the answer its errors are read without a lock: an error that is set now would reach no client."""
     operation = Waiting()
     assert not operation.try_complete() and operation.looked_at == ["a", "b"]
     assert operation.force_complete()

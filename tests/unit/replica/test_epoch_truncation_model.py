@@ -79,7 +79,7 @@ class Cluster:
                     self._truncate(log, *diverging)
                     assert (log.log_end_offset, log.leader_epoch_cache.entries) != before
                     return True
-            found = leader.read(offset, max_bytes)
+            read = leader.read(offset, max_bytes)
         except OffsetOutOfRange:
             answer = out_of_range(offset, leader.log_start_offset, leader.log_end_offset)
             if answer.truncates:
@@ -94,7 +94,7 @@ class Cluster:
             if leader.high_watermark < end:
                 leader.maybe_increment_high_watermark(LogOffsetMetadata(end))
         high_watermark = log.high_watermark
-        data = found.records.read() if found.records.size_in_bytes else b""
+        data = read.records.read() if read.records.size_in_bytes else b""
         log.append_as_follower(data)
         log.update_high_watermark(leader.high_watermark)
         log.maybe_increment_log_start_offset(min(leader.log_start_offset, log.high_watermark))
@@ -126,13 +126,13 @@ class Cluster:
             assert self.contents(replica) == self.contents(self.leader)
             assert (log.log_end_offset, log.high_watermark) == (leader.log_end_offset, leader.log_end_offset)
             if any(log.log_start_offset for log in self.logs):
-                continue  # a new leader may have heard of a deletion later than its followers
+                continue  # a new leader may have got a deletion later than its followers
             assert log.last_stable_offset == leader.last_stable_offset
             epochs = [
                 entry for entry in leader.leader_epoch_cache.entries if entry.start_offset < leader.log_end_offset
             ]
-            known = [entry for entry in log.leader_epoch_cache.entries if entry.start_offset < log.log_end_offset]
-            assert known == epochs
+            own_epochs = [entry for entry in log.leader_epoch_cache.entries if entry.start_offset < log.log_end_offset]
+            assert own_epochs == epochs
             assert self.producers(log) == self.producers(leader)
 
     @staticmethod
@@ -156,7 +156,7 @@ def cluster(tmp_path, request):
 
 
 def test_EPOCH_12_A_leads_B_leads_A_leads_with_unequal_tails(cluster):
-    """KIP-279's example: each leader writes records that nobody else gets, and the next one does not know of them."""
+    """KIP-279's example: each leader writes records that no follower gets, and the next leader does not have them."""
     cluster.append(batch(2))
     cluster.settle()
     for leader, tail in ((0, 3), (1, 1), (0, 2), (2, 4), (1, 2), (0, 1)):
@@ -194,7 +194,7 @@ def test_V22_11_a_diverging_answer_truncates_before_high_watermark_and_log_start
     cluster.logs[1].update_high_watermark(6)  # as if replica 0 had left the ISR
     cluster.logs[1].maybe_increment_log_start_offset(3)
     cluster.fetch(0)
-    # Its records 4 to 6 are not those that the leader speaks of: neither offset may be taken over with them.
+    # Its records 4 to 6 are not the leader's: neither offset of the reply may be applied to them.
     log = cluster.logs[0]
     assert (log.log_end_offset, log.high_watermark, log.log_start_offset) == (4, 4, 0)
     cluster.settle()
@@ -202,7 +202,7 @@ def test_V22_11_a_diverging_answer_truncates_before_high_watermark_and_log_start
 
 
 def test_V22_06_the_high_watermark_is_only_the_fall_back(cluster):
-    """A follower that had not yet heard of its latest high watermark keeps what the leader has too."""
+    """A follower without the leader's latest high watermark keeps the records that the leader has too."""
     cluster.append(batch(5))
     for _ in range(2):
         cluster.fetch(1)
@@ -239,7 +239,7 @@ class ReplicationMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 2), transactional=st.booleans())
     def append_of_a_producer(self, count, transactional):
-        """The sequence goes on from what this leader knows, as a producer's does that lost an acknowledgement."""
+        """The sequence continues from this leader's state, as that of a producer that lost an acknowledgement."""
         log = self.cluster.logs[self.cluster.leader]
         entry = log.producer_state_manager.producers.get(7)
         sequence = entry.last_sequence + 1 if entry is not None else 0
@@ -298,8 +298,8 @@ class ReplicationMachine(RuleBasedStateMachine):
         log = self.cluster.logs[self.cluster.leader]
         for record in log.records(end_offset=log.high_watermark):
             assert self.committed.setdefault(record.offset, record.value) == record.value
-        found = {record.offset for record in log.records()}
-        assert {offset for offset in self.committed if offset >= log.log_start_offset} <= found
+        offsets = {record.offset for record in log.records()}
+        assert {offset for offset in self.committed if offset >= log.log_start_offset} <= offsets
 
 
 ReplicationMachine.TestCase.settings = settings(
@@ -309,4 +309,4 @@ ReplicationMachine.TestCase.settings = settings(
     suppress_health_check=list(HealthCheck),
     print_blob=True,
 )
-test_EPOCH_12_replicas_are_identical_whoever_leads_when = ReplicationMachine.TestCase
+test_EPOCH_12_replicas_are_identical_after_any_sequence_of_leaders = ReplicationMachine.TestCase

@@ -54,7 +54,7 @@ def fetch(node, offset, replica_id=-1, epoch=-1, isolation=None, max_bytes=1 << 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_who_leaves_who_joins_and_what_the_high_watermark_waits_for_is_what_then_happens(leader, store, seed):
+def test_the_explanation_of_isr_and_high_watermark_is_what_the_broker_then_does(leader, store, seed):
     rng = random.Random(seed)
     partition = leader.replica_manager.get_partition(TP)
     for step in range(25):
@@ -65,7 +65,7 @@ def test_who_leaves_who_joins_and_what_the_high_watermark_waits_for_is_what_then
             leader.advance(rng.choice([100, LAG // 2, LAG + 1]))
         else:
             follow(leader, rng.choice([1, 2, 3]), rng.randint(0, partition.log.log_end_offset))
-        while store.asked:
+        while store.changes:
             store.store_last()
         explained = isr(leader)
         followers = [replica for replica in explained.replicas if not replica.is_leader]
@@ -80,20 +80,20 @@ def test_who_leaves_who_joins_and_what_the_high_watermark_waits_for_is_what_then
                 assert replica.log_end_offset == explained.high_watermark_candidate < explained.log_end_offset
         partition.maybe_shrink_isr()
         if leaving:
-            ((_, proposed, _, _),) = store.asked
+            ((_, proposed, _, _),) = store.changes
             assert proposed == set(explained.isr) - leaving, f"seed={seed} step={step}"
             assert isr(leader).pending_isr == tuple(sorted(proposed))
             assert {b for b, rule in rules(leader).items() if "requested to take it out" in rule} == leaving
             store.store_last()
         else:
-            assert store.asked == [], f"seed={seed} step={step}"
+            assert store.changes == [], f"seed={seed} step={step}"
             for replica in followers:
                 if not replica.is_in_isr and replica.log_end_offset >= 0:
                     follow(leader, replica.broker_id, replica.log_end_offset)
-                    assert bool(store.asked) == (replica.broker_id in joining), f"seed={seed} step={step}"
-                    if store.asked:
+                    assert bool(store.changes) == (replica.broker_id in joining), f"seed={seed} step={step}"
+                    if store.changes:
                         break  # one change pends at a time
-            while store.asked:
+            while store.changes:
                 store.store_last()
 
 
@@ -128,7 +128,7 @@ def test_a_dead_replica_outside_the_isr_stays_out_and_holds_nothing(tmp_path, st
     node = Node(tmp_path, partition_state_store=store, replica_lag_time_max_ms=LAG, is_alive=alive.__contains__)
     node.lead(epoch=4, isr=(0,), replicas=(0, 1))
     follow(node, 1, 0)
-    store.asked.pop()[3](errors.OperationNotAttempted("the store refuses"))
+    store.changes.pop()[3](errors.OperationNotAttempted("the store refuses"))
     node.produce(batch(), acks=1)
     assert rules(node)[1].startswith("it joins with its next fetch")
     assert [replica.broker_id for replica in isr(node).replicas if replica.holds_high_watermark] == [1]
@@ -156,7 +156,7 @@ def test_a_member_that_is_not_assigned_leaves(node, store):
     node.lead(epoch=4, isr=(0, 1), replicas=(0,))
     assert "not assigned" in rules(node)[1]
     node.replica_manager.get_partition(TP).maybe_shrink_isr()
-    assert store.asked[0][1] == {0}
+    assert store.changes[0][1] == {0}
 
 
 def test_a_produce_that_waits_is_explained_until_it_is_answered(leader):
@@ -247,7 +247,7 @@ def test_an_explanation_counts_nothing_and_moves_no_follower(leader):
     ]
 
 
-def test_a_follower_says_whom_it_follows(node):
+def test_the_explanation_of_a_follower_names_its_leader(node):
     node.become(update(leader=1, epoch=2, isr=(0, 1)))
     explained = isr(node)
     assert (explained.leader_id, explained.leader_epoch, explained.replicas) == (1, 2, ())

@@ -5,7 +5,7 @@ from kcore.replica.fetch_params import FetchParams
 
 
 @pytest.mark.parametrize("replica_id", [0, 1, 2**31 - 1, -3])
-def test_V22_02_RD_02_RD_04_a_follower_is_known_by_its_id_and_0_is_one(replica_id):
+def test_V22_02_RD_02_RD_04_a_follower_is_identified_by_its_id_and_0_is_an_id(replica_id):
     assert FetchParams.isolation_of(replica_id, read_committed=True) is FetchIsolation.LOG_END
 
 

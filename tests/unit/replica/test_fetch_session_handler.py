@@ -71,7 +71,7 @@ def test_RFT_14_nothing_to_fetch_and_to_forget_is_no_request_but_something_to_fo
     assert handler.next_request({A: at(1)}) == SessionRequest(0, 0, {A: at(1)}, ())
 
 
-def test_SESS_10_RFT_17_after_session_id_not_found_the_next_request_is_full_and_wants_a_new_session():
+def test_SESS_10_RFT_17_after_session_id_not_found_the_next_request_is_full_and_begins_a_new_session():
     handler = in_session({A: at(1)})
     handler.next_request({A: at(1)})
     handler.on_error(FetchSessionIdNotFound("7"))

@@ -165,15 +165,15 @@ def fetching(tp=A, *, epochs=(1, 1, 1), leader_epoch=5, on_fetch=True, **more):
     return state
 
 
-def asked(state, now=0):
-    """{tp: what is asked} of the next request, in order."""
+def next_request(state, now=0):
+    """The next request, which must not be a Wait."""
     request = state.next_request(now)
     assert not isinstance(request, Wait), request
     return request
 
 
 def reply_to(state, answers, now=0):
-    request = asked(state, now)
+    request = next_request(state, now)
     kind = {
         FetchRequest: FetchReply,
         ListOffsetsRequest: ListOffsetsReply,
@@ -186,7 +186,7 @@ def reply_to(state, answers, now=0):
 # -- which partitions -------------------------------------------------------------------------------------------------
 
 
-def test_FT_02_a_new_partition_has_no_lag_and_is_in_sync_once_an_answer_says_so():
+def test_FT_02_a_new_partition_has_no_lag_and_is_in_sync_only_by_an_answer():
     state = fetching()
     assert state.states[A] == PartitionFetchState(3, 5, Phase.FETCHING, lag=None, last_fetched_epoch=1)
     assert not state.states[A].is_in_sync and state.states[A].is_ready_for_fetch(0)
@@ -202,7 +202,7 @@ def test_FT_03_a_partition_added_again_with_its_leader_epoch_goes_on_as_it_was()
     state.add_partitions({A: InitialFetchState(0, 5)})
     assert state.states[A] is before
     state.add_partitions({A: InitialFetchState(2, 6)})
-    # Not from the high watermark: the leader says in its first answer where the log must be cut.
+    # Not from the high watermark: the leader's first answer has the offset to which the log must be truncated.
     assert (state.states[A].fetch_offset, state.states[A].current_leader_epoch) == (3, 6)
 
 
@@ -217,7 +217,7 @@ def test_FT_04_a_negative_initial_offset_is_looked_up_at_the_leader(leader_start
     if leader_end >= 3:
         assert reply_to(state, {A: ListedOffset(leader_start)}).partitions == {A: OffsetQuestion(5, EARLIEST)}
     assert state._logs.done == done
-    assert asked(state).partitions[A].fetch_offset == offset
+    assert next_request(state).partitions[A].fetch_offset == offset
 
 
 def test_FT_05_a_partition_begins_truncating_unless_its_fetch_can_carry_an_epoch():
@@ -236,7 +236,7 @@ def test_FT_05_adding_a_failed_partition_clears_its_mark():
     reply_to(state, {A: FetchedPartition(error=FencedLeaderEpoch())})
     assert set(state.failed) == {A}
     state.add_partitions({A: InitialFetchState(3, 6)})
-    assert not state.failed and asked(state).partitions[A].current_leader_epoch == 6
+    assert not state.failed and next_request(state).partitions[A].current_leader_epoch == 6
 
 
 def test_FMGR_07_removing_a_partition_returns_its_state_and_drops_its_failed_mark():
@@ -266,16 +266,16 @@ def truncating(**logs):
     return state
 
 
-def test_FT_01_FT_06_truncation_comes_before_the_fetch_and_asks_for_all_logs_with_epochs_at_once():
+def test_FT_01_FT_06_truncation_comes_before_the_fetch_and_looks_up_all_logs_with_epochs_at_once():
     state = truncating(a=MemoryLog([1, 2]), b=MemoryLog([-1, -1], high_watermark=1), c=MemoryLog([4]))
     request = reply_to(state, {A: EpochEndOffset(2, 2), C: EpochEndOffset(4, 1)})
     assert request.partitions == {A: EpochQuestion(5, 2), C: EpochQuestion(5, 4)}
-    assert isinstance(asked(state), FetchRequest)
+    assert isinstance(next_request(state), FetchRequest)
 
 
 def test_FT_07_FT_08_a_log_without_epochs_is_cut_at_its_high_watermark_without_a_question():
     state = truncating(a=MemoryLog([-1, -1, -1], high_watermark=2))
-    request = asked(state)
+    request = next_request(state)
     assert isinstance(request, FetchRequest) and request.partitions[A].fetch_offset == 2
     assert state._logs.done == [("truncate_to", A, 2, True)]
 
@@ -283,33 +283,33 @@ def test_FT_07_FT_08_a_log_without_epochs_is_cut_at_its_high_watermark_without_a
 def test_FT_06_without_epoch_lookups_the_high_watermark_decides_for_all():
     state = fetcher(on_fetch=False, looks_up_epochs=False, a=MemoryLog([1, 1, 1]))
     state.add_partitions({A: InitialFetchState(2, 5)})
-    assert asked(state).partitions[A].fetch_offset == 2
+    assert next_request(state).partitions[A].fetch_offset == 2
 
 
 def test_FT_09_an_answer_for_another_leader_epoch_is_dropped():
     state = truncating(a=MemoryLog([1, 2]), b=MemoryLog([3]))
-    request = asked(state)
+    request = next_request(state)
     state.add_partitions({A: InitialFetchState(0, 6)})
     state.on_reply(request, OffsetForLeaderEpochReply({A: EpochEndOffset(2, 1), B: EpochEndOffset(3, 1)}), 0)
     assert state._logs.done == [("truncate_to", B, 1, True)]
-    assert asked(state).partitions == {A: EpochQuestion(6, 2)}
+    assert next_request(state).partitions == {A: EpochQuestion(6, 2)}
 
 
-def test_FT_09_an_answer_about_a_partition_that_was_not_asked_for_is_a_failure():
+def test_FT_09_an_answer_about_a_partition_that_was_not_requested_is_a_failure():
     state = truncating(a=MemoryLog([1, 2]))
-    request = asked(state)
+    request = next_request(state)
     state.on_reply(request, OffsetForLeaderEpochReply({A: EpochEndOffset(2, 1), B: EpochEndOffset(3, 1)}), 0)
     assert not state._logs.done and state.next_request(0) == Wait(BACKOFF)
-    assert asked(state, BACKOFF).partitions == {A: EpochQuestion(5, 2)}
+    assert next_request(state, BACKOFF).partitions == {A: EpochQuestion(5, 2)}
 
 
 def test_a_reply_of_another_kind_than_the_request_is_a_failure():
     state = truncating(a=MemoryLog([1, 2]))
-    state.on_reply(asked(state), FetchReply({A: FetchedPartition()}), 0)
+    state.on_reply(next_request(state), FetchReply({A: FetchedPartition()}), 0)
     assert not state._logs.done and state.next_request(0) == Wait(BACKOFF)
 
 
-def test_FT_10_EPOCH_09_an_unknown_epoch_cuts_and_asks_for_the_one_before_until_both_know_it():
+def test_FT_10_EPOCH_09_an_unknown_epoch_truncates_and_looks_up_the_one_before_until_both_have_it():
     state = truncating(a=MemoryLog([1, 1, 2, 4, 4]), b=MemoryLog([3]))
     b_before = None
     reply_to(state, {A: EpochEndOffset(3, 9)})  # B is left out of the answer
@@ -321,10 +321,10 @@ def test_FT_10_EPOCH_09_an_unknown_epoch_cuts_and_asks_for_the_one_before_until_
     assert state.states[A].phase is Phase.FETCHING and state.states[B] is b_before
 
 
-def test_EPOCH_06_EPOCH_11_a_leader_that_knows_nothing_sends_it_to_its_high_watermark_and_there_it_fetches():
+def test_EPOCH_06_EPOCH_11_without_an_epoch_of_the_leader_it_truncates_to_its_high_watermark_and_fetches_there():
     state = truncating(a=MemoryLog([1, 1, 2, 2], high_watermark=1))
     reply_to(state, {A: EpochEndOffset()})
-    assert state._logs.done == [("truncate_to", A, 1, True)] and asked(state).partitions[A].fetch_offset == 1
+    assert state._logs.done == [("truncate_to", A, 1, True)] and next_request(state).partitions[A].fetch_offset == 1
 
 
 @pytest.mark.parametrize("error", [KafkaStorageError("disk"), RuntimeError("bug")])
@@ -333,7 +333,7 @@ def test_FT_11_a_truncation_that_fails_fails_its_partition_alone(error):
     state._logs.logs[A].failures["truncate_to"] = error
     reply_to(state, {A: EpochEndOffset(2, 1), B: EpochEndOffset(3, 1)})
     assert set(state.failed) == {A} and set(state.states) == {B}
-    assert set(asked(state).partitions) == {B}
+    assert set(next_request(state).partitions) == {B}
 
 
 def test_FT_09_errors_of_an_epoch_lookup_delay_or_fence_each_partition_by_itself():
@@ -341,14 +341,14 @@ def test_FT_09_errors_of_an_epoch_lookup_delay_or_fence_each_partition_by_itself
     answers = {A: EpochEndOffset(error=FencedLeaderEpoch()), B: EpochEndOffset(error=UnknownLeaderEpoch())}
     reply_to(state, {**answers, C: EpochEndOffset(1, 1)})
     assert set(state.failed) == {A}
-    assert set(asked(state).partitions) == {C}
+    assert set(next_request(state).partitions) == {C}
 
 
-def test_RFT_16_an_epoch_lookup_that_fails_as_a_whole_delays_every_partition_that_it_asked_for():
+def test_RFT_16_an_epoch_lookup_that_fails_as_a_whole_delays_each_of_its_partitions():
     state = truncating(a=MemoryLog([1]), b=MemoryLog([1]))
-    state.on_failure(asked(state), NetworkException("gone"), 10)
+    state.on_failure(next_request(state), NetworkException("gone"), 10)
     assert state.next_request(10) == Wait(10 + BACKOFF)
-    assert set(asked(state, 10 + BACKOFF).partitions) == {A, B}
+    assert set(next_request(state, 10 + BACKOFF).partitions) == {A, B}
 
 
 def test_RFT_15_only_a_completed_truncation_reaches_the_log_dir_move():
@@ -362,24 +362,24 @@ def test_RFT_15_only_a_completed_truncation_reaches_the_log_dir_move():
 
 def test_V22_11_a_diverging_epoch_cuts_the_log_and_takes_neither_high_watermark_nor_log_start():
     state = fetching(epochs=(1, 1, 3, 3))
-    assert asked(state).partitions[A].last_fetched_epoch == 3
+    assert next_request(state).partitions[A].last_fetched_epoch == 3
     state.on_reply(state._in_flight, FetchReply({A: FetchedPartition((5, 1), 4, 4, diverging_epoch=(2, 9))}), 0)
     assert state._logs.done == [("truncate_to", A, 2, False)]
-    request = asked(state)
+    request = next_request(state)
     assert (request.partitions[A].fetch_offset, request.partitions[A].last_fetched_epoch) == (2, 1)
 
 
 @pytest.mark.parametrize("diverging", [(3, 9), (4, 9), (9, 9)])
 def test_a_diverging_epoch_that_cuts_nothing_delays_its_partition_alone(diverging):
-    """Only a leader that contradicts itself sends one: it would be asked the same again and again."""
+    """Only a leader that contradicts itself sends one: it would get the same request again and again."""
     state = fetching(epochs=(1, 1, 3, 3))
     state._logs.logs[B] = MemoryLog([1])
     state.add_partitions({B: InitialFetchState(1, 5)})
-    request = asked(state)
+    request = next_request(state)
     state.on_reply(request, FetchReply({A: FetchedPartition(diverging_epoch=diverging)}), 0)
-    assert set(asked(state).partitions) == {B}
+    assert set(next_request(state).partitions) == {B}
     state.on_failure(state._in_flight, NetworkException("gone"), 0)
-    again = asked(state, BACKOFF).partitions[A]
+    again = next_request(state, BACKOFF).partitions[A]
     assert (again.fetch_offset, again.last_fetched_epoch) == (4, 3)
 
 
@@ -397,7 +397,7 @@ def test_FT_12_with_nothing_to_fetch_it_waits_for_the_back_off_and_no_longer_tha
 
 def test_FT_13_while_a_request_is_in_flight_there_is_no_other():
     state = fetching()
-    request = asked(state)
+    request = next_request(state)
     assert state.next_request(5) == Wait(5 + BACKOFF)
     state.on_reply(request, FetchReply({}), 6)
     assert isinstance(state.next_request(6), FetchRequest)
@@ -406,11 +406,11 @@ def test_FT_13_while_a_request_is_in_flight_there_is_no_other():
 def test_FT_14_a_fetch_that_fails_delays_all_partitions_and_the_fetcher_goes_on():
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5)})
-    request = asked(state)
+    request = next_request(state)
     state.add_partitions({B: InitialFetchState(1, 5)})
     state.on_failure(request, NetworkException("gone"), 10)
     assert state.next_request(10) == Wait(10 + BACKOFF)
-    assert set(asked(state, 10 + BACKOFF).partitions) == {A, B}
+    assert set(next_request(state, 10 + BACKOFF).partitions) == {A, B}
 
 
 def removed(state):
@@ -434,7 +434,7 @@ def of_a_new_leader(state):
 @pytest.mark.parametrize("meanwhile", [removed, moved_on, marked, of_a_new_leader])
 def test_FT_16_an_answer_is_stale_when_its_partition_was_removed_moved_or_got_another_leader(meanwhile):
     state = fetching()
-    request = asked(state)
+    request = next_request(state)
     meanwhile(state)
     before = dict(state.states)
     state.on_reply(request, FetchReply({A: FetchedPartition((5, 2), 9, 2)}), 0)
@@ -443,12 +443,12 @@ def test_FT_16_an_answer_is_stale_when_its_partition_was_removed_moved_or_got_an
 
 def test_FT_16_a_second_copy_of_an_answer_and_one_after_a_failure_change_nothing():
     state = fetching()
-    first = asked(state)
+    first = next_request(state)
     answer = FetchReply({A: FetchedPartition((5, 2), 9, 0)})
     state.on_reply(first, answer, 0)
     done = list(state._logs.done)
     state.on_reply(first, answer, 0)
-    second = asked(state)
+    second = next_request(state)
     state.on_reply(first, answer, 0)
     state.on_failure(second, NetworkException("late"), 0)
     state.on_reply(second, FetchReply({A: FetchedPartition((5, 2), 9, 0)}), 0)
@@ -469,7 +469,7 @@ def test_FT_19_a_partition_that_got_records_goes_to_the_end_of_the_order():
     state.add_partitions({tp: InitialFetchState(1, 5) for tp in (A, B, C)})
     request = reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition(b"", 1, 0)})
     assert list(request.partitions) == [A, B, C]
-    assert list(asked(state).partitions) == [B, C, A]
+    assert list(next_request(state).partitions) == [B, C, A]
 
 
 @pytest.mark.parametrize("error", [CorruptMessage("crc"), InvalidRecord("key")])
@@ -478,7 +478,7 @@ def test_FT_20_damaged_records_are_fetched_again_later_and_others_go_on(error):
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
     state._logs.logs[A].failures["append"] = error
     reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)})
-    assert not state.failed and list(asked(state).partitions) == [B]
+    assert not state.failed and list(next_request(state).partitions) == [B]
     state.on_failure(state._in_flight, NetworkException("x"), 0)
     assert state.next_request(BACKOFF).partitions[A].fetch_offset == 1
 
@@ -489,7 +489,7 @@ def test_FT_21_an_append_that_fails_otherwise_fails_its_partition(error):
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
     state._logs.logs[A].failures["append"] = error
     reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)})
-    assert set(state.failed) == {A} and list(asked(state).partitions) == [B]
+    assert set(state.failed) == {A} and list(next_request(state).partitions) == [B]
 
 
 def test_FT_21_a_full_disk_delays_its_partition_and_the_next_fetch_tries_again():
@@ -497,9 +497,9 @@ def test_FT_21_a_full_disk_delays_its_partition_and_the_next_fetch_tries_again()
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
     state._logs.logs[A].failures["append"] = DiskFull("full")
     reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)}, now=100)
-    assert not state.failed and list(asked(state, 100).partitions) == [B]
+    assert not state.failed and list(next_request(state, 100).partitions) == [B]
     state.on_failure(state._in_flight, NetworkException("x"), 100)
-    request = asked(state, 100 + BACKOFF)
+    request = next_request(state, 100 + BACKOFF)
     assert request.partitions[A].fetch_offset == 1
 
 
@@ -511,11 +511,11 @@ def test_FT_23_FT_25_FT_26_an_error_delays_its_partition_once_puts_it_last_and_o
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
     reply_to(state, {A: FetchedPartition(error=error)}, now=100)
     assert list(state.states) == [B, A] and state.states[A].delayed_until_ms == 100 + BACKOFF
-    request = asked(state, 200)
+    request = next_request(state, 200)
     assert list(request.partitions) == [B]
     state.on_failure(request, NetworkException("x"), 200)
     assert state.states[A].delayed_until_ms == 100 + BACKOFF  # not delayed again
-    assert list(asked(state, 100 + BACKOFF).partitions) == [A]
+    assert list(next_request(state, 100 + BACKOFF).partitions) == [A]
 
 
 def test_FT_24_a_fenced_partition_is_failed_until_it_is_added_with_a_new_epoch():
@@ -526,11 +526,11 @@ def test_FT_24_a_fenced_partition_is_failed_until_it_is_added_with_a_new_epoch()
 
 def test_FT_24_one_that_got_a_new_epoch_meanwhile_is_only_delayed():
     state = fetching()
-    request = asked(state)
+    request = next_request(state)
     state.add_partitions({A: InitialFetchState(3, 6)})
     state.on_reply(request, FetchReply({A: FetchedPartition(error=FencedLeaderEpoch())}), 0)
     assert not state.failed and state.next_request(0) == Wait(BACKOFF)
-    assert asked(state, BACKOFF).partitions[A].current_leader_epoch == 6
+    assert next_request(state, BACKOFF).partitions[A].current_leader_epoch == 6
 
 
 # -- out of range -----------------------------------------------------------------------------------------------------
@@ -547,7 +547,7 @@ def test_FT_22_FT_27_a_leader_that_ends_lower_was_elected_uncleanly_the_log_is_c
     assert reply_to(state, {A: ListedOffset(1)}).partitions == {A: OffsetQuestion(5, LATEST)}
     assert state._logs.done == [("truncate_to", A, 1, True)]
     assert state.states[A] == PartitionFetchState(1, 5, Phase.FETCHING, lag=0, last_fetched_epoch=1)
-    assert asked(state).partitions[A].fetch_offset == 1  # without a delay
+    assert next_request(state).partitions[A].fetch_offset == 1  # without a delay
 
 
 def test_FT_28_FT_29_a_leader_that_starts_above_our_end_begins_our_log_anew():
@@ -559,7 +559,7 @@ def test_FT_28_FT_29_a_leader_that_starts_above_our_end_begins_our_log_anew():
 
 
 @pytest.mark.parametrize("leader_start", [0, 3])
-def test_FT_29_a_leader_whose_range_holds_our_end_leaves_our_log_as_it_is_and_is_asked_again_later(leader_start):
+def test_FT_29_if_our_end_is_in_the_leaders_range_our_log_is_kept_and_the_fetch_is_repeated_later(leader_start):
     state = out_of_range()
     for now in (0, BACKOFF):
         reply_to(state, {A: ListedOffset(3)}, now)
@@ -586,7 +586,7 @@ def test_FT_31_errors_of_an_offset_lookup_delay_it_and_then_it_begins_again(answ
         reply_to(state, {A: ListedOffset(20)})
     reply_to(state, {A: ListedOffset(error=UnknownLeaderEpoch())})
     assert state.next_request(0) == Wait(BACKOFF)
-    assert asked(state, BACKOFF).partitions == {A: OffsetQuestion(5, LATEST)}
+    assert next_request(state, BACKOFF).partitions == {A: OffsetQuestion(5, LATEST)}
     state.on_failure(state._in_flight, NetworkException("gone"), BACKOFF)
     assert state.next_request(BACKOFF) == Wait(2 * BACKOFF)
 
@@ -597,7 +597,7 @@ def test_FT_31_a_fenced_offset_lookup_fails_its_partition():
     assert set(state.failed) == {A}
 
 
-def test_an_offset_lookup_without_an_offset_is_asked_again_later():
+def test_an_offset_lookup_without_an_offset_is_sent_again_later():
     state = out_of_range()
     reply_to(state, {A: ListedOffset(-1)})
     assert not state.failed and state.next_request(0) == Wait(BACKOFF)
@@ -630,7 +630,7 @@ def test_FT_32_marking_for_truncation_cuts_no_later_than_the_fetch_offset():
 def test_RFT_02_RFT_12_a_fetch_carries_the_limits_and_each_partitions_offsets_and_epochs():
     state = fetcher(a=MemoryLog([1, 1, 2], start=4))
     state.add_partitions({A: InitialFetchState(7, 5)})
-    request = asked(state)
+    request = next_request(state)
     assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (300, 7, 5000)
     data = request.partitions[A]
     assert (data.fetch_offset, data.max_bytes, data.log_start_offset) == (7, 400, 4)
@@ -638,7 +638,7 @@ def test_RFT_02_RFT_12_a_fetch_carries_the_limits_and_each_partitions_offsets_an
 
 
 def test_RFT_12_to_a_leader_that_does_not_look_at_it_no_epoch_is_sent():
-    assert asked(fetching(on_fetch=False)).partitions[A].last_fetched_epoch == -1
+    assert next_request(fetching(on_fetch=False)).partitions[A].last_fetched_epoch == -1
 
 
 def test_RFT_12_a_throttled_partition_is_left_out_unless_it_is_in_sync():
@@ -647,20 +647,20 @@ def test_RFT_12_a_throttled_partition_is_left_out_unless_it_is_in_sync():
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
     reply_to(state, {A: FetchedPartition(b"", 1, 0)})  # A is in sync
     throttled |= {A, B}
-    assert set(asked(state).partitions) == {A}
+    assert set(next_request(state).partitions) == {A}
 
 
 def test_RFT_13_a_storage_error_while_a_fetch_is_built_delays_its_partition_alone():
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
     state._logs.logs[A].failures["log_start_offset"] = KafkaStorageError("disk")
-    assert set(asked(state).partitions) == {B}
+    assert set(next_request(state).partitions) == {B}
     assert not state.failed and state.states[A].delayed_until_ms == BACKOFF
 
 
 def test_RFT_03_an_answer_for_another_offset_than_the_logs_end_fails_its_partition_and_writes_nothing():
     state = fetching()
-    request = asked(state)
+    request = next_request(state)
     state._logs.logs[A].epochs += [1]
     state.on_reply(request, FetchReply({A: FetchedPartition((5, 2), 9, 0)}), 0)
     assert set(state.failed) == {A} and not state._logs.done
@@ -725,7 +725,7 @@ def test_a_fetch_looks_only_at_the_partitions_that_have_changed_and_names_them()
     state.remove_partitions([tps[3]])
     state.add_partitions({tps[3]: InitialFetchState(0, 6)})
     state.remove_partitions([tps[4]])
-    fourth = asked(state)
+    fourth = next_request(state)
     assert set(fourth.changed) == {tps[7], tps[4], tps[3]} and set(looked_at) == {tps[7], tps[3]}
     assert list(fourth.partitions)[-2:] == [tps[7], tps[3]] and tps[4] not in fourth.partitions
     assert first.partitions[tps[7]].fetch_offset == 1, "a request that was sent does not change any more"
@@ -737,7 +737,7 @@ def test_a_log_start_that_retention_has_raised_is_sent_within_half_a_minute():
     del state._logs.logs[A].epochs[:1]
     state._logs.logs[A].start = 1
     assert reply_to(state, {}, now=29_000).changed == []
-    request = asked(state, now=30_000)
+    request = next_request(state, now=30_000)
     assert request.changed == [A] and request.partitions[A].log_start_offset == 1
 
 
@@ -798,7 +798,7 @@ def test_a_fetch_has_each_partition_as_a_walk_over_all_states_gives_it(seed):
 # -- sessions, other fetchers, other leaders --------------------------------------------------------------------------
 
 
-def test_RFT_14_a_session_that_has_only_partitions_to_forget_is_told_so_once():
+def test_RFT_14_partitions_to_forget_are_sent_once_also_without_others():
     state = fetching(uses_sessions=True)
     reply_to(state, {})
     state.remove_partitions([A])
@@ -822,7 +822,7 @@ def test_FMGR_10_another_fetcher_goes_on_at_the_same_offset():
     other = fetcher()
     other._logs = state._logs
     other.add_states(state.remove_partitions([A]))
-    assert asked(other).partitions[A].fetch_offset == 5
+    assert next_request(other).partitions[A].fetch_offset == 5
 
 
 def test_a_leader_that_is_down_is_logged_once(caplog):
@@ -846,14 +846,14 @@ def test_fetchers_that_share_the_failed_partitions_clear_each_others_marks():
     assert failed == set()
 
 
-def test_a_leader_that_turns_out_not_to_truncate_on_fetch_is_asked_for_epochs_first():
+def test_at_a_leader_that_does_not_truncate_on_fetch_epochs_are_looked_up_first():
     state = fetching(epochs=(1, 1, 1))
     state._logs.logs[A].high_watermark = 2
     state.use_features(LeaderFeatures(truncates_on_fetch=False))
-    assert asked(state).partitions == {A: EpochQuestion(5, 1)}
+    assert next_request(state).partitions == {A: EpochQuestion(5, 1)}
     state.on_reply(state._in_flight, OffsetForLeaderEpochReply({A: EpochEndOffset(-1, -1)}), 0)
-    request = asked(state)
+    request = next_request(state)
     assert (request.partitions[A].fetch_offset, request.partitions[A].last_fetched_epoch) == (2, -1)
     state.on_reply(request, FetchReply(), 0)
     state.use_features(LeaderFeatures())
-    assert asked(state).partitions[A].last_fetched_epoch == 1
+    assert next_request(state).partitions[A].last_fetched_epoch == 1

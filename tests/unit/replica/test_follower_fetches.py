@@ -1,4 +1,4 @@
-"""A leader serves the fetches of its followers: what it reads for them, and what it learns from them (RD, PART)."""
+"""A leader serves fetches of followers: what it reads for them, and how they change its state (RD, PART)."""
 
 import pytest
 
@@ -21,14 +21,14 @@ class Store:
     """Keeps each ISR change until the test answers it."""
 
     def __init__(self):
-        self.asked = []
+        self.changes = []
 
     def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None):
-        self.asked.append((topic_partition, isr, expected_version, on_done))
+        self.changes.append((topic_partition, isr, expected_version, on_done))
         self.broker_epochs = broker_epochs
 
     def store_last(self):
-        (_, isr, version, on_done) = self.asked.pop()
+        (_, isr, version, on_done) = self.changes.pop()
         on_done(StoredIsr(isr, version + 1))
 
 
@@ -93,7 +93,7 @@ def test_RD_29_a_consumer_above_the_high_watermark_and_not_above_the_log_end_get
     assert isinstance(one(leader.fetch(3)).error, errors.OffsetOutOfRange)
 
 
-def test_RD_09_PART_11_V22_04_V22_05_the_offset_a_follower_asks_for_is_its_log_end(leader):
+def test_RD_09_PART_11_V22_04_V22_05_the_fetch_offset_of_a_follower_is_its_log_end(leader):
     leader.produce(batch(b"a", b"b"), acks=1)
     leader.advance(7)
     follow(leader, 1, 1, log_start=1)
@@ -159,13 +159,13 @@ def test_PART_13_a_follower_that_has_caught_up_is_proposed_for_the_isr_and_the_h
     partition = node.lead(epoch=4, isr=(0,), replicas=(0, 1))
     node.produce(batch(b"a", b"b"), acks=1)
     follow(node, 1, 1)
-    assert (store.asked, high_watermark(node)) == ([], 2)
+    assert (store.changes, high_watermark(node)) == ([], 2)
     follow(node, 1, 2)
     assert partition._state.isr == PendingIsr(frozenset({0}), frozenset({0, 1}))
     node.produce(batch(b"c"), acks=1)
     assert high_watermark(node) == 2
     follow(node, 1, 2)
-    assert len(store.asked) == 1  # one change at a time
+    assert len(store.changes) == 1  # one change at a time
     store.store_last()
     assert partition.isr == {0, 1}
     follow(node, 1, 3)
@@ -173,15 +173,15 @@ def test_PART_13_a_follower_that_has_caught_up_is_proposed_for_the_isr_and_the_h
 
 
 def test_PART_13_a_follower_below_the_start_of_the_leader_epoch_may_not_join(node, store):
-    """It may lack what the epoch before had committed above the high watermark that this leader knows of."""
+    """It may lack records that the former leader had committed above this leader's high watermark."""
     node.lead(epoch=3, isr=(0, 1))
     node.produce(batch(b"a", b"b"), acks=1)
     node.become(update(epoch=4, isr=(0, 2), replicas=(0, 1, 2), partition_epoch=1))
     assert high_watermark(node) == 0
     follow(node, 1, 1)
-    assert store.asked == []
+    assert store.changes == []
     follow(node, 1, 2)
-    assert [asked[1] for asked in store.asked] == [{0, 1, 2}]
+    assert [change[1] for change in store.changes] == [{0, 1, 2}]
 
 
 def test_PART_13_a_follower_joins_with_the_registration_of_the_fetch_that_let_it(node, store, monkeypatch):
@@ -198,7 +198,7 @@ def test_PART_13_a_follower_joins_with_the_registration_of_the_fetch_that_let_it
 
     monkeypatch.setattr(isr_rules, "may_join_isr", fetch_of_the_next_life_comes_meanwhile)
     follow(node, 1, 1, replica_epoch=8)
-    assert [asked[1] for asked in store.asked] == [{0, 1}]
+    assert [change[1] for change in store.changes] == [{0, 1}]
     assert store.broker_epochs == {1: 8}
 
 
@@ -259,7 +259,7 @@ def test_V22_15_one_partitions_error_leaves_the_others_of_the_fetch_alone(leader
     assert (high_watermark(leader), high_watermark(leader, other)) == (0, 1)
 
 
-def test_RD_13_V22_11_a_log_that_diverges_is_told_so_at_once_and_does_not_count_as_replicated(leader):
+def test_RD_13_V22_11_a_diverging_log_is_answered_at_once_and_does_not_count_as_replicated(leader):
     """Our epoch 4 begins at 2.  A follower whose last record, at 3, has epoch 3 must cut what it has above."""
     leader.produce(batch(b"a", b"b"), acks=1)
     leader.become(update(epoch=6, isr=(0, 1, 2), partition_epoch=1))
@@ -334,7 +334,7 @@ def test_PURG_16_an_append_looks_at_its_own_partition_of_a_followers_fetch_only(
     assert set(seen) == {tps[150]}
 
 
-def test_a_followers_fetch_with_nothing_new_looks_at_nobody_who_waits(leader, monkeypatch):
+def test_a_followers_fetch_without_news_examines_no_waiting_request(leader, monkeypatch):
     tps = partitions(leader, 200)
     follow(leader, 1, dict.fromkeys(tps, 0))
     leader.fetch(dict.fromkeys(tps, 0), max_wait_ms=500)
@@ -372,7 +372,7 @@ def test_RM_27_PART_16_each_half_of_the_lag_time_every_led_partition_is_looked_a
         node.produce({tp: batch() for tp in (stuck, slow, fine)}, acks=1)
         follow(node, 1, 0, slow)
         follow(node, 1, node.replica_manager.get_partition(fine).log.log_end_offset, fine)
-    assert sorted((tp, isr) for tp, isr, *_ in store.asked) == [(stuck, {0}), (slow, {0})]
+    assert sorted((tp, isr) for tp, isr, *_ in store.changes) == [(stuck, {0}), (slow, {0})]
     for _ in range(2):
         store.store_last()
     assert [node.replica_manager.get_partition(tp).isr for tp in (stuck, slow, fine)] == [{0}, {0}, {0, 1}]
@@ -380,10 +380,10 @@ def test_RM_27_PART_16_each_half_of_the_lag_time_every_led_partition_is_looked_a
     assert high_watermark(node, slow) == 7
 
 
-def test_RM_27_PART_15_a_produce_is_answered_when_who_held_it_outside_the_isr_was_caught_up_too_long_ago(node, store):
+def test_RM_27_PART_15_a_produce_does_not_wait_for_a_replica_that_was_caught_up_too_long_ago(node, store):
     node.lead(epoch=4, isr=(0,), replicas=(0, 1))
     follow(node, 1, 0)
-    store.asked[-1][3](errors.OperationNotAttempted("the store refuses"))
+    store.changes[-1][3](errors.OperationNotAttempted("the store refuses"))
     answer, consumer = node.produce(batch(), timeout_ms=10 * LAG), node.fetch(0, max_wait_ms=10 * LAG)
     node.advance(LAG)
     assert (answer.waits, consumer.waits, high_watermark(node)) == (True, True, 0)
@@ -396,7 +396,7 @@ def test_PART_13_PART_15_a_follower_that_has_died_is_not_waited_for_and_does_not
     node = Node(tmp_path, partition_state_store=store, replica_lag_time_max_ms=LAG, is_alive=alive.__contains__)
     partition = node.lead(epoch=4, isr=(0,), replicas=(0, 1))
     follow(node, 1, 0)
-    store.asked.pop()[3](errors.OperationNotAttempted("the store refuses"))
+    store.changes.pop()[3](errors.OperationNotAttempted("the store refuses"))
     answer = node.produce(batch(), timeout_ms=10 * LAG)
     node.replica_manager.increment_high_watermarks()
     assert answer.waits
@@ -404,7 +404,7 @@ def test_PART_13_PART_15_a_follower_that_has_died_is_not_waited_for_and_does_not
     node.replica_manager.increment_high_watermarks()
     assert (answer.result[TP].error, high_watermark(node)) == (None, 1)
     follow(node, 1, 1)  # sent before it died
-    assert store.asked == []
+    assert store.changes == []
     alive.add(1)
     follow(node, 1, 1)
     assert partition._state.isr == PendingIsr(frozenset({0}), frozenset({0, 1}))

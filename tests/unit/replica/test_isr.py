@@ -78,7 +78,7 @@ def test_PART_15_while_a_change_is_pending_it_waits_for_both_sets(isr):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_PART_15_it_is_the_smallest_end_of_those_who_count(seed):
+def test_PART_15_it_is_the_smallest_end_of_the_replicas_that_count(seed):
     rng = random.Random(seed)
     for _ in range(50):
         ids = range(1, rng.randint(2, 6))
@@ -101,7 +101,7 @@ def test_PART_15_it_is_the_smallest_end_of_those_who_count(seed):
     [(7, 0, False), (6, NOW - LAG, False), (6, LONG_AGO, True), (-1, NOW, False), (8, LONG_AGO, True)],
     ids=["has all", "slow, not long", "stuck or slow too long", "has not fetched since the election", "other end"],
 )
-def test_PART_16_a_follower_leaves_that_is_behind_for_longer_than_the_lag(log_end, caught_up_ms, leaves):
+def test_PART_16_a_follower_that_is_not_caught_up_for_longer_than_the_lag_leaves(log_end, caught_up_ms, leaves):
     replicas = followers(b1=(log_end, caught_up_ms))
     assert is_caught_up(replicas[1].state, 7, NOW, LAG) is not leaves
     gone = out_of_sync_replicas(LEADER, 7, committed(0, 1), replicas, NOW, LAG)
@@ -113,7 +113,7 @@ def test_PART_16_only_members_leave_and_one_that_is_no_longer_assigned_does():
     assert out_of_sync_replicas(LEADER, 7, committed(0, 2, 9), replicas, NOW, LAG) == {2, 9}
 
 
-def test_PART_17_the_leader_never_leaves_and_nobody_does_while_a_change_is_pending():
+def test_PART_17_the_leader_never_leaves_and_no_replica_leaves_while_a_change_is_pending():
     replicas = followers(b1=(3, LONG_AGO))
     assert out_of_sync_replicas(LEADER, 7, committed(0, 1), replicas, NOW, LAG) == {1}
     assert out_of_sync_replicas(1, 7, committed(1), {}, NOW, LAG) == set()
@@ -140,7 +140,7 @@ def test_PART_13_a_dead_follower_does_not_join():
     assert not may_join_isr(replica, committed(0), 5, 5, 0, False)
 
 
-def test_PART_13_a_member_joins_nothing_and_nobody_does_while_a_change_is_pending():
+def test_PART_13_a_member_does_not_join_again_and_no_replica_joins_while_a_change_is_pending():
     (replica,) = followers(b1=(9, NOW)).values()
     assert may_join_isr(replica, committed(0), 5, 5)
     assert not may_join_isr(replica, committed(0, 1), 5, 5)
@@ -148,21 +148,21 @@ def test_PART_13_a_member_joins_nothing_and_nobody_does_while_a_change_is_pendin
     assert not may_join_isr(replica, pending({0, 2}, {0}), 5, 5)
 
 
-# -- what is known of a follower
+# -- the state of a follower
 
 
 def fetched(state, offset, at_ms, leader_end):
     return state.after_fetch(end(offset), 0, at_ms, leader_end)
 
 
-def test_PART_11_the_offset_a_follower_asks_for_is_its_log_end():
+def test_PART_11_the_fetch_offset_of_a_follower_is_its_log_end():
     state = ReplicaState().after_fetch(end(5), 2, 1000, 9)
     assert (state.log_end_offset_metadata, state.log_end_offset, state.log_start_offset) == (end(5), 5, 2)
     assert (state.last_fetch_leader_log_end_offset, state.last_fetch_time_ms) == (9, 1000)
     assert state.last_caught_up_time_ms == 0
 
 
-def test_PART_12_a_follower_is_caught_up_when_it_asks_for_the_leaders_end_of_this_fetch_or_of_the_last():
+def test_PART_12_a_follower_is_caught_up_if_its_fetch_offset_is_the_leaders_end_of_this_fetch_or_of_the_last():
     state = fetched(ReplicaState(), 7, 1000, 7)
     assert state.last_caught_up_time_ms == 1000
     state = fetched(state, 7, 2000, 9)  # the log grew, it still has what the fetch before could give
@@ -183,12 +183,12 @@ def test_PART_03_a_new_epoch_counts_its_isr_as_caught_up_now_and_the_others_as_n
     assert (outside.last_caught_up_time_ms, outside.last_fetch_time_ms) == (0, 0)
 
 
-def test_PART_04_a_new_leader_knows_no_followers_end():
+def test_PART_04_a_new_leader_has_no_end_offsets_of_followers():
     state = fetched(ReplicaState(), 7, 1000, 7)
     assert state.in_new_epoch(5000, 12, is_in_sync=True, is_new_leader=True) == ReplicaState(
         last_caught_up_time_ms=5000
     )
-    # Its first fetch says nothing about what a fetch before could have given.
+    # Its first fetch does not show what an earlier fetch could have returned.
     first = fetched(state.in_new_epoch(5000, 12, is_in_sync=False, is_new_leader=True), 7, 6000, 12)
     assert first.last_caught_up_time_ms == 0
 

@@ -1,4 +1,4 @@
-"""A change of the ISR: pending from the moment it is asked for until the store has answered (D3, KIP-497)."""
+"""A change of the ISR: pending from its proposal until the store has answered (D3, KIP-497)."""
 
 import threading
 
@@ -15,10 +15,10 @@ LAG = 30_000
 
 
 class Store:
-    """Keeps what it is asked for until the test answers; checks that no lock of the partition is held."""
+    """Keeps proposed ISRs until the test answers; checks that no lock of the partition is held."""
 
     def __init__(self):
-        self.asked = []
+        self.changes = []
         self.partition = None
 
     def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None):
@@ -27,10 +27,10 @@ class Store:
         appended.start()
         appended.join(60)
         assert not appended.is_alive(), "the store is called under the ISR lock"
-        self.asked.append((isr, expected_version, on_done))
+        self.changes.append((isr, expected_version, on_done))
 
     def answer(self, result):
-        (_, _, on_done) = self.asked.pop()
+        (_, _, on_done) = self.changes.pop()
         on_done(result)
 
 
@@ -69,10 +69,10 @@ def fetched_to(node, partition, broker_id, offset):
 def test_PART_16_PART_17_a_shrink_goes_to_the_store_first_and_takes_effect_when_it_is_stored(node, store, lead):
     partition = lead(0, 1)
     partition.maybe_shrink_isr()
-    assert store.asked == []
+    assert store.changes == []
     node.advance(LAG + 1)
     partition.maybe_shrink_isr()
-    assert [asked[:2] for asked in store.asked] == [({0}, 7)]
+    assert [change[:2] for change in store.changes] == [({0}, 7)]
     assert partition._state.isr == PendingIsr(frozenset({0, 1}), frozenset({0}))
     assert partition.log.high_watermark == 0  # were it refused, broker 1 would lead without the records
     store.answer(StoredIsr(frozenset({0}), 8))
@@ -80,15 +80,15 @@ def test_PART_16_PART_17_a_shrink_goes_to_the_store_first_and_takes_effect_when_
     assert partition.log.high_watermark == partition.log.log_end_offset == 2
 
 
-def test_PART_13_an_expansion_holds_the_high_watermark_back_from_the_moment_it_is_asked_for(node, store, lead):
+def test_PART_13_an_expansion_holds_the_high_watermark_back_from_its_proposal_on(node, store, lead):
     partition = lead(0)
     assert partition.log.high_watermark == 1
     partition.maybe_expand_isr(1)
     partition.maybe_expand_isr(9)
-    assert store.asked == []
+    assert store.changes == []
     fetched_to(node, partition, 1, 1)
     partition.maybe_expand_isr(1)
-    assert [asked[:2] for asked in store.asked] == [({0, 1}, 7)]
+    assert [change[:2] for change in store.changes] == [({0, 1}, 7)]
     node.advance(LAG + 1)  # not because it was caught up lately
     partition.append_records_to_leader(batch(), 1)
     assert partition.log.high_watermark == 1
@@ -116,13 +116,13 @@ def test_one_change_is_stored_at_a_time(node, store, lead):
     node.advance(LAG + 1)
     partition.maybe_shrink_isr()
     partition.maybe_expand_isr(2)
-    assert len(store.asked) == 1
+    assert len(store.changes) == 1
     store.answer(StoredIsr(frozenset({0, 1, 2}), 8))
     partition.maybe_shrink_isr()
-    assert [asked[:2] for asked in store.asked] == [({0}, 8)]
+    assert [change[:2] for change in store.changes] == [({0}, 8)]
 
 
-def test_PART_17_what_was_stored_meanwhile_counts_and_the_change_is_asked_for_again(node, store, lead):
+def test_PART_17_the_isr_that_was_stored_meanwhile_is_taken_over_and_the_change_is_proposed_again(node, store, lead):
     partition = lead(0, 1, 2)
     node.advance(LAG + 1)
     fetched_to(node, partition, 2, 1)
@@ -130,7 +130,7 @@ def test_PART_17_what_was_stored_meanwhile_counts_and_the_change_is_asked_for_ag
     store.answer(StoredIsr(frozenset({0, 1}), 11))
     assert (partition.isr, partition._state.partition_epoch) == ({0, 1}, 11)
     partition.maybe_shrink_isr()
-    assert [asked[:2] for asked in store.asked] == [({0}, 11)]
+    assert [change[:2] for change in store.changes] == [({0}, 11)]
 
 
 @pytest.mark.parametrize("error", [errors.OperationNotAttempted, errors.IneligibleReplica])
@@ -167,7 +167,7 @@ def test_an_answer_that_comes_after_an_update_changes_nothing(node, store, lead,
     assert partition._state is state
 
 
-def test_PART_17_who_waits_for_the_high_watermark_is_answered_when_the_shrink_is_stored(tmp_path, store):
+def test_PART_17_requests_that_wait_for_the_high_watermark_are_answered_when_the_shrink_is_stored(tmp_path, store):
     node = Node(tmp_path, partition_state_store=store)
     node.lead(isr=(0, 1))
     store.partition = node.replica_manager.get_partition(TP)
@@ -180,13 +180,13 @@ def test_PART_17_who_waits_for_the_high_watermark_is_answered_when_the_shrink_is
     node.shutdown()
 
 
-def test_a_follower_asks_for_no_change_and_without_a_store_none_is_made(tmp_path, node, store, lead):
+def test_a_follower_proposes_no_isr_change_and_without_a_store_none_is_made(tmp_path, node, store, lead):
     partition = lead(0, 1)
     node.become(update(leader=1, epoch=5, isr=(0, 1), partition_epoch=9))
     node.advance(LAG + 1)
     partition.maybe_shrink_isr()
     partition.maybe_expand_isr(1)
-    assert store.asked == []
+    assert store.changes == []
     alone = Node(tmp_path / "alone")
     partition = alone.lead(isr=(0, 1))
     partition.append_records_to_leader(batch(), 1)

@@ -22,16 +22,16 @@ LAG = 1000
 
 class Store:
     def __init__(self):
-        self.asked = []
+        self.changes = []
         self.version = 0
 
     def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None):
-        self.asked.append((isr, on_done))
+        self.changes.append((isr, on_done))
 
     def answer(self, rng):
-        if not self.asked:
+        if not self.changes:
             return
-        isr, on_done = self.asked.pop(0)
+        isr, on_done = self.changes.pop(0)
         if rng.random() < 0.8:
             self.version += 1
             on_done(StoredIsr(isr, self.version))
@@ -98,7 +98,7 @@ class History:
         for member in state.isr.committed:
             assert ends[member] >= log.high_watermark, f"{member} is in sync without what is committed"
         if isinstance(state.isr, PendingIsr):
-            assert len(self.store.asked) == 1
+            assert len(self.store.changes) == 1
         for answer in [answer for answer in self.produces if not answer.waits]:
             assert answer.result[TP].error is None
             assert answer.result[TP].required_offset <= log.log_end_offset

@@ -38,7 +38,7 @@ def names(path, end=""):
 
 
 class Moves:
-    """A node with two data directories.  Its mover does a step when the test says so."""
+    """A node with two data directories.  Its mover does a step when the test calls it."""
 
     def __init__(self, tmp_path, monkeypatch, **arguments):
         monkeypatch.setattr(ReplicaAlterLogDirsThread, "start", lambda thread: None)
@@ -48,7 +48,7 @@ class Moves:
         self.start()
 
     def start(self):
-        self.node = Node(self.dirs, known=[TopicPartition("elsewhere", 0)], **self.arguments)
+        self.node = Node(self.dirs, topic_partitions=[TopicPartition("elsewhere", 0)], **self.arguments)
         self.manager = self.node.replica_manager.log_dir_moves
         self.manager._num_threads = 1
 
@@ -254,7 +254,7 @@ def follower_batch(base_offset, *contents, epoch):
 
 @pytest.mark.parametrize("kept", [2, 0])
 def test_a_current_log_that_was_cut_inside_a_batch_moves_with_its_log_end(moves, kept):
-    """The batch went whole, the log end is still where the leader said: no record of the copy can reach it."""
+    """The whole batch was removed; the log end is where the answer put it, so no record of the copy can reach it."""
     moves.node.become(update(TP, leader=1, epoch=1, isr=(1, 0)))
     log = moves.partition().log
     if kept:
@@ -331,7 +331,7 @@ def test_DIR_10_a_mover_whose_quota_is_exceeded_fetches_nothing(moves):
     assert values(log) == [b"a"] and quota.recorded == log.size
 
 
-def test_DIR_11_a_cancelled_move_is_forgotten_and_its_directory_goes(moves, caplog):
+def test_DIR_11_a_cancelled_move_ends_and_its_directory_is_deleted(moves, caplog):
     moves.use(partition_max_bytes=1)
     for value in (b"a", b"b", b"c"):
         moves.node.produce(batch(value))
@@ -396,7 +396,7 @@ def test_a_log_without_its_first_records_moves(moves):
     assert (log.log_start_offset, values(log)) == (2, [b"c"])
 
 
-def test_producers_are_known_after_a_move(moves):
+def test_producers_have_their_state_after_a_move(moves):
     records = batch(b"a", b"b", producer_id=7, producer_epoch=0, base_sequence=0)
     moves.node.produce(bytes(records))
     moves.alter()

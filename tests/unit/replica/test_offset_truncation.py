@@ -28,7 +28,7 @@ def state(leader_epoch, leader_end_offset, *, log_end_offset=25, initial_offset=
 
 
 @pytest.mark.parametrize("leader_epoch", [-1, 4])
-def test_EPOCH_06_a_leader_that_knows_no_offset_sends_the_follower_to_its_high_watermark(leader_epoch):
+def test_EPOCH_06_without_an_offset_of_the_leader_the_follower_truncates_to_its_high_watermark(leader_epoch):
     assert state(leader_epoch, -1) == (7, True)
 
 
@@ -65,18 +65,18 @@ def test_EPOCH_09_an_epoch_unknown_to_the_follower_cuts_to_its_smaller_one_and_a
     assert state(leader_epoch, leader_end_offset) == (expected, False)
 
 
-def test_EPOCH_09_each_question_brings_an_older_epoch_until_one_is_known_to_both():
+def test_EPOCH_09_each_lookup_returns_an_older_epoch_until_both_have_it():
     leader = ends(40, (1, 0), (3, 5), (6, 18), (7, 30))
-    own, log_end_offset, asked = [(1, 0), (2, 8), (4, 12), (5, 20)], 25, []
+    own, log_end_offset, requested_epochs = [(1, 0), (2, 8), (4, 12), (5, 20)], 25, []
     while True:
         epoch = own[-1][0]
-        asked.append(epoch)
+        requested_epochs.append(epoch)
         offset, completed = state(*leader(epoch), log_end_offset=log_end_offset, entries=own)
         assert offset < log_end_offset  # each question makes progress
         own, log_end_offset = [entry for entry in own if entry[1] < offset], offset
         if completed:
             break
-    assert asked == [5, 2]
+    assert requested_epochs == [5, 2]
     assert (own, log_end_offset) == ([(1, 0)], 5)
 
 
@@ -106,7 +106,7 @@ LEADER = ends(30, (2, 0), (4, 12), (7, 20))
         (31, 7, (7, 30)),
     ],
 )
-def test_V22_11_a_leader_tells_where_the_epoch_of_a_fetch_ends_if_the_logs_diverge(
+def test_V22_11_a_leader_answers_the_end_of_the_epoch_of_a_fetch_if_the_logs_diverge(
     fetch_offset, last_fetched_epoch, expected
 ):
     assert diverging_epoch(fetch_offset, last_fetched_epoch, LEADER) == expected

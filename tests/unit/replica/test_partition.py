@@ -18,7 +18,7 @@ def test_PART_02_a_new_leader_epoch_starts_at_the_log_end_before_the_first_write
     assert partition.log.end_offset_for_epoch(3) == (3, 1)
 
 
-def test_PART_06_becoming_leader_says_whether_one_was_not_before(node):
+def test_PART_06_make_leader_returns_whether_leadership_is_new(node):
     partition = node.lead()
     assert partition.make_leader(update(epoch=1), 1) is False
     partition.resign()
@@ -51,14 +51,18 @@ def test_a_time_is_looked_up_below_the_end_of_what_the_reader_may_read(leader):
     partition.log.update_high_watermark(2)
     lookup = partition.fetch_offset_for_timestamp
     for isolation in (FetchIsolation.HIGH_WATERMARK, FetchIsolation.TXN_COMMITTED):
-        assert [found and found.offset for found in (lookup(t, isolation) for t in (1000, 1001, 2001))] == [0, 1, None]
+        assert [result and result.offset for result in (lookup(t, isolation) for t in (1000, 1001, 2001))] == [
+            0,
+            1,
+            None,
+        ]
         assert lookup(LATEST_TIMESTAMP, isolation).offset == 2
         assert lookup(MAX_TIMESTAMP, isolation) is None  # the record that has it is not replicated yet
     assert lookup(2001, FetchIsolation.LOG_END).offset == lookup(MAX_TIMESTAMP, FetchIsolation.LOG_END).offset == 2
     assert lookup(LATEST_TIMESTAMP, FetchIsolation.LOG_END).offset == 3
 
 
-def test_old_clients_are_told_the_readable_end_instead_of_offsets_beyond_it(leader):
+def test_old_clients_get_the_readable_end_instead_of_offsets_beyond_it(leader):
     partition = leader.replica_manager.get_partition(TP)
     partition.log.append_as_leader(batch(b"a", b"b"), 0)
     lookup = partition.legacy_fetch_offsets_for_timestamp

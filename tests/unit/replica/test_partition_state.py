@@ -94,7 +94,7 @@ def test_PART_18_an_answer_is_that_of_the_state_before_a_change_wherever_the_cha
 
 
 @pytest.mark.parametrize("change", [CHANGES["resign"], CHANGES["follow"]])
-def test_PURG_10_what_asks_after_the_change_is_refused(leader, change):
+def test_PURG_10_a_request_after_the_change_is_refused(leader, change):
     partition = leader.replica_manager.get_partition(TP)
     partition.append_records_to_leader(batch(), -1)
     change(partition)
@@ -109,10 +109,10 @@ def test_PURG_10_what_asks_after_the_change_is_refused(leader, change):
             ask()
 
 
-# -- what a change keeps and what it forgets
+# -- what a change keeps and what it discards
 
 
-def test_PART_01_a_leader_knows_the_followers_that_are_assigned_and_the_epoch_it_leads_with(node):
+def test_PART_01_a_leader_has_the_assigned_followers_and_its_leader_epoch(node):
     partition = node.lead(epoch=3, isr=(0, 1), replicas=(0, 1, 2))
     state = partition._state
     assert (state.leader_epoch, state.controller_epoch, state.epoch_start_offset) == (3, 1, 0)

@@ -66,7 +66,7 @@ def test_RM_23_an_idle_broker_does_not_write_its_checkpoint_again(leader, tmp_pa
     assert (checkpoint.stat().st_mtime_ns, checkpoint.stat().st_ino) != written
 
 
-def test_RM_30_a_partition_is_found_where_it_is_hosted_and_nowhere_else(leader):
+def test_RM_30_get_partition_returns_hosted_partitions_only(leader):
     assert leader.replica_manager.get_partition(TP).topic_partition == TP
     assert leader.replica_manager.get_partition(UNKNOWN) is None
     assert [partition.topic_partition for partition in leader.replica_manager.partitions()] == [TP]
@@ -108,7 +108,7 @@ def test_APP_03_V22_03_other_acks_than_minus_1_0_and_1_are_refused_and_nothing_i
 
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
-def test_APP_06_a_success_tells_base_offset_and_log_start_offset(leader, acks):
+def test_APP_06_a_success_has_base_offset_and_log_start_offset(leader, acks):
     leader.produce(batch(b"a", b"b"), acks=acks)
     status = leader.produce(batch(b"c"), acks=acks).result[TP]
     assert status.error is None
@@ -120,7 +120,7 @@ def test_APP_06_a_success_tells_base_offset_and_log_start_offset(leader, acks):
     )
 
 
-def test_APP_06_the_log_append_time_is_told_where_the_topic_has_it(tmp_path):
+def test_APP_06_the_log_append_time_is_returned_where_the_topic_has_it(tmp_path):
     node = Node(tmp_path, {"t": {"message.timestamp.type": "LogAppendTime"}})
     node.lead()
     assert node.produce(batch()).result[TP].log_append_time == node.time.milliseconds()
@@ -388,7 +388,7 @@ def test_PURG_12_a_waiting_fetch_is_answered_when_its_place_was_truncated_with_a
     assert isinstance(result.error, errors.OffsetOutOfRange)
 
 
-def test_PURG_15_a_roll_alone_wakes_nobody(leader):
+def test_PURG_15_a_roll_alone_completes_no_request(leader):
     leader.produce(batch(b"a"))
     answer = leader.fetch(1, max_wait_ms=500)
     leader.replica_manager.get_partition(TP).log.roll()
@@ -413,7 +413,7 @@ def test_RD_05_a_read_committed_fetch_stops_at_the_last_stable_offset(leader):
     assert len(values(leader.fetch(1).result[0][1].records)) == 3
 
 
-def test_RD_23_an_append_during_a_read_does_not_raise_the_offsets_told(leader):
+def test_RD_23_an_append_during_a_read_does_not_raise_the_offsets_in_the_answer(leader):
     log = leader.replica_manager.get_partition(TP).log
     read = log.read
 
@@ -430,8 +430,8 @@ def test_RD_23_an_append_during_a_read_does_not_raise_the_offsets_told(leader):
     assert result.high_watermark == 0
 
 
-def test_many_consumers_and_producers_lose_nothing_and_nobody_waits_for_ever(leader):
-    """Real threads on a clock that stands still: no poll times out, so every answer was a wake-up that came."""
+def test_many_consumers_and_producers_lose_nothing_and_none_waits_for_ever(leader):
+    """Real threads on a clock that does not move: no poll times out, so every answer was caused by a wake-up."""
     records, producers, consumers = 1000, 2, 3
     seen = [[] for _ in range(consumers)]
 
@@ -472,7 +472,7 @@ def test_many_consumers_and_producers_lose_nothing_and_nobody_waits_for_ever(lea
 # -- lookups
 
 
-def test_offsets_by_time_are_found_below_what_the_reader_may_read(leader):
+def test_offsets_by_time_are_below_the_end_that_the_reader_may_read(leader):
     leader.produce(batch(b"plain"))
     transaction = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
     leader.produce(batch(b"open", **transaction))
@@ -505,7 +505,7 @@ def test_PART_24_the_end_offset_of_an_epoch_is_where_the_next_one_starts(node):
 # -- DeleteRecords
 
 
-def test_HW_05_RD_30_deleted_records_are_gone_and_the_low_watermark_is_told(leader):
+def test_HW_05_RD_30_deleted_records_cannot_be_read_and_the_low_watermark_is_returned(leader):
     for n in range(4):
         leader.produce(batch(b"%d" % n))
     answer = Answer()
@@ -542,7 +542,7 @@ def test_records_of_compacted_and_internal_topics_cannot_be_deleted(tmp_path):
     node.shutdown()
 
 
-def test_shutdown_answers_whoever_waits(tmp_path):
+def test_shutdown_answers_all_waiting_requests(tmp_path):
     node = Node(tmp_path)
     node.lead()
     answer = node.fetch(0, max_wait_ms=500)

@@ -54,7 +54,7 @@ def test_METRIC_01_a_change_of_the_isr_that_is_refused_is_counted_as_failed(node
     node.produce(batch(), acks=1)
     node.advance(LAG + 1)
     partition.maybe_shrink_isr()
-    store.asked[0][3](errors.OperationNotAttempted("another change came first"))
+    store.changes[0][3](errors.OperationNotAttempted("another change came first"))
     assert isr_counts(node) == (0, 0, 1)
 
 

@@ -1,4 +1,4 @@
-"""A client that says exactly what a test wants: one connection, any bytes, any version."""
+"""A client that sends exactly what a test needs: one connection, any bytes, any version."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""A controller that says what a test wants: the three requests, over real connections."""
+"""A controller whose requests the test chooses: the three requests, over real connections."""
 
 from kcore.common.topic_partition import ZERO_UUID
 from kcore.protocol.messages import leader_and_isr as li
@@ -11,7 +11,7 @@ CONTROLLER_ID = 9
 
 
 class ControllerClient:
-    """Not thread-safe.  broker_epoch: of its requests, -1 for none; newest versions unless a test says otherwise."""
+    """Not thread-safe.  broker_epoch: of its requests, -1 for none; newest versions unless the test gives others."""
 
     def __init__(self, broker, controller_epoch=1, broker_epoch=-1):
         self.broker = broker

@@ -1,4 +1,4 @@
-"""Real brokers in one process that are told by a test who leads: what a controller would send them."""
+"""Real brokers in one process. The test sends them the LeaderAndIsr requests that a controller would send."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def batch(*values, **attributes):
 
 
 class Replicas:
-    """Brokers 0, 1, ... over one store; lead() says to all of them who leads a partition."""
+    """Brokers 0, 1, ... over one store; lead() makes one of them the leader of a partition."""
 
     def __init__(self, directory: Path, brokers: int = 2, **config):
         self.directory = directory
@@ -47,7 +47,7 @@ class Replicas:
         self.config = {"replica_fetch_backoff_ms": 20, "replica_fetch_wait_max_ms": 100, **config}
         self.brokers: dict[int, kcore.Broker] = {}
         self.ports: dict[int, int] = {}
-        #: broker -> where the others are told that it is, if not where it listens.
+        #: broker -> the address that the others get for it, if it is not the one at which it listens.
         self.advertised: dict[int, tuple[str, int]] = {}
         self.states: dict[TopicPartition, tuple[int, int, tuple[int, ...]]] = {}
         self.epoch = 0

@@ -137,7 +137,7 @@ def test_a_port_that_cannot_be_is_refused_not_wrapped(tmp_path, port):
         kcore.Broker(tmp_path, port=port)
 
 
-def test_a_broker_that_does_not_run_says_so(tmp_path):
+def test_a_broker_that_does_not_run_is_reported(tmp_path):
     broker = kcore.Broker(tmp_path)
     for use in (
         lambda: broker.bootstrap_servers,
@@ -301,7 +301,7 @@ def test_a_forked_child_can_neither_stop_the_broker_nor_remove_its_directory():
 
 
 @pytest.mark.parametrize("fork", [False, True])
-def test_a_broker_that_nobody_stopped_is_stopped_when_the_interpreter_exits(tmp_path, fork):
+def test_a_running_broker_is_stopped_when_the_interpreter_exits(tmp_path, fork):
     script = (
         "import os, sys, kcore\n"
         "kept = kcore.Broker(sys.argv[1]).start(); kept.create_topic('t')\n"
@@ -358,7 +358,7 @@ def test_a_directory_that_only_kafka_knew_is_adopted_once_and_its_data_kept_for_
         assert values(broker, "g-none")[-1] == b"more"
 
 
-def test_producer_ids_in_an_adopted_directory_are_not_given_out_again(tmp_path):
+def test_producer_ids_in_an_adopted_directory_are_not_assigned_again(tmp_path):
     data = tmp_path / "data"
     shutil.copytree(golden_data.partition_dir("g-idempotent-0"), data / "g-idempotent-0")
     with kcore.Broker(data, producer_id_expiration_ms=2**31 - 1) as broker, Client(broker) as client:
@@ -397,7 +397,7 @@ def test_an_identity_that_does_not_match_is_refused(tmp_path):
         assert broker.broker_id == 1
 
 
-def test_a_directory_that_belongs_to_another_topic_of_the_name_is_set_aside_and_told_of(tmp_path, caplog):
+def test_a_directory_of_another_topic_of_the_same_name_is_set_aside_and_logged(tmp_path, caplog):
     with kcore.Broker(tmp_path) as broker:
         broker.create_topic("bad", partitions=2)
         broker.create_topic("good")

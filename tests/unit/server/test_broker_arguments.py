@@ -93,7 +93,7 @@ def test_a_time_that_is_no_clock_is_refused():
         kcore.Broker(time=5)
 
 
-def test_a_data_directory_is_given_once(tmp_path):
+def test_data_dir_and_log_dirs_together_are_refused(tmp_path):
     for name in ("log_dirs", "log_dir"):
         with pytest.raises(InvalidConfig, match=r"data_dir .*/a and log\.dirs b are both given"):
             kcore.Broker(tmp_path / "a", **{name: "b"})

@@ -23,7 +23,7 @@ from tests.unit.server.client import Client, batch
 ANONYMOUS_C = QuotaEntity("ANONYMOUS", "c")
 
 
-def test_QUOTA_07_the_most_specific_quota_holds_and_says_whose_requests_count_together():
+def test_QUOTA_07_the_most_specific_quota_applies_and_decides_whose_requests_count_together():
     by_precedence = [
         (QuotaEntity("u", "c"), ("u", "c")),
         (QuotaEntity("u", DEFAULT), ("u", "c")),
@@ -82,7 +82,7 @@ def test_the_wait_of_a_request_quota_has_a_limit():
     assert quota.record("u", "c", 10**6) == 1000
 
 
-def test_clients_that_are_gone_are_forgotten(monkeypatch):
+def test_state_of_disconnected_clients_is_removed(monkeypatch):
     monkeypatch.setattr("kcore.server.client_quota_manager._MAX_RESOLVED", 10)
     clock = MockTime()
     quota = ClientQuotaManager(11, 1, clock)

@@ -48,7 +48,7 @@ def test_the_brokers_know_each_other_and_one_controller(cluster):
     assert len(cluster.bootstrap_servers.split(",")) == 3
 
 
-def test_a_topic_is_known_everywhere_with_its_leaders_when_it_was_created(cluster):
+def test_every_broker_has_a_topic_and_its_leaders_when_its_creation_returns(cluster):
     topic_id = cluster.create_topic("spread", partitions=3, retention_ms=5)
     for broker in cluster.brokers.values():
         topic = broker.metadata_cache.topic("spread")
@@ -181,7 +181,7 @@ def live_brokers(cluster):
 
 @pytest.fixture
 def _slow_metadata(monkeypatch):
-    """Brokers that are late to take in what the controller says of the others."""
+    """Brokers that process the controller's UpdateMetadata late."""
     update_metadata = ClusterMember.update_metadata
 
     def slow_update(*args):
@@ -193,7 +193,7 @@ def _slow_metadata(monkeypatch):
 
 @pytest.mark.usefixtures("_slow_metadata")
 @pytest.mark.parametrize("is_controller", [True, False])
-def test_when_a_broker_was_stopped_or_started_the_others_know_it(cluster, is_controller):
+def test_when_a_stop_or_start_returns_the_others_metadata_have_it(cluster, is_controller):
     victim = next(number for number in cluster.brokers if (number == cluster.controller()) is is_controller)
     cluster.stop(victim)
     others = sorted(cluster.brokers)
@@ -232,7 +232,7 @@ def warnings(caplog):
     return [message for message in messages if "without a controlled shutdown" in message]
 
 
-def test_all_brokers_stop_at_once_when_nobody_can_find_other_leaders(caplog):
+def test_all_brokers_stop_at_once_when_no_controller_can_elect_other_leaders(caplog):
     with kcore.Cluster(3, zookeeper_session_timeout_ms=60_000) as cluster:
         cluster.create_topic("t", partitions=3)
         cluster.kill(cluster.controller())
@@ -240,7 +240,7 @@ def test_all_brokers_stop_at_once_when_nobody_can_find_other_leaders(caplog):
     assert not warnings(caplog) and all(broker.has_stopped for broker in left)
 
 
-def test_a_stop_of_which_the_others_do_not_learn_raises_after_a_deadline(monkeypatch):
+def test_a_stop_that_the_others_do_not_notice_raises_after_a_deadline(monkeypatch):
     with kcore.Cluster(2, zookeeper_session_timeout_ms=4000) as cluster:
         with monkeypatch.context() as patch:
             patch.setattr(cluster_module, "WAIT_MS", -3900)  # and 4 s
@@ -252,11 +252,11 @@ def test_a_stop_of_which_the_others_do_not_learn_raises_after_a_deadline(monkeyp
             with pytest.raises(RequestTimedOut, match="waited 100 ms for the others to know that broker 1 has stopped"):
                 cluster.stop(1)
         assert sorted(cluster.brokers) == [0]
-        cluster.stop(0)  # nobody is left to learn of it
+        cluster.stop(0)  # no other broker is left
         assert not cluster.brokers
 
 
-def test_leaders_are_told_while_a_broker_starts(cluster, monkeypatch):
+def test_cluster_leader_answers_while_a_broker_starts(cluster, monkeypatch):
     entered, released, gave_up = threading.Event(), threading.Event(), []
     start = kcore.Broker.start
 
@@ -318,7 +318,7 @@ def test_all_brokers_are_stopped_when_the_stop_of_one_raises(monkeypatch):
 
 
 class _Metadata:
-    """What a broker knows of the others: that they are there, for so many readings, and then that it is alone."""
+    """A broker's metadata: for so many readings they have the other brokers, and then this broker alone."""
 
     def __init__(self, readings, port):
         endpoint = {"PLAINTEXT": Endpoint("127.0.0.1", port)}
@@ -336,7 +336,7 @@ class _Metadata:
 @pytest.mark.parametrize(("readings", "warnings"), [(2, 0), (100, 1)])
 def test_a_controlled_shutdown_warns_only_when_others_are_left_and_do_not_answer(readings, warnings, caplog):
     with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))  # refuses: nobody listens
+        closed.bind(("127.0.0.1", 0))  # refuses connections
         metadata = _Metadata(readings, closed.getsockname()[1])
         with caplog.at_level(logging.INFO):
             assert not controlled_shutdown(0, 1, metadata, KafkaConfig(), MockTime())

@@ -90,7 +90,7 @@ def controller(broker):
 
 
 def with_broker_2(broker):
-    """The live brokers; nobody answers at the second's address."""
+    """The live brokers; no broker listens at the second's address."""
     return {1: {"PLAINTEXT": ("127.0.0.1", broker.port)}, 2: {"PLAINTEXT": ("127.0.0.1", 1)}}
 
 
@@ -115,7 +115,7 @@ def test_API_02_a_leader_and_isr_request_makes_leaders_and_followers(broker, con
 
 
 @pytest.mark.parametrize("version", [2, 3, 7])
-def test_RFT_10_the_request_says_whether_this_replica_is_being_added(broker, controller, version):
+def test_RFT_10_a_replica_that_is_being_added_is_marked_in_the_request(broker, controller, version):
     controller.update_metadata(brokers=with_broker_2(broker))
     state = controller.state(0, leader=2, replicas=(2, 1), isr=(2,), adding_replicas=[1])
     controller.leader_and_isr({"t": [state]}, version, {"t": TOPIC_ID})
@@ -158,9 +158,9 @@ def test_a_request_for_an_earlier_registration_of_the_broker_is_refused(broker, 
     assert controller.update_metadata().error_code == stale
     assert partition(broker) is None
     # The controller may know of a registration before the broker does; the first versions have no epoch.
-    for known in (epoch, epoch + 1, -1):
-        controller.broker_epoch = known
-        assert controller.leader_and_isr({"t": [controller.state(leader_epoch=known)]}).error_code == 0
+    for broker_epoch in (epoch, epoch + 1, -1):
+        controller.broker_epoch = broker_epoch
+        assert controller.leader_and_isr({"t": [controller.state(leader_epoch=broker_epoch)]}).error_code == 0
 
 
 def test_partitions_of_one_request_fail_by_themselves(broker, controller):
@@ -281,7 +281,7 @@ def test_before_the_controllers_first_request_topics_have_no_leader_but_are_not_
 
 
 @pytest.mark.parametrize("version", range(9))
-def test_the_metadata_are_what_the_controller_says(broker, controller, version):
+def test_the_metadata_are_those_of_the_controllers_update(broker, controller, version):
     brokers = {
         1: {"PLAINTEXT": ("127.0.0.1", broker.port)},
         2: {"PLAINTEXT": ("two.example", 2002)},
@@ -366,7 +366,7 @@ def test_controller_requests_of_two_connections_are_carried_out_one_after_the_ot
         controller.client.send(controller.leader_and_isr_request({"t": [controller.state()]}), 7)
         assert is_inside.wait(DEADLINE_S)
         second.client.send(second.leader_and_isr_request({"t": [second.state(leader_epoch=1)]}), 7)
-        # The second waits, and nobody else does.
+        # Only the second request waits.
         wait_until(lambda: len(broker._apis._pool._in_order._waiting) == 1)
         bystander.ask(m.MetadataRequest(topics=[]), 5)
         bystander.ask(DescribeGroupsRequest(groups=["g"]), 2)
@@ -426,7 +426,9 @@ def test_a_member_announces_the_controllers_requests_and_a_broker_alone_does_not
 # -- requests to change topics
 
 
-def test_a_broker_that_is_not_the_controller_says_so_and_metadata_name_the_controller(broker, controller):
+def test_a_broker_that_is_not_the_controller_answers_not_controller_and_metadata_name_the_controller(
+    broker, controller
+):
     controller.update_metadata({"t": {0: {}}})
     not_controller = errors.NotController.code
     client = controller.client
@@ -600,10 +602,10 @@ def test_a_members_directories_are_refused_without_the_store_until_they_leave_th
         member.produce("t", "x")
         cluster_id = member.cluster_id
     before = [sorted(path.name for path in directory.iterdir()) for directory in dirs]
-    # One of the directories alone says it too.
-    for given in (settings, {"data_dir": dirs[0]}, {"data_dir": dirs[1]}):
+    # The marker in one of the directories is enough.
+    for arguments in (settings, {"data_dir": dirs[0]}, {"data_dir": dirs[1]}):
         with pytest.raises(errors.InvalidConfig, match=f"broker 1 of cluster {cluster_id}.*--store.*meta.properties"):
-            kcore.Broker(**given).start()
+            kcore.Broker(**arguments).start()
     assert [sorted(path.name for path in directory.iterdir()) for directory in dirs] == before
     with kcore.Broker(store=cluster_store(tree), **settings):
         pass
@@ -630,7 +632,7 @@ def test_a_members_directory_is_refused_with_a_store_that_is_not_the_clusters(tm
         assert member.cluster_id == cluster_id
 
 
-def test_a_directory_that_joins_a_cluster_keeps_what_its_meta_properties_said(tmp_path, tree):
+def test_a_directory_that_joins_a_cluster_keeps_the_other_names_of_its_meta_properties(tmp_path, tree):
     text = "#\nversion=1\nnode.id=1\ndirectory.id=7Nl1SiE0GxT4yu_wdvLaUg\ncluster.id=c"
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "meta.properties").write_text(text)
@@ -670,7 +672,7 @@ def test_RM_29_the_controller_is_notified_of_a_data_directory_that_has_failed(tm
         wait_until(lambda: store.children(path))
         (name,) = store.children(path)
         assert znodes.decode_log_dir_event(store.get(f"{path}/{name}").data) == 1
-        # What the controller does then: it learns from the errors which partitions have failed.
+        # What the controller does then: the errors tell it which partitions have failed.
         states = [controller.state(number, leader_epoch=1) for number in range(2)]
         response = controller.leader_and_isr({"t": states}, 4)
         assert sorted(codes(response).values()) == [0, errors.KafkaStorageError.code]
@@ -876,7 +878,7 @@ def test_changes_of_topics_are_answered_when_the_metadata_have_them_or_their_tim
 
 
 @pytest.mark.parametrize("version", range(4))
-def test_a_controlled_shutdown_is_answered_with_what_the_controller_says(broker, controller, version):
+def test_a_controlled_shutdown_is_answered_with_the_controllers_result(broker, controller, version):
     broker.cluster_member.controller = active = ActiveController()
     client, epoch = controller.client, 7 if version >= 2 else -1
     response = client.ask(ControlledShutdownRequest(broker_id=1, broker_epoch=epoch), version)

@@ -93,6 +93,6 @@ def test_the_latest_offset_is_the_last_stable_one_for_a_committed_reader(client,
     assert ask(LATEST, COMMITTED) == consumer(topic, "read_committed")["end_offset"]
     assert ask(LATEST, UNCOMMITTED) == consumer(topic, "read_uncommitted")["end_offset"]
     assert ask(EARLIEST, COMMITTED) == consumer(topic, "read_committed")["beginning_offset"]
-    # A record that the reader may not see is not found by its time either.
+    # A record that the reader may not see is not returned by a lookup of its timestamp either.
     assert ask(0, UNCOMMITTED) == 0
     assert ask(0, COMMITTED) == (-1 if topic == "g-txn-open" else 0)

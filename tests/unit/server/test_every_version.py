@@ -89,7 +89,7 @@ def test_api_versions_wants_a_decent_software_name(client):
 
 
 @every_version(ApiKey.METADATA)
-def test_metadata_tells_brokers_topics_and_leaders(broker, client, version):
+def test_metadata_has_brokers_topics_and_leaders(broker, client, version):
     response = client.ask(m.MetadataRequest(topics=[m.MetadataRequestTopic(name="t")]), version)
     assert [(b.node_id, b.host, b.port) for b in response.brokers] == [(1, "127.0.0.1", broker.port)]
     (topic,) = response.topics
@@ -128,7 +128,7 @@ def test_metadata_finds_topics_by_id_from_version_12(broker, client, version):
 
 
 @every_version(ApiKey.METADATA)
-def test_metadata_tells_of_a_topic_once_however_often_it_is_asked_for(client, version):
+def test_metadata_has_a_topic_once_however_often_it_is_requested(client, version):
     requested_topics = [m.MetadataRequestTopic(name=name) for name in ("t", "bad name", "t", "t", "bad name")]
     answer = client.ask(m.MetadataRequest(topics=requested_topics), version)
     assert [topic.name for topic in answer.topics] == ["t", "bad name"]
@@ -159,7 +159,7 @@ def produce_request(broker, topic, partition, records, acks=1):
 
 
 @every_version(ApiKey.PRODUCE)
-def test_produce_appends_and_says_where(broker, client, version):
+def test_produce_appends_and_returns_the_offset(broker, client, version):
     end = broker.log("t", 1).log_end_offset
     response = client.ask(produce_request(broker, "t", 1, batch(b"x", b"y"), acks=-1), version)
     (topic,) = response.responses
@@ -279,7 +279,7 @@ def test_API_13_a_fetch_is_capped_by_fetch_max_bytes_and_min_bytes_by_max_bytes(
 
 
 @pytest.mark.parametrize("version", range(7, 19))
-def test_fetch_of_a_session_that_was_never_given_is_refused(broker, client, version):
+def test_fetch_of_a_session_that_was_never_created_is_refused(broker, client, version):
     request = fetch_request(broker, "t", 0, 0, session_id=5, session_epoch=1)
     assert client.ask(request, version).error_code == 70
 
@@ -336,7 +336,7 @@ def test_list_offsets_finds_times_and_refuses_specials_it_is_too_old_for(client,
     assert client.ask(list_offsets(-1, "unknown"), version).topics[0].partitions[0].error_code == 3
 
 
-def test_list_offsets_refuses_a_partition_that_is_asked_twice(client):
+def test_list_offsets_refuses_a_partition_that_the_request_names_twice(client):
     request = list_offsets(-1)
     request.topics[0].partitions *= 2
     assert [x.error_code for x in client.ask(request, 5).topics[0].partitions] == [InvalidRequest.code] * 2
@@ -718,7 +718,7 @@ def test_offsets_of_a_group_are_deleted(client):
 
 
 @every_version(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-def test_the_end_of_an_epoch_is_told(broker, client, version):
+def test_the_end_of_an_epoch_is_returned(broker, client, version):
     def ask(topic, epoch):
         partition_request = ofle.OffsetForLeaderPartition(partition=0, leader_epoch=epoch)
         request = ofle.OffsetForLeaderEpochRequest(
@@ -732,7 +732,7 @@ def test_the_end_of_an_epoch_is_told(broker, client, version):
 
 
 @every_version(ApiKey.DELETE_RECORDS)
-def test_records_are_deleted_and_the_low_watermark_told(broker, client, version):
+def test_records_are_deleted_and_the_low_watermark_is_returned(broker, client, version):
     name = f"cut-{version}"
     broker.create_topic(name)
     client.ask(produce_request(broker, name, 0, batch(b"a", b"b", b"c")), 9)
@@ -790,7 +790,7 @@ def test_a_broker_alone_needs_no_elections(client, version):
 
 @pytest.mark.parametrize("api_key", SUPPORTED, ids=lambda key: key.name)
 def test_an_unforeseen_error_is_answered_with_unknown_server_error_in_every_version(broker, api_key, caplog):
-    """The handler of each API raises: the response says -1 somewhere, or the connection ends; the broker goes on."""
+    """The handler of each API raises: the response has the error code -1, or the connection ends."""
     apis = broker._apis
     with Client(broker) as client:
         client.ask(m.MetadataRequest(topics=[]), 1)

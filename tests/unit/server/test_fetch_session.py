@@ -34,7 +34,7 @@ class Names:
 
 def request(partitions=(), forgotten=(), session_id=0, epoch=0, topic="t", topic_id=ID, leader_epoch=-1):
     """partitions: numbers, or (number, offset)."""
-    asked = [p if isinstance(p, tuple) else (p, 0) for p in partitions]
+    fetch_offsets = [p if isinstance(p, tuple) else (p, 0) for p in partitions]
     return f.FetchRequest(
         session_id=session_id,
         session_epoch=epoch,
@@ -49,7 +49,7 @@ def request(partitions=(), forgotten=(), session_id=0, epoch=0, topic="t", topic
                         partition_max_bytes=100,
                         current_leader_epoch=leader_epoch,
                     )
-                    for number, offset in asked
+                    for number, offset in fetch_offsets
                 ],
             )
         ],
@@ -221,7 +221,7 @@ def test_a_topic_id_gets_its_name_when_there_is_a_topic_of_this_id(server):
 # -- eviction ----------------------------------------------------------------------------------------------------------
 
 
-def test_SESS_14_a_session_that_nobody_used_for_two_minutes_makes_room():
+def test_SESS_14_a_session_that_was_not_used_for_two_minutes_is_evicted_for_a_new_one():
     server = Server(slots=2)
     old, used = server.open(5), server.open(5)
     server.time.sleep(EVICTION_MS)

@@ -116,7 +116,7 @@ def test_without_keys_the_partitions_come_in_turn(broker):
     assert [broker.produce("u", b"v").partition for _ in range(3)] == [0, 1, 0]
 
 
-def test_partitions_without_a_leader_are_passed_over_where_no_key_asks_for_them(tmp_path):
+def test_partitions_without_a_leader_are_skipped_for_records_without_a_key(tmp_path):
     shutil.copytree(golden_data.partition_dir("g-segments-1"), tmp_path / "data" / "g-segments-1")
     with kcore.Broker(tmp_path / "data") as broker:
         assert [broker.produce("g-segments", b"v").partition for _ in range(3)] == [1, 1, 1]

@@ -134,8 +134,8 @@ def test_a_setting_without_effect_is_warned_of_once_however_often_it_is_read(cap
     for _ in range(3):  # as `kcore serve` does, and a broker that is made anew for each test
         KafkaConfig({"background.threads": "8", "metrics.num.samples": 4})
         KafkaConfig({"background_threads": 16})
-    said = [record.getMessage().split("=")[0] for record in caplog.records]
-    assert sorted(said) == ["background.threads", "metrics.num.samples"]
+    ignored_names = [record.getMessage().split("=")[0] for record in caplog.records]
+    assert sorted(ignored_names) == ["background.threads", "metrics.num.samples"]
 
 
 @pytest.mark.parametrize("name", ["ssl.keystore.location", "sasl.enabled.mechanisms", "authorizer.class.name"])

@@ -133,7 +133,7 @@ def test_the_inter_broker_listener_is_one_of_those_advertised(name):
     assert KafkaConfig(TWO | {"inter.broker.listener.name": name})["inter.broker.listener.name"] == name
 
 
-def test_a_handler_knows_who_sent_a_request_over_which_listener(monkeypatch, caplog):
+def test_a_handler_gets_the_client_and_the_listener_of_a_request(monkeypatch, caplog):
     seen = []
 
     class Handler:
@@ -158,7 +158,7 @@ def test_a_handler_knows_who_sent_a_request_over_which_listener(monkeypatch, cap
 
 
 @pytest.mark.parametrize("version", [0, 1, 9])
-def test_a_throttled_response_says_so_where_its_version_can_and_mutes_its_connection(version):
+def test_a_throttled_response_has_the_throttle_time_where_its_version_can_and_mutes_its_connection(version):
     with kcore.Broker() as broker, Client(broker) as client:
         broker.create_topic("t")
         handler = broker._apis._load(ApiKey.PRODUCE).handler

@@ -48,7 +48,7 @@ class Parts:
 
 
 class Adoption:
-    """A start that has these logs, and knows these topics only from directories."""
+    """A start with these logs, where these topics exist only as directories."""
 
     def __init__(self, hosted=(), adopted=()):
         self.hosted, self.adopted = dict(hosted), dict(adopted)
@@ -61,7 +61,7 @@ class Adoption:
         self.calls.append("hosted_logs")
         return self.hosted
 
-    def adopted_topics(self, known, hosted):
+    def adopted_topics(self, topics, hosted):
         return self.adopted
 
     def largest_producer_id(self, topics, hosted):
@@ -106,7 +106,7 @@ def test_more_partitions_are_added_to_what_the_store_has():
         parts.controller.create_partitions("none", {1: [1]})
 
 
-def test_a_deleted_topic_is_forgotten_with_a_note_then_hidden_then_stopped():
+def test_a_deleted_topic_is_removed_from_the_store_with_a_note_then_hidden_then_stopped():
     parts = Parts()
     topic_id = parts.controller.create_topic("t", {0: [1], 1: [1]}, {"retention.ms": "5"})
     topic = parts.cache.topic("t")

@@ -84,7 +84,7 @@ def test_a_change_between_look_and_write_is_seen(stored, monkeypatch):
     assert stored.change({0}, 0) == StoredIsr(frozenset({0, 7}), 1)
 
 
-def test_who_leads_no_more_or_whose_topic_is_gone_is_told(stored):
+def test_a_former_leader_and_the_leader_of_a_deleted_topic_get_an_error(stored):
     stored.store.set(PATH, znodes.PartitionStateZNode(1, 6, [1], 2).encode())
     assert isinstance(stored.change({0}, 1), errors.FencedLeaderEpoch)
     stored.store.delete(PATH)
@@ -210,7 +210,7 @@ def notified(store):
     return [znodes.decode_partitions(store.get(f"{path}/{name}").data) for name in store.children(path)]
 
 
-def test_RM_28_changed_isrs_are_gathered_and_made_known_after_a_quiet(stored):
+def test_RM_28_changed_isrs_are_collected_and_sent_when_no_more_come(stored):
     other = TopicPartition("u", 0)
     stored.store.create_recursive(znodes.partition_state(*other), znodes.PartitionStateZNode(0, 1, [0, 1], 2).encode())
     stored.change({0}, 0)

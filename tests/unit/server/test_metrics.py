@@ -262,7 +262,7 @@ def test_something_else_of_the_sockets_name_costs_the_questions_not_the_start(tm
 
 
 @pytest.mark.parametrize("question", [b"", b"\n", b"[]\n", b'"metrics"\n', b'{"command": "stop"}\n', b"\xff" * 70_000])
-def test_a_question_that_nobody_can_answer_is_an_error_and_the_next_one_is_answered(tmp_path, question):
+def test_an_unknown_command_is_an_error_and_the_next_one_is_answered(tmp_path, question):
     with kcore.Broker(tmp_path):
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(60)

@@ -224,7 +224,7 @@ def test_the_first_batch_is_converted_however_small_the_fetch(client, topic):
     assert len(contents(got.records)) == 10
 
 
-def test_of_a_batch_that_was_cut_off_an_old_fetch_learns_that_there_is_more(client, topic):
+def test_an_old_fetch_gets_the_first_bytes_of_a_batch_that_was_cut_off(client, topic):
     produce(client, topic, record_set(2), 9)
     got = fetch(client, topic, 1, max_bytes=70)
     assert got.error_code == 0

@@ -29,7 +29,7 @@ NAMES = {topic_id: name for name, topic_id in IDS.items()}
 
 
 class Sender:
-    """A connection to a leader that answers each request as answer(request) says; requests go through the codec."""
+    """A connection to a leader that answers each request with answer(request); requests go through the codec."""
 
     def __init__(self, fetch_version=17, list_version=9, epoch_version=4):
         self.versions = SUPPORTED | {
@@ -56,7 +56,7 @@ class Sender:
 
 
 def fetch_response(request, version, session_id=5, **fields):
-    """A leader without news: each partition of the request."""
+    """A leader without new records: each partition of the request."""
     return f.FetchResponse(
         session_id=session_id if version >= 7 else 0,
         responses=[
@@ -112,7 +112,7 @@ def make(ids):
 # -- what is sent
 
 
-def test_RFT_01_RFT_02_a_fetch_says_who_asks_from_where_and_how_much(make):
+def test_RFT_01_RFT_02_a_fetch_has_replica_id_fetch_offsets_and_limits(make):
     end_point, sender = make()
     end_point.send(fetch(A0, B0, A1))
     request, version = sender.sent[0]
@@ -126,7 +126,7 @@ def test_RFT_01_RFT_02_a_fetch_says_who_asks_from_where_and_how_much(make):
 
 
 @pytest.mark.parametrize(("version", "replica_id"), [(6, 4), (7, 4), (11, 4), (12, 4)])
-def test_older_leaders_are_asked_by_name_and_below_7_without_a_session(make, version, replica_id):
+def test_requests_to_older_leaders_use_names_and_below_7_no_session(make, version, replica_id):
     end_point, sender = make(fetch_version=version)
     request = FetchRequest({A0: data()}, 500, 1, 10_000)
     end_point.send(request)
@@ -136,7 +136,7 @@ def test_older_leaders_are_asked_by_name_and_below_7_without_a_session(make, ver
     assert list(end_point.send(request).partitions) == ([] if version >= 7 else [A0])
 
 
-def test_SESS_02_SESS_03_the_second_fetch_names_what_has_changed_and_forgets_what_is_gone(make):
+def test_SESS_02_SESS_03_the_second_fetch_has_the_changed_partitions_and_the_removed_ones(make):
     end_point, sender = make()
     end_point.send(fetch(A0, A1, B0))
     request = FetchRequest({A0: data(last_fetched_epoch=6), A1: data(9)}, 500, 1, 10_000, [A1, B0])
@@ -197,7 +197,7 @@ def test_offsets_are_listed_in_the_leaders_version(make, version):
 
 
 @pytest.mark.parametrize("version", [0, 2, 4])
-def test_epoch_ends_are_asked_for_in_the_leaders_version(make, version):
+def test_epoch_ends_are_requested_in_the_leaders_version(make, version):
     end_point, sender = make(epoch_version=version)
     sender.answer = lambda request: oe.OffsetForLeaderEpochResponse(
         topics=[
@@ -235,12 +235,12 @@ def test_a_diverging_epoch_and_an_error_of_a_partition_are_passed_on(make):
 
 
 @pytest.mark.parametrize("code", [70, 71, 106])
-def test_RFT_17_after_a_session_error_the_next_fetch_is_full_and_nobody_is_delayed(make, code):
+def test_RFT_17_after_a_session_error_the_next_fetch_is_full_and_no_partition_is_delayed(make, code):
     end_point, sender = make()
     end_point.send(fetch(A0))
     sender.answer = lambda request: f.FetchResponse(error_code=code)
     assert end_point.send(fetch(A0, changed=[])).partitions == {}
-    with pytest.raises(errors.ApiError):  # a leader that refuses full fetches too would be asked for ever
+    with pytest.raises(errors.ApiError):  # a leader that refuses full fetches too would get the same request for ever
         end_point.send(fetch(A0, changed=[]))
     assert [request.session_epoch for request, _ in sender.sent] == [0, 1, 0]
     sender.answer = lambda request: fetch_response(request, 17)
@@ -312,7 +312,7 @@ def test_a_leader_of_other_features_is_an_error_once(make):
     end_point.send(FetchRequest({A0: data()}, 500, 1, 10_000))
 
 
-def test_without_a_session_nothing_is_forgotten_and_nobody_is_asked(make):
+def test_without_a_session_removed_partitions_need_no_request(make):
     end_point, sender = make()
     sender.api_versions = lambda: 1 / 0
     assert end_point.send(FetchRequest({}, 500, 1, 10_000, [A0])).partitions == {}

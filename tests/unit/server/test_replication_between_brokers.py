@@ -99,7 +99,7 @@ def test_V22_06_logs_that_diverged_become_equal_to_the_new_leaders(replicas, mon
     replicas.lead(0)
     replicas.produce(0, b"both")
     replicas.wait_until_equal()
-    # The follower hears nothing of what its leader writes from here on, and becomes the leader itself.
+    # The follower gets no more records of its leader from here on, and becomes the leader itself.
     replicas.brokers[1].replica_fetchers.remove_partitions([T0])
     for number in range(5):
         replicas.produce(0, b"only the old leader %d" % number)
@@ -143,7 +143,7 @@ def test_V22_07_an_offset_out_of_range_in_an_answer_is_repaired_as_one_below_zer
     assert [record.value for record in replicas.log(1).records()] == [b"%d" % n for n in range(leader_starts_at, 10)]
 
 
-def test_RFT_17_a_leader_that_has_forgotten_the_session_gets_a_full_request(replicas):
+def test_RFT_17_a_leader_without_the_session_gets_a_full_request(replicas):
     replicas.lead(0)
     replicas.produce(0, b"a")
     replicas.wait_until_equal()

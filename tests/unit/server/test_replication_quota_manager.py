@@ -56,7 +56,7 @@ def test_QUOTA_04_a_list_has_some_partitions_of_this_broker_or_all(replicas, thr
         assert [number for number in range(3) if lists.contains(replicas, number)] == throttled
 
 
-def test_QUOTA_01_QUOTA_08_a_leader_throttles_who_is_not_in_sync_where_the_partition_is_listed_and_the_quota_used_up():
+def test_QUOTA_01_QUOTA_08_a_leader_throttles_a_replica_out_of_sync_if_the_partition_is_listed_and_the_quota_used_up():
     assert leader_throttles(exceeded(), TP, 2, {1})
     assert not leader_throttles(exceeded(), TP, 2, {1, 2}), "in sync"
     assert not leader_throttles(exceeded(), OTHER, 2, {1}), "not listed"
@@ -99,7 +99,7 @@ def test_RD_26_a_throttled_partition_is_answered_without_records_and_without_err
     assert sizes(follow(leader, {TP: 0, OTHER: 0}, exceeded(), max_bytes=1)) == {TP: 0, OTHER: size}
 
 
-def test_QUOTA_08_a_throttled_follower_still_says_how_far_it_is(leader):
+def test_QUOTA_08_the_fetch_of_a_throttled_follower_still_updates_its_state(leader):
     leader.produce({TP: batch(b"a")}, acks=1)
     follow(leader, {TP: 1}, exceeded())
     partition = leader.replica_manager.get_partition(TP)

@@ -50,7 +50,7 @@ class Brokers:
 
     @property
     def controller(self):
-        """The broker that is it, as all brokers have heard."""
+        """The active controller, once all brokers' metadata have it."""
         wait_until(lambda: len({broker.metadata_cache.snapshot.controller_id for broker in self.all}) == 1)
         return self.brokers[self.all[0].metadata_cache.snapshot.controller_id]
 
@@ -106,7 +106,7 @@ def test_after_a_session_has_expired_all_replicas_come_into_sync_again(brokers, 
     brokers.produce(b"after")
     wait_until(lambda: (values := brokers.values())[:1] == [b"before"] and set(values[1:]) == {b"after"})
     wait_until(lambda: set(brokers.stores[1].children(znodes.BROKER_IDS)) == {"1", "2", "3"})
-    wait_until(lambda: brokers.controller.cluster_member.is_controller)  # not what was said of the one before
+    wait_until(lambda: brokers.controller.cluster_member.is_controller)  # not the controller before it
     if broker is controller:
         assert int(brokers.stores[1].get(znodes.CONTROLLER_EPOCH).data) > controller_epoch
 

@@ -311,7 +311,7 @@ def test_a_fetch_whose_session_is_closed_before_it_waits_reads_all_and_waits_not
 
     def closed(self, fetch):
         self.close()
-        broker.produce("t", b"a", partition=3)  # nobody reports it
+        broker.produce("t", b"a", partition=3)  # without a notification
         return begin_wait(self, fetch)
 
     monkeypatch.setattr(SessionWatch, "begin_wait", closed)
@@ -410,7 +410,7 @@ def test_PART_12_only_partitions_that_have_changed_are_read_for_a_follower_that_
 
     monkeypatch.setattr(manager, "fetch_now", noting)
     manager.time.sleep(5000)
-    broker.log("t", 3).append_as_leader(bytearray(batch(b"x")), 1)  # nobody reports it
+    broker.log("t", 3).append_as_leader(bytearray(batch(b"x")), 1)  # without a notification
     assert reader.fetch() == {3: (0, [b"x"])} and fetched == [3]
     fetched.clear()
     manager.time.sleep(5000)

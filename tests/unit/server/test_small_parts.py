@@ -64,7 +64,7 @@ def test_a_snapshot_finds_topics_by_name_and_by_id_until_they_are_removed():
     assert second.topic_by_id(two) is second.topic("t")
     third = second.without_topic("t").without_topic("none")
     assert third.topic("t") is None and third.topic_name(two) is None and third.topic_id("t") == ZERO_UUID
-    # Nothing of this has changed what somebody may be reading.
+    # None of these calls has changed the snapshot that a reader may be using.
     assert first.topic_name(one) == "t" and len(first.topic("t").partitions) == 1 and first.topic_name(two) is None
 
 
@@ -151,7 +151,7 @@ def test_producer_ids_have_no_gaps_while_the_broker_runs_and_cost_a_write_per_bl
         assert manager.generate_producer_id() == 2 * BLOCK_SIZE
 
 
-def test_producer_ids_are_never_given_twice_not_even_after_a_restart(tmp_path):
+def test_producer_ids_are_never_assigned_twice_not_even_after_a_restart(tmp_path):
     path = str(tmp_path / "db")
     store = EmbeddedStore(path)
     manager = ProducerIdManager(1, store)

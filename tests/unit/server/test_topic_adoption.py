@@ -65,7 +65,7 @@ def test_a_directory_whose_deletion_was_interrupted_is_deleted_and_no_stray(note
     assert store.children("/admin/delete_topics") == ["other"]
 
 
-def test_settings_that_keep_data_are_given_to_unknown_topics_alone():
+def test_settings_that_keep_data_are_stored_for_unknown_topics_alone():
     store, configs = store_with(("known", NEW)), TopicConfigs()
     configs.set("configured", {"retention.ms": "5"})
     adoption_of(store, configs=configs).prepare({"known", "found", "configured"})
@@ -77,7 +77,7 @@ def test_settings_that_keep_data_are_given_to_unknown_topics_alone():
 
 
 def test_a_topic_is_adopted_with_its_directories_id_unless_another_topic_has_it():
-    known = {"t": znodes.TopicZNode({0: [1]}, NEW)}
+    topics = {"t": znodes.TopicZNode({0: [1]}, NEW)}
     hosted = {
         "t": {0: HostedLog(NEW, None)},
         "a": {2: HostedLog(OLD, None), 0: HostedLog(None, None)},
@@ -85,7 +85,7 @@ def test_a_topic_is_adopted_with_its_directories_id_unless_another_topic_has_it(
         "c": {0: HostedLog(NEW, None)},
         "d": {0: HostedLog(None, None)},
     }
-    adopted = adoption_of(MemoryStore()).adopted_topics(known, hosted)
+    adopted = adoption_of(MemoryStore()).adopted_topics(topics, hosted)
     assert list(adopted) == ["a", "b", "c", "d"]
     assert adopted["a"] == znodes.TopicZNode({0: [1], 1: [], 2: [1]}, OLD)
     ids = [node.topic_id for node in adopted.values()]

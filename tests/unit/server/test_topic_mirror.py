@@ -138,7 +138,7 @@ def test_a_topic_that_is_made_anew_is_not_copied_into_the_old_ones_directory(bro
         mirror_of(broker, tmp_path / "copy").start()
 
 
-def test_what_cannot_be_mirrored_says_why(broker, tmp_path):
+def test_a_topic_that_cannot_be_mirrored_is_an_error_with_the_reason(broker, tmp_path):
     with pytest.raises(UnknownTopicOrPartition):
         TopicMirror([("127.0.0.1", broker.port)], "invoices", str(tmp_path / "copy")).start()
     assert not (tmp_path / "copy").exists()

@@ -154,12 +154,12 @@ def test_spark_submit_runs_a_load_on_executors_that_have_nothing_but_the_archive
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    places, *told = done.stdout.splitlines()
+    places, *output = done.stdout.splitlines()
     for place, crc in json.loads(places):
         # An executor's own directory, not the source tree.
         assert place.startswith(str(spark_home / "work")), place
         assert crc == CRC_OF_CHECK
-    assert told[0].startswith("append, 2 tasks: ")
+    assert output[0].startswith("append, 2 tasks: ")
     *tasks, total = [json.loads(line) for line in rows.read_text().splitlines()]
     assert len({row["pid"] for row in tasks}) == len(tasks) == 2
     assert all(row["records"] > 0 and row["master"] == master and row["error"] is None for row in tasks)

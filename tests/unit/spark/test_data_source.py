@@ -68,8 +68,8 @@ def test_a_data_directory_is_read_with_the_schema_of_the_connector(spark, data):
 def test_a_filter_finds_what_python_finds(spark, data, condition, expected):
     directory, rows = data
     frame = spark.read.format("kcore").schema("topic string, partition int, offset long, timestamp timestamp")
-    found = frame.load(str(directory)).where(condition).select("topic", "partition", "offset").collect()
-    assert sorted(map(tuple, found)) == sorted(row[:3] for row in rows if expected(row))
+    rows_read = frame.load(str(directory)).where(condition).select("topic", "partition", "offset").collect()
+    assert sorted(map(tuple, rows_read)) == sorted(row[:3] for row in rows if expected(row))
 
 
 def test_only_what_a_record_may_be_without_can_be_null(spark, data):
@@ -110,13 +110,13 @@ def test_the_format_is_found_without_being_registered(spark, data):
     ],
     ids=["reader", "streamReader", "writer", "streamWriter", "schema", "partitions"],
 )
-def test_a_mistake_in_an_option_comes_without_the_frames_that_found_it(tmp_path, ask):
+def test_a_mistake_in_an_option_is_raised_without_internal_frames(tmp_path, ask):
     write_partition(tmp_path, make_records("orders", 0, 1))
-    with pytest.raises(OptionError, match="startingOffset") as found:
+    with pytest.raises(OptionError, match="startingOffset") as failure:
         ask({"path": str(tmp_path)})
     # This test, the lambda, and the one that raises.
-    assert len(list(traceback.walk_tb(found.value.__traceback__))) <= 3
-    assert found.value.__cause__ is None and found.value.__suppress_context__
+    assert len(list(traceback.walk_tb(failure.value.__traceback__))) <= 3
+    assert failure.value.__cause__ is None and failure.value.__suppress_context__
 
 
 def test_a_session_on_one_machine_has_a_task_for_each_core_and_others_go_by_bytes(spark, tmp_path):
@@ -131,7 +131,7 @@ def test_a_session_on_one_machine_has_a_task_for_each_core_and_others_go_by_byte
 
 
 def test_spark_prints_little_before_the_cause(spark, data):
-    with pytest.raises(Exception, match="unknown option startingOffset; did you mean startingOffsets") as found:
+    with pytest.raises(Exception, match="unknown option startingOffset; did you mean startingOffsets") as failure:
         spark.read.format("kcore").option("startingOffset", "earliest").load(str(data[0])).collect()
-    lines = str(found.value).splitlines()
+    lines = str(failure.value).splitlines()
     assert next(n for n, line in enumerate(lines) if "did you mean" in line) <= 5, lines

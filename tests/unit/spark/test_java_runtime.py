@@ -42,9 +42,9 @@ def test_what_does_not_run_is_no_java(tmp_path):
 
 def test_the_wheels_java_is_run_without_the_module_that_it_lacks(tmp_path):
     (tmp_path / "bin").mkdir()
-    told = tmp_path / "bin" / "java"
-    told.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
-    told.chmod(0o755)
+    java = tmp_path / "bin" / "java"
+    java.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    java.chmod(0o755)
     shim = os.path.join(java_home_with_shim(str(tmp_path)), "bin", "java")
     flags = ["-cp", "a b", "--add-modules=jdk.incubator.vector", "Main", ""]
     assert subprocess.run([shim, *flags], capture_output=True, text=True).stdout == "-cp|a b|Main||"

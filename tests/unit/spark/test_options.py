@@ -28,7 +28,7 @@ def test_without_more_than_a_path_a_batch_reads_all_and_a_stream_what_comes():
     assert stream.max_trigger_delay_ms == 15 * 60_000
 
 
-def test_names_are_known_in_any_case_of_letters():
+def test_names_are_accepted_in_any_case_of_letters():
     options = {name.lower() if i % 2 else name.upper(): "x" for i, name in enumerate(BATCH_OPTIONS)}
     check_names(options, BATCH_OPTIONS)
 
@@ -72,7 +72,7 @@ def test_names_that_spark_has_put_into_lower_case_are_shown_as_they_are_written(
         ("zzzzzzzz", "valid options are path, subscribe"),
     ],
 )
-def test_an_option_that_has_no_meaning_here_is_an_error_that_says_what_has(name, instead):
+def test_an_option_without_a_meaning_here_is_an_error_that_names_the_right_one(name, instead):
     with pytest.raises(OptionError, match=instead):
         read(**{name: "1"})
 
@@ -82,7 +82,7 @@ def test_a_stream_has_no_ending_offsets():
         read(streaming=True, endingOffsets="latest")
 
 
-def test_topics_are_told_in_one_of_three_ways():
+def test_topics_are_selected_in_one_of_three_ways():
     assert read(subscribe=" a, b ").topics == ("a", "b")
     assert read(subscribePattern="a.*").topic_pattern.fullmatch("abc")
     assert read(assign='{"a":[0,2]}').assigned == {TopicPartition("a", 0), TopicPartition("a", 2)}
@@ -121,8 +121,8 @@ def test_a_timestamp_goes_before_timestamps_and_those_before_offsets():
         ({"startingOffsets": '{"a":{"x":3}}'}, "'x' is no partition's number"),
         ({"startingOffsets": '{"a":{"0":"3"}}'}, "'3' of a-0 is not a whole number"),
         ({"startingOffsets": '{"a":{"0":-3}}'}, "offset -3 of a-0"),
-        ({"startingOffsets": '{"a":{"0":1},"a":{"0":2}}'}, "a name stands twice"),
-        ({"startingOffsets": '{"a":{"0":1,"00":2}}'}, "a-0 stands twice"),
+        ({"startingOffsets": '{"a":{"0":1},"a":{"0":2}}'}, "a name appears twice"),
+        ({"startingOffsets": '{"a":{"0":1,"00":2}}'}, "a-0 appears twice"),
         ({"startingOffsets": "[" * 100_000}, "nested too deeply"),
         ({"paths": '["/a"]'}, "several directories are separated by commas, or are a JSON list"),
         ({"startingOffsets": f'{{"a":{{"0":{2**63}}}}}'}, "64 bits"),
@@ -145,7 +145,7 @@ def test_a_timestamp_goes_before_timestamps_and_those_before_offsets():
         ({"columns": "key,key"}, "expected different names"),
     ],
 )
-def test_a_value_that_cannot_be_is_an_error_that_says_why(options, message):
+def test_an_impossible_value_is_an_error_with_the_reason(options, message):
     with pytest.raises(OptionError, match=message):
         read(**options)
 
@@ -156,7 +156,7 @@ def test_of_a_stream_no_more_can_be_required_than_is_allowed():
     assert read(streaming=True, maxTriggerDelay="90s").max_trigger_delay_ms == 90_000
 
 
-def test_columns_come_as_they_are_asked_for():
+def test_columns_are_those_of_the_options():
     assert default_columns({"columns": "offset, key"}) == ("offset", "key")
     assert default_columns({"includeheaders": "TRUE"}) == COLUMNS
 

@@ -1,4 +1,4 @@
-"""What the README and docs/spark.md tell to type works as it stands, for topics of several partitions too."""
+"""The commands of the README and docs/spark.md work unchanged, for topics of several partitions too."""
 
 import pathlib
 import re

@@ -1,4 +1,4 @@
-"""enable(): a session of the user's own reads by this interpreter, and Spark says nothing that needs explaining."""
+"""enable(): a session of the user's own reads by this interpreter, and Spark logs no confusing message."""
 
 import os
 import subprocess
@@ -70,7 +70,7 @@ def test_only_where_it_is_missing_pyspark_python_is_set(monkeypatch):
     assert chosen.sparkContext.pythonExec == os.environ["PYSPARK_PYTHON"] == sys.executable
 
 
-def test_on_a_cluster_its_absence_is_said(monkeypatch):
+def test_on_a_cluster_its_absence_is_a_warning(monkeypatch):
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     chosen = session("spark://far.example:7077")
     with pytest.warns(

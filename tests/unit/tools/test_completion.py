@@ -22,7 +22,7 @@ TYPED = [
     ("serve --data ord\t", "serve --data orders-0"),
 ]
 
-#: What the shell reads first: `kcore` prints its arguments, the prompt says that it is ready.
+#: What the shell reads first: `kcore` prints its arguments, and the prompt shows that the shell is ready.
 _COMMON = 'eval "$(cat {script})"; kcore() {{ echo "<$*>"; }}; PS1=\'ready> \'\n'
 SETUP = {
     "bash": _COMMON,
@@ -39,7 +39,7 @@ def script(shell, capsys) -> str:
 
 
 class TypedAt:
-    """A shell that believes a person is typing."""
+    """An interactive shell on a pseudo-terminal."""
 
     def __init__(self, command, directory, environment):
         self.pid, self.terminal = pty.fork()
@@ -121,7 +121,7 @@ def test_it_knows_every_command(capsys):
         assert not [name for name in COMMANDS if name not in text]
 
 
-def test_without_shtab_it_says_what_to_install(monkeypatch, capsys):
+def test_without_shtab_the_error_names_it(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 2
     assert capsys.readouterr() == ("", "kcore: kcore completion needs shtab: pip install 'kcore[tools]'\n")

@@ -1,4 +1,4 @@
-"""kcore diff: where two replicas part is found, named and explained by their leader epochs."""
+"""kcore diff: reports the first difference of two replicas and explains it by their leader epochs."""
 
 import random
 import shutil
@@ -71,7 +71,7 @@ def test_segments_indexes_and_the_log_start_may_differ(tmp_path, capsys):
     assert report["commonBytes"]["a"] == report["commonBytes"]["b"] > 0
 
 
-def test_a_replica_that_is_behind_lacks_the_end(tmp_path, capsys):
+def test_a_replica_that_lags_lacks_the_end(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", plain(0, 100, 1))
     b = replica(tmp_path / "b" / "t-0", plain(0, 60, 1))
     status, report = compared(capsys, a, b)
@@ -119,7 +119,7 @@ def test_EPOCH_09_several_elections_take_several_questions(tmp_path, capsys):
     assert "if A followed B: cut to 20" in text
 
 
-def test_one_epoch_with_two_contents_is_said_to_be_beyond_elections(tmp_path, capsys):
+def test_one_epoch_with_two_contents_is_reported_as_not_explained_by_elections(tmp_path, capsys):
     a = replica(tmp_path / "a" / "t-0", plain(0, 40, 1))
     b = replica(tmp_path / "b" / "t-0", [*plain(0, 20, 1), *plain(20, 40, 1, "w")])
     status, report = compared(capsys, a, b)
@@ -210,7 +210,7 @@ def test_things_that_cannot_be_compared_are_bad_usage(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_elections_part_where_the_model_says_and_the_truncation_heals_them(seed, tmp_path, capsys):
+def test_random_elections_diverge_where_the_model_does_and_the_truncation_makes_them_equal(seed, tmp_path, capsys):
     rng = random.Random(seed)
     common = plain(0, 2 * rng.randint(1, 20), 1)
     end = common[-1][0] + 2

@@ -57,7 +57,7 @@ def test_each_kind_of_file_becomes_a_table_with_the_rows_of_the_json_lines(optio
 
 
 def record_row(row: dict) -> dict:
-    """A record's row as `kcore dump --json` says it."""
+    """A record's row as `kcore dump --json` prints it."""
     timestamp = -1 if row["timestamp"] is None else round(row["timestamp"].timestamp() * 1000)
     names = {0: "CreateTime", 1: "LogAppendTime", -1: "NoTimestampType"}
     return row | {"timestamp": timestamp, "timestampType": names[row["timestampType"]]}
@@ -112,7 +112,7 @@ def test_an_output_that_cannot_be_is_bad_usage(arguments, capsys):
     assert "-o" in capsys.readouterr().err
 
 
-def test_arrow_is_loaded_only_when_it_is_asked_for(capsys):
+def test_arrow_is_loaded_only_when_it_is_used(capsys):
     code = (
         "import sys; from kcore.tools.main import main;"
         f"main(['dump', {str(golden_data.partition_dir('g-none-0'))!r}]); print('pyarrow' in sys.modules)"

@@ -107,7 +107,7 @@ def test_people_get_text_with_long_values_cut_short(capsys):
     assert "offset 13 position 3541" in out
 
 
-def test_damage_is_shown_between_what_lies_before_and_behind_it(tmp_path, capsys):
+def test_damage_is_shown_between_the_batches_before_and_after_it(tmp_path, capsys):
     log = tmp_path / "00000000000000000000.log"
     shutil.copy(golden_data.partition_dir("g-none-0") / log.name, log)
     golden = golden_data.expected_file("g-none-0", log.name)["batches"]
@@ -124,7 +124,7 @@ def test_damage_is_shown_between_what_lies_before_and_behind_it(tmp_path, capsys
     assert (damage["offset"], damage["position"]) == (golden[3]["baseOffset"], golden[3]["position"])
 
 
-def test_a_length_that_lies_hides_no_batch(tmp_path, capsys):
+def test_a_wrong_length_hides_no_batch(tmp_path, capsys):
     log = tmp_path / "00000000000000000000.log"
     golden = golden_data.expected_file("g-none-0", log.name)["batches"]
     for byte in range(8, 12):
@@ -263,7 +263,7 @@ def test_a_record_that_its_decoder_cannot_read_is_shown_as_it_is_beside_the_dama
     assert events[3]["offset"] == 0
 
 
-def test_only_the_first_bytes_of_each_log_are_shown_when_asked(capsys):
+def test_only_the_first_bytes_of_each_log_are_shown_with_max_bytes(capsys):
     path = golden_data.partition_dir("g-none-0") / LOG
     golden = golden_data.expected_file("g-none-0", LOG)["batches"]
     limit = golden[3]["position"]
@@ -296,7 +296,7 @@ def test_files_that_a_cleaning_or_deletion_left_are_shown_with_their_mark(mark, 
 
 
 @pytest.mark.parametrize(("content", "status"), [(b'{"version":0,"brokerEpoch":7}', 0), (b"", 0), (b"{", 1)])
-def test_the_marker_of_a_clean_stop_says_which_broker_epoch_it_was(content, status, tmp_path, capsys):
+def test_the_marker_of_a_clean_stop_has_the_broker_epoch(content, status, tmp_path, capsys):
     marker = tmp_path / ".kafka_cleanshutdown"
     marker.write_bytes(content)
     exit_status, events = dump(capsys, marker)

@@ -50,7 +50,7 @@ def test_bad_usage_and_paths_that_are_no_log_exit_2_and_say_so_on_stderr(argumen
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["dupm"], "did you mean dump?"),
         (["verfy", "x"], "did you mean verify?"),
@@ -61,9 +61,9 @@ def test_bad_usage_and_paths_that_are_no_log_exit_2_and_say_so_on_stderr(argumen
         (["dump", "--start", "5", "--end", "5", "."], "offsets 5:5"),
     ],
 )
-def test_a_wrong_word_is_answered_with_the_nearest_right_one(arguments, said, capsys):
+def test_a_wrong_word_is_answered_with_the_nearest_right_one(arguments, message, capsys):
     assert main(arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["dump", "verify", "repair", "diff", "reindex"])
@@ -117,7 +117,7 @@ def test_the_module_runs_as_a_command():
     assert kcore("verify", str(golden_data.partition_dir("g-none-0"))).returncode == 0
 
 
-def test_a_command_that_runs_out_of_memory_says_so(monkeypatch, capsys):
+def test_a_command_that_runs_out_of_memory_reports_that(monkeypatch, capsys):
     def all_taken(arguments):
         raise MemoryError
 

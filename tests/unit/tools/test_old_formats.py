@@ -17,14 +17,14 @@ EXPECTED = json.loads(golden_data.golden_file("old-formats/expected.json").read_
 
 @pytest.fixture(params=sorted(EXPECTED))
 def old(request, tmp_path) -> tuple[Path, list[dict]]:
-    """A partition directory with one of the files, and what Kafka found in it."""
+    """A partition directory with one of the files, and the content that Kafka read from it."""
     directory = tmp_path / "t-0"
     directory.mkdir()
     shutil.copy(golden_data.golden_file(f"old-formats/{request.param}"), directory / LOG)
     return directory, EXPECTED[request.param]["batches"]
 
 
-def test_dump_shows_what_kafka_found(old, capsys):
+def test_dump_shows_the_same_as_kafka(old, capsys):
     directory, golden = old
     status, events = run_json(capsys, "dump", directory)
     assert status == 0

@@ -50,7 +50,7 @@ def test_IDX_18_deleted_indexes_come_back_byte_for_byte(tmp_path, capsys):
     assert main(["verify", str(tmp_path / "data")]) == 0
 
 
-def test_IDX_17_check_tells_a_contradiction_from_other_entries_and_changes_nothing(data, capsys):
+def test_IDX_17_check_distinguishes_a_contradiction_from_other_entries_and_changes_nothing(data, capsys):
     index = data / "g-segments-0" / f"{30:020}.index"
     content = bytearray(index.read_bytes())
     content[7] ^= 0x10
@@ -136,8 +136,8 @@ def test_a_damaged_log_is_not_indexed(data, capsys):
     assert "repair" in files[0]["problem"] and "position 3541" in files[0]["problem"]
     assert contents(data) == before
     assert main(["reindex", "--quiet", str(data / "g-none-0")]) == 1
-    said = capsys.readouterr().out
-    assert "is damaged or cannot be read" in said and "before the log's start" not in said
+    output = capsys.readouterr().out
+    assert "is damaged or cannot be read" in output and "before the log's start" not in output
 
 
 @pytest.mark.parametrize("option", [[], ["--check"]])

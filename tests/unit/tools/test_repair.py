@@ -163,7 +163,7 @@ def test_checkpoints_follow_the_end_of_a_log_that_was_cut(data, capsys):
     assert main(["verify", str(data)]) == 0
 
 
-def test_keep_after_keeps_valid_batches_behind_damage_and_says_what_that_means(data, capsys):
+def test_keep_after_keeps_valid_batches_after_damage_and_explains_the_consequences(data, capsys):
     directory = data / "g-none-0"
     offsets = offsets_in(directory)
     flip(directory / LOG, 3700)
@@ -174,7 +174,7 @@ def test_keep_after_keeps_valid_batches_behind_damage_and_says_what_that_means(d
     assert offsets_in(Path(f"{data}.repaired") / "g-none-0") == offsets - set(range(9, 14))
 
 
-def test_a_plan_counts_what_is_lost_as_what_it_is_and_says_what_another_salvage_would_keep(data, capsys):
+def test_a_plan_counts_each_loss_by_its_kind_and_names_a_salvage_that_keeps_more(data, capsys):
     directory = data / "g-none-0"
     flip(directory / LOG, 3700)
     assert main(["repair", str(data), "--quiet"]) == 1
@@ -261,7 +261,7 @@ def test_a_torn_end_is_cut_and_all_before_it_stays(data, capsys):
     assert (data.parent / "out" / log.name).read_bytes() == content
 
 
-def test_what_nobody_can_know_is_left_and_said(data, capsys):
+def test_damage_that_cannot_be_repaired_is_kept_and_reported(data, capsys):
     (data / "meta.properties").write_bytes(b"\xff")
     status, events = run_json(capsys, "repair", data, "--apply")
     assert status == 1
@@ -307,7 +307,7 @@ def test_a_directory_that_a_process_holds_is_refused(data, capsys):
     assert main(["repair", str(data)]) == 1
 
 
-def test_looking_whether_a_directory_is_held_does_not_let_go_of_it(tmp_path):
+def test_checking_whether_a_directory_is_locked_does_not_release_it(tmp_path):
     assert not is_held(str(tmp_path))
     lock = DirectoryLock(str(tmp_path))
     code = "import sys; from kcore.log.directory_lock import is_held; print(is_held(sys.argv[1]))"
@@ -387,7 +387,7 @@ def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
             case 0:
                 content[at] ^= 1 << rng.randrange(8)
             case 1:
-                # (Where a batch ends nobody sees that there was more.)
+                # (After a cut at the end of a batch the files do not show that there was more.)
                 del content[at + (at in boundaries.get(path.name, ())) :]
             case 2:
                 content[at : at + rng.randint(1, 300)] = rng.randbytes(rng.randint(0, 300))
@@ -414,7 +414,7 @@ def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
     shutil.rmtree(work)
 
 
-def test_a_damaged_kraft_snapshot_is_said_and_left(data, capsys):
+def test_a_damaged_kraft_snapshot_is_reported_and_kept(data, capsys):
     flip(data / "bootstrap.checkpoint", 70)
     status, events = run_json(capsys, "repair", data, "--apply")
     assert (status, events[-1]["beyondRepair"]) == (1, 1)

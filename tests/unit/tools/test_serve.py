@@ -1,4 +1,4 @@
-"""`kcore serve`: what it says once it serves, and what it refuses."""
+"""`kcore serve`: what it prints once it serves, and which arguments it refuses."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def test_in_a_clone_the_first_hint_is_the_example(tmp_path):
     assert first.split(" && ")[1].split()[1:] == ["examples/quickstart.py", f"127.0.0.1:{port}"]
 
 
-def test_without_hints_one_line_says_where_it_serves(tmp_path):
+def test_without_hints_one_line_has_the_address(tmp_path):
     process = serve("--data", tmp_path, "--port", "0")
     assert process.stdout.readline().startswith("kcore: serving")
     assert stopped(process)[1] == "kcore: stopped\n"
@@ -65,17 +65,17 @@ def test_without_hints_one_line_says_where_it_serves(tmp_path):
 def test_a_misspelt_log_level_is_refused_with_the_right_ones(tmp_path, level):
     process = serve("--data", tmp_path / "data", "--port", "0", KCORE_LOG_LEVEL=level)
     try:
-        _, said = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 2
-    assert said.splitlines() == [
+    assert errors.splitlines() == [
         f"kcore serve: KCORE_LOG_LEVEL={level}: expected one of DEBUG, INFO, WARNING, ERROR, CRITICAL"
     ]
     assert not (tmp_path / "data").exists()
 
 
-def test_each_setting_without_effect_is_told_once(tmp_path):
+def test_each_setting_without_effect_is_logged_once(tmp_path):
     process = serve("--data", tmp_path, "--port", "0", "-o", "background.threads=8")
     process.stdout.readline()
     assert stopped(process)[2].count("background.threads=8") == 1

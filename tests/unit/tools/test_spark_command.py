@@ -31,8 +31,8 @@ def kcore_spark(spark, monkeypatch, capsys):
         with monkeypatch.context() as patched:
             patched.setattr(spark, "stop", lambda: None)
             patched.setattr("kcore.spark.session.local_session", lambda *_: spark)
-            with real_session(args) as found:
-                yield found
+            with real_session(args) as session_in_use:
+                yield session_in_use
 
     real_session = spark_command.session
     monkeypatch.setattr(spark_command, "session", session)
@@ -67,7 +67,7 @@ def test_verify_prints_what_kcore_verify_prints(kcore_spark, capsys, data):
             }
 
 
-def test_reindex_tells_each_file_and_checks(kcore_spark, data):
+def test_reindex_prints_each_file_and_checks(kcore_spark, data):
     (data / "g-segments-0" / f"{30:020}.index").unlink()
     assert kcore_spark("reindex", "-q", "--check", data)[0] == 1
     status, lines, _ = kcore_spark("reindex", "-q", "--dry-run", data)
@@ -82,7 +82,7 @@ def test_reindex_tells_each_file_and_checks(kcore_spark, data):
     assert status == 1 and any("refused" in line for line in lines)
 
 
-def test_recompress_makes_the_directory_it_was_told_to(kcore_spark, data, tmp_path):
+def test_recompress_makes_the_output_directory(kcore_spark, data, tmp_path):
     output = tmp_path / "smaller"
     status, lines, _ = kcore_spark("recompress", "-q", "--json", data, output, "--codec", "zstd", "--level", 5)
     *segments, summary = map(json.loads, lines)
@@ -121,7 +121,7 @@ def test_compaction_and_diff_say_a_line_for_each_partition(kcore_spark, tmp_path
     assert status == 2 and err.count("\n") == 1 and "CRC-32C" in err and "Traceback" not in err and "\tat " not in err
 
 
-def test_diff_tells_what_one_side_lacks_as_the_plain_command_does(kcore_spark, capsys, tmp_path):
+def test_diff_prints_what_one_side_lacks_as_the_plain_command_does(kcore_spark, capsys, tmp_path):
     replica(tmp_path / "a" / "t-0", plain(0, 100, 1))
     replica(tmp_path / "b" / "t-0", plain(0, 100, 1), skip=range(30, 60))
     for options, text in (
@@ -153,14 +153,14 @@ def test_load_prints_each_run_and_writes_its_rows_and_a_plot(kcore_spark, tmp_pa
     assert (status, lines) == (2, []) and "--tasks 3: local[2] runs only 2 at a time" in err and err.count("\n") == 1
 
 
-def test_archive_says_how_executors_get_it(tmp_path, capsys):
+def test_archive_prints_how_executors_get_it(tmp_path, capsys):
     assert main(["spark", "archive", str(tmp_path / "kcore.tgz")]) == 0
     text = capsys.readouterr().out
     assert f"--conf spark.archives={tmp_path}/kcore.tgz#kcore" in text and "PYTHONPATH=./kcore" in text
     assert (tmp_path / "kcore.tgz").stat().st_size > 100_000
 
 
-def test_what_cannot_be_is_told_in_a_line_before_spark_starts(tmp_path, capsys):
+def test_an_impossible_command_is_refused_in_one_line_before_spark_starts(tmp_path, capsys):
     for arguments, text in (
         (["verify", tmp_path / "missing"], "No such file or directory"),
         (["diff", tmp_path, tmp_path / "missing"], "No such file or directory"),
@@ -214,7 +214,7 @@ def test_without_pyspark_the_error_names_the_extra(tmp_path):
     assert done.returncode == 2 and "pip install 'kcore[spark]'" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_the_command_by_itself_starts_spark_says_so_and_keeps_sparks_words_off_stderr(data):
+def test_the_command_by_itself_starts_spark_reports_it_and_keeps_sparks_messages_off_stderr(data):
     """In a process of its own: stdout has nothing but the result, and the session ends with the command."""
     flip(data / "g-none-0" / LOG, 100)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""kcore verify: Kafka's directories are sound, and a changed byte is found and its place named."""
+"""kcore verify: Kafka's directories have no damage, and a changed byte is reported with its position."""
 
 import dataclasses
 import io
@@ -98,7 +98,7 @@ def test_every_flipped_byte_of_a_segment_is_found_and_its_batch_named(partition,
             flip(log, position, mask)
             status, problems, _ = verify(capsys, data / partition)
             assert status == 1, f"byte {position}"
-            # An offset that is wrong shows at this batch or at the next one, a checkpoint may speak of the end.
+            # A wrong offset is reported at this batch or at the next one; a checkpoint may contradict the log end.
             hit = max(b.position for b in batches if b.position <= position)
             named = [p["position"] for p in problems if p["type"] == "damage" and p["file"] == str(log)]
             assert named, f"byte {position}: {problems}"
@@ -108,7 +108,7 @@ def test_every_flipped_byte_of_a_segment_is_found_and_its_batch_named(partition,
                 assert hit in named, f"byte {position} of the batch at {hit}: {named}"
 
 
-def test_what_no_check_can_find_is_just_what_the_documentation_says(tmp_path, capsys):
+def test_the_changes_that_no_check_finds_are_those_in_the_documentation(tmp_path, capsys):
     """A lone segment: no checkpoint, no next segment, no index.  Then nothing shows a leader epoch that does not fall,
     nor in a compacted log the last batch's base offset if it grows."""
     batches = [model.encode_batch(model.make_batch([model.Record(n, 1, b"k", b"v")], leader_epoch=3)) for n in range(3)]
@@ -251,7 +251,7 @@ def test_a_closed_segments_time_index_without_its_final_entry_is_a_warning(entri
     assert [(problem["type"], problem["file"]) for problem in problems] == [("warning", str(index))]
     greatest = int.from_bytes(entries[-12:-4], "big")
     assert f"the greatest of the segment is {greatest}" in problems[0]["problem"]
-    # The last segment of a log that nobody closed has none yet.
+    # The last segment of a log that was not closed has none yet.
     index.write_bytes(entries)
     (data / ".kafka_cleanshutdown").unlink()
     last = max((data / "g-segments-0").glob("*.timeindex"))
@@ -536,7 +536,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(data, monkeypatch, c
     assert "no damage" in out
 
 
-def test_ctrl_c_ends_with_what_was_found_so_far(data, monkeypatch, capsys):
+def test_ctrl_c_prints_the_findings_so_far(data, monkeypatch, capsys):
     flip(data / "g-none-0" / LOG, 3600)
     scan = verifier.scan_segment
 
@@ -602,7 +602,7 @@ def test_what_is_no_date_is_shown_as_the_number_it_is(timestamp, shown):
     assert date_of(timestamp) == shown
 
 
-def test_readers_in_threads_stop_when_they_are_told_to(data):
+def test_readers_in_threads_stop_when_stop_is_called(data):
     progress = Progress("verify", 0, quiet=True)
     progress.stop()
     with pytest.raises(Stopped):
@@ -673,7 +673,7 @@ def test_a_snapshot_that_contradicts_the_batches_is_damage(data, capsys):
         assert [p["file"] for p in problems] == [str(path)]
 
 
-def test_checkpoints_are_held_against_the_logs(data, capsys):
+def test_checkpoints_are_compared_with_the_logs(data, capsys):
     path = data / "log-start-offset-checkpoint"
     path.write_text("0\n2\ng-none 0 97\nnot-there 3 5\n")
     status, problems, _ = verify(capsys, data)

@@ -1,4 +1,4 @@
-"""What is no file where one should be, and files that are mostly holes: each command says so and goes on."""
+"""Directories, FIFOs and broken links in place of files, and sparse files: each command reports them and goes on."""
 
 import os
 import shutil
@@ -103,7 +103,7 @@ def test_reindex_makes_an_index_anew_and_keeps_what_was_there(name, kind, data, 
 
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("kind", NO_FILES)
-def test_repair_of_a_log_that_cannot_be_opened_says_so_and_mends_the_others(kind, in_place, data, capsys):
+def test_repair_of_a_log_that_cannot_be_opened_reports_it_and_mends_the_others(kind, in_place, data, capsys):
     bad = data / "g-lz4-0" / LOG
     no_file(bad, kind)
     (data / "g-txn-zstd-0" / LOG.replace(".log", ".index")).unlink()

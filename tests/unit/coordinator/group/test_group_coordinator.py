@@ -71,7 +71,7 @@ def test_the_first_rebalance_waits_for_the_initial_delay_and_makes_the_first_mem
     harness.advance(1_999)
     assert first.waits and second.waits
     assert harness.state() == "PreparingRebalance"
-    harness.advance(1)  # 3 s since the first, but somebody came meanwhile: 3 s more
+    harness.advance(1)  # 3 s since the first, but another member joined meanwhile: 3 s more
     assert first.waits
     harness.advance(3_000)
     assert (first.error_code, first.generation_id, first.protocol_name) == (0, 1, "range")
@@ -104,27 +104,27 @@ def test_without_an_initial_delay_a_lone_member_is_answered_at_once():
 
 def test_a_dynamic_member_without_id_is_given_one_and_sent_back_to_join_with_it(harness):
     """KIP-394"""
-    told = harness.join(require_known_member_id=True)
-    assert told.error_code == errors.MemberIdRequired.code
-    assert told.member_id.startswith("client-")
+    refusal = harness.join(require_known_member_id=True)
+    assert refusal.error_code == errors.MemberIdRequired.code
+    assert refusal.member_id.startswith("client-")
     assert harness.state() == "Empty"
-    join = harness.join(told.member_id, require_known_member_id=True)
+    join = harness.join(refusal.member_id, require_known_member_id=True)
     harness.advance(3_000)
-    assert (join.error_code, join.member_id) == (0, told.member_id)
+    assert (join.error_code, join.member_id) == (0, refusal.member_id)
 
 
-def test_an_id_that_was_given_out_is_forgotten_after_the_session_timeout(harness):
-    told = harness.join(require_known_member_id=True)
+def test_an_assigned_id_expires_after_the_session_timeout(harness):
+    refusal = harness.join(require_known_member_id=True)
     harness.advance(10_000)
-    assert harness.join(told.member_id).error_code == errors.UnknownMemberId.code
+    assert harness.join(refusal.member_id).error_code == errors.UnknownMemberId.code
 
 
-def test_a_rebalance_waits_for_members_whose_ids_were_given_out(harness):
+def test_a_rebalance_waits_for_members_whose_ids_were_assigned(harness):
     (leader,) = harness.stable_group()
-    told = harness.join(require_known_member_id=True)
+    refusal = harness.join(require_known_member_id=True)
     rejoined = harness.join(leader.member_id)
     assert rejoined.waits
-    harness.join(told.member_id)
+    harness.join(refusal.member_id)
     assert len(rejoined.members) == 2
 
 
@@ -157,7 +157,7 @@ def test_the_protocol_most_members_prefer_among_those_all_support_is_chosen(harn
     assert {join.protocol_name for join in joins} == {"c"}
 
 
-def test_a_new_member_makes_the_others_rejoin_and_heartbeats_tell_them(harness):
+def test_a_new_member_makes_the_others_rejoin_by_their_heartbeats(harness):
     joins = harness.stable_group(2)
     third = harness.join()
     assert harness.state() == "PreparingRebalance"
@@ -269,13 +269,13 @@ def test_a_sync_is_refused_for_unknown_members_old_generations_and_other_protoco
     assert harness.sync(join).error_code == errors.UnknownMemberId.code
 
 
-def test_a_sync_during_a_rebalance_is_told_so(harness):
+def test_a_sync_during_a_rebalance_is_answered_rebalance_in_progress(harness):
     leader, follower = harness.stable_group(2)
     harness.join(leader.member_id)
     assert harness.sync(follower).error_code == errors.RebalanceInProgress.code
 
 
-def test_parked_syncs_are_told_when_a_new_rebalance_begins(harness):
+def test_waiting_syncs_are_answered_when_a_new_rebalance_begins(harness):
     _, second = harness.join(), harness.join()
     harness.advance(3_000)
     harness.advance(3_000)
@@ -295,7 +295,7 @@ def test_an_assignment_that_arrives_in_the_log_after_the_next_rebalance_began_is
     assert harness.state() == "PreparingRebalance"
 
 
-def test_a_failed_append_of_the_assignment_is_told_to_all_and_starts_a_rebalance(harness):
+def test_a_failed_append_of_the_assignment_is_answered_to_all_and_starts_a_rebalance(harness):
     join = harness.join()
     harness.advance(3_000)
     harness.replica_manager.error = errors.NotLeaderOrFollower("moved")
@@ -304,7 +304,7 @@ def test_a_failed_append_of_the_assignment_is_told_to_all_and_starts_a_rebalance
 
 
 @pytest.mark.parametrize(
-    "append_error, told",
+    "append_error, expected",
     [
         (errors.NotEnoughReplicas, errors.CoordinatorNotAvailable),
         (errors.UnknownTopicOrPartition, errors.CoordinatorNotAvailable),
@@ -313,14 +313,14 @@ def test_a_failed_append_of_the_assignment_is_told_to_all_and_starts_a_rebalance
         (errors.MessageTooLarge, errors.UnknownServerError),
     ],
 )
-def test_append_errors_reach_the_members_as_kafka_translates_them(harness, append_error, told):
+def test_append_errors_reach_the_members_as_kafka_translates_them(harness, append_error, expected):
     join = harness.join()
     harness.advance(3_000)
     harness.replica_manager.error = append_error("no")
-    assert harness.sync(join, {}).error_code == told.code
+    assert harness.sync(join, {}).error_code == expected.code
 
 
-def test_a_member_whose_id_does_not_fit_a_record_is_told_instead_of_waiting_for_ever(harness):
+def test_a_member_whose_id_does_not_fit_a_record_gets_an_error_instead_of_waiting_for_ever(harness):
     join = harness.join(client_id="x" * 32_767)
     harness.advance(3_000)
     assert harness.sync(join, {}).error_code == errors.UnknownServerError.code
@@ -418,10 +418,10 @@ def test_a_leaving_leader_hands_over_to_another_member(harness):
 
 def test_a_leave_answers_each_member_on_its_own(harness):
     (join,) = harness.stable_group()
-    told = harness.join(require_known_member_id=True)
+    refusal = harness.join(require_known_member_id=True)
     result = harness.coordinator.leave_group(
         "g",
-        [LeavingMember("nobody"), LeavingMember(told.member_id), LeavingMember(join.member_id, None, "done")],
+        [LeavingMember("nobody"), LeavingMember(refusal.member_id), LeavingMember(join.member_id, None, "done")],
     )
     assert result.error_code == 0
     assert [m.error_code for m in result.members] == [errors.UnknownMemberId.code, 0, 0]
@@ -465,7 +465,7 @@ def test_a_static_member_that_comes_back_keeps_its_place_without_a_rebalance(har
     assert harness.heartbeat(leader, instance_id="a") == 0
 
 
-def test_a_static_leader_that_comes_back_is_told_the_old_leader_before_version_9(harness):
+def test_a_static_leader_that_comes_back_is_answered_with_the_old_leader_before_version_9(harness):
     leader, _ = stable_static_group(harness)
     again = harness.join(instance_id="a")
     assert (again.leader_id, again.members, again.skip_assignment) == (leader.member_id, [], False)
@@ -581,7 +581,7 @@ def test_metadata_longer_than_the_limit_fails_its_partition_alone():
     assert harness.committed() == {("t", 1): 2}
 
 
-def test_a_commit_on_its_way_is_unstable_for_those_who_ask_and_the_old_value_for_others(harness):
+def test_a_pending_commit_is_unstable_for_requests_of_stable_offsets_and_the_old_value_for_others(harness):
     harness.commit({("t", 0): 1})
     harness.replica_manager.held = []
     answer = harness.commit({("t", 0): 2})
@@ -594,7 +594,7 @@ def test_a_commit_on_its_way_is_unstable_for_those_who_ask_and_the_old_value_for
 
 
 @pytest.mark.parametrize(
-    "append_error, told",
+    "append_error, expected",
     [
         (errors.NotEnoughReplicasAfterAppend, errors.CoordinatorNotAvailable),
         (errors.NotLeaderOrFollower, errors.NotCoordinator),
@@ -602,10 +602,10 @@ def test_a_commit_on_its_way_is_unstable_for_those_who_ask_and_the_old_value_for
         (errors.RequestTimedOut, errors.RequestTimedOut),
     ],
 )
-def test_a_commit_that_cannot_be_stored_changes_nothing_and_says_why(harness, append_error, told):
+def test_a_commit_that_cannot_be_stored_changes_nothing_and_answers_the_reason(harness, append_error, expected):
     harness.commit({("t", 0): 1})
     harness.replica_manager.error = append_error("no")
-    assert harness.commit({("t", 0): 2}).result == {("t", 0): told.code}
+    assert harness.commit({("t", 0): 2}).result == {("t", 0): expected.code}
     assert harness.committed(require_stable=True) == {("t", 0): 1}
 
 
@@ -735,7 +735,7 @@ def test_every_request_of_a_random_history_is_answered_once_and_generations_agre
     live share a stable generation."""
     rng = random.Random(seed)
     harness = Harness()
-    told = {}
+    generations = {}
     members = [{"id": "", "join": None, "sync": None, "alive": True} for _ in range(rng.randint(1, 6))]
 
     def step(member):
@@ -749,7 +749,7 @@ def test_every_request_of_a_random_history_is_answered_once_and_generations_agre
             member["join"] = None
         elif sync is None:
             member["id"] = join.member_id
-            about = told.setdefault(join.generation_id, (join.leader_id, join.protocol_name))
+            about = generations.setdefault(join.generation_id, (join.leader_id, join.protocol_name))
             assert about == (join.leader_id, join.protocol_name), f"seed={seed}"
             assert bool(join.members) == (join.leader_id == join.member_id), f"seed={seed}"
             member["sync"] = harness.sync(join, {m.member_id: m.member_id.encode() for m in join.members})

@@ -175,7 +175,7 @@ def test_a_deleted_group_stays_deleted_after_a_restart():
     assert restarted(harness).coordinator.list_groups() == (0, [])
 
 
-def test_while_a_partition_loads_its_groups_are_told_so_in_the_words_each_request_knows():
+def test_while_a_partition_loads_requests_for_its_groups_get_the_error_that_each_api_has():
     harness = Harness()
     harness.stable_group()
     loading = Harness(harness.replica_manager)  # its scheduler has not run yet
@@ -256,7 +256,7 @@ def test_transactional_commits_count_once_their_transaction_is_committed_and_nev
 # -- unloading
 
 
-def test_API_05_after_resignation_the_groups_are_gone_and_waiting_requests_are_told():
+def test_API_05_after_resignation_the_groups_are_unloaded_and_waiting_requests_are_answered():
     harness = Harness()
     (join,) = harness.stable_group()
     parked = harness.join()
@@ -269,7 +269,7 @@ def test_API_05_after_resignation_the_groups_are_gone_and_waiting_requests_are_t
     assert harness.timer.size == 0
 
 
-def test_waiting_syncs_are_told_of_a_resignation():
+def test_waiting_syncs_are_answered_after_a_resignation():
     harness = Harness()
     first, second = harness.join(), harness.join()
     harness.advance(3_000)
@@ -300,13 +300,13 @@ def test_a_second_election_while_the_first_load_waits_loads_once_and_what_is_the
     loading.coordinator.on_election(partition, 2)
     loaded = []
     build = loading.coordinator.manager._build_groups
-    loading.coordinator.manager._build_groups = lambda found: loaded.append(1) or build(found)
+    loading.coordinator.manager._build_groups = lambda batches: loaded.append(1) or build(batches)
     loading.scheduler.tick()
     assert loading.committed() == {("t", 0): 2}
     assert len(loaded) == 1
 
 
-def test_news_of_an_older_epoch_change_nothing():
+def test_an_update_with_an_older_epoch_changes_nothing():
     harness = Harness(partitions=[])
     partition = harness.coordinator.partition_for("g")
     harness.coordinator.on_election(partition, 5)
@@ -353,7 +353,7 @@ def test_offsets_of_simple_consumers_expire_one_by_one_from_their_commit():
     assert harness.records()[-1].key == group_records.offset_commit_key("g", TopicPartition("t", 0))
 
 
-def test_a_stable_consumer_group_loses_only_offsets_of_topics_nobody_subscribes_to():
+def test_a_stable_consumer_group_loses_only_offsets_of_topics_without_a_subscriber():
     harness = Harness(offsets_retention_minutes=1)
     names = struct.pack(">hih", 0, 1, 1) + b"t" + struct.pack(">i", -1)
     (join,) = harness.stable_group(protocols=[("range", names)])

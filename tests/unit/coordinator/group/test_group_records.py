@@ -73,14 +73,14 @@ def test_group_metadata_of_a_real_broker_are_read_and_written_back_byte_for_byte
             about["leader"],
             about["currentStateTimestamp"],
         )
-        for member, told in zip(value.members, about["members"], strict=True):
+        for member, decoded in zip(value.members, about["members"], strict=True):
             assert member[:6] == (
-                told["memberId"],
-                told["groupInstanceId"],
-                told["clientId"],
-                told["clientHost"],
-                told["rebalanceTimeout"],
-                told["sessionTimeout"],
+                decoded["memberId"],
+                decoded["groupInstanceId"],
+                decoded["clientId"],
+                decoded["clientHost"],
+                decoded["rebalanceTimeout"],
+                decoded["sessionTimeout"],
             )
             assert b"orders" in member.subscription and b"orders" in member.assignment
         assert group_records.group_metadata_value(value) == record.value

@@ -32,15 +32,15 @@ def json_lines(capsys, *arguments):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def as_told(rows):
-    found = [finding.asDict() for row in rows for finding in row.findings]
-    return sorted(found, key=lambda f: (f["file"], f["problem"]))
+def as_dicts(rows):
+    findings = [finding.asDict() for row in rows for finding in row.findings]
+    return sorted(findings, key=lambda f: (f["file"], f["problem"]))
 
 
 def assert_verified_as_by_the_command(spark, capsys, path, **options):
     *problems, summary = json_lines(capsys, "verify", "--json", "-q", path)
     rows = jobs.verify(spark, str(path), quiet=True, **options).collect()
-    assert as_told(rows) == sorted(problems, key=lambda f: (f["file"], f["problem"]))
+    assert as_dicts(rows) == sorted(problems, key=lambda f: (f["file"], f["problem"]))
     for name in ("files", "bytes", "batches", "records", "damaged", "warnings", "gaps"):
         assert sum(row[name] for row in rows) == summary[name], name
     return rows
@@ -93,10 +93,10 @@ def test_gaps_are_judged_as_by_the_command_when_the_partition_is_cut(spark, caps
     ):
         idempotent(data / f"{name}-0", gap=gap, lost=lost, producers=producers)
     rows = assert_verified_as_by_the_command(spark, capsys, data, max_task_bytes=max_task_bytes)
-    found = {Path(f.file).parent.name: f.type for row in rows for f in row.findings if f.kind == "gap"}
-    found["cleaned-0"] = found.pop("data")  # its one finding names the partition's directory
+    kinds_by_partition = {Path(f.file).parent.name: f.type for row in rows for f in row.findings if f.kind == "gap"}
+    kinds_by_partition["cleaned-0"] = kinds_by_partition.pop("data")  # its one finding names the partition's directory
     kinds = {"plain-0": "damage", "cleaned-0": "gap", "explained-0": "warning", "seam-0": "warning"}
-    assert found == kinds | {"proved-0": "damage", "inside-0": "damage"}
+    assert kinds_by_partition == kinds | {"proved-0": "damage", "inside-0": "damage"}
     rows = jobs.verify(spark, str(data), compacted=True, max_task_bytes=max_task_bytes, quiet=True).collect()
     assert sum(row.damaged + row.warnings for row in rows) == 0 and sum(row.gaps for row in rows) == 6
 
@@ -121,9 +121,9 @@ def test_reindex_writes_what_the_command_would(spark, capsys, data, tmp_path):
     planned = jobs.reindex(spark, str(data), mode="dry-run", quiet=True).collect()
     assert contents(data) == before and {row.done for row in planned} >= {"would write", "left", "refused"}
     done = jobs.reindex(spark, str(data), quiet=True).collect()
-    told = json_lines(capsys, "reindex", "--json", "-q", twin)
+    events = json_lines(capsys, "reindex", "--json", "-q", twin)
     assert contents(data) == contents(twin)
-    expected = {(event["file"].replace("/twin/", "/data/"), event["status"], event["done"]) for event in told}
+    expected = {(event["file"].replace("/twin/", "/data/"), event["status"], event["done"]) for event in events}
     assert {(row.file, row.status, row.done) for row in done} == expected
     assert [row.problem for row in done if row.done == "refused"]
     checked = jobs.reindex(spark, str(data), mode="check", quiet=True).collect()
@@ -148,7 +148,7 @@ def test_a_directory_in_use_is_not_reindexed(spark, data):
         lock.release()
 
 
-def test_two_directories_differ_where_the_command_says(spark, capsys, tmp_path):
+def test_two_directories_differ_where_the_command_reports_it(spark, capsys, tmp_path):
     a, b = tmp_path / "a", tmp_path / "b"
     a.mkdir()
     for n in range(4):
@@ -166,8 +166,8 @@ def test_two_directories_differ_where_the_command_says(spark, capsys, tmp_path):
     assert rows["t-1"].first_difference == 200 and rows["t-1"].common_end == 200
     assert rows["t-2"].first_difference is None and rows["t-2"].records_only_a == 300 - int(last.stem)
     assert rows["t-3"].b is None and rows["t-3"].start is None
-    *told, _ = json_lines(capsys, "diff", "--json", "-q", a, b)
-    assert [json.loads(rows[f"t-{n}"].detail) for n in range(3)] == told[:3]
+    *events, _ = json_lines(capsys, "diff", "--json", "-q", a, b)
+    assert [json.loads(rows[f"t-{n}"].detail) for n in range(3)] == events[:3]
 
 
 def test_tasks_are_even_and_as_many_as_can_run(spark):
@@ -179,7 +179,7 @@ def test_tasks_are_even_and_as_many_as_can_run(spark):
     assert len(balanced(pieces[:1], 8)) == 1 and balanced([], 2) == []
 
 
-def test_progress_is_told_on_stderr_and_the_callers_job_group_stays(spark, monkeypatch, capsys, data):
+def test_progress_is_printed_on_stderr_and_the_callers_job_group_stays(spark, monkeypatch, capsys, data):
     monkeypatch.setattr(job_runner.Progress, "_LINE_SECONDS", 0.0)
     monkeypatch.setattr(job_runner, "_TICK_SECONDS", 0.001)
     spark.sparkContext.setJobGroup("mine", "my job")
@@ -258,11 +258,11 @@ def test_a_level_is_obeyed_and_a_partition_may_come_alone(spark, tmp_path):
     sizes = []
     for level in (1, 19):
         output = tmp_path / f"level-{level}"
-        found = jobs.recompress(spark, str(source), str(output), codec="zstd", level=level, quiet=True).collect()
+        results = jobs.recompress(spark, str(source), str(output), codec="zstd", level=level, quiet=True).collect()
         assert_same_but_for_the_codec(batches_of(source), batches_of(output), "zstd")
-        assert sum(row.recompressed for row in found) == sum(row.batches for row in found) == 20
-        sizes.append(sum(row.bytes_after for row in found))
-    assert sizes[1] < sizes[0] < sum(row.bytes_before for row in found)
+        assert sum(row.recompressed for row in results) == sum(row.batches for row in results) == 20
+        sizes.append(sum(row.bytes_after for row in results))
+    assert sizes[1] < sizes[0] < sum(row.bytes_before for row in results)
     again = jobs.recompress(spark, str(output), str(tmp_path / "again"), codec="zstd", quiet=True).collect()
     assert sum(row.recompressed for row in again) == 0
     assert [batch.crc for batch in batches_of(tmp_path / "again")] == [batch.crc for batch in batches_of(output)]
@@ -280,13 +280,13 @@ def test_a_segment_that_outgrows_its_bound_becomes_several(spark, capsys, tmp_pa
 
 def test_nothing_is_left_where_recompressing_fails(spark, data, tmp_path):
     output = tmp_path / "output"
-    for codec, level, told in (
+    for codec, level, message in (
         ("zst", None, "did you mean zstd"),
         ("snappy", 3, "no levels"),
         ("gzip", 77, "gzip has no level 77: they go from -1 to 9"),
         ("lz4", 99, "lz4 has no level 99: they go from 0 to 17"),
     ):
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             jobs.recompress(spark, str(data), str(output), codec=codec, level=level, quiet=True)
     flip(data / "g-none-0" / LOG, 100)
     with pytest.raises(CorruptFile, match=r"g-none-0.*position 0: .*CRC-32C"):

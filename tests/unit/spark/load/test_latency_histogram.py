@@ -29,7 +29,7 @@ def test_no_bucket_is_wider_than_a_thirty_second_of_its_latencies():
         assert greatest - least <= least / 32
 
 
-def test_what_lies_outside_counts_in_the_outermost_buckets():
+def test_values_outside_the_range_count_in_the_outermost_buckets():
     assert bucket_of(-5) == 0
     assert bucket_of(10 * HIGHEST_NS) == BUCKETS - 1
 

@@ -54,6 +54,6 @@ def test_an_argument_that_cannot_be_is_named(words, named):
 
 
 @pytest.mark.parametrize(("name", "value"), [("mode", "appendd"), ("codec", "brotli")])
-def test_words_that_are_not_known_are_refused_from_python_too(name, value):
+def test_unknown_words_are_refused_from_python_too(name, value):
     with pytest.raises(OptionError, match=value):
         LoadOptions(**{"mode": "append", "tasks": (1,), "paths": ("/a",), name: value})

@@ -28,7 +28,7 @@ MS = 1_000_000
 
 
 class SetClock:
-    """A clock that only goes on when it is told to; a task may wake up late."""
+    """A clock that moves only by wait_until(); a task may wake up late."""
 
     def __init__(self, ahead_ms=0, wakes_late_ms=0):
         self.moment = (5_000_000 + ahead_ms) * MS
@@ -50,9 +50,9 @@ def measure_together(options, makes, clocks=None):
     def gather(number, text):
         texts[number] = text
         all_there.wait()
-        told = list(texts)
+        all_texts = list(texts)
         all_there.wait()
-        return told
+        return all_texts
 
     def work(number):
         task = Task(options, number, count, "run")
@@ -65,12 +65,12 @@ def measure_together(options, makes, clocks=None):
         thread.start()
     for thread in threads:
         thread.join()
-    told = {"run_id": "run", "config": options.config(), "spark_version": "4", "master": "threads"}
-    return LoadRun(tuple({**row, **told} for row in rows), "driver")
+    common = {"run_id": "run", "config": options.config(), "spark_version": "4", "master": "threads"}
+    return LoadRun(tuple({**row, **common} for row in rows), "driver")
 
 
 class Steps:
-    """A workload of steps of a millisecond that keeps what it did, and may be told to fail."""
+    """A workload of steps of a millisecond that records its steps, and fails where its arguments say so."""
 
     def __init__(self, task, *, fail_after=None, fail_at_close=False, first_step_ms=1):
         self.clock = task.clock
@@ -106,47 +106,47 @@ class Made:
         return self.steps
 
 
-def in_window(found, steps):
-    start, stop = found.rows[0]["window_start_ns"], found.rows[0]["window_stop_ns"]
+def in_window(result, steps):
+    start, stop = result.rows[0]["window_start_ns"], result.rows[0]["window_stop_ns"]
     return [(a, b) for a, b in steps.done if start <= b < stop]
 
 
 def test_only_what_ends_in_the_window_of_all_is_counted():
     makes = [Made(), Made()]
-    found = measure_together(APPEND, makes, [SetClock(), SetClock(ahead_ms=-300)])
-    assert found.seconds == pytest.approx(APPEND.seconds)
-    for row, made in zip(found.rows, makes, strict=True):
-        inside = in_window(found, made.steps)
+    result = measure_together(APPEND, makes, [SetClock(), SetClock(ahead_ms=-300)])
+    assert result.seconds == pytest.approx(APPEND.seconds)
+    for row, made in zip(result.rows, makes, strict=True):
+        inside = in_window(result, made.steps)
         assert len(inside) == 200  # the first began in the warm-up, the last ends when the window does
         assert len(made.steps.done) == 250  # with the warm-up
         assert (row["operations"], row["records"], row["bytes"]) == (200, 3 * 200, 100 * 200)
         assert sum(row["latency_counts"]) == 200
         assert row["start_ns"] == row["window_start_ns"] == row["began_ns"] + 50 * MS
-    assert found.errors == []
-    assert found.start_skew_ns == 0
-    assert found.notes == []
-    assert found.latencies.percentile(50).ns == pytest.approx(MS, rel=1 / 64)
+    assert result.errors == []
+    assert result.start_skew_ns == 0
+    assert result.notes == []
+    assert result.latencies.percentile(50).ns == pytest.approx(MS, rel=1 / 64)
 
 
-def test_a_task_that_wakes_up_behind_the_warm_up_narrows_the_window_for_all():
+def test_a_task_that_wakes_up_after_the_warm_up_narrows_the_window_for_all():
     makes = [Made(), Made()]
-    found = measure_together(APPEND, makes, [SetClock(), SetClock(wakes_late_ms=150)])
-    assert found.start_skew_ns == 150 * MS
-    assert found.seconds == pytest.approx(0.1)
-    assert [row["operations"] for row in found.rows] == [100, 99]  # the late one has none that began before
-    assert any("worked together for 0.1 s only, of 0.2 s" in note for note in found.notes)
+    result = measure_together(APPEND, makes, [SetClock(), SetClock(wakes_late_ms=150)])
+    assert result.start_skew_ns == 150 * MS
+    assert result.seconds == pytest.approx(0.1)
+    assert [row["operations"] for row in result.rows] == [100, 99]  # the late one has none that began before
+    assert any("worked together for 0.1 s only, of 0.2 s" in note for note in result.notes)
 
 
 def test_a_task_that_ends_early_ends_the_window_for_all():
     healthy, failing = Made(), Made(fail_after=150)
-    found = measure_together(APPEND, [healthy, failing], [SetClock(), SetClock()])
-    assert found.seconds == pytest.approx(0.1)
-    assert [row["operations"] for row in found.rows] == [100, 100]
-    assert [row["stop_ns"] - row["start_ns"] for row in found.rows] == [200 * MS, 100 * MS]
-    assert found.rows[1]["errors"] == 100
-    (error,) = found.errors
+    result = measure_together(APPEND, [healthy, failing], [SetClock(), SetClock()])
+    assert result.seconds == pytest.approx(0.1)
+    assert [row["operations"] for row in result.rows] == [100, 100]
+    assert [row["stop_ns"] - row["start_ns"] for row in result.rows] == [200 * MS, 100 * MS]
+    assert result.rows[1]["errors"] == 100
+    (error,) = result.errors
     assert "task 1" in error and "OSError: no space left (and 99 more)" in error
-    assert any("worked together for" in note for note in found.notes)
+    assert any("worked together for" in note for note in result.notes)
 
 
 def test_errors_now_and_then_are_counted_and_the_task_goes_on():
@@ -156,74 +156,74 @@ def test_errors_now_and_then_are_counted_and_the_task_goes_on():
             if len(self.done) % 5 == 0:
                 raise OSError("now and then")
 
-    found = measure_together(APPEND, [Flaky], [SetClock()])
-    assert (found.total("operations"), found.total("errors")) == (200, 50)
-    assert found.seconds == pytest.approx(APPEND.seconds)
+    result = measure_together(APPEND, [Flaky], [SetClock()])
+    assert (result.total("operations"), result.total("errors")) == (200, 50)
+    assert result.seconds == pytest.approx(APPEND.seconds)
 
 
-def test_when_one_task_cannot_begin_none_does_and_the_reason_is_told():
+def test_when_one_task_cannot_begin_none_does_and_the_reason_is_reported():
     def cannot(task):
         raise FileNotFoundError("no such directory: /data")
 
     waiting = Made()
-    found = measure_together(APPEND, [waiting, cannot], [SetClock(), SetClock()])
+    result = measure_together(APPEND, [waiting, cannot], [SetClock(), SetClock()])
     assert waiting.steps.done == []
-    assert found.seconds == found.rate("records") == 0
-    assert [row["errors"] for row in found.rows] == [0, 1]
-    assert "no such directory: /data" in found.errors[0]
+    assert result.seconds == result.rate("records") == 0
+    assert [row["errors"] for row in result.rows] == [0, 1]
+    assert "no such directory: /data" in result.errors[0]
 
 
-def test_what_goes_wrong_at_the_end_is_told_and_the_figures_stay():
-    found = measure_together(APPEND, [Made(fail_at_close=True)], [SetClock()])
-    assert "cannot be closed" in found.errors[0]
-    assert found.total("operations") == 200
+def test_an_error_at_the_end_is_reported_and_the_figures_stay():
+    result = measure_together(APPEND, [Made(fail_at_close=True)], [SetClock()])
+    assert "cannot be closed" in result.errors[0]
+    assert result.total("operations") == 200
 
 
 def test_an_operation_longer_than_the_window_is_not_half_counted():
-    found = measure_together(APPEND, [Made(first_step_ms=500)], [SetClock()])
-    assert found.total("operations") == 0
-    assert any("--seconds is too short" in note for note in found.notes)
+    result = measure_together(APPEND, [Made(first_step_ms=500)], [SetClock()])
+    assert result.total("operations") == 0
+    assert any("--seconds is too short" in note for note in result.notes)
 
 
 def test_the_summary_adds_the_tasks_up():
-    found = measure_together(APPEND, [Made(), Made()], [SetClock(), SetClock(wakes_late_ms=2)])
-    total = json.loads(json.dumps(found.summary()))
-    assert total["records"] == sum(row["records"] for row in found.rows)
-    assert total["records_per_s"] == pytest.approx(total["records"] / found.seconds)
-    assert len(found.latencies) == total["operations"]
+    result = measure_together(APPEND, [Made(), Made()], [SetClock(), SetClock(wakes_late_ms=2)])
+    total = json.loads(json.dumps(result.summary()))
+    assert total["records"] == sum(row["records"] for row in result.rows)
+    assert total["records_per_s"] == pytest.approx(total["records"] / result.seconds)
+    assert len(result.latencies) == total["operations"]
     assert total["latency_ns"]["p50"] == pytest.approx(MS, rel=1 / 64)
     assert total["start_skew_ns"] == 2 * MS
     assert total["cpu_share"] == pytest.approx(total["cpu_s"] / 0.4)
 
 
-def test_it_is_said_when_driver_and_tasks_share_cores():
-    found = measure_together(APPEND, [Made()], [SetClock()])
-    here = LoadRun(found.rows, found.rows[0]["host"])
+def test_a_note_is_added_when_driver_and_tasks_share_cores():
+    result = measure_together(APPEND, [Made()], [SetClock()])
+    here = LoadRun(result.rows, result.rows[0]["host"])
     assert any("not for absolute figures" in note for note in here.notes)
-    assert not any("not for absolute figures" in note for note in found.notes)
-    crowd = LoadRun(tuple({**found.rows[0], "cores": 1, "task": n} for n in range(3)), "driver")
+    assert not any("not for absolute figures" in note for note in result.notes)
+    crowd = LoadRun(tuple({**result.rows[0], "cores": 1, "task": n} for n in range(3)), "driver")
     assert any("3 tasks shared the 1 cores" in note for note in crowd.notes)
 
 
-def test_it_is_said_when_the_broker_is_on_these_cores():
+def test_a_note_is_added_when_the_broker_is_on_these_cores():
     row = measure_together(APPEND, [Made()], [SetClock()]).rows[0]
-    for server, told in (("localhost:9092", True), ("far.example:9092", False), (f"{row['host']}:1", True)):
-        found = LoadRun(({**row, "config": {**row["config"], "bootstrap_servers": server}},), "driver")
-        assert any("the broker ran on these cores" in note for note in found.notes) == told
+    for server, is_noted in (("localhost:9092", True), ("far.example:9092", False), (f"{row['host']}:1", True)):
+        result = LoadRun(({**row, "config": {**row["config"], "bootstrap_servers": server}},), "driver")
+        assert any("the broker ran on these cores" in note for note in result.notes) == is_noted
 
 
-def test_while_it_waits_it_tells_how_long(monkeypatch):
+def test_while_it_waits_it_prints_the_elapsed_time(monkeypatch):
     monkeypatch.setattr(load_test, "_TICK_S", 0.01)
     monkeypatch.setattr(load_test.Progress, "_LINE_SECONDS", 0.0)
-    told, gone_on = io.StringIO(), threading.Event()
+    output, gone_on = io.StringIO(), threading.Event()
 
     def collect():
-        while told.getvalue().count("\n") < 3:
+        while output.getvalue().count("\n") < 3:
             gone_on.wait(0.01)
         return [{"task": 0}]
 
-    assert load_test._wait_for(collect, "append, 1 task", 13.5, told) == [{"task": 0}]
-    assert told.getvalue().startswith("load append, 1 task: 0 of 14 s\n")
+    assert load_test._wait_for(collect, "append, 1 task", 13.5, output) == [{"task": 0}]
+    assert output.getvalue().startswith("load append, 1 task: 0 of 14 s\n")
 
 
 @pytest.mark.parametrize("error", [OSError("gone"), TimeoutError("of the work's own")])
@@ -238,12 +238,12 @@ def test_what_the_work_raises_is_raised(error):
 # -- the workloads, without Spark -------------------------------------------------------------------------------------
 
 
-def test_values_have_the_size_that_was_asked_for():
+def test_values_have_the_requested_size():
     assert {len(value) for size in (1, 30, 100, 5000) for value in values_of(size, 7)} == {1, 30, 100, 5000}
 
 
 @pytest.mark.parametrize("record_size", [1, 100, 1024, 50_000])
-def test_batches_are_no_larger_than_asked_for_unless_one_record_is(record_size):
+def test_batches_are_no_larger_than_the_limit_unless_one_record_is(record_size):
     options = LoadOptions("append", (1,), ("/a",), record_size=record_size)
     for batch, records in batches_of_task(options, 3):
         assert len(kcore.MemoryRecords(batch).batches) == 1
@@ -252,19 +252,19 @@ def test_batches_are_no_larger_than_asked_for_unless_one_record_is(record_size):
 
 
 def load(options, count=1):
-    found = measure_together(options, [WORKLOADS[options.mode]] * count)
-    assert found.errors == []
-    return found
+    result = measure_together(options, [WORKLOADS[options.mode]] * count)
+    assert result.errors == []
+    return result
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_append_writes_logs_that_are_sound(soon, tmp_path, codec):
     options = LoadOptions("append", (1,), (str(tmp_path),), seconds=3, warm_up=0.1, codec=codec, keep=True)
-    found = load(options)
+    result = load(options)
     (data_dir,) = tmp_path.iterdir()
     with kcore.open_log(data_dir / "load-0") as log:
         count = sum(1 for _ in log.records())
-        assert count == log.log_end_offset >= found.total("records") > 0
+        assert count == log.log_end_offset >= result.total("records") > 0
         assert {batch.compression for batch in log.batches()} == {codec}
 
 
@@ -371,17 +371,17 @@ def test_verify_counts_damage_as_an_error_and_goes_on(soon, tmp_path):
     data = bytearray(segment.read_bytes())
     data[len(data) // 2] ^= 1
     segment.write_bytes(data)
-    found = measure_together(
+    result = measure_together(
         LoadOptions("verify", (1,), (str(tmp_path),), seconds=3, warm_up=0.1), [WORKLOADS["verify"]]
     )
-    assert found.total("records") > 0
-    assert segment.name in found.errors[0] and "position" in found.errors[0]
+    assert result.total("records") > 0
+    assert segment.name in result.errors[0] and "position" in result.errors[0]
 
 
 @pytest.mark.parametrize("mode", ["read", "verify"])
 def test_a_directory_without_logs_is_an_error(soon, tmp_path, mode):
-    found = measure_together(LoadOptions(mode, (1,), (str(tmp_path),)), [WORKLOADS[mode]])
-    assert str(tmp_path) in found.errors[0]
+    result = measure_together(LoadOptions(mode, (1,), (str(tmp_path),)), [WORKLOADS[mode]])
+    assert str(tmp_path) in result.errors[0]
 
 
 def test_produce_and_fetch_move_records_through_a_broker(soon):
@@ -423,24 +423,24 @@ def test_a_broker_that_goes_away_does_not_keep_produce_from_ending(soon, monkeyp
             monkeypatch.setattr("kcore.spark.load.load_workloads._BROKER_TIMEOUT_S", 2)
             return workload
 
-        found = measure_together(options, [made_before_it_goes])
-    assert "500 records were not acknowledged within 2 s" in found.errors[0]
+        result = measure_together(options, [made_before_it_goes])
+    assert "500 records were not acknowledged within 2 s" in result.errors[0]
 
 
 @pytest.mark.parametrize("mode", ["produce", "fetch"])
 def test_a_broker_that_is_not_there_is_named(soon, monkeypatch, mode):
     monkeypatch.setattr("kcore.spark.load.load_workloads._BROKER_TIMEOUT_S", 0.5)
     options = LoadOptions(mode, (1,), bootstrap_servers="127.0.0.1:1", topic="t", client_settings={"log_level": "0"})
-    found = measure_together(options, [WORKLOADS[mode]])
-    assert "no answer from 127.0.0.1:1" in found.errors[0]
+    result = measure_together(options, [WORKLOADS[mode]])
+    assert "no answer from 127.0.0.1:1" in result.errors[0]
 
 
 @pytest.mark.parametrize("mode", ["produce", "fetch"])
-def test_without_confluent_kafka_it_is_said_what_is_missing(soon, monkeypatch, mode):
+def test_without_confluent_kafka_the_error_names_it(soon, monkeypatch, mode):
     monkeypatch.setitem(sys.modules, "confluent_kafka", None)
     options = LoadOptions(mode, (1,), bootstrap_servers="127.0.0.1:1", topic="t")
-    found = measure_together(options, [WORKLOADS[mode]])
-    assert "pip install 'kcore[spark]'" in found.errors[0]
+    result = measure_together(options, [WORKLOADS[mode]])
+    assert "pip install 'kcore[spark]'" in result.errors[0]
 
 
 # -- on Spark ---------------------------------------------------------------------------------------------------------
@@ -450,10 +450,10 @@ def test_a_sweep_on_spark_gives_a_row_for_each_task(spark, tmp_path, capfd):
     options = LoadOptions("append", (1, 2), (str(tmp_path),), seconds=3, warm_up=0.2)
     result = run(spark, options)
     assert [run_.tasks for run_ in result.runs] == [1, 2]
-    for found in result.runs:
-        assert found.errors == []
-        assert found.rate("records") > 0
-        assert found.seconds <= 3
+    for load_run in result.runs:
+        assert load_run.errors == []
+        assert load_run.rate("records") > 0
+        assert load_run.seconds <= 3
     rows = result.dataframe.orderBy("tasks", "task").collect()
     assert [(row["tasks"], row["task"]) for row in rows] == [(1, 0), (2, 0), (2, 1)]
     assert len({row["pid"] for row in rows[1:]}) == 2
@@ -479,7 +479,7 @@ def test_more_tasks_than_slots_are_refused_at_once(spark):
         check_slots(spark.sparkContext, 3)
 
 
-def test_a_directory_that_is_not_there_is_said_at_once(spark, tmp_path):
+def test_a_missing_directory_is_reported_at_once(spark, tmp_path):
     with pytest.raises(LoadFailed, match="nowhere: there is no such directory"):
         run(spark, LoadOptions("append", tasks=(1,), paths=(str(tmp_path / "nowhere"),), seconds=1))
 

@@ -38,7 +38,7 @@ def test_only_operations_that_ended_inside_count():
     recorder.record(window.start - 1, window.start + 50, 1, 100)  # began in the warm-up
     recorder.record(window.start, window.start + 50, 2, 200)
     recorder.record(window.stop - 50, window.stop - 1, 4, 400)
-    recorder.record(window.stop - 50, window.stop, 8, 800)  # ended behind it
+    recorder.record(window.stop - 50, window.stop, 8, 800)  # ended after it
     recorder.record(window.start - 200, window.start - 100, 16, 1600)
     counted = recorder.within(window)
     assert (counted.window, counted.operations, counted.records, counted.bytes) == (window, 3, 7, 700)
@@ -46,7 +46,7 @@ def test_only_operations_that_ended_inside_count():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_lies_outside_the_common_window_is_not_counted(seed):
+def test_steps_outside_the_common_window_are_not_counted(seed):
     rng = random.Random(seed)
     own = Window(5 * SECOND, 5 * SECOND + rng.choice([SECOND, 10 * SECOND, 123_456_789, SLICES, 777]))
     length = own.stop - own.start

@@ -57,11 +57,11 @@ def chunks(data):
 @pytest.mark.parametrize("runs", [SWEEP, SWEEP[:1], [run_of(2, 0)]], ids=["sweep", "one run", "nothing recorded"])
 def test_a_png_is_one_with_something_on_it(tmp_path, runs):
     plot(runs, tmp_path / "load.png")
-    found = list(chunks((tmp_path / "load.png").read_bytes()))
-    assert found[0][0] == b"IHDR" and found[-1][0] == b"IEND"
-    width, height = struct.unpack_from(">II", found[0][1])
+    png_chunks = list(chunks((tmp_path / "load.png").read_bytes()))
+    assert png_chunks[0][0] == b"IHDR" and png_chunks[-1][0] == b"IEND"
+    width, height = struct.unpack_from(">II", png_chunks[0][1])
     assert width > height > 400
-    pixels = zlib.decompress(b"".join(body for kind, body in found if kind == b"IDAT"))
+    pixels = zlib.decompress(b"".join(body for kind, body in png_chunks if kind == b"IDAT"))
     assert len(set(pixels)) > 50
 
 
@@ -79,12 +79,12 @@ def test_another_suffix_is_refused_before_anything_is_measured(tmp_path, name):
         check_plot(tmp_path / name)
 
 
-def test_a_directory_that_is_not_there_is_told_before_anything_is_measured(tmp_path):
+def test_a_missing_directory_is_reported_before_anything_is_measured(tmp_path):
     with pytest.raises(FileNotFoundError, match="missing"):
         check_plot(tmp_path / "missing" / "load.png")
 
 
-def test_without_matplotlib_it_is_said_what_to_install(tmp_path, monkeypatch):
+def test_without_matplotlib_the_error_names_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"kcore\[plot\]"):
         check_plot(tmp_path / "load.png")

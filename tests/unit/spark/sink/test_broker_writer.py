@@ -33,15 +33,15 @@ def test_records_arrive_with_key_value_headers_timestamp_where_java_would_send_t
     rows = random_rows(1, 700, topics=(topic,))
     writer = make(options_for(broker, **{"kafka.compression.type": "lz4"}), SCHEMA, False)
     pickle.loads(pickle.dumps(writer)).write(iter([batch_of(rows[:300]), batch_of(rows[300:])]))
-    found = {tp: records for tp, records in contents_of(broker).items() if tp.topic == topic}
+    written = {tp: records for tp, records in contents_of(broker).items() if tp.topic == topic}
     keyed = {
         p: [(k, v, t, h or []) for _, k, v, t, h in rows if k is not None and partition_for_key(k, 4) == p]
         for p in range(4)
     }
-    for tp, records in found.items():
+    for tp, records in written.items():
         assert [r for r in records if r[0] is not None] == keyed[tp.partition]
     without = [(k, v, t, h or []) for _, k, v, t, h in rows if k is None]
-    assert sorted(map(repr, (r for records in found.values() for r in records if r[0] is None))) == sorted(
+    assert sorted(map(repr, (r for records in written.values() for r in records if r[0] is None))) == sorted(
         map(repr, without)
     )
     with kcore.open_log(f"{broker.data_dir}/{topic}-0") as log:
@@ -60,8 +60,8 @@ def test_the_topic_of_the_option_is_that_of_all_records(broker):
     writer = make_writer(options_for(broker, topic="chosen", includeHeaders="false"), SCHEMA, False)
     writer.write(iter([batch_of(random_rows(2, 50, topics=("a", "b")))]))
     with kcore.open_log(f"{broker.data_dir}/chosen-0") as log:
-        found = list(log.records())
-    assert len(found) == 50 and not any(record.headers for record in found)
+        records = list(log.records())
+    assert len(records) == 50 and not any(record.headers for record in records)
 
 
 def test_a_record_that_the_broker_refuses_fails_the_task_with_the_brokers_words(broker):
@@ -99,7 +99,7 @@ def test_a_broker_that_is_not_there_fails_the_task_in_the_time_that_the_options_
         writer.write(iter([batch_of(random_rows(4, 3))]))
 
 
-def test_a_broker_without_transactions_says_so_before_any_task_runs(broker):
+def test_a_broker_without_transactions_is_reported_before_any_task_runs(broker):
     with pytest.raises(
         OptionError, match=r"kafka.transactional.id x: .* begins no transactions: .*no transaction coord"
     ):
@@ -117,12 +117,12 @@ def test_a_broker_without_transactions_says_so_before_any_task_runs(broker):
     ],
 )
 def test_a_setting_that_cannot_be_is_named_before_any_task_runs(options, words):
-    given = {"kcore.bootstrap.servers": "127.0.0.1:1", "topic": "t"} | options
+    all_options = {"kcore.bootstrap.servers": "127.0.0.1:1", "topic": "t"} | options
     with pytest.raises(OptionError, match=words):
-        make_writer(given, schema_of("value string"), False)
+        make_writer(all_options, schema_of("value string"), False)
 
 
-def test_records_behind_a_broker_cannot_be_overwritten():
+def test_records_of_a_running_broker_cannot_be_overwritten():
     with pytest.raises(OptionError, match="cannot be replaced"):
         make_writer({"kcore.bootstrap.servers": "127.0.0.1:1", "topic": "t"}, SCHEMA, True)
 
@@ -135,9 +135,9 @@ def test_a_broker_serves_what_was_loaded_into_its_directory_while_it_was_stopped
             {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "auto.offset.reset": "earliest"}
         )
         consumer.assign([confluent_kafka.TopicPartition("orders", 0, 0), confluent_kafka.TopicPartition("new", 0, 0)])
-        found = [m for m in consumer.consume(count, timeout=60) if m.error() is None]
+        messages = [m for m in consumer.consume(count, timeout=60) if m.error() is None]
         consumer.close()
-        return sorted((m.topic(), m.offset(), m.value()) for m in found)
+        return sorted((m.topic(), m.offset(), m.value()) for m in messages)
 
     def produce(broker, values):
         writer = make_writer(options_for(broker, topic="orders"), SCHEMA, False)

@@ -46,12 +46,12 @@ def attempt(writer, task, number, rows, *, fail=False):
 
 def expected_of(task_rows, partitions):
     """The model: each task's records in its order, those without key in turn from the task's number on."""
-    found = {}
+    loaded = {}
     for number, rows in task_rows:
         turns = dict.fromkeys({row[0] for row in rows}, number % partitions)
         for tp, records in by_partition(rows, partitions, turns).items():
-            found.setdefault(tp, []).extend(records)
-    return found
+            loaded.setdefault(tp, []).extend(records)
+    return loaded
 
 
 def options_for(path, **options):
@@ -117,7 +117,7 @@ def test_a_topic_is_overwritten_with_its_offsets_going_on(tmp_path, task):
         make_writer(options_for(tmp_path), SCHEMA, True)
 
 
-def test_each_batch_of_a_stream_counts_once_even_if_its_first_try_died_before_or_behind_the_commit(tmp_path, task):
+def test_each_batch_of_a_stream_counts_once_even_if_its_first_try_died_before_or_after_the_commit(tmp_path, task):
     batches = [random_rows(n, 40) for n in range(3)]
 
     def run(batch, *, fail=False, commit=True):
@@ -132,11 +132,11 @@ def test_each_batch_of_a_stream_counts_once_even_if_its_first_try_died_before_or
     writer, message = run(1, commit=False)
     writer.abort([message, None], 1)
     assert not list(tmp_path.glob("kcore-load-0*"))
-    run(1, commit=False)  # the driver died: nobody aborts
+    run(1, commit=False)  # the driver died: no abort
     with pytest.raises(RuntimeError):
         run(1, fail=True)
     run(1)
-    run(1)  # the driver died behind the commit, and the batch comes again
+    run(1)  # the driver died after the commit, and the batch comes again
     run(2)
     assert contents(tmp_path) == expected_of([(0, rows) for rows in batches], 3)
     assert not list(tmp_path.glob("kcore-load-0*"))
@@ -228,11 +228,11 @@ def test_a_directory_in_use_is_refused_before_any_task_and_again_at_the_commit(t
     ],
 )
 def test_an_option_that_cannot_be_is_named(tmp_path, options, words):
-    given = {name: value for name, value in (options_for(tmp_path) | options).items() if value is not None}
+    all_options = {name: value for name, value in (options_for(tmp_path) | options).items() if value is not None}
     if words.startswith("where"):
-        given = {"topic": "t"}
+        all_options = {"topic": "t"}
     with pytest.raises(OptionError, match=words.replace("?", r"\?")):
-        make_writer(given, SCHEMA, False)
+        make_writer(all_options, SCHEMA, False)
 
 
 def test_a_topic_that_cannot_be_is_named(tmp_path):

@@ -25,11 +25,11 @@ def write(frame, path, mode="append", **options):
     frame.write.format("kcore").mode(mode).options(path=str(path), **options).save()
 
 
-def test_a_frame_becomes_a_topic_and_another_goes_behind_it(spark, tmp_path):
+def test_a_frame_becomes_a_topic_and_another_is_appended_after_it(spark, tmp_path):
     write(rows_of(spark, 3000), tmp_path, topic="t", numPartitions=4, compression="zstd")
     write(rows_of(spark, 500), tmp_path, topic="t")
-    found = contents(tmp_path)
-    assert set(found) == {TopicPartition("t", p) for p in range(4)}
+    loaded = contents(tmp_path)
+    assert set(loaded) == {TopicPartition("t", p) for p in range(4)}
     keyed = [i for i in [*range(3000), *range(500)] if i % 5]
     for p in range(4):
         expected = [
@@ -37,8 +37,8 @@ def test_a_frame_becomes_a_topic_and_another_goes_behind_it(spark, tmp_path):
             for i in keyed
             if partition_for_key(b"key-%d" % i, 4) == p
         ]
-        assert [record for record in found[TopicPartition("t", p)] if record[0] is not None] == expected
-    without = [record for records in found.values() for record in records if record[0] is None]
+        assert [record for record in loaded[TopicPartition("t", p)] if record[0] is not None] == expected
+    without = [record for records in loaded.values() for record in records if record[0] is None]
     assert sorted(record[1] for record in without) == sorted(
         b"value-%d" % i for i in [*range(0, 3000, 5), *range(0, 500, 5)]
     )
@@ -75,7 +75,7 @@ def test_a_task_that_dies_leaves_the_directory_as_it_was(spark, tmp_path):
         ({"topic": "t", "maxMessageBytes": "50"}, "max.message.bytes"),
     ],
 )
-def test_what_is_wrong_is_said_in_the_exception_that_the_user_sees(spark, tmp_path, options, words):
+def test_the_exception_that_the_user_sees_has_the_reason(spark, tmp_path, options, words):
     with pytest.raises(Exception, match=words):
         write(rows_of(spark, 10), tmp_path, **options)
     assert contents(tmp_path) == {}
@@ -119,7 +119,7 @@ def test_a_stream_that_repeats_its_last_batch_writes_it_once(spark, tmp_path):
     run()
     values = [record[1] for record in records_in(tmp_path / "out" / "t-0")]
     assert sorted(values, key=int) == [b"%d" % i for i in range(30)]
-    shutil.rmtree(tmp_path / "checkpoint")  # another query: it is told apart by its id
+    shutil.rmtree(tmp_path / "checkpoint")  # another query: its id differs
     run()
     assert len(records_in(tmp_path / "out" / "t-0")) == 60
 
@@ -130,5 +130,5 @@ def test_a_frame_goes_through_a_broker(spark, tmp_path):
         rows_of(spark, 1000).write.format("kcore").mode("append").options(
             **{"kcore.bootstrap.servers": broker.bootstrap_servers, "topic": "t"}
         ).save()
-    found = contents(tmp_path)
-    assert sorted(r[1] for records in found.values() for r in records) == sorted(b"value-%d" % i for i in range(1000))
+    loaded = contents(tmp_path)
+    assert sorted(r[1] for records in loaded.values() for r in records) == sorted(b"value-%d" % i for i in range(1000))

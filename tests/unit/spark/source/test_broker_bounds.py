@@ -41,7 +41,7 @@ def produce(broker, topic, count):
     assert producer.flush(30) == 0
 
 
-def test_a_running_broker_says_how_far_its_files_can_be_read(broker, directory):
+def test_a_running_broker_gives_the_offset_up_to_which_its_files_can_be_read(broker, directory):
     produce(broker, "orders", 25)
     parsed = options(broker, directory)
     assert broker_asker(parsed)([TopicPartition("orders", 0)]) == {TopicPartition("orders", 0): Bounds(0, 25)}
@@ -72,5 +72,5 @@ def test_partitions_of_a_topic_that_only_the_broker_has_are_missing(broker, dire
     BatchPlan(options(broker, directory)).ranges()
 
 
-def test_without_a_broker_nobody_is_asked(tmp_path):
+def test_without_a_broker_no_request_is_sent(tmp_path):
     assert broker_asker(read_options({"path": str(tmp_path)}, streaming=False)) is None

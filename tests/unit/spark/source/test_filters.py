@@ -112,7 +112,7 @@ def test_no_record_is_lost_and_none_comes_that_a_taken_filter_stops(data, seed):
     assert wanted <= passed <= admitted
 
 
-def test_filters_that_cannot_be_told_from_the_files_are_left_to_spark():
+def test_filters_that_the_files_cannot_decide_are_left_to_spark():
     left = [
         EqualTo(("value",), b"x"),
         IsNull(("key",)),

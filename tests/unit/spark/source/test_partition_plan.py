@@ -46,7 +46,7 @@ def small_tasks(data, monkeypatch):
 
 
 def covered(tasks, partitions):
-    """Whether each offset is in one task, and the pieces lie in order."""
+    """Whether each offset is in exactly one task, and the pieces are in order."""
     at = dict.fromkeys(partitions, 0)
     for piece in (piece for task in tasks for piece in task):
         assert piece.start == at[piece.topic_partition.partition] < piece.end
@@ -67,7 +67,7 @@ def test_as_many_even_tasks_as_run_at_once_within_bounds(data, small_tasks, para
     assert max(sizes(tasks)) < 1.3 * min(sizes(tasks))
 
 
-def test_so_many_tasks_at_least_as_are_asked_for_and_no_more_than_they_would_be(data):
+def test_there_are_at_least_the_requested_number_of_tasks_and_no_more_than_useful(data):
     pieces = ranges(data, [0, 2, 4])
     assert len(plan(pieces)) == len(plan(pieces, min_tasks=1)) == 1
     for count in (2, 3, 7):
@@ -93,20 +93,20 @@ def test_what_would_be_much_larger_than_the_others_is_not_put_together(data, sma
     assert [len(task) for task in plan(ranges(data, [0, 2, 4] * 2), parallelism=2)] == [1] * 6
 
 
-def test_records_behind_the_time_that_is_asked_for_count_less(data, small_tasks):
+def test_records_after_the_window_of_time_count_less(data, small_tasks):
     whole = sum(sizes(plan(ranges(data, [0]))))
     assert whole == pytest.approx(bytes_of(data, 0), rel=0.01)
     half = ranges(data, [0], time_to=FIRST_TIMESTAMP + 1000 * COUNT // 2)
     tasks = plan(half, parallelism=4)
     assert sum(sizes(tasks)) == pytest.approx(whole * (0.5 + 0.5 / 8), rel=0.1)
     assert covered(tasks, [0]) and max(sizes(tasks)) < 1.3 * min(sizes(tasks))
-    # So what is behind lies in few tasks, and what is read in many.
+    # So the data after the window are in few tasks, and the data to be read in many.
     assert tasks[-1][-1].end - tasks[-1][0].start > 2 * (tasks[0][-1].end - tasks[0][0].start)
     assert sum(sizes(plan(ranges(data, [0], time_to=FIRST_TIMESTAMP * 2)))) == pytest.approx(whole, rel=0.01)
     assert sum(sizes(plan(ranges(data, [0], time_to=5)))) == pytest.approx(whole / 8, rel=0.05)
 
 
-def test_to_unpack_records_behind_that_time_counts_too(data, small_tasks):
+def test_decompressing_records_after_that_time_counts_too(data, small_tasks):
     packed = bytes_of(data, 1)
     assert sum(sizes(plan(ranges(data, [1])))) == pytest.approx(4 * packed, rel=0.01)
     half = ranges(data, [1], time_to=FIRST_TIMESTAMP + 1000 * COUNT // 2)
@@ -129,6 +129,6 @@ def test_an_index_that_goes_back_cuts_nothing_twice(data, small_tasks, tmp_path)
         assert covered(plan(ranges(tmp_path, [0], **options), parallelism=16), [0])
 
 
-def test_a_directory_that_lost_its_log_is_one_piece_of_work_whose_reader_tells(data, tmp_path):
+def test_a_directory_without_its_log_is_one_piece_of_work_whose_reader_reports_it(data, tmp_path):
     (tmp_path / "orders-0").mkdir()
     assert covered(plan(ranges(tmp_path, [0])), [0])

@@ -161,12 +161,12 @@ def test_a_timestamp_later_than_all_records_is_an_error_unless_the_strategy_says
     assert len(read_offsets(rows[0], endingTimestamp=str(FIRST_TIMESTAMP * 2))) == 1000
 
 
-def test_offsets_must_be_told_of_all_partitions_and_of_no_other(rows):
+def test_offsets_must_be_given_for_all_partitions_and_no_others(rows):
     with pytest.raises(OptionError, match=r"must name all .*: missing orders-0; unknown orders-7"):
         read_offsets(rows[0], startingOffsets='{"orders":{"7":3}}')
 
 
-def test_what_is_asked_for_and_not_there_is_named(rows, tmp_path):
+def test_requested_partitions_that_do_not_exist_are_named(rows, tmp_path):
     with pytest.raises(OptionError, match="no partition of topic 'returns' in"):
         read_offsets(rows[0], subscribe="orders,returns")
     with pytest.raises(OptionError, match="assign: no orders-1, orders-2 in"):
@@ -199,14 +199,14 @@ def test_of_two_directories_each_has_its_partitions_and_none_the_same(rows, tmp_
         read_offsets(both)
 
 
-def test_records_behind_the_high_watermark_of_the_directory_are_not_read(rows, tmp_path):
+def test_records_above_the_high_watermark_of_the_directory_are_not_read(rows, tmp_path):
     shutil.copytree(rows[0], tmp_path / "data")
     (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n1\norders 0 800\n")
     (tmp_path / "data" / "log-start-offset-checkpoint").write_text("0\n1\norders 0 300\n")
     assert read_offsets(tmp_path / "data") == list(range(300, 800))
 
 
-def test_a_partition_that_a_running_broker_has_said_nothing_of_yet_is_left_out_with_a_warning(rows, tmp_path, caplog):
+def test_a_partition_that_the_running_broker_does_not_have_yet_is_left_out_with_a_warning(rows, tmp_path, caplog):
     shutil.copytree(rows[0], tmp_path / "data")
     (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n1\nreturns 0 800\n")
     (tmp_path / "data" / ".kafka_cleanshutdown").unlink()
@@ -254,7 +254,7 @@ def test_deleted_records_are_lost_even_while_their_segment_is_there(rows, tmp_pa
         {"startingTimestamp": str(FIRST_TIMESTAMP + 7000), "endingTimestamp": str(FIRST_TIMESTAMP + 6000)},
     ],
 )
-def test_a_start_behind_the_end_is_refused(rows, options):
+def test_a_start_after_the_end_is_refused(rows, options):
     with pytest.raises(OptionError, match=r"orders-0: starting\w+ is offset \d+, after ending\w+, offset \d+"):
         read_offsets(rows[0], **options)
     assert read_offsets(rows[0], startingOffsets='{"orders":{"0":1000}}') == []
@@ -316,7 +316,7 @@ def remove_segment(path):
         path.with_suffix(f".{suffix}").unlink()
 
 
-def test_segments_deleted_between_plan_and_read_are_told_with_their_offsets(planned):
+def test_segments_deleted_between_plan_and_read_are_reported_with_their_offsets(planned):
     directory, tasks = planned
     remove_segment(segments(directory)[0])
     start = int(segments(directory)[0].stem)
@@ -328,7 +328,7 @@ def test_segments_deleted_between_plan_and_read_are_told_with_their_offsets(plan
     assert offsets == list(range(start, 1000))
 
 
-def test_a_log_that_was_cut_back_between_plan_and_read_is_told_with_its_end(planned):
+def test_a_log_that_was_truncated_between_plan_and_read_is_reported_with_its_end(planned):
     directory, tasks = planned
     end = int(segments(directory)[-1].stem)
     remove_segment(segments(directory)[-1])
@@ -337,7 +337,7 @@ def test_a_log_that_was_cut_back_between_plan_and_read_is_told_with_its_end(plan
     assert read(directory, ["offset"], tasks=tasks, failOnDataLoss="false").num_rows == end
 
 
-def test_a_directory_that_is_gone_between_plan_and_read_is_told(planned):
+def test_a_directory_that_is_removed_between_plan_and_read_is_reported(planned):
     directory, tasks = planned
     shutil.rmtree(directory / "orders-0")
     with pytest.raises(DataLoss, match=r"offsets 0 to 99 are no longer in .* it is gone"):
@@ -364,7 +364,7 @@ def test_a_segment_that_leads_nowhere_is_an_error_not_a_wait_for_ever(planned):
         read(directory, tasks=tasks)
 
 
-def test_a_cleaning_that_was_interrupted_is_told_not_read_as_a_gap(planned):
+def test_an_interrupted_cleaning_is_reported_as_such_and_not_as_a_gap(planned):
     directory, tasks = planned
     path = segments(directory)[1]
     path.rename(f"{path}.swap")
@@ -380,7 +380,7 @@ def load_returns(data_dir):
         load.commit()
 
 
-def test_a_load_that_was_interrupted_is_told_and_what_finishes_it(planned, monkeypatch):
+def test_an_interrupted_load_is_reported_together_with_what_finishes_it(planned, monkeypatch):
     directory, tasks = planned
     monkeypatch.setattr(load_journal, "apply_journal", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -439,7 +439,7 @@ def test_a_load_that_does_not_end_is_not_waited_for_for_ever(planned, monkeypatc
         lock.release()
 
 
-def test_offsets_behind_the_high_watermark_that_are_asked_for_are_loss(rows, tmp_path):
+def test_requested_offsets_beyond_the_high_watermark_are_data_loss(rows, tmp_path):
     shutil.copytree(rows[0], tmp_path / "data")
     (tmp_path / "data" / "replication-offset-checkpoint").write_text("0\n1\norders 0 800\n")
     to_900 = {"endingOffsets": '{"orders":{"0":900}}'}
@@ -505,7 +505,7 @@ def test_a_time_index_that_is_short_of_entries_loses_no_record(planned, entries_
     assert offset_at(str(directory / "orders-0"), FIRST_TIMESTAMP + 999_001, Bounds(0, 1000)) is None
 
 
-def test_only_the_columns_that_are_asked_for_come_in_the_order_that_is_asked_for(rows):
+def test_only_the_requested_columns_are_returned_in_the_requested_order(rows):
     table = read(rows[0], ["offset", "topic"])
     assert table.schema.names == ["offset", "topic"]
     assert table["topic"].unique().to_pylist() == ["orders"]

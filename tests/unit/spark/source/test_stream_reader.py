@@ -35,7 +35,7 @@ def directory(tmp_path):
     return tmp_path
 
 
-def test_a_stream_begins_where_it_is_told_and_goes_to_the_end(directory):
+def test_a_stream_begins_at_its_starting_offset_and_goes_to_the_end(directory):
     assert reader(directory).initialOffset() == {"orders": {"0": 100}}
     stream = reader(directory, startingOffsets='{"orders":{"0":30}}')
     start = stream.initialOffset()
@@ -85,7 +85,7 @@ def test_available_now_ends_where_the_log_ended_when_it_began(directory):
     assert end == {"orders": {"0": 100}}, "more is there, and is for the next run"
 
 
-def test_what_was_read_and_is_there_no_more_is_told(directory):
+def test_records_that_were_read_and_are_deleted_since_are_reported(directory):
     stream, careless = reader(directory), reader(directory, failOnDataLoss="false")
     start = {"orders": {"0": 200}}
     with pytest.raises(DataLoss, match="orders-0 was read up to offset 200 and now ends at 100"):
@@ -102,14 +102,14 @@ def test_what_was_read_and_is_there_no_more_is_told(directory):
 
 
 @pytest.mark.parametrize("how", [{"subscribe": "orders,returns"}, {"assign": '{"orders":[0],"returns":[0]}'}, {}])
-def test_a_topic_that_was_read_and_is_gone_is_told_and_the_others_go_on(directory, caplog, how):
+def test_a_topic_that_is_deleted_while_it_is_read_is_reported_and_the_others_go_on(directory, caplog, how):
     write_partition(directory, make_records("returns", 0, 5))
-    asked = {**how, "startingOffsets": "earliest"}
-    start = reader(directory, **asked).initialOffset()
+    stream_options = {**how, "startingOffsets": "earliest"}
+    start = reader(directory, **stream_options).initialOffset()
     shutil.rmtree(directory / "returns-0")
     with pytest.raises(DataLoss, match="returns-0 was read up to offset 0 and is no longer in"):
-        reader(directory, **asked).latestOffset(start, ReadAllAvailable())
-    stream = reader(directory, **asked, failOnDataLoss="false")
+        reader(directory, **stream_options).latestOffset(start, ReadAllAvailable())
+    stream = reader(directory, **stream_options, failOnDataLoss="false")
     stream.prepareForTriggerAvailableNow()
     end = stream.latestOffset(start, ReadAllAvailable())
     assert end == {"orders": {"0": 100}, "returns": {"0": 0}} == stream.reportLatestOffset() | {"returns": {"0": 0}}
@@ -128,7 +128,7 @@ def test_a_checkpoint_of_another_source_is_refused():
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 10, 11, 109, 110, 500])
-def test_shares_of_a_batch_follow_what_waits_and_leave_nobody_waiting_for_ever(rows):
+def test_shares_of_a_batch_are_proportional_to_the_lag_and_starve_no_partition(rows):
     starts, ends = {A: 5, B: 0}, {A: 105, B: 10}
     batches = 0
     while starts != ends:
@@ -172,8 +172,8 @@ def test_a_query_goes_on_from_its_checkpoint_and_shows_its_lag(spark, tmp_path):
         -1
     ]
     assert last.read_text().splitlines()[-1] == '{"orders": {"0": 100, "1": 30}}'
-    found = [
+    rows = [
         (row.topic, row.partition, row.offset, round(row.timestamp.timestamp() * 1000))
         for row in spark.read.parquet(str(out)).collect()
     ]
-    assert sorted(found) == sorted(row[:4] for row in expected)
+    assert sorted(rows) == sorted(row[:4] for row in expected)
