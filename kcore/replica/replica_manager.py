@@ -138,12 +138,12 @@ class ReplicaManager:
         return partition.log.config if isinstance(partition, Partition) else None
 
     def hosted(self) -> list[Partition | OfflinePartition]:
-        """All hosted partitions."""
+        """All hosted partitions.  A copy, made in one step: other threads add partitions meanwhile."""
         return list(self._partitions.values())
 
     def partitions(self) -> list[Partition]:
         """The hosted partitions that are not offline."""
-        return [partition for partition in self._partitions.values() if isinstance(partition, Partition)]
+        return [partition for partition in self.hosted() if isinstance(partition, Partition)]
 
     def become_leader_or_follower(
         self,
