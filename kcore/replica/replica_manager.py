@@ -438,10 +438,7 @@ class ReplicaManager:
                     appended,
                     advanced,
                 )
-            if pending:
-                operation = DelayedProduce(timeout_ms, statuses, pending, self, response_callback)
-                self.delayed_produce_purgatory.watch(operation, list(pending))
-            else:
+            if not pending:
                 response_callback(statuses)
         finally:
             # After the answer, so that the producer does not wait for the reads of requests that are completed here.
@@ -453,6 +450,10 @@ class ReplicaManager:
             for topic_partition in advanced:
                 check_produce(topic_partition)
                 check_fetch(topic_partition)
+        if pending:
+            # After the answers to the followers that waited for records: their next fetches are what ends this wait.
+            operation = DelayedProduce(timeout_ms, statuses, pending, self, response_callback)
+            self.delayed_produce_purgatory.watch(operation, list(pending))
 
     def _append_to_local_log(
         self,
