@@ -56,17 +56,24 @@ def read(directory: str) -> MetaProperties | None:
         raise CorruptFile(f"{path}: {error}") from error
 
 
+def read_member(directory: str) -> MetaProperties | None:
+    """What the file of a member's directory says; None for any other directory, also one whose file is damaged: a
+    broker that starts sets that aside.  Raises OSError."""
+    try:
+        properties = read(directory)
+    except CorruptFile:
+        return None
+    return properties if properties is not None and properties.is_member else None
+
+
 def refuse_members_directory(directory: str) -> None:
     """For whoever is about to append to a log in a data directory without its broker.
 
     The other replicas would not get the records, and their leader would give the same offsets, in the same leader
     epoch, to others.  Raises ClusterMemberDirectory, OSError.
     """
-    try:
-        properties = read(directory)
-    except CorruptFile:
-        return  # whose it was is lost; a broker that starts sets the file aside
-    if properties is not None and properties.is_member:
+    properties = read_member(directory)
+    if properties is not None:
         raise ClusterMemberDirectory(
             f"{directory} belongs to broker {properties.node_id} of cluster {properties.cluster_id}: what is appended "
             "here its other replicas would not get; start the broker and write through it, or append to a copy of the "

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from kcore.common.file import exists
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import InvalidConfig
 from kcore.metadata.embedded_store import SESSION_TIMEOUT_MS, EmbeddedStore
+
+
+def is_new_store(address: str) -> bool:
+    """Whether open_store() would make the store, as its file is not there."""
+    scheme, _, path = address.partition(":")
+    return scheme == "sqlite" and not exists(path)
 
 
 def open_store(

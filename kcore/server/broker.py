@@ -199,7 +199,7 @@ class Broker:
         config, time, parts = self.config, self._time, self._parts
         raise_open_files_limit()
         working = working_dirs(self._data_dirs, is_member=self._is_member)
-        self.store = store_of(config, self._given_store, self._data_dirs[0], self._is_temporary, parts)
+        self.store = store_of(config, self._given_store, working, self._is_temporary, parts)
         identity = read_identity(working, self.store, config.configured_broker_id, is_member=self._is_member)
         self.broker_id, self.cluster_id = identity
         unclean = not all(was_clean_shutdown(path) for path in working)

@@ -16,6 +16,7 @@ from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_file_names import parse_partition_directory, parse_segment_file
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
+from kcore.metadata.open_store import is_new_store
 from kcore.metadata.store import MetadataStore, NodeExists
 
 logger = logging.getLogger(__name__)
@@ -64,14 +65,28 @@ def working_dirs(data_dirs: Iterable[str], *, is_member: bool) -> list[str]:
 def _refuse_members_directory(path: str) -> None:
     """A broker alone gives out leader epochs of its own.  The cluster's controller gives out the same for other
     records, and the logs of two replicas could differ below the same epoch."""
-    properties = meta_properties.read(path)
-    if properties is not None and properties.is_member:
+    properties = meta_properties.read_member(path)
+    if properties is not None:
         raise InvalidConfig(
             f"{path} belongs to broker {properties.node_id} of cluster {properties.cluster_id}: start it with the "
             "cluster's metadata store (--store, or store=). To take it out of the cluster for good, delete "
             f"{meta_properties.FILE_NAME} and {STORE_FILE_NAME} (unless that is the cluster's store) in its data "
             "directories first"
         )
+
+
+def check_store_exists(address: str, data_dirs: Iterable[str]) -> None:
+    """Raises InconsistentClusterId if the store would be made, and one of the directories is a member's: its cluster
+    has a store, so the name is wrong.  Called before the store is opened, which would leave an empty file behind."""
+    if not is_new_store(address):
+        return
+    for path in data_dirs:
+        properties = meta_properties.read_member(path)
+        if properties is not None:
+            raise InconsistentClusterId(
+                f"{path} belongs to a member of cluster {properties.cluster_id}, and there is no store {address} yet: "
+                "is its name right?"
+            )
 
 
 def topics_on_disk(data_dirs: Iterable[str]) -> set[str]:

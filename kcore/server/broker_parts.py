@@ -18,6 +18,7 @@ from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore
 from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
+from kcore.server.broker_identity import check_store_exists
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.metadata_cache import BrokerInfo, Endpoint
 from kcore.server.replication_quota_manager import RATES
@@ -27,14 +28,21 @@ WILDCARDS = ("", "0.0.0.0", "::")
 
 
 def store_of(
-    config: KafkaConfig, given: MetadataStore | str | None, data_dir: str, is_temporary: bool, parts: ExitStack
+    config: KafkaConfig,
+    given: MetadataStore | str | None,
+    data_dirs: Sequence[str],
+    is_temporary: bool,
+    parts: ExitStack,
 ) -> MetadataStore:
     """An open store that was given, which the caller closes; else the one of that address, or a broker's own in its
-    first data directory, which `parts` closes.  Raises InvalidConfig, StoreError."""
+    first data directory, which `parts` closes.  Raises InvalidConfig, StoreError, and what check_store_exists()
+    raises."""
     if isinstance(given, MetadataStore):
         return given
+    if given is not None:
+        check_store_exists(given, data_dirs)
     store = (
-        EmbeddedStore(os.path.join(data_dir, STORE_FILE_NAME), durable=not is_temporary)
+        EmbeddedStore(os.path.join(data_dirs[0], STORE_FILE_NAME), durable=not is_temporary)
         if given is None
         else open_store(given, session_timeout_ms=config["zookeeper.session.timeout.ms"])
     )

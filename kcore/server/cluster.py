@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -19,6 +19,7 @@ from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
 from kcore.metadata.open_store import open_store
 from kcore.server.broker import Broker
+from kcore.server.broker_identity import check_store_exists
 from kcore.server.call_arguments import integer
 from kcore.server.kafka_config import KafkaConfig
 
@@ -38,10 +39,10 @@ class Cluster:
             producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
 
     brokers: how many; their ids are 0, 1, …  data_dir: broker N has data_dir/N; None: a temporary directory, removed at
-    the end.  store: where they coordinate, sqlite:FILE; None: a file in data_dir.  config: settings of all brokers, as
-    for Broker.  Topics have three replicas unless they or default.replication.factor say otherwise (fewer brokers:
-    as many as there are), and so have the consumers' offsets.  A broker that is silent for
-    zookeeper.session.timeout.ms (4 s here) has failed, and others lead its partitions.
+    the end.  store: where they coordinate, sqlite:FILE; None: a file in data_dir.  racks: broker.rack of each broker,
+    None for one without.  config: settings of all brokers, as for Broker.  Topics have three replicas unless they or
+    default.replication.factor say otherwise (fewer brokers: as many as there are), and so have the consumers' offsets.
+    A broker that is silent for zookeeper.session.timeout.ms (4 s here) has failed, and others lead its partitions.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block.  A cluster that was not stopped is stopped when the
     interpreter exits.  The constructor raises TypeError, ValueError and InvalidConfig, start() also what Broker.start()
     raises.
@@ -54,6 +55,7 @@ class Cluster:
         store: str | None = None,
         host: str = "127.0.0.1",
         *,
+        racks: Sequence[str | None] | None = None,
         time: Time = SYSTEM_TIME,
         **config: Any,
     ) -> None:
@@ -62,9 +64,11 @@ class Cluster:
         if brokers < 1:
             raise ValueError(f"brokers={brokers}: expected 1 or more")
         settings = {key if "." in key else key.replace("_", "."): value for key, value in config.items()}
-        for name in ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dir", "log.dirs"):
+        for name in ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dir", "log.dirs", "broker.rack"):
             if name in settings:
-                raise InvalidConfig(f"{name} is not the same for all brokers of a cluster: it cannot be given here")
+                instead = "give racks" if name == "broker.rack" else "it cannot be given here"
+                raise InvalidConfig(f"{name} is not the same for all brokers of a cluster: {instead}")
+        self._racks = _checked_racks(racks, brokers)
         replicas = min(3, brokers)
         self._config = {
             "default.replication.factor": replicas,
@@ -75,7 +79,7 @@ class Cluster:
             **settings,
         }
         # Wrong settings raise here, before a directory or a store is made.
-        checked = KafkaConfig(self._config, other_names=("brokers", "data_dir", "store", "host", "time"))
+        checked = KafkaConfig(self._config, other_names=("brokers", "data_dir", "store", "host", "racks", "time"))
         self._session_timeout_ms: int = checked["zookeeper.session.timeout.ms"]
         self._count = brokers
         self._host = host
@@ -92,6 +96,7 @@ class Cluster:
         self._brokers: dict[int, Broker] = {}
         self._stores: dict[int, EmbeddedStore] = {}
         self._ports: dict[int, int] = {}
+        self._is_stopped = False  # all at once, by stop()
         # Reads only, so it has neither a session nor a thread.
         self._store: EmbeddedStore | None = None
 
@@ -199,13 +204,14 @@ class Cluster:
                 self._host,
                 time=self._time,
                 store=store,
-                **{**self._config, "broker.id": number},
+                **{**self._config, **self._racks[number], "broker.id": number},
             ).start()
         except BaseException:
             store.close()
             raise
         with self._lock:
             self._brokers[number], self._stores[number], self._ports[number] = broker, store, broker.port
+            self._is_stopped = False
 
     def _forget(self, number: int) -> tuple[Broker, EmbeddedStore]:
         with self._lock:
@@ -221,6 +227,7 @@ class Cluster:
     def _close(self) -> None:
         atexit.unregister(self.stop)
         with self._lock:
+            self._is_stopped = True
             if self._store is not None:
                 self._store.close()
                 self._store = None
@@ -238,6 +245,7 @@ class Cluster:
         data_dir = self._opened_data_dir()
         os.makedirs(data_dir, exist_ok=True)
         address = self._address or f"sqlite:{os.path.join(data_dir, FILE_NAME)}"
+        check_store_exists(address, [os.path.join(data_dir, str(number)) for number in range(self._count)])
         return open_store(
             address,
             session_timeout_ms=self._session_timeout_ms,
@@ -291,7 +299,10 @@ class Cluster:
         return topic_id
 
     def leader(self, topic: str, partition: int = 0) -> int | None:
-        """The broker that leads a partition as the store has it; None for none, and for an unknown partition."""
+        """The broker that leads a partition as the store has it; None for none, and for an unknown partition.
+
+        Raises RuntimeError before start() and after stop() of all brokers, as isr() and controller() do.
+        """
         state = self._state(topic, partition)
         return state.leader if state is not None and state.leader >= 0 else None
 
@@ -320,6 +331,8 @@ class Cluster:
         if not self._ports:
             raise RuntimeError("the cluster has not started: use `with kcore.Cluster() as cluster`, or start()")
         self._check_not_gone()
+        if self._is_stopped:
+            raise RuntimeError("the cluster has stopped: start() starts it again")
         if self._store is None:
             self._store = self._open_store()
         return self._store
@@ -375,3 +388,14 @@ class Cluster:
     def _check_runs(self, number: int) -> None:
         if number not in self.brokers:
             raise RuntimeError(f"broker {number} does not run")
+
+
+def _checked_racks(racks: Sequence[str | None] | None, brokers: int) -> list[dict[str, str]]:
+    """The setting that each broker gets.  Raises TypeError, ValueError."""
+    if racks is None:
+        return [{}] * brokers
+    if isinstance(racks, str) or not all(rack is None or isinstance(rack, str) for rack in racks):
+        raise TypeError(f"racks must be a list of a str or None for each broker, not {racks!r}")
+    if len(racks) != brokers:
+        raise ValueError(f"racks={list(racks)!r}: expected {brokers}, one for each broker")
+    return [{} if rack is None else {"broker.rack": rack} for rack in racks]

@@ -10,7 +10,7 @@ import pytest
 
 import kcore
 from kcore.common.time import MockTime
-from kcore.errors import InvalidConfig, InvalidReplicationFactor, RequestTimedOut
+from kcore.errors import InconsistentClusterId, InvalidConfig, InvalidReplicationFactor, RequestTimedOut
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.server import cluster as cluster_module
 from kcore.server.cluster_controller import controlled_shutdown
@@ -133,6 +133,50 @@ def test_a_stopped_cluster_starts_again_with_its_topics(tmp_path):
     # Alone a broker would give out leader epochs that the controller gives out too, for other records.
     with pytest.raises(InvalidConfig, match="broker 1 of cluster"):
         kcore.Broker(tmp_path / "1").start()
+
+
+def test_a_stopped_cluster_is_not_asked_who_led_when_it_ran(tmp_path):
+    cluster = kcore.Cluster(1, tmp_path)
+    with cluster:
+        cluster.create_topic("t")
+        assert cluster.leader("t") == 0
+    for call in (lambda: cluster.leader("t"), lambda: cluster.isr("t"), cluster.controller):
+        with pytest.raises(RuntimeError, match=r"the cluster has stopped: start\(\)"):
+            call()
+    assert cluster._store is None  # nor is the store opened again
+    with cluster:
+        await_true(lambda: cluster.leader("t") == 0)
+
+
+def test_a_mistyped_store_is_refused_and_not_made(tmp_path):
+    store = f"sqlite:{tmp_path / 'store.db'}"
+    with kcore.Cluster(1, tmp_path / "data", store):
+        pass
+    mistyped = tmp_path / "stroe.db"
+    for start in (
+        kcore.Cluster(1, tmp_path / "data", f"sqlite:{mistyped}").start,
+        kcore.Broker(tmp_path / "data" / "0", store=f"sqlite:{mistyped}", broker_id=0).start,
+    ):
+        with pytest.raises(InconsistentClusterId, match=r"no store sqlite:.*stroe\.db yet: is its name right\?"):
+            start()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "store.db"]
+    with kcore.Cluster(1, tmp_path / "data", store):
+        pass
+
+
+def test_each_broker_of_a_cluster_has_a_rack_of_its_own():
+    with kcore.Cluster(3, racks=["a", None, "b"], default_replication_factor=2) as cluster:
+        for broker in cluster.brokers.values():
+            snapshot = broker.metadata_cache.snapshot
+            assert [snapshot.broker(number).rack for number in range(3)] == ["a", None, "b"]
+    for bad, error in [
+        ({"racks": "ab"}, TypeError),
+        ({"racks": ["a", 1, "b"]}, TypeError),
+        ({"racks": ["a", "b"]}, ValueError),
+        ({"broker_rack": "a"}, InvalidConfig),
+    ]:
+        with pytest.raises(error, match="racks"):
+            kcore.Cluster(3, **bad)
 
 
 def test_a_temporary_cluster_leaves_nothing_behind():
