@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import InvalidRequest
 from kcore.replica.replica import Replica
 
 #: The epoch of a partition that no update has reached yet.
@@ -37,6 +38,18 @@ class LeaderAndIsrUpdate:
     topic_id: UUID | None = None
     is_new: bool = False
     adding_replicas: Sequence[int] = ()
+
+
+def check_is_possible(update: LeaderAndIsrUpdate) -> None:
+    """Raises InvalidRequest for an ISR without a member, and for a leader that is no replica.
+
+    No controller decides so.  With the first, the high watermark would wait for nobody.  The ISR may have members that
+    are no replicas any more: a reassignment takes those away first.  Kafka's broker does not check.
+    """
+    if not update.isr:
+        raise InvalidRequest(f"{update.topic_partition}: the ISR is empty")
+    if update.leader >= 0 and update.leader not in update.replicas:
+        raise InvalidRequest(f"{update.topic_partition}: the leader {update.leader} is not in {update.replicas}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPar
 from kcore.replica.fetcher_state import InitialFetchState
 from kcore.replica.local_reads import read_partitions
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
-from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica
+from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica, check_is_possible
 from kcore.replica.partition_state_store import PartitionStateStore
 from kcore.replica.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from kcore.replica.replica_fetcher_manager import Fetchers, FetchSource, NoFetchers
@@ -156,9 +156,10 @@ class ReplicaManager:
         What comes back has None for each partition that changed, else its error: KafkaStorageError for one that is
         offline (RM-05) or whose log cannot be had (RM-11, RM-16), InconsistentTopicId where the log belongs to a
         deleted topic of the same name, StaleControllerEpoch for a leader epoch that is not above ours (RM-08),
-        UnknownTopicOrPartition where this broker is no replica (RM-07).  Raises StaleControllerEpoch, and changes
-        nothing, for a controller epoch below the last one (RM-02).  The first call starts the periodic tasks: the
-        high-watermark checkpoint (RM-10), and maybe_shrink_isrs each half of replica.lag.time.max.ms (RM-27).
+        UnknownTopicOrPartition where this broker is no replica (RM-07), InvalidRequest for an empty ISR or a leader
+        that is no replica.  Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one
+        (RM-02).  The first call starts the periodic tasks: the high-watermark checkpoint (RM-10), and maybe_shrink_isrs
+        each half of replica.lag.time.max.ms (RM-27).
         Requests that wait for a partition are tried again after its change (RM-19).
         on_leadership_change(partitions led from now on, partitions followed from now on) is called once, after all of
         them have changed, before the next change of any partition can begin (RM-13).
@@ -275,6 +276,7 @@ class ReplicaManager:
             hosted.local_log()
         if self.broker_id not in update.replicas:
             raise UnknownTopicOrPartition(f"{topic_partition}: broker {self.broker_id} is not in {update.replicas}")
+        check_is_possible(update)
 
     def _become(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         """One partition's change (RM-09); whether its leadership is another one now.  Raises its error."""

@@ -28,7 +28,7 @@ REQUEST_PERCENTAGE = "request_percentage"
 _WHOLE = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
 KEYS = (*_WHOLE, REQUEST_PERCENTAGE)
 _DEFAULT_NODE = "<default>"
-#: Nodes below /config/changes that stay: for brokers that have not read them yet.
+#: Nodes below /config/changes that stay in the store of a broker alone, where nobody reads them.
 _KEPT_CHANGES = 100
 _RETRY_MS = 1000
 
@@ -154,8 +154,9 @@ class ClientQuotas:
         self._store.create(
             znodes.CONFIG_CHANGE, znodes.encode_config_change(path.removeprefix("/config/")), sequential=True
         )
-        for name in self._store.children(znodes.CONFIG_CHANGES)[:-_KEPT_CHANGES]:
-            self._store.delete_recursive(f"{znodes.CONFIG_CHANGES}/{name}")
+        if self._scheduler is None:  # in a cluster StoredTopicConfigs deletes them
+            for name in self._store.children(znodes.CONFIG_CHANGES)[:-_KEPT_CHANGES]:
+                self._store.delete_recursive(f"{znodes.CONFIG_CHANGES}/{name}")
         self.load()
 
 

@@ -102,7 +102,7 @@ class ClusterMember:
         self._log_manager = log_manager
         self._group_coordinator = group_coordinator
         self._admin = admin_manager
-        self._configs = StoredTopicConfigs(store, topic_configs, log_manager)
+        self._configs = StoredTopicConfigs(store, topic_configs, log_manager, time)
         self._registration_timeout_ms = registration_timeout_ms or REGISTRATION_TIMEOUT_MS
         self._registration = b""
         self._is_stopping = False

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Collection, Iterable
 
+from kcore.common.time import Time
 from kcore.errors import InvalidConfig
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
@@ -14,18 +15,23 @@ from kcore.server.topic_configs import KEEP_ALL_RECORDS, TopicConfigs, stored_co
 
 logger = logging.getLogger(__name__)
 
+#: How long a node below /config/changes stays at least: ZkNodeChangeNotificationListener's changeExpirationMs.
+CHANGE_EXPIRATION_MS = 15 * 60 * 1000
+
 
 class StoredTopicConfigs:
     """Thread-safe.  Every method may wait for the store.
 
     Whoever changes a topic's settings writes them, and then a sequential node below /config/changes that names the
-    topic.  A body that cannot be read is logged: the topic keeps
-    the settings that it has, and one that has none keeps all records.
+    topic.  Such a node is deleted at a later change, when this broker has known it for 15 minutes: by then every broker
+    that lives has read it.  A body that cannot be read is logged: the topic keeps the settings that it has, and one
+    that has none keeps all records.  time: of a clock that never steps.
     Source: ZkNodeChangeNotificationListener, ZkConfigManager, Kafka 3.9.
     """
 
-    def __init__(self, store: MetadataStore, topic_configs: TopicConfigs, log_manager: LogManager) -> None:
+    def __init__(self, store: MetadataStore, topic_configs: TopicConfigs, log_manager: LogManager, time: Time) -> None:
         self._store = store
+        self._time = time
         self._topic_configs = topic_configs
         self._log_manager = log_manager
         #: Topics whose settings are the stored ones; others have the defaults, or those of an adopted directory.
@@ -33,18 +39,22 @@ class StoredTopicConfigs:
         self._last_change = ""
         # From the reading of a topic's settings until they are in use: two threads that read end with the newest.
         self._lock = threading.Lock()
+        #: The nodes below /config/changes, and when each was seen first.
+        self._seen_ms: dict[str, float] = {}
 
     def load(self, watch: Watch) -> None:
         """Read the settings of all topics; the watch is called at the next change.  Raises StoreError."""
         changes = self._store.children(znodes.CONFIG_CHANGES, watch)
         self._last_change = max(changes, default="")
+        self._note(changes)
         for name in self._store.children(znodes.TOPIC_CONFIGS):
             self._read(name)
 
     def read_changes(self, watch: Watch) -> None:
         """Read the settings of the topics that have changed; the watch is called at the next change.  Raises
         StoreError."""
-        for change in self._store.children(znodes.CONFIG_CHANGES, watch):
+        changes = self._store.children(znodes.CONFIG_CHANGES, watch)
+        for change in changes:
             if change <= self._last_change:
                 continue
             node = self._store.get(f"{znodes.CONFIG_CHANGES}/{change}")
@@ -52,6 +62,16 @@ class StoredTopicConfigs:
             if topic is not None:
                 self._read(topic)
             self._last_change = change
+        now_ms = self._note(changes)
+        for change, seen_ms in self._seen_ms.items():
+            if now_ms - seen_ms > CHANGE_EXPIRATION_MS:
+                self._store.delete_recursive(f"{znodes.CONFIG_CHANGES}/{change}")
+
+    def _note(self, changes: Iterable[str]) -> float:
+        """Since when these are there; now, in ms."""
+        now_ms = self._time.hi_res_clock_ms()
+        self._seen_ms = {change: self._seen_ms.get(change, now_ms) for change in changes}
+        return now_ms
 
     def load_topics(self, names: Iterable[str], created: Collection[str] = ()) -> None:
         """Read the settings of topics that have none yet; of `created` in any case: nothing under /config/changes names

@@ -110,10 +110,10 @@ def test_RM_06_RM_08_only_a_higher_leader_epoch_is_accepted_and_the_other_partit
     node.become(update(epoch=3), update(OTHER, epoch=3))
     before = state(node)
     for epoch in (2, 3):
-        results = node.become(update(leader=leader, epoch=epoch), update(OTHER, epoch=epoch + 2))
+        results = node.become(update(leader=leader, epoch=epoch, isr=(0, 1)), update(OTHER, epoch=epoch + 2))
         assert results == {TP: errors.StaleControllerEpoch, OTHER: None}
         assert state(node) is before
-    assert node.become(update(leader=leader, epoch=4)) == {TP: None}
+    assert node.become(update(leader=leader, epoch=4, isr=(0, 1))) == {TP: None}
     assert state(node).leader_epoch == 4
 
 
@@ -125,6 +125,21 @@ def test_RM_07_a_broker_that_is_no_replica_refuses_and_makes_no_log(node, tmp_pa
     before = state(node)
     assert node.become(update(isr=(1, 2), leader=1, epoch=4)) == {TP: errors.UnknownTopicOrPartition}
     assert state(node) is before
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"isr": (), "replicas": (0, 1)}, {"leader": 1, "isr": (1, 0), "replicas": (0, 2)}, {"leader": 5, "isr": (0,)}],
+)
+def test_an_update_with_an_empty_isr_or_a_leader_that_is_no_replica_changes_nothing(node, tmp_path, wrong):
+    """With the first, a high watermark would wait for nobody."""
+    assert node.become(update(**wrong), update(OTHER)) == {TP: errors.InvalidRequest, OTHER: None}
+    assert node.replica_manager.get_partition(TP) is None and not (tmp_path / "t-0").exists()
+    node.lead(epoch=3)
+    before = state(node)
+    assert node.become(update(**{**wrong, "epoch": 4})) == {TP: errors.InvalidRequest}
+    assert state(node) is before
+    assert node.become(update(leader=-1, epoch=4, isr=(0, 7), replicas=(0, 1))) == {TP: None}
 
 
 # -- leaders and followers

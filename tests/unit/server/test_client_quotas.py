@@ -195,7 +195,7 @@ def test_a_broker_follows_what_another_one_changes_also_in_its_next_session(stor
     others_store.close()
 
 
-def test_old_notes_of_changes_are_deleted(store, monkeypatch):
+def test_old_notes_of_changes_are_deleted_by_a_broker_alone(store, monkeypatch):
     monkeypatch.setattr("kcore.server.client_quotas._KEPT_CHANGES", 3)
     quotas = quotas_over(store)
     for rate in range(1, 6):
