@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FetchInfos = list[tuple[TopicPartition, FetchPartitionData]]
 FetchCallback = Callable[[list[tuple[TopicPartition, FetchPartitionResult]]], None]
+#: Runs a function, now or later, on this thread or another.
+Run = Callable[[Callable[[], None]], None]
 
 
 class DelayedFetch(DelayedOperation):
@@ -24,11 +26,12 @@ class DelayedFetch(DelayedOperation):
     then reads afresh (PURG-11..16, RD-16).
 
     start_offsets holds where each partition's reading starts, from the first read.  Only reads: may be tried
-    on several threads.  `keys` is what it waits under, each with its last place in fetch_infos.
+    on several threads.  `keys` is what it waits under, each with its last place in fetch_infos.  run: runs the last
+    read and the callback; None: the thread that completes it does.
     Source: DelayedFetch, Kafka 2.4.
     """
 
-    __slots__ = ("_callback", "_fetch_infos", "_params", "_replica_manager", "_start_offsets", "keys")
+    __slots__ = ("_callback", "_fetch_infos", "_params", "_replica_manager", "_run", "_start_offsets", "keys")
 
     def __init__(
         self,
@@ -37,8 +40,10 @@ class DelayedFetch(DelayedOperation):
         start_offsets: list[LogOffsetMetadata],
         replica_manager: ReplicaManager,
         callback: FetchCallback,
+        run: Run | None = None,
     ) -> None:
         super().__init__(params.max_wait_ms)
+        self._run = run
         self._params = params
         self._fetch_infos = fetch_infos
         self._start_offsets = start_offsets
@@ -111,6 +116,12 @@ class DelayedFetch(DelayedOperation):
         return self._readable_bytes(self.keys[topic_partition]) or 0
 
     def on_complete(self) -> None:
+        if self._run is None:
+            self._answer()
+        else:
+            self._run(self._answer)
+
+    def _answer(self) -> None:
         self._callback(self._replica_manager.read_from_local_log(self._params, self._fetch_infos))
 
     def on_expiration(self) -> None:

@@ -28,7 +28,7 @@ from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.replica.api_errors import api_error
 from kcore.replica.delayed_delete_records import DelayedDeleteRecords, DeleteRecordsCallback, DeleteRecordsResult
-from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos
+from kcore.replica.delayed_fetch import DelayedFetch, FetchCallback, FetchInfos, Run
 from kcore.replica.delayed_produce import DelayedProduce, ProduceCallback, ProducePartitionStatus
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.fetcher_state import InitialFetchState
@@ -500,13 +500,16 @@ class ReplicaManager:
 
     # -- fetch -------------------------------------------------------------------------------------------------------
 
-    def fetch_messages(self, params: FetchParams, fetch_infos: FetchInfos, response_callback: FetchCallback) -> None:
+    def fetch_messages(
+        self, params: FetchParams, fetch_infos: FetchInfos, response_callback: FetchCallback, run: Run | None = None
+    ) -> None:
         """Read each partition in order under one byte budget; answer now if that is enough, else wait for more.
 
         Now: no time to wait, no partition in the request, min_bytes read, any error (RD-12), a log that diverges from
         ours, or a consumer that should read elsewhere (RD-13).  A fetch that waited reads again when it completes.
         fetch_infos is kept until then and must not change.  The fetch of a follower says how far it has replicated:
-        what waits for that is answered here too.
+        what waits for that is answered here too.  run: runs what a fetch that waited does when it completes; None: the
+        thread of the append that it waited for, or the timer's, does it.
         """
         advanced: list[TopicPartition] = []
         fetch_time_ms = self.time.milliseconds() if params.replica_id >= 0 else None
@@ -526,7 +529,7 @@ class ReplicaManager:
         for topic_partition in advanced:
             self.complete_waiting(topic_partition)
         start_offsets = [data.fetch_offset_metadata for data in fetched]
-        operation = DelayedFetch(params, fetch_infos, start_offsets, self, response_callback)
+        operation = DelayedFetch(params, fetch_infos, start_offsets, self, response_callback, run)
         is_to_log_end = params.isolation is FetchIsolation.LOG_END
         purgatory = self.delayed_log_end_fetch_purgatory if is_to_log_end else self.delayed_fetch_purgatory
         purgatory.watch(operation, operation.keys)

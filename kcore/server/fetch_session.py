@@ -188,6 +188,12 @@ class FetchSession:
         if view is not None:
             view.watch.close()
 
+    def gets_other_partitions(self, body: FetchRequest) -> bool:
+        """Whether update_partitions() will drop the view: the request adds partitions, or forgets some."""
+        return bool(body.forgotten_topics_data) or any(
+            key not in self.partitions for key, *_ in _requested(body, self.uses_topic_ids)
+        )
+
     def update_partitions(self, body: FetchRequest) -> None:
         """Add and change what the request names, drop what it forgets (SESS-15).  The lock is held."""
         partitions = self.partitions

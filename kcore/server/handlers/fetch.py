@@ -25,7 +25,7 @@ from kcore.protocol.messages.fetch import (
     PartitionData,
 )
 from kcore.record.down_conversion import down_convert
-from kcore.replica.delayed_fetch import FetchCallback
+from kcore.replica.delayed_fetch import FetchCallback, Run
 from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.replica_quota import ReplicaQuota
 from kcore.replica.session_fetch import SessionFetch, SessionWatch, repeats_idle_fetch
@@ -64,7 +64,11 @@ class Handler:
     def may_block(self, context: RequestContext, body: FetchRequest) -> bool:
         if body.session_epoch > INITIAL_EPOCH:
             session = self._sessions.get(body.session_id)
-            return session is not None and session.size > MAX_INLINE_PARTITIONS and self._reads_all(session.view)
+            return (
+                session is not None
+                and session.size > MAX_INLINE_PARTITIONS
+                and (self._reads_all(session.view) or session.gets_other_partitions(body))
+            )
         return context.api_version < 4  # record batches become old messages
 
     def handle(self, context: RequestContext, body: FetchRequest) -> None:
@@ -119,7 +123,7 @@ class Handler:
         callback: FetchCallback = respond if version >= 4 else self._converting(context, infos, respond)
         if params.quota is not None:
             callback = _recording(params.quota, callback)
-        self._replica_manager.fetch_messages(params, infos, callback)
+        self._replica_manager.fetch_messages(params, infos, callback, self._run(context, len(infos)))
 
     def _throttle_ms(
         self,
@@ -201,9 +205,13 @@ class Handler:
             return
         infos = [(cached.topic_partition, cached.data) for cached in readable]
         params = self._params(context, body)
-        self._replica_manager.fetch_messages(
-            params, infos, respond if params.quota is None else _recording(params.quota, respond)
-        )
+        callback = respond if params.quota is None else _recording(params.quota, respond)
+        self._replica_manager.fetch_messages(params, infos, callback, self._run(context, len(infos)))
+
+    def _run(self, context: RequestContext, count: int) -> Run | None:
+        """Where so many partitions are read and answered once the fetch has waited: a large one on the pool, or the
+        producer whose append ended its wait would wait for it, and all connections of that producer's thread."""
+        return partial(self._pool.submit, context.request) if count > MAX_INLINE_PARTITIONS else None
 
     def _reads_all(self, view: SessionView | None) -> bool:
         """Whether it is time to read all partitions of a session."""

@@ -229,9 +229,9 @@ def test_CFG_02_a_consumers_wait_and_byte_limits_are_fields_of_fetch(broker, cli
     calls = []
     fetch_messages = broker.replica_manager.fetch_messages
 
-    def spy(params, infos, callback):
+    def spy(params, infos, callback, *more):
         calls.append((params.max_wait_ms, params.min_bytes, params.max_bytes, infos[0][1].max_bytes))
-        fetch_messages(params, infos, callback)
+        fetch_messages(params, infos, callback, *more)
 
     monkeypatch.setattr(broker.replica_manager, "fetch_messages", spy)
     request = fetch_request(broker, "t", 0, 0)

@@ -12,6 +12,7 @@ import pytest
 
 import kcore
 from kcore.common import file
+from kcore.common.time import MockTime
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import alter_client_quotas as acq
 from kcore.protocol.messages import alter_partition_reassignments as apr
@@ -44,6 +45,7 @@ from kcore.protocol.messages.heartbeat import HeartbeatRequest
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import kafka_apis
 from kcore.server.request_context import RequestContext
 from tests.unit.server.client import Client, batch
@@ -291,6 +293,58 @@ def test_an_old_fetch_that_waited_is_converted_on_the_pool(where_it_ran):
         assert len(response.responses[0].partitions[0].records) > 50_000
     assert ["request-handler" in name for name in where_it_ran[ApiKey.FETCH]] == [True]
     assert ["network" in name for name in where_it_ran[ApiKey.PRODUCE]] == [True]
+
+
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_fetch_of_many_partitions_that_waited_is_read_and_answered_on_the_pool(
+    where_it_ran, session_epoch, monkeypatch
+):
+    """Else the producer whose append it waited for would wait for it."""
+    readers, read = set(), ReplicaManager.read_from_local_log
+
+    def read_from_local_log(manager, *args):
+        readers.add(threading.current_thread().name)
+        return read(manager, *args)
+
+    monkeypatch.setattr(ReplicaManager, "read_from_local_log", read_from_local_log)
+    with kcore.Broker() as broker, Client(broker) as reader, Client(broker) as producer:
+        broker.create_topic("t")
+        broker.create_topic("many", partitions=kafka_apis.MAX_INLINE_ELEMENTS)
+        partitions = [f.FetchPartition(partition=n, partition_max_bytes=1) for n in range(300)]
+        request = fetch(max_wait_ms=60_000, session_epoch=session_epoch)
+        request.topics.append(f.FetchTopic(topic="many", partitions=partitions))
+        reader.send(request, 11)
+        while not broker.replica_manager.delayed_fetch_purgatory.delayed:
+            pass
+        producer.ask(produce(), 9)
+        response = reader.receive(ApiKey.FETCH, 11)
+        assert len(response.responses[0].partitions[0].records) > 50_000
+        assert bool(response.session_id) == (session_epoch == 0)
+    for names in (readers, where_it_ran[ApiKey.FETCH]):
+        assert ["request-handler" in name for name in names] == [True]
+
+
+def test_a_request_that_adds_a_partition_to_a_large_session_leaves_the_network_thread(where_it_ran):
+    """The session is then read as a whole; else only now and then, by a clock that stands still here."""
+    with kcore.Broker(time=MockTime()) as broker, Client(broker) as client:
+        broker.create_topic("t")
+        broker.create_topic("many", partitions=301)
+        request = fetch(session_epoch=0)
+        request.topics = [f.FetchTopic(topic="many", partitions=[f.FetchPartition(partition=n) for n in range(301)])]
+        session_id = client.ask(request, 11).session_id
+        steps = [
+            ([], [], "request-handler"),
+            ([], [], "network"),
+            (fetch().topics, [], "request-handler"),
+            (fetch().topics, [], "network"),
+            ([], [f.ForgottenTopic(topic="t", partitions=[0])], "request-handler"),
+        ]
+        for epoch, (topics, forgotten, place) in enumerate(steps, 1):
+            where_it_ran.clear()
+            request = f.FetchRequest(session_id=session_id, session_epoch=epoch, min_bytes=1)
+            request.topics, request.forgotten_topics_data = topics, forgotten
+            assert client.ask(request, 11).error_code == 0
+            assert (epoch, [place in name for name in where_it_ran[ApiKey.FETCH]]) == (epoch, [True])
 
 
 def test_a_broker_has_no_handler_threads_until_a_request_may_wait():
