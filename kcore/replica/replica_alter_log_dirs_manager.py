@@ -35,7 +35,7 @@ class ReplicaAlterLogDirsManager:
     Thread-safe.  state_change_lock is ReplicaManager's: no partition comes or goes during alter().  Below it is _lock,
     for the threads; holding that the manager takes locks of its threads and waits for those that end, and a thread
     never calls the manager.  partition_of(tp) is ReplicaManager.get_partition_or_exception, hosted(tp) its
-    get_partition.  num_threads: the number of data directories if None.
+    get_partition.  num_threads: the number of data directories, unless it is set before the first move.
     Source: ReplicaAlterLogDirsManager, ReplicaManager.alterReplicaLogDirs, Kafka 3.9.
     """
 
@@ -47,7 +47,6 @@ class ReplicaAlterLogDirsManager:
         hosted: Callable[[TopicPartition], Partition | OfflinePartition | None],
         partition_of: Callable[[TopicPartition], Partition],
         *,
-        num_threads: int | None = None,
         config: FetcherConfig | None = None,
     ) -> None:
         self._log_manager = log_manager
@@ -55,7 +54,7 @@ class ReplicaAlterLogDirsManager:
         self._state_change_lock = state_change_lock
         self._hosted = hosted
         self._partition_of = partition_of
-        self._num_threads = num_threads or len(log_manager.log_dirs)
+        self.num_threads = len(log_manager.log_dirs)
         self._config = config or FetcherConfig(partition_max_bytes=_COPIED_AT_ONCE, truncates_on_fetch=False)
         #: How fast logs are copied (DIR-10); to be set before the first move, None is as fast as it goes.
         self.quota: ReplicaQuota | None = None
@@ -163,7 +162,7 @@ class ReplicaAlterLogDirsManager:
                     hosted.future_log = None
 
     def _thread_for(self, tp: TopicPartition) -> ReplicaAlterLogDirsThread:
-        number = fetcher_id(tp, self._num_threads)
+        number = fetcher_id(tp, self.num_threads)
         thread = self._threads.get(number)
         if thread is None or thread.is_dead:
             logs = FutureLogs(self._hosted, self._log_manager, self.quota)

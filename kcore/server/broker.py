@@ -241,7 +241,9 @@ class Broker:
         )
         self.replication_quotas = ReplicationQuotas.of(self.broker_id, config, time, self.replica_manager.log_config)
         parts.callback(self.replication_quotas.follow(config))
-        self.replica_manager.log_dir_moves.quota = self.replication_quotas.alter_log_dirs
+        moves = self.replica_manager.log_dir_moves
+        moves.quota = self.replication_quotas.alter_log_dirs
+        moves.num_threads = config["num.replica.alter.log.dirs.threads"] or moves.num_threads
         self.replica_fetchers = self.replica_manager.fetchers = replica_fetchers(
             config,
             clients_time,

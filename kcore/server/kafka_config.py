@@ -120,6 +120,13 @@ _BROKER_KEYS = [
     ),
     # -- replication
     ConfigKey("num.replica.fetchers", _INT, 1, at_least(1), "Threads that copy from each leader."),
+    ConfigKey(
+        "num.replica.alter.log.dirs.threads",
+        _INT,
+        None,
+        at_least(1),
+        "Threads that move logs between data directories; as many as there are directories, unless set.",
+    ),
     ConfigKey("replica.fetch.wait.max.ms", _INT, 500, at_least(0), "A leader without news answers a follower after."),
     ConfigKey("replica.fetch.min.bytes", _INT, 1, at_least(0), "A leader waits until it has so much for a follower."),
     ConfigKey("replica.fetch.max.bytes", _INT, 1 << 20, at_least(0), "Most a follower fetches of a partition at once."),
@@ -248,7 +255,7 @@ _IGNORED = """
     metadata.log.max.record.bytes.between.snapshots
     metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
     metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
-    metrics.num.samples metrics.recording.level metrics.sample.window.ms num.replica.alter.log.dirs.threads
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms
     offsets.commit.required.acks offsets.load.buffer.size offsets.topic.compression.codec
     password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
     password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret

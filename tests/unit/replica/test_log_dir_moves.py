@@ -50,7 +50,7 @@ class Moves:
     def start(self):
         self.node = Node(self.dirs, topic_partitions=[TopicPartition("elsewhere", 0)], **self.arguments)
         self.manager = self.node.replica_manager.log_dir_moves
-        self.manager._num_threads = 1
+        self.manager.num_threads = 1
 
     def restart(self, *topic_partitions):
         self.node.shutdown()

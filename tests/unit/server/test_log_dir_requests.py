@@ -8,10 +8,13 @@ import pytest
 
 import kcore
 from kcore.common import file
+from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaStorageError, LogDirNotFound, ReplicaNotAvailable, UnknownTopicOrPartition
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import alter_replica_log_dirs as a
 from kcore.protocol.messages import describe_log_dirs as d
+from kcore.replica.replica_alter_log_dirs_thread import ReplicaAlterLogDirsThread
+from kcore.replica.replica_fetcher_manager import fetcher_id
 from tests.unit.server.client import Client
 
 DEADLINE_S = 60
@@ -63,6 +66,26 @@ def described(client, topics=None, version=4):
         }
         for result in response.results
     }
+
+
+@pytest.mark.parametrize("threads", [None, 1, 3])
+def test_so_many_threads_move_logs_as_the_setting_says_or_there_are_directories(dirs, monkeypatch, threads):
+    names, start = set(), ReplicaAlterLogDirsThread.start
+
+    def noting(self):
+        names.add(self.name)
+        start(self)
+
+    monkeypatch.setattr(ReplicaAlterLogDirsThread, "start", noting)
+    settings = {} if threads is None else {"num_replica_alter_log_dirs_threads": threads}
+    with kcore.Broker(log_dirs=",".join(dirs), **settings) as broker, Client(broker) as client:
+        broker.create_topic("t", partitions=12)
+        for number in range(12):
+            target = next(path for path in dirs if path != broker.log("t", number).parent_dir)
+            assert alter(client, target, number) == {number: 0}
+    expected = threads or len(dirs)
+    assert {fetcher_id(TopicPartition("t", number), expected) for number in range(12)} == set(range(expected))
+    assert names == {f"kcore-alter-log-dirs-{number}" for number in range(expected)}
 
 
 def wait_until_moved(broker, path, partition=0):
