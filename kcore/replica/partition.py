@@ -54,6 +54,8 @@ from kcore.replica.replica import IdleFetch, Replica
 from kcore.replica.replica_meters import ReplicaMeters
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from kcore.log.unified_log import UnifiedLog
     from kcore.replica.fetch_params import FetchPartitionData
 
@@ -160,6 +162,11 @@ class Partition:
     @property
     def replica_lag_time_max_ms(self) -> int:
         return self._replica_lag_time_max_ms
+
+    @property
+    def topic_id(self) -> UUID | None:
+        """What the log says; None if it says nothing."""
+        return self.log.topic_id
 
     @property
     def is_leader(self) -> bool:

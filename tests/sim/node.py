@@ -371,6 +371,7 @@ class Node:
             time=self._time,
             replication_quotas=SimpleNamespace(leader=self.leader_quota),
             client_quotas=no_client_quotas,
+            cluster_member=None,  # topics have no ids here
         )
         return FetchHandler(services)
 

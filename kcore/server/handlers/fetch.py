@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from itertools import chain
+from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
     ApiError,
+    InconsistentTopicId,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
@@ -27,6 +29,7 @@ from kcore.protocol.messages.fetch import (
 from kcore.record.down_conversion import down_convert
 from kcore.replica.delayed_fetch import FetchCallback, Run
 from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartitionData, FetchPartitionResult
+from kcore.replica.partition import Partition
 from kcore.replica.replica_quota import ReplicaQuota
 from kcore.replica.session_fetch import SessionFetch, SessionWatch, repeats_idle_fetch
 from kcore.server.fetch_session import (
@@ -60,6 +63,8 @@ class Handler:
         self._full_read_ms = min(5000, services.config["replica.lag.time.max.ms"] / 4)
         self._leader_quota = services.replication_quotas.leader
         self._client_quotas = services.client_quotas
+        #: A broker alone changes its metadata and its logs together.
+        self._compares_topic_ids = services.cluster_member is not None
 
     def may_block(self, context: RequestContext, body: FetchRequest) -> bool:
         if body.session_epoch > INITIAL_EPOCH:
@@ -94,6 +99,8 @@ class Handler:
                     refused[t, p] = UnknownTopicOrPartition.code
                 elif version < 10 and self._is_stored_in_zstd(topic_partition):
                     refused[t, p] = UnsupportedCompressionType.code
+                elif version >= 13 and self._is_log_of_another(topic_partition, topic.topic_id):
+                    refused[t, p] = InconsistentTopicId.code
                 else:
                     infos.append(
                         (
@@ -310,6 +317,10 @@ class Handler:
                 error = UnknownTopicOrPartition
             elif version < 10 and self._is_stored_in_zstd(cached.topic_partition):
                 error = UnsupportedCompressionType
+            elif version >= FIRST_VERSION_WITH_TOPIC_IDS and self._is_log_of_another(
+                cached.topic_partition, cached.topic_id
+            ):
+                error = InconsistentTopicId
             if error is None:
                 readable.append(cached)
             else:
@@ -352,6 +363,14 @@ class Handler:
     def _is_stored_in_zstd(self, topic_partition: TopicPartition) -> bool:
         config = self._replica_manager.log_config(topic_partition)
         return config is not None and config.compression_type == "zstd"
+
+    def _is_log_of_another(self, topic_partition: TopicPartition, topic_id: UUID) -> bool:
+        """Whether the log here is that of another topic of the same name: the metadata have the new one, and the
+        controller's order to stop this one is still to come (KIP-516)."""
+        if not self._compares_topic_ids:
+            return False
+        hosted = self._replica_manager.get_partition(topic_partition)
+        return isinstance(hosted, Partition) and hosted.topic_id not in (None, topic_id)
 
     def error_response(self, body: FetchRequest, error_code: int, version: int) -> FetchResponse:
         refused = {(t, p): error_code for t, topic in enumerate(body.topics) for p in range(len(topic.partitions))}

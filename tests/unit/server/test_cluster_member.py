@@ -660,6 +660,26 @@ def test_a_log_from_before_the_cluster_is_no_replica_of_a_topic_of_the_same_name
             member.log("t")
 
 
+@pytest.mark.parametrize("session_epoch", [-1, 0])
+def test_a_fetch_of_a_topic_whose_log_is_that_of_another_id_is_refused(broker, controller, session_epoch):
+    """The topic was deleted and made anew, and the metadata came before the order to stop the old replica."""
+    controller.leader_and_isr({"t": [controller.state()]}, topic_ids={"t": TOPIC_ID})
+    new_id = UUID(int=TOPIC_ID.int + 1)
+
+    def fetch(topic_id, version=13, **fields):
+        topic = f.FetchTopic(topic="t", topic_id=topic_id, partitions=[f.FetchPartition(partition=0)])
+        request = f.FetchRequest(session_epoch=session_epoch, topics=[topic], **fields)
+        (answer,) = controller.client.ask(request, version).responses
+        return answer.partitions[0].error_code
+
+    controller.update_metadata({"t": {0: {}}}, topic_ids={"t": TOPIC_ID})
+    assert fetch(TOPIC_ID) == 0
+    controller.update_metadata({"t": {0: {}}}, topic_ids={"t": new_id})
+    assert fetch(TOPIC_ID) == errors.UnknownTopicId.code
+    assert fetch(new_id) == errors.InconsistentTopicId.code
+    assert fetch(new_id, version=12) == 0  # by name, as in Kafka
+
+
 def test_RM_29_the_controller_is_notified_of_a_data_directory_that_has_failed(tmp_path, store):
     dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
     with kcore.Broker(store=store, log_dirs=",".join(dirs)) as broker, ControllerClient(broker) as controller:
