@@ -48,9 +48,10 @@ class Processes:
         self.history = []
         self.store = open_store(f"sqlite:{directory / 'cluster.db'}")
 
-    def start(self, number):
+    def start(self, number, *more_settings):
         """Returns at once; serving() waits."""
         settings = [
+            *more_settings,
             f"zookeeper.session.timeout.ms={SESSION_TIMEOUT_MS}",
             "default.replication.factor=3",
             "controlled.shutdown.retry.backoff.ms=200",

@@ -1,0 +1,89 @@
+"""A follower comes back to a leader that has much more than it, and replication is throttled (KIP-73): processes."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.system.test_cluster_kill_dash_nine import DEADLINE_S, TOPIC, Processes, await_true
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+
+RATE = 128 * 1024
+#: What the follower lacks: two minutes' worth.
+LACKING = 120 * RATE
+#: A fetch gets so much at most, so that the throttle can act in between.
+FETCHED_AT_ONCE = 32 * 1024
+BATCH_BYTES = 16 * 1024
+
+
+@pytest.fixture
+def processes(tmp_path):
+    processes = Processes(tmp_path)
+    yield processes
+    processes.close()
+
+
+def create_topic(servers, **config):
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": servers})
+    await_true(lambda: len(admin.list_topics(timeout=10).brokers) == 2, "the brokers never knew each other")
+    topic = NewTopic(TOPIC, 1, replica_assignment=[[0, 1]], config=config)
+    for future in admin.create_topics([topic]).values():
+        future.result(DEADLINE_S)
+
+
+def produce(servers, count):
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": servers, "acks": 1, "batch.size": BATCH_BYTES, "message.timeout.ms": DEADLINE_S * 1000}
+    )
+    errors = []
+    for _ in range(count // 4096):
+        while True:
+            try:
+                producer.produce(TOPIC, os.urandom(4096), on_delivery=lambda error, _: error and errors.append(error))
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert not producer.flush(DEADLINE_S) and not errors
+
+
+def bytes_of(directory):
+    """What its segments hold."""
+    return sum(path.stat().st_size for path in directory.glob(f"{TOPIC}-0/*.log"))
+
+
+@pytest.mark.parametrize("side", ["leader", "follower"])
+def test_a_throttled_follower_copies_but_no_faster_than_its_rate(processes, tmp_path, side):
+    rates = {number: [] for number in range(2)}
+    rates[0 if side == "leader" else 1].append(f"{side}.replication.throttled.rate={RATE}")
+    limits = [f"replica.fetch.max.bytes={FETCHED_AT_ONCE}", f"replica.fetch.response.max.bytes={FETCHED_AT_ONCE}"]
+    for number in range(2):
+        processes.start(number, *rates[number], *limits)
+    for number in range(2):
+        processes.serving(number)
+    servers = f"127.0.0.1:{processes.ports[0]}"
+    create_topic(servers, **{f"{side}.replication.throttled.replicas": "*"})
+    follower = processes.running.pop(1)
+    follower.send_signal(signal.SIGTERM)
+    follower.communicate(timeout=DEADLINE_S)
+    await_true(lambda: processes.state(0).isr == [0], "a follower that has stopped stays in the ISR")
+    produce(servers, LACKING)
+    assert bytes_of(tmp_path / "0") > LACKING and bytes_of(tmp_path / "1") == 0
+
+    start = time.monotonic()
+    processes.start(1, *rates[1], *limits)
+    copied, first_bytes = 0, None
+    # Three seconds are enough for all of it without a throttle.
+    while copied < 4 * RATE or time.monotonic() - first_bytes < 3:
+        copied = bytes_of(tmp_path / "1")
+        seconds = time.monotonic() - start  # later than the look at the files: only too long
+        if copied and first_bytes is None:
+            first_bytes = time.monotonic()
+        assert seconds < DEADLINE_S, f"{copied} bytes were copied"
+        # Half as much again as the rate, and two seconds for the first window: only too fast a copy gets above that.
+        assert copied <= RATE * (1.5 * seconds + 2), f"{copied} bytes in {seconds:.1f} s"
+        time.sleep(0.02)
+    assert processes.state(0).isr == [0]
