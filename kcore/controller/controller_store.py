@@ -115,6 +115,14 @@ class ControllerStore:
         self.epoch_version = version
         return epoch
 
+    def withdraw(self) -> None:
+        """Delete /controller if this session has made it and nobody was elected since.  Raises ControllerMoved."""
+        epoch = self._store.get(znodes.CONTROLLER_EPOCH)
+        node = self._store.get(znodes.CONTROLLER)
+        if epoch is not None and node is not None and node.ephemeral_owner == self._store.session_id:
+            self.epoch_version = epoch.version
+            self.delete_controller()
+
     def delete_controller(self) -> None:
         """Let another broker be elected, if this one still is."""
         try:

@@ -173,7 +173,7 @@ class KafkaController:
 
     @property
     def is_active(self) -> bool:
-        return self.active_controller_id == self.broker_id
+        return self._term is not None
 
     def controlled_shutdown(self, broker_id: int, broker_epoch: int, on_done: OnControlledShutdown) -> None:
         """Move the leadership away from a broker that is about to stop (PSM-08).
@@ -302,13 +302,16 @@ class KafkaController:
     def _controller_changed(self) -> None:
         # CTRL-03: the watch first, then the election.
         self._resign_if_replaced()
-        if self.active_controller_id == NO_CONTROLLER:
+        if self.active_controller_id == self.broker_id and not self.is_active:
+            # The answer to our election was lost.  Whoever hears of the deletion is elected, perhaps this broker.
+            self._store.withdraw()
+        elif self.active_controller_id == NO_CONTROLLER:
             self._elect()
 
     def _resign_if_replaced(self) -> None:
         was_active = self.is_active
         self.active_controller_id = self._store.controller_id(self._controller_watch)
-        if was_active and not self.is_active:
+        if was_active and self.active_controller_id != self.broker_id:
             self._resign()
 
     def _elect(self) -> None:

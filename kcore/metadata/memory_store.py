@@ -113,6 +113,8 @@ class MemoryStore(MetadataStore):
         self._session_events: deque[SessionEvent] = deque()
         self._is_connected = True
         self._has_expired = False
+        #: Of one expiry, EXPIRED is reported once.
+        self._is_expiry_told = False
         self._is_closed = False
         with self.tree.lock:
             self.tree._stores.append(self)
@@ -189,7 +191,11 @@ class MemoryStore(MetadataStore):
         """The session goes on, or turns out to have expired meanwhile."""
         with self.tree.lock:
             self._is_connected = True
-            self._session_events.append(SessionEvent.EXPIRED if self._has_expired else SessionEvent.CONNECTED)
+            if not self._has_expired:
+                self._session_events.append(SessionEvent.CONNECTED)
+            elif not self._is_expiry_told:
+                self._is_expiry_told = True
+                self._session_events.append(SessionEvent.EXPIRED)
         self._notify()
 
     def pump(self) -> int:
@@ -207,6 +213,7 @@ class MemoryStore(MetadataStore):
 
     def _expire(self) -> None:
         self._has_expired = True
+        self._is_expiry_told = self._is_connected
         self._watches.clear()
         if self._is_connected:
             self._session_events.append(SessionEvent.EXPIRED)

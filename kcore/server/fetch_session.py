@@ -101,6 +101,8 @@ class CachedPartition:
             self.high_watermark = result.high_watermark
             self.last_stable_offset = result.last_stable_offset
             self.log_start_offset = result.log_start_offset
+        if result.diverging_epoch is not None:
+            self.forget_answer()  # the follower truncates first, and takes nothing else from this answer
         return (
             is_changed
             or result.error is not None

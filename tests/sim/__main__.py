@@ -1,7 +1,8 @@
-"""python -m tests.sim --seconds N [--seed S] [--jobs J]: run histories of consecutive seeds until the time is over.
+"""python -m tests.sim --seconds N [--seed S] [--jobs J] [--controller]: run histories of consecutive seeds for so long.
 
 Prints what was run: seeds, steps, events and faults, and how often each rule decided what.  If an invariant breaks: the
 seed, the history made short, and how to run it again; then the exit status is 1.
+--controller: with the product's controller and a store of sessions.
 --once runs one seed and prints the hash of its trace.
 """
 
@@ -15,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from tests.sim.coverage import Coverage
-from tests.sim.events import random_history
+from tests.sim.events import History, random_controlled_history, random_history
 from tests.sim.shrink import Failure, shrunk
 from tests.sim.simulated import simulated
 
@@ -58,7 +59,16 @@ def is_unclean(seed: int) -> bool:
     return seed % 5 == 4
 
 
-def run_seeds(first: int, step: int, seconds: float, *, seeds: int | None = None) -> Summary:
+def history_of(seed: int, with_controller: bool) -> History:
+    """What a seed means."""
+    if with_controller:
+        return random_controlled_history(seed, unclean=is_unclean(seed))
+    return random_history(seed, unclean=is_unclean(seed))
+
+
+def run_seeds(
+    first: int, step: int, seconds: float, with_controller: bool = False, *, seeds: int | None = None
+) -> Summary:
     """Every step-th seed from the first one on, until the time is over, the number of seeds is run, or one fails."""
     summary = Summary()
     end = time.monotonic() + seconds
@@ -67,15 +77,14 @@ def run_seeds(first: int, step: int, seconds: float, *, seeds: int | None = None
     started = time.process_time()
     with coverage.counting():
         while time.monotonic() < end and summary.failure is None and summary.seeds != seeds:
-            summary.failure = _run(seed, summary)
+            summary.failure = _run(history_of(seed, with_controller), summary)
             seed += step
     summary.cpu_seconds = time.process_time() - started
     summary.counts = coverage.counts
     return summary
 
 
-def _run(seed: int, summary: Summary) -> Failure | None:
-    history = random_history(seed, unclean=is_unclean(seed))
+def _run(history: History, summary: Summary) -> Failure | None:
     cluster = None
     try:
         with simulated(history) as cluster:
@@ -90,7 +99,7 @@ def _run(seed: int, summary: Summary) -> Failure | None:
             summary.steps += cluster.steps
             summary.events.update(cluster.events)
             summary.events.update({f"message {name}": count for name, count in cluster.network.faults.items()})
-            for name in ("acknowledged", "refused", "retried", "consumed", "out_of_range"):
+            for name in ("acknowledged", "refused", "retried", "consumed", "out_of_range", "fenced", "truncations"):
                 summary.events[f"clients: {name.replace('_', ' ')}"] += getattr(cluster.clients, name)
 
 
@@ -99,16 +108,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None, help="the first seed; else from the clock")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--controller", action="store_true", help="with the product's controller")
     parser.add_argument("--once", action="store_true", help="run this seed once")
     options = parser.parse_args(arguments)
     first = options.seed if options.seed is not None else time.time_ns() // 1_000_000 % 10**9
     if options.once:
-        with simulated(random_history(first, unclean=is_unclean(first))) as cluster:
+        with simulated(history_of(first, options.controller)) as cluster:
             cluster.run()
             print(cluster.trace_hash)
         return 0
     print(f"seeds from {first} on, for {options.seconds:.0f} s in {options.jobs} process(es)", flush=True)
-    work = [(first + job, options.jobs, options.seconds) for job in range(options.jobs)]
+    work = [(first + job, options.jobs, options.seconds, options.controller) for job in range(options.jobs)]
     total = Summary()
     if options.jobs == 1:
         total.add(run_seeds(*work[0]))

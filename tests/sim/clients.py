@@ -45,6 +45,12 @@ class Clients:
     def count_refusal(self, error: ApiError) -> None:
         self.fenced += isinstance(error, FencedLeaderEpoch)
 
+    def forget(self, tp: TopicPartition) -> None:
+        """Another topic of this name begins."""
+        self.idempotent_payloads.pop(tp, None)
+        for key in [key for key in self._idempotent if key[1] == tp]:
+            del self._idempotent[key]
+
     # -- producers --------------------------------------------------------------------------------------------------
 
     def batch(self, records: int, size: int, **fields: int) -> bytearray:
@@ -87,6 +93,11 @@ class Clients:
     ) -> None:
         cluster = self._cluster
         broker = cluster.leader_of(tp) if to is None else to
+        generation = cluster.generation(tp)
+
+        def arrive(error: ApiError | None, base_offset: int) -> None:
+            if cluster.generation(tp) == generation:
+                on_answer(error, base_offset)
 
         def deliver() -> None:
             node = cluster.nodes.get(broker)
@@ -95,7 +106,7 @@ class Clients:
 
             def answer(error: ApiError | None, base_offset: int) -> None:
                 cluster.network.send(
-                    Message(f"Produce answer {tp}", broker, PRODUCER, lambda: on_answer(error, base_offset))
+                    Message(f"Produce answer {tp}", broker, PRODUCER, lambda: arrive(error, base_offset))
                 )
 
             # A copy: the broker assigns offsets in it, and the message may arrive twice.
@@ -159,6 +170,7 @@ class Consumer:
         self._cluster = cluster
         self._number = number
         self._tp = tp
+        self._generation = -1
         self._position = 0
         self._epoch = -1
         #: The last batch that it got, if it ends right below the position.
@@ -166,6 +178,9 @@ class Consumer:
 
     def consume(self, to: int | None) -> None:
         """to: whom it takes for the leader, by the metadata that it has; None: it gets new ones first."""
+        generation = self._cluster.generation(self._tp)
+        if generation != self._generation:
+            self._generation, self._position, self._epoch, self._last = generation, 0, -1, None
         if to is not None:
             self._fetch(to)
             return
@@ -181,7 +196,7 @@ class Consumer:
     # -- the position and a new leader ------------------------------------------------------------------------------
 
     def _validate(self, leader: int, leader_epoch: int) -> None:
-        before = (self._position, self._last)
+        before = (self._generation, self._position, self._last)
         last = self._last
         assert last is not None
 
@@ -194,7 +209,7 @@ class Consumer:
                 )
 
         def on_answer(end: EpochEndOffset) -> None:
-            if (self._position, self._last) != before:
+            if (self._cluster.generation(self._tp), self._position, self._last) != before:
                 return  # a second copy of the answer
             if end.error is not None:
                 self._clients.count_refusal(end.error)
@@ -219,18 +234,25 @@ class Consumer:
 
     def _fetch(self, broker: int) -> None:
         tp, position, last, epoch = self._tp, self._position, self._last, self._epoch
+        generation = self._generation
+
+        def arrive(error: ApiError | None, batches: list[Batch], earliest: int | None) -> None:
+            if self._cluster.generation(tp) == self._generation == generation:
+                self._on_fetched(position, error, batches, earliest)
 
         def deliver() -> None:
             node = self._cluster.nodes.get(broker)
             if node is not None:
-                self._serve(node, position, last, epoch, reply)
+                # A fetch that was meant for an earlier topic of this name begins in another history.
+                of_this_topic = self._cluster.generation(tp) == generation
+                self._serve(node, position, last if of_this_topic else None, epoch, reply)
 
         def reply(error: ApiError | None, batches: list[Batch], earliest: int | None) -> None:
             answer = Message(
                 f"Fetch answer {tp}",
                 broker,
                 CONSUMER,
-                lambda: self._on_fetched(position, error, batches, earliest),
+                lambda: arrive(error, batches, earliest),
             )
             self._cluster.network.send(answer)
 
@@ -303,7 +325,7 @@ class IdempotentProducer:
         self._clients = clients
         self._cluster = cluster
         self._tp = tp
-        self._producer_id = 1000 + number
+        self._producer_id = 1000 + number + 10 * cluster.generation(tp)
         self._epoch = 0
         self._next_sequence = 0
         self._waiting: deque[int] = deque()

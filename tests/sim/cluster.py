@@ -60,7 +60,13 @@ T = TypeVar("T")
 
 
 class Cluster:
-    """Brokers, a controller, the network between them, and clients; in a directory of its own."""
+    """Brokers, a controller, the network between them, and clients; in a directory of its own.
+
+    The controller is a script: controller.py.  controlled.py has a cluster with the product's.
+    """
+
+    #: The state of each partition, as it is stored.
+    partitions: dict[TopicPartition, LeaderAndIsrUpdate]
 
     def __init__(self, directory: str, history: History) -> None:
         self.history = history
@@ -68,9 +74,7 @@ class Cluster:
         self.time = MockTime()
         self.agenda = Agenda(self.time)
         self.network = Network(self.agenda, settings.latency_ms)
-        self.controller = SimController(self._send_update, self._send_metadata, unclean=settings.unclean)
-        #: The state of each partition, as it is stored.
-        self.partitions = self.controller.partitions
+        self._make_controller()
         self.observer = Observer()
         self.world = World(settings.unclean, self.partitions, self.observer.copies)
         self.clients = Clients(self)
@@ -90,13 +94,23 @@ class Cluster:
         self._ticks_at_ms: dict[int, int] = {}
         self._unanswered: dict[int, dict[str, None]] = {}
         self._requests = 0
-        for broker in range(settings.brokers):
-            self._start(broker)
-        for number in range(settings.partitions):
-            replicas = [(number + at) % settings.brokers for at in range(settings.brokers)]
-            self.controller.create(self.tp(number), replicas)
+        self._begin()
         for event in history.events:
             self.agenda.at(event.at_ms, type(event).__name__, lambda event=event: self._apply(event))
+
+    def _make_controller(self) -> None:
+        self.controller = SimController(self._send_update, self._send_metadata, unclean=self.settings.unclean)
+        self.partitions = self.controller.partitions
+
+    def _begin(self) -> None:
+        """Start the brokers, make the partitions."""
+        for broker in range(self.settings.brokers):
+            self._start(broker)
+        for number in range(self.settings.partitions):
+            self.controller.create(self.tp(number), self._replicas(number))
+
+    def _replicas(self, number: int) -> list[int]:
+        return [(number + at) % self.settings.brokers for at in range(self.settings.brokers)]
 
     @property
     def trace_hash(self) -> str:
@@ -107,9 +121,15 @@ class Cluster:
         return TopicPartition("t", number % self.settings.partitions)
 
     def leader_of(self, tp: TopicPartition) -> int:
-        """The broker that the controller has elected; the preferred one if there is none."""
-        state = self.partitions[tp]
+        """The broker that the controller has elected; the preferred one if there is none, -1 without a partition."""
+        state = self.partitions.get(tp)
+        if state is None:
+            return -1
         return state.leader if state.leader >= 0 else state.replicas[0]
+
+    def generation(self, tp: TopicPartition) -> int:
+        """How often a topic of this name was made before: what a client asked of an earlier one is over."""
+        return 0
 
     def tell(self, sentence: str) -> None:
         """Note something for the reader of a history."""
@@ -127,7 +147,7 @@ class Cluster:
             self.step()
 
     def step(self) -> None:
-        name = self.agenda.step()
+        name = self._next()
         self.steps += 1
         if self._broken is not None:
             raise self._broken
@@ -138,6 +158,9 @@ class Cluster:
         self.check()
         for check in checks:
             check()
+
+    def _next(self) -> str:
+        return self.agenda.step()
 
     def check(self) -> None:
         """Check the invariants of whatever has changed since the last time."""
@@ -259,6 +282,9 @@ class Cluster:
         name = type(event).__name__
         self.events[name] = self.events.get(name, 0) + 1
         self.tell(f"> {event}")
+        self._do(event)
+
+    def _do(self, event: Event) -> None:
         match event:
             case Produce():
                 self.clients.produce(event)

@@ -8,6 +8,7 @@ tests/reference/disk.py knows the exact rules call by call; here it is enough th
 from __future__ import annotations
 
 import os
+from uuid import UUID
 
 from kcore.log.checkpoints import LEADER_EPOCH_CHECKPOINT
 from kcore.log.log_file_names import LOG_SUFFIX, segment_file
@@ -23,15 +24,15 @@ class Disk:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        #: log directory -> (recovery point, leader epochs on the platter), as of the last flush.
-        self._flushed: dict[str, tuple[int, bytes | None]] = {}
+        #: log directory and topic -> (recovery point, leader epochs on the platter), as of the last flush.
+        self._flushed: dict[tuple[str, UUID | None], tuple[int, bytes | None]] = {}
 
     def note_flushes(self, manager: LogManager) -> None:
         """Call it after each step: if a recovery point rose, the leader epochs were synced."""
         for log in manager.all_logs():
-            flushed = self._flushed.get(log.directory)
+            flushed = self._flushed.get(_key(log))
             if flushed is None or flushed[0] != log.recovery_point:
-                self._flushed[log.directory] = (log.recovery_point, _read(_epoch_file(log)))
+                self._flushed[_key(log)] = (log.recovery_point, _read(_epoch_file(log)))
 
     def crash(self, manager: LogManager, *, loses_power: bool, kept: float = 1.0) -> str:
         """The broker is gone without a word; what was cut, as text.
@@ -65,7 +66,7 @@ class Disk:
             else:
                 os.truncate(segment_file(log.directory, base, LOG_SUFFIX), size)
             left -= size
-        epochs = self._flushed.get(log.directory, (0, None))[1]
+        epochs = self._flushed.get(_key(log), (0, None))[1]
         if epochs is not None and kept < 0.5:
             with open(_epoch_file(log), "wb") as file:
                 file.write(epochs)
@@ -81,6 +82,10 @@ def _remove_segment(directory: str, base_offset: int) -> None:
     for name in os.listdir(directory):
         if name.startswith(f"{base_offset:020d}."):
             os.unlink(os.path.join(directory, name))
+
+
+def _key(log: UnifiedLog) -> tuple[str, UUID | None]:
+    return log.directory, log.topic_id
 
 
 def _epoch_file(log: UnifiedLog) -> str:

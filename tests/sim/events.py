@@ -13,8 +13,9 @@ from random import Random
 CONTROLLER = -1
 PRODUCER = -2
 CONSUMER = -3
+STORE = -4
 
-NAMES = {CONTROLLER: "the controller", PRODUCER: "the producers", CONSUMER: "the consumers"}
+NAMES = {CONTROLLER: "the controller", PRODUCER: "the producers", CONSUMER: "the consumers", STORE: "the store"}
 
 
 def name_of(address: int) -> str:
@@ -213,6 +214,75 @@ class Duplicate(Event):
         )
 
 
+# -- of a cluster with the product's controller --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic(Event):
+    """Unless there is one of this name, or an earlier one is still being deleted."""
+
+    topic: int
+
+    def __str__(self) -> str:
+        return f"topic t{self.topic} is created"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(Event):
+    topic: int
+
+    def __str__(self) -> str:
+        return f"somebody orders to delete topic t{self.topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredElection(Event):
+    partition: int
+
+    def __str__(self) -> str:
+        return f"somebody orders the election of the preferred leader of partition {self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireSession(Event):
+    """The store ends the session of a broker that lives."""
+
+    broker: int
+
+    def __str__(self) -> str:
+        return f"the session of broker {self.broker} expires"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteController(Event):
+    """As an operator does who wants another controller: the old one does not know yet."""
+
+    def __str__(self) -> str:
+        return "somebody deletes /controller"
+
+
+@dataclass(frozen=True, slots=True)
+class DieInWrite(Event):
+    """The broker is killed right after so many further writes to the store, before it can tell anybody."""
+
+    broker: int
+    writes: int = 1
+    down_ms: int = 1000
+
+    def __str__(self) -> str:
+        return f"broker {self.broker} is killed after {self.writes} write(s) to the store, for {self.down_ms} ms"
+
+
+@dataclass(frozen=True, slots=True)
+class LoseStoreAnswer(Event):
+    """The broker's next write to the store takes place, and its answer is lost."""
+
+    broker: int
+
+    def __str__(self) -> str:
+        return f"broker {self.broker} does not hear whether its next write to the store took place"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a history takes place in.
@@ -220,6 +290,8 @@ class Settings:
     latency_ms: of a message that nothing happens to.  fetch_sessions: for how many followers a broker keeps one.
     remembers_idle: sessions know which partitions are idle, as those of many partitions do.  throttled_rate: bytes a
     second that a broker sends to followers, and that it fetches, as long as there are faults; 0 for no limit.
+    controller: the product's controller, one in each broker, and a store with sessions; partitions is then the number
+    of topics at the start.  rebalance_ms: how often it brings back preferred leaders, 0 for never.
     """
 
     brokers: int = 3
@@ -235,6 +307,8 @@ class Settings:
     fetch_sessions: int = 10
     remembers_idle: bool = False
     throttled_rate: int = 0
+    controller: bool = False
+    rebalance_ms: int = 0
 
     def __str__(self) -> str:
         changed = [f for f in fields(self) if getattr(self, f.name) != f.default]
@@ -342,4 +416,96 @@ _WEIGHTS: list[tuple[type[Event], int]] = [
     (Lose, 6),
     (Delay, 10),
     (Duplicate, 4),
+]
+
+
+def random_controlled_history(seed: int, *, unclean: bool = False, events: int = 100) -> History:
+    """The same, of a cluster with the product's controller."""
+    random = Random(seed)
+    settings = Settings(
+        controller=True,
+        brokers=random.choice([2, 3, 3, 4]),
+        partitions=random.choice([1, 2]),
+        min_insync_replicas=random.choice([1, 1, 2]),
+        unclean=unclean,
+        segment_bytes=random.choice([300, 1000, 100_000]),
+        latency_ms=random.choice([1, 1, 3, 10]),
+        flush_checkpoint_ms=random.choice([200, 1000, 5000]),
+        remembers_idle=random.random() < 0.5,
+        rebalance_ms=random.choice([0, 0, 500]),
+    )
+    pace_ms = random.choice([10, 40, 150])
+    at_ms = 200
+    chosen: list[Event] = []
+    for _ in range(events):
+        at_ms += int(random.expovariate(1 / pace_ms))
+        chosen.append(_random_controlled_event(random, settings, at_ms))
+    return History(settings, tuple(chosen), seed)
+
+
+def _random_controlled_event(random: Random, settings: Settings, at_ms: int) -> Event:
+    brokers = range(settings.brokers)
+    broker = random.choice(brokers)
+    (kind,) = random.choices([kind for kind, _ in _CONTROLLED_WEIGHTS], [weight for _, weight in _CONTROLLED_WEIGHTS])
+    if kind is CreateTopic:
+        return CreateTopic(at_ms, random.randrange(3))
+    if kind is DeleteTopic:
+        return DeleteTopic(at_ms, random.randrange(3))
+    if kind is PreferredElection:
+        return PreferredElection(at_ms, random.randrange(3))
+    if kind is ExpireSession:
+        return ExpireSession(at_ms, broker)
+    if kind is DeleteController:
+        return DeleteController(at_ms)
+    if kind is DieInWrite:
+        return DieInWrite(at_ms, broker, random.choice([1, 1, 2, 3, 5]), random.choice([20, 1000, 2500]))
+    if kind is LoseStoreAnswer:
+        return LoseStoreAnswer(at_ms, broker)
+    if kind is Crash:
+        how = random.choice(["loses power", "is killed", "is killed", "stops", "stops"])
+        down_ms, noticed_ms = random.choice([20, 300, 2500, 60_000]), random.choice([10, 200, 600])
+        return Crash(at_ms, broker, how, down_ms, noticed_ms, random.choice([0.0, round(random.random(), 2)]))
+    if kind is Pause:
+        return Pause(at_ms, broker, random.choice([20, 200, 800, 2000]))
+    if kind in (Cut, Lose, Delay, Duplicate):
+        a = random.choice(brokers)
+        b = random.choice([address for address in [*brokers, *brokers, STORE, STORE] if address != a])
+        if kind is Cut:
+            return Cut(at_ms, a, b, random.choice([30, 300, 1500]))
+        if random.random() < 0.5 or b == STORE:
+            a, b = b, a
+        count = random.choice([1, 1, 3])
+        if kind is Lose:
+            return Lose(at_ms, a, b, count)
+        if kind is Delay:
+            return Delay(at_ms, a, b, random.choice([3, 15, 100, 1000]), count)
+        return Duplicate(at_ms, a, b, random.choice([1, 20, 500]), count)
+    partition = random.randrange(settings.partitions + 1)
+    if kind is Produce:
+        return Produce(at_ms, partition, random.randint(1, 3), random.choice([1, 1, 40]), random.choice([-1, -1, 1]))
+    if kind is ProduceIdempotent:
+        return ProduceIdempotent(at_ms, partition, random.randrange(2), random.randint(1, 3))
+    if kind is Consume:
+        return Consume(at_ms, partition, random.randrange(2))
+    return DeleteRecords(at_ms, partition, round(random.random(), 2))
+
+
+_CONTROLLED_WEIGHTS: list[tuple[type[Event], int]] = [
+    (Produce, 26),
+    (ProduceIdempotent, 10),
+    (Consume, 8),
+    (DeleteRecords, 2),
+    (CreateTopic, 6),
+    (DeleteTopic, 5),
+    (PreferredElection, 4),
+    (ExpireSession, 3),
+    (DeleteController, 2),
+    (DieInWrite, 5),
+    (LoseStoreAnswer, 3),
+    (Crash, 7),
+    (Pause, 4),
+    (Cut, 6),
+    (Lose, 6),
+    (Delay, 10),
+    (Duplicate, 6),
 ]

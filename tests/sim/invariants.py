@@ -42,6 +42,28 @@ class World:
     leaders: dict[TopicPartition, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     deleted_below: dict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
 
+    #: Of a cluster with the product's controller: controller epoch -> the broker whose epoch it is.
+    controllers: dict[int, int] = field(default_factory=dict)
+    #: Topics whose deletion was ordered: nobody keeps their records.
+    doomed: set[str] = field(default_factory=set)
+
+    def is_unclean(self, tp: TopicPartition) -> bool:
+        """Whether committed records may be lost."""
+        return self.unclean or tp.topic in self.doomed
+
+    def forget(self, tp: TopicPartition) -> None:
+        """Another topic of this name begins."""
+        self.doomed.discard(tp.topic)
+        for of_partition in (
+            self.committed,
+            self.contents,
+            self.acknowledged,
+            self.consumed,
+            self.leaders,
+            self.deleted_below,
+        ):
+            of_partition.pop(tp, None)
+
     def allow_start_at(self, tp: TopicPartition, offset: int) -> None:
         """A log may start at offset from now on: nothing below it is missed."""
         self.deleted_below[tp] = max(self.deleted_below[tp], offset)
@@ -70,7 +92,7 @@ def check_changes(world: World, changes: list[Change]) -> None:
             world.committed[change.copy.topic_partition].setdefault(batch.base_offset, batch)
         for invariant in OF_CHANGES:
             invariant(world, change)
-        if not world.unclean:
+        if not world.is_unclean(change.copy.topic_partition):
             for invariant in OF_CHANGES_AFTER_CLEAN_ELECTIONS:
                 invariant(world, change)
 
@@ -215,7 +237,7 @@ def _first_missing(copy: Copy, payloads: dict[int, bytes], deleted_below: int) -
 
 def an_acknowledged_record_is_committed(world: World, tp: TopicPartition, base_offset: int, payload: bytes) -> None:
     """When a producer gets its acknowledgement (acks=all), its records are at that offset, below a high watermark."""
-    if not world.unclean:
+    if not world.is_unclean(tp):
         batch = world.committed[tp].get(base_offset)
         if batch is None or batch.payload != payload:
             raise BrokenInvariant("an_acknowledged_record_is_committed", f"{tp} {base_offset}: committed is {batch}")
@@ -223,7 +245,7 @@ def an_acknowledged_record_is_committed(world: World, tp: TopicPartition, base_o
 
 def a_consumer_gets_committed_records(world: World, tp: TopicPartition, batch: Batch) -> None:
     """Each batch that a consumer gets is the committed one of its offset."""
-    if not world.unclean:
+    if not world.is_unclean(tp):
         committed = world.committed[tp].get(batch.base_offset)
         if committed != batch:
             raise BrokenInvariant("a_consumer_gets_committed_records", f"{tp} {batch}: committed is {committed}")
@@ -233,6 +255,18 @@ def a_waiting_request_is_answered_once(name: str, answers: int) -> None:
     """No request gets two answers, and none whose time is over has none."""
     if answers != 1:
         raise BrokenInvariant("a_waiting_request_is_answered_once", f"{name} was answered {answers} times")
+
+
+def the_last_controller_alone_writes(
+    world: World, tp: TopicPartition, epoch: int, broker: int, last_epoch: int
+) -> None:
+    """At most one controller writes in a controller epoch, and none whose epoch is over."""
+    owner = world.controllers.setdefault(epoch, broker)
+    if owner != broker or epoch != last_epoch:
+        raise BrokenInvariant(
+            "the_last_controller_alone_writes",
+            f"{tp}: broker {broker} writes in epoch {epoch} of broker {owner}, the last one is {last_epoch}",
+        )
 
 
 def no_request_times_out_when_all_is_done(name: str, is_done: bool) -> None:

@@ -37,7 +37,7 @@ from kcore.replica.leader_endpoint import (
 )
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
-from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
+from kcore.replica.partition_state_store import OnIsrChanged, PartitionStateStore, StoredIsr
 from kcore.replica.replica_fetcher_manager import FetchSource
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.fetch_session import FetchSessionCache
@@ -278,9 +278,10 @@ class Node:
         settings: Settings,
     ) -> None:
         self.broker_id = broker_id
-        self.broker_epoch = broker_epoch
+        self._broker_epoch = broker_epoch
         self.around = around
         self._time = time
+        self.metadata_cache = MetadataCache("sim", -1)
         #: As the controller has said last, and how often it had said it then.
         self.live_brokers: frozenset[int] = frozenset()
         self._live_brokers_version = 0
@@ -299,7 +300,7 @@ class Node:
                 min_insync_replicas=settings.min_insync_replicas,
             ),
             time=time,
-            random=Random(broker_id),
+            random=Random(broker_id * 1_000_003 + broker_epoch),
             executors=inline,
             scheduler=self.disk_scheduler,
             num_recovery_threads=1,
@@ -316,11 +317,10 @@ class Node:
             self.timer,
             high_watermark_checkpoint_interval_ms=700,
             replica_lag_time_max_ms=LAG_TIME_MAX_MS,
-            partition_state_store=NodeStateStore(self),
+            partition_state_store=self._make_state_store(),
             clock_scheduler=self.clock_scheduler,
-            is_alive=lambda broker: broker in self.live_brokers,
+            is_alive=self.is_alive,
         )
-        self.metadata_cache = MetadataCache("sim", -1)
         self.leader_quota, self.follower_quota = (
             ReplicationQuotaManager(5, 1, time, lambda tp: True, settings.throttled_rate or UNBOUNDED) for _ in range(2)
         )
@@ -333,6 +333,18 @@ class Node:
     @property
     def now_ms(self) -> int:
         return int(self._time.hi_res_clock_ms())
+
+    @property
+    def broker_epoch(self) -> int:
+        """Of the registration."""
+        return self._broker_epoch
+
+    def is_alive(self, broker: int) -> bool:
+        """As far as this broker has heard."""
+        return broker in self.live_brokers
+
+    def _make_state_store(self) -> PartitionStateStore:
+        return NodeStateStore(self)
 
     # -- the controller's updates ------------------------------------------------------------------------------------
 
@@ -361,7 +373,7 @@ class Node:
         """The broker's own, with what it needs of a broker's parts."""
         no_client_quotas = SimpleNamespace(is_enabled=False, fetch=SimpleNamespace(is_enabled=False))
         # No two sessions of one broker have the same id, whatever lives it had.
-        random = Random(self.broker_id * 1_000_003 + self.broker_epoch)
+        random = Random(self.broker_id * 1_000_003 + self._broker_epoch)
         services = SimpleNamespace(
             metadata_cache=self.metadata_cache,
             replica_manager=self.replica_manager,

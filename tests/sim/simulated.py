@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from kcore.server.handlers import fetch
 from tests.sim.cluster import Cluster
+from tests.sim.controlled import ControlledCluster
 from tests.sim.events import History
 
 _MEMORY = "/dev/shm"
@@ -25,7 +26,7 @@ def simulated(history: History) -> Iterator[Cluster]:
     logging.disable(logging.CRITICAL)
     try:
         with patch.object(fetch, "MANY_PARTITIONS", 1 if history.settings.remembers_idle else fetch.MANY_PARTITIONS):
-            cluster = Cluster(directory, history)
+            cluster = (ControlledCluster if history.settings.controller else Cluster)(directory, history)
             yield cluster
             cluster.close()
     finally:

@@ -16,7 +16,7 @@ from kcore.replica.offset_truncation import OffsetTruncationState
 from kcore.replica.partition import LogReadInfo, Partition
 from kcore.replica.partition_state import PendingIsr
 from kcore.server.fetch_session import CachedPartition
-from tests.sim import clients, controller, invariants
+from tests.sim import clients, controller
 from tests.sim.events import (
     CONSUMER,
     CONTROLLER,
@@ -27,15 +27,11 @@ from tests.sim.events import (
     Delay,
     DeleteRecords,
     Elect,
-    Event,
-    History,
     Lose,
     Produce,
     ProduceIdempotent,
     Settings,
 )
-from tests.sim.shrink import run_history
-from tests.sim.simulated import simulated
 
 KILLED, LOSES_POWER = "is killed", "loses power"
 
@@ -45,38 +41,6 @@ EQUAL_AT_THE_END = "the_replicas_become_equal"
 ONE_HISTORY = "a_consumer_reads_one_history"
 TIMEOUT = "no_request_times_out_when_all_is_done"
 MEMBERS = "the_high_watermark_never_passes_the_log_end_of_an_isr_member"
-
-
-class Scenario:
-    """A history of one partition, whose preferred leader is broker 0, with or without one rule."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, settings: Settings, *events: Event) -> None:
-        self._monkeypatch = monkeypatch
-        self._history = History(settings, events)
-
-    def goes_well(self) -> None:
-        failure = run_history(self._history)
-        if failure is not None:
-            pytest.fail(str(failure), pytrace=False)
-
-    def breaks(self, name: str, owner: object, rule: str, without: object) -> None:
-        """With the rule replaced, the invariant of this name is the one that breaks; no other is looked at."""
-        with self._monkeypatch.context() as context:
-            context.setattr(owner, rule, without)
-            for group in ("OF_CHANGES", "OF_CHANGES_AFTER_CLEAN_ELECTIONS"):
-                context.setattr(invariants, group, [f for f in getattr(invariants, group) if f.__name__ == name])
-            with simulated(self._history) as cluster:
-                try:
-                    cluster.run()
-                except invariants.BrokenInvariant as broken:
-                    assert broken.name == name, "\n".join([str(broken), *cluster.story])
-                    return
-        pytest.fail("\n".join(["nothing breaks without the rule", *cluster.story]), pytrace=False)
-
-
-@pytest.fixture
-def scenario(monkeypatch):
-    return lambda settings, *events: Scenario(monkeypatch, settings, *events)
 
 
 def cut_at_the_high_watermark(leader_epoch, leader_end_offset, *, initial_offset, log_end_offset, **others):

@@ -8,7 +8,7 @@ from kcore.controller.election import LEADER_DURING_DELETE
 from kcore.controller.kafka_controller import NO_CONTROLLER, ControllerSettings, KafkaController
 from kcore.errors import BrokerNotAvailable, KafkaStorageError, NotController, StaleBrokerEpoch
 from kcore.metadata import znodes
-from kcore.metadata.store import SetData, StoreError
+from kcore.metadata.store import ConnectionLost, Create, SetData, StoreError
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -108,6 +108,25 @@ def test_a_store_that_fails_at_the_wrong_moment_keeps_no_broker_from_later_elect
     world.scheduler.tick()
     world.settle()
     assert active_ids(world) == [2]
+
+
+def test_a_broker_that_does_not_hear_of_its_election_gives_it_back(world, monkeypatch):
+    """The write took place, its answer was lost: /controller has this broker's id, and nobody has failed over."""
+    world.start(1, 2)
+    store, lost = world.stores[2], []
+    real = store.multi
+
+    def lose_the_answer(operations):
+        results = real(operations)
+        if not lost and isinstance(operations[0], Create) and operations[0].path == znodes.CONTROLLER:
+            lost.append(1)
+            raise ConnectionLost("the answer is lost")
+        return results
+
+    monkeypatch.setattr(store, "multi", lose_the_answer)
+    world.kill(1)
+    assert lost and active_ids(world) == [2] and world.active.context.live_brokers.keys() == {2}
+    assert world.admin.get(znodes.CONTROLLER_EPOCH).data == b"3"
 
 
 def test_a_session_that_cannot_begin_is_tried_again(world, monkeypatch):

@@ -530,3 +530,21 @@ def test_random_operations_agree_with_the_model(world, seed):
     stores[1].close()
     model.end_session(sessions[1])
     assert [stores[0].get(path) is not None for path in paths] == [model.exists(path) for path in paths]
+
+
+def test_a_memory_store_says_once_that_its_session_has_expired():
+    """Also if the client is cut off and comes back before it has heard of it."""
+    tree = MemoryTree()
+    store, session_events = MemoryStore(tree), []
+    store.add_session_listener(session_events.append)
+    tree.expire(store.session_id)
+    store.disconnect()
+    store.reconnect()
+    tree.pump()
+    assert session_events.count(SessionEvent.EXPIRED) == 1
+    store.new_session()
+    store.disconnect()
+    tree.expire(store.session_id)
+    store.reconnect()
+    tree.pump()
+    assert session_events.count(SessionEvent.EXPIRED) == 2

@@ -163,6 +163,15 @@ def test_SESS_08_the_first_answer_after_an_error_is_sent(server):
     assert server.fetch(request(session_id=session_id, epoch=3)) == (session_id, [])
 
 
+def test_SESS_08_a_partition_is_answered_again_after_a_diverging_epoch(server):
+    """The follower takes no high watermark from such an answer."""
+    session_id = server.open(1)
+    diverging = {0: nothing(6, diverging_epoch=(1, 2))}
+    assert server.fetch(request(session_id=session_id, epoch=1), diverging) == (session_id, [0])
+    assert server.fetch(request(session_id=session_id, epoch=2), {0: nothing(6)}) == (session_id, [0])
+    assert server.fetch(request(session_id=session_id, epoch=3), {0: nothing(6)}) == (session_id, [])
+
+
 def test_SESS_08_a_partition_that_is_fetched_with_another_leader_epoch_is_answered_again(server):
     """The follower may have dropped what it was answered with the old epoch."""
     session_id, _ = server.fetch(request([0, 1], leader_epoch=4))

@@ -1,0 +1,514 @@
+"""A simulated cluster with the product's controller: one in each broker, on sessions of one store.
+
+Why a session expires, which watches are late, and which requests of a controller are lost, late or repeated is in
+the history.  A request of a controller is repeated or late, but never comes after a later one of the same controller:
+it is one connection.  Another controller's come whenever they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from random import Random
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.controller.controller_store import ControllerMoved
+from kcore.errors import ApiError
+from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore
+from kcore.metadata.store import ConnectionLost, NodeExists, SessionExpired
+from kcore.protocol.schema import Message as Request
+from kcore.replica.partition_state import LeaderAndIsrUpdate
+from kcore.replica.partition_state_store import OnIsrChanged
+from tests.sim import invariants
+from tests.sim.cluster import Cluster
+from tests.sim.controlled_node import ControlledNode
+from tests.sim.ensemble import Killed, Session, Tree
+from tests.sim.events import (
+    STORE,
+    Crash,
+    CreateTopic,
+    Cut,
+    DeleteController,
+    DeleteTopic,
+    DieInWrite,
+    Event,
+    ExpireSession,
+    LoseStoreAnswer,
+    Pause,
+    PreferredElection,
+)
+from tests.sim.invariants import BrokenInvariant
+from tests.sim.model import Copy
+from tests.sim.network import Message
+from tests.sim.node import IsrChange
+
+#: A broker that the store has not heard of for so long is dead.
+SESSION_TIMEOUT_MS = 600
+#: A broker whose registration is still there, or whose lost records the ISRs still count on, tries again to start.
+START_RETRY_MS = 50
+SHUTDOWN_RETRY_MS = 300
+SHUTDOWN_ATTEMPTS = 4
+#: After the last fault, until every partition that can have a leader has one; until all replicas are equal.
+QUIET_WITHIN_MS = 10_000
+SETTLES_WITHIN_MS = 20_000
+
+
+class ControlledCluster(Cluster):
+    """partitions: as they are stored, also those of topics that were deleted."""
+
+    nodes: dict[int, ControlledNode]  # type: ignore[assignment]
+
+    def _make_controller(self) -> None:
+        self.partitions = {}
+        self.tree = Tree(self._state_written)
+        self.admin = MemoryStore(self.tree)
+        self._seen_changes = 0
+        #: How often a topic of this name was created, and the names whose deletion was ordered last.
+        self._generations: dict[str, int] = {}
+        self._deleted: dict[str, None] = {}
+        #: (broker, partition) where records may be lost that the stored ISR counts on.
+        self._tainted: set[tuple[int, TopicPartition]] = set()
+        #: Brokers that are about to stop: they move what they lead to others.
+        self._stopping: set[int] = set()
+        self._disconnected_until_ms: dict[int, int] = {}
+        self._down_ms: dict[int, int] = {}
+        #: Of the requests from one controller to one broker.
+        self._sent: dict[tuple[int, int], int] = {}
+        self._delivered: dict[tuple[int, int], int] = {}
+        self._unexpected: Exception | None = None
+        #: At the end nobody stays down.
+        self._all_start = False
+
+    def _begin(self) -> None:
+        for broker in range(self.settings.brokers):
+            self._start(broker)
+        for topic in range(self.settings.partitions):
+            self._create_topic(topic)
+        self.agenda.after(1, "the controllers begin", lambda: None)
+
+    # -- topics -----------------------------------------------------------------------------------------------------
+
+    def tp(self, number: int) -> TopicPartition:
+        """Clients use the first partition of each topic."""
+        return TopicPartition(f"t{number}", 0)
+
+    def generation(self, tp: TopicPartition) -> int:
+        return self._generations.get(tp.topic, 0)
+
+    def leader_of(self, tp: TopicPartition) -> int:
+        return super().leader_of(tp) if self._exists(tp.topic) else -1
+
+    def _exists(self, topic: str) -> bool:
+        return self.admin.get(znodes.topic(topic)) is not None
+
+    def _assignment(self, topic: str) -> dict[int, list[int]]:
+        node = self.admin.get(znodes.topic(topic))
+        return znodes.TopicZNode.decode(node.data).assignment if node is not None else {}
+
+    def _keeps_records(self, topic: str) -> bool:
+        return topic not in self._deleted and self._exists(topic)
+
+    def _existing(self) -> Iterator[tuple[TopicPartition, list[int]]]:
+        for topic in self.admin.children(znodes.TOPICS):
+            for number, replicas in self._assignment(topic).items():
+                yield TopicPartition(topic, number), replicas
+
+    def _create_topic(self, topic: int) -> None:
+        name = f"t{topic}"
+        if self._exists(name):
+            self.tell(f"{name} is still there")
+            return
+        brokers = self.settings.brokers
+        generation = self._generations[name] = self._generations.get(name, 0) + 1
+        self._deleted.pop(name, None)
+        assignment = {
+            number: [(topic + number + at) % brokers for at in range(min(brokers, 3))]
+            for number in range(1 + topic % 2)
+        }
+        for number in assignment:
+            tp = TopicPartition(name, number)
+            self.partitions.pop(tp, None)
+            self.world.forget(tp)
+            self.clients.forget(tp)
+        node = znodes.TopicZNode(assignment, znodes.random_id(Random(f"{name} {generation}")))
+        self.admin.ensure_path(znodes.TOPICS)
+        self.admin.create(znodes.topic(name), node.encode())
+
+    def _delete_topic(self, name: str) -> None:
+        if self._exists(name) and self.admin.get(znodes.delete_topic(name)) is None:
+            self.admin.create_recursive(znodes.delete_topic(name))
+            self._deleted[name] = None
+            self.world.doomed.add(name)
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def _do(self, event: Event) -> None:
+        match event:
+            case CreateTopic():
+                self._create_topic(event.topic)
+            case DeleteTopic():
+                self._delete_topic(f"t{event.topic}")
+            case PreferredElection():
+                partitions = [tp for tp, _ in self._existing() if tp.topic == f"t{event.partition}"]
+                if partitions:
+                    self._try_create(znodes.PREFERRED_REPLICA_ELECTION, znodes.encode_partitions(partitions))
+            case ExpireSession():
+                if event.broker in self.nodes:
+                    self.tree.expire(self.nodes[event.broker].session.session_id)
+            case DeleteController():
+                if self.admin.get(znodes.CONTROLLER) is not None:
+                    self.admin.delete(znodes.CONTROLLER)
+            case DieInWrite():
+                if event.broker in self.nodes:
+                    self.nodes[event.broker].session.dies_after = event.writes
+                    self._down_ms[event.broker] = event.down_ms
+            case LoseStoreAnswer():
+                if event.broker in self.nodes:
+                    self.nodes[event.broker].session.loses_answers = 1
+            case Pause():
+                super()._do(event)
+                if event.broker in self.nodes:
+                    self._expire_later(event.broker, lambda: self.network.paused_until_ms(event.broker))
+            case Cut() if STORE in (event.a, event.b):
+                self._disconnect(event.a if event.b == STORE else event.b, event.for_ms)
+            case _:
+                super()._do(event)
+
+    def _try_create(self, path: str, data: bytes) -> None:
+        try:
+            self.admin.create_recursive(path, data)
+        except NodeExists:
+            pass
+
+    # -- sessions ---------------------------------------------------------------------------------------------------
+
+    def _disconnect(self, broker: int, for_ms: int) -> None:
+        node = self.nodes.get(broker)
+        if node is None:
+            return
+        until_ms = max(self._disconnected_until_ms.get(broker, 0), self.agenda.now_ms + for_ms)
+        self._disconnected_until_ms[broker] = until_ms
+        if node.session._is_connected:
+            node.session.disconnect()
+        self._expire_later(broker, lambda: self._disconnected_until_ms.get(broker, 0))
+
+        def reconnect() -> None:
+            is_over = self._disconnected_until_ms.get(broker, 0) <= self.agenda.now_ms
+            if is_over and self.nodes.get(broker) is node and not node.session._is_connected:
+                node.session.reconnect()
+
+        self.agenda.after(for_ms, f"broker {broker} may reach the store", reconnect)
+
+    def _expire_later(self, broker: int, silent_until_ms: Callable[[], int]) -> None:
+        """The broker says nothing from now on: if that lasts, its session ends."""
+        session_id = self.nodes[broker].session.session_id
+
+        def expire() -> None:
+            if silent_until_ms() > self.agenda.now_ms:
+                self.tree.expire(session_id)
+
+        self.agenda.after(SESSION_TIMEOUT_MS, f"session of broker {broker} may expire", expire)
+
+    def _state_written(
+        self, session_id: int, tp: TopicPartition, state: znodes.PartitionStateZNode, version: int
+    ) -> None:
+        session = self.tree._sessions.get(session_id)
+        broker = session.broker if isinstance(session, Session) else -1
+        old = self.partitions.get(tp)
+        if old is None or old.leader_epoch != state.leader_epoch:
+            # A leader that changes its ISR leaves the epochs alone: this is a controller's.
+            try:
+                invariants.the_last_controller_alone_writes(
+                    self.world, tp, state.controller_epoch, broker, self.tree.controller_epoch
+                )
+            except BrokenInvariant as error:
+                self._found(error)
+        replicas = self._assignment(tp.topic)[tp.partition]
+        self.partitions[tp] = LeaderAndIsrUpdate(tp, state.leader, state.leader_epoch, state.isr, replicas, version)
+        self._tainted -= {(other, of) for other, of in self._tainted if of == tp and other not in state.isr}
+        text = f"leader {state.leader} epoch {state.leader_epoch} ISR {list(state.isr)}"
+        self.trace.append(f"state {tp} {text} by {broker}")
+        self.tell(f"{tp}: broker {broker} stores {text}")
+
+    # -- steps ------------------------------------------------------------------------------------------------------
+
+    def _next(self) -> str:
+        name = "a broker is killed"
+        try:
+            name = super()._next()
+        except Killed as killed:
+            self.tell(f"broker {killed.broker} is killed after a write")
+            if killed.broker in self.nodes:
+                self._die(killed.broker, "is killed", 1.0, SESSION_TIMEOUT_MS // 2, self._down_ms[killed.broker])
+        if self._unexpected is not None:
+            raise self._unexpected
+        changed = self.tree.changes != self._seen_changes
+        self._seen_changes = self.tree.changes
+        for broker, node in self.nodes.items():
+            session = node.session
+            if not node.has_store_events and (session._session_events or (changed and session._is_connected)):
+                node.has_store_events = True
+                self._tell_of_store_events(broker, node)
+            if node.has_controller_events and not node.has_turn:
+                node.has_turn = True
+                self.call_later(broker, 1, f"controller of broker {broker}", lambda node=node: self._turn(node))
+        return name
+
+    def _tell_of_store_events(self, broker: int, node: ControlledNode) -> None:
+        """What is late is all that comes after it, too: a session is one connection."""
+
+        def deliver() -> None:
+            node.has_store_events = False
+            node.session.pump()
+
+        self.network.send(Message("store events", STORE, broker, deliver, is_reliable=True))
+
+    def _turn(self, node: ControlledNode) -> None:
+        node.has_turn = False
+        error = node.process_controller_event()
+        if error is not None and not isinstance(error, ConnectionLost | SessionExpired | ControllerMoved):
+            self._unexpected = self._unexpected or error
+
+    def check(self) -> None:
+        hosted = {broker: node.replica_manager for broker, node in self.nodes.items()}
+        for broker, tp in list(self.observer.copies):
+            if broker not in hosted or hosted[broker].get_partition(tp) is None:
+                del self.observer.copies[broker, tp]
+        super().check()
+
+    # -- lives ------------------------------------------------------------------------------------------------------
+
+    def may_die(self, broker: int) -> bool:
+        """Whether records that were acknowledged stay where an election can find them (KIP-966)."""
+        if self.settings.unclean:
+            return True
+        for tp, _ in self._existing():
+            state = self.partitions.get(tp)
+            if state is None or broker not in state.isr or tp.topic in self._deleted:
+                continue
+            others = [member for member in state.isr if member != broker]
+            is_tainted = any((member, tp) in self._tainted for member in others)
+            if is_tainted and not self._safe(tp, others):
+                return False
+        return True
+
+    def _may_lose_power(self, broker: int) -> bool:
+        if self.settings.unclean:
+            return True
+        states = [state for tp, state in self.partitions.items() if self._keeps_records(tp.topic)]
+        return all(
+            self._safe(state.topic_partition, [member for member in state.isr if member != broker])
+            for state in states
+            if broker in state.isr
+        )
+
+    def _safe(self, tp: TopicPartition, members: list[int]) -> bool:
+        live = [member for member in members if member in self.nodes and member not in self._stopping]
+        return any((member, tp) not in self._tainted for member in live)
+
+    def _crash(self, event: Crash) -> None:
+        node = self.nodes.get(event.broker)
+        if node is None:
+            return
+        if not self.may_die(event.broker):
+            self.tell(f"broker {event.broker} goes on: another one has lost what it has")
+        elif event.how == "stops":
+            if event.broker not in self._stopping:
+                self._stopping.add(event.broker)
+                self._ask_to_stop(node, event, 0)
+        else:
+            how = event.how if self._may_lose_power(event.broker) else "is killed"
+            self._die(event.broker, how, event.kept, min(event.noticed_ms, SESSION_TIMEOUT_MS), event.down_ms)
+
+    def _ask_to_stop(self, node: ControlledNode, event: Crash, attempt: int) -> None:
+        """A controlled shutdown: ask the controller until nothing is led here, or in vain."""
+        broker = node.broker_id
+        if self.nodes.get(broker) is not node:
+            return
+        controller = node.metadata_cache.snapshot.controller_id
+        if attempt >= SHUTDOWN_ATTEMPTS or controller < 0:
+            self._leave(node, event)
+            return
+
+        def reply(error: ApiError | None, remaining: int) -> None:
+            if self.nodes.get(broker) is node and error is None and not remaining:
+                self._leave(node, event)
+
+        def deliver() -> None:
+            target = self.nodes.get(controller)
+            if target is not None:
+                target.controlled_shutdown(broker, node.broker_epoch, on_done)
+
+        def on_done(error: ApiError | None, remaining) -> None:
+            answer = Message("ControlledShutdown reply", controller, broker, lambda: reply(error, len(remaining)))
+            self.network.send(answer)
+
+        self.network.send(Message("ControlledShutdown", broker, controller, deliver))
+        self.call_later(
+            broker, SHUTDOWN_RETRY_MS, f"shutdown of {broker}", lambda: self._ask_to_stop(node, event, attempt + 1)
+        )
+
+    def _leave(self, node: ControlledNode, event: Crash) -> None:
+        broker = node.broker_id
+        if not self.may_die(broker):
+            self.call_later(broker, SHUTDOWN_RETRY_MS, f"shutdown of {broker}", lambda: self._leave(node, event))
+            return
+        if self.nodes.pop(broker, None) is not node:
+            return
+        self.tell(f"broker {broker} has stopped")
+        node.leave()
+        for name in self._unanswered.get(broker, ()):
+            invariants.a_waiting_request_is_answered_once(f"at a clean stop {name}", 0)
+        self._end_life(broker, event.down_ms)
+
+    def _die(self, broker: int, how: str, kept: float, noticed_ms: int, down_ms: int) -> None:
+        node = self.nodes.pop(broker)
+        loses_power = how == "loses power"
+        cut = self.disks[broker].crash(node.log_manager, loses_power=loses_power, kept=kept)
+        self.trace.append(f"crash {broker} {cut}")
+        if loses_power:
+            self._tainted |= {(broker, tp) for tp, state in self.partitions.items() if broker in state.isr}
+        session_id = node.session.session_id
+        self.agenda.after(noticed_ms, f"session of broker {broker} ends", lambda: self.tree.expire(session_id))
+        self._end_life(broker, down_ms)
+
+    def _end_life(self, broker: int, down_ms: int) -> None:
+        self.network.close_connections(broker)
+        self._stopping.discard(broker)
+        for of_broker in (self._slow_until_ms, self._ticks_at_ms, self._unanswered, self._disconnected_until_ms):
+            of_broker.pop(broker, None)  # type: ignore[attr-defined]
+        self._lives[broker] = self._lives.get(broker, 0) + 1
+        self.observer.forget(broker)
+        down_ms = START_RETRY_MS if self._all_start else down_ms
+        self.agenda.after(down_ms, f"broker {broker} starts", lambda: self._start(broker))
+
+    def _start(self, broker: int) -> None:
+        if broker in self.nodes:
+            return
+        counted_on = any(other == broker and self._keeps_records(tp.topic) for other, tp in self._tainted)
+        if self.admin.get(znodes.broker_id(broker)) is not None or (counted_on and not self.settings.unclean):
+            # The product waits for the end of its old session.  That its lost records are not counted on any more is an
+            # assumption (KIP-966).
+            self.agenda.after(START_RETRY_MS, f"broker {broker} tries to start", lambda: self._start(broker))
+            return
+        self._tainted -= {(other, tp) for other, tp in self._tainted if other == broker}
+        session = Session(self.tree, broker, lambda: self.may_die(broker), lambda: self._disconnect(broker, 20))
+        path = self.disks[broker].path
+        node = self.nodes[broker] = ControlledNode(broker, path, self.time, self, self.settings, session)
+        node.start()
+        self.tell(f"broker {broker} is registered with epoch {node.broker_epoch}")
+
+    # -- messages ---------------------------------------------------------------------------------------------------
+
+    def send_isr_change(self, broker: int, change: IsrChange, reply: OnIsrChanged) -> None:
+        raise AssertionError("ISRs are changed in the store")
+
+    def send_controller_request(
+        self, source: int, target: int, request: Request, reply: Callable[[Request], None]
+    ) -> None:
+        """See ControlledSurroundings."""
+        reply = self._while_alive(source, reply)
+        link = (source, target)
+        number = self._sent[link] = self._sent.get(link, 0) + 1
+        name = type(request).__name__
+
+        def answer(response: Request) -> None:
+            self.network.send(Message(f"{name} reply", target, source, lambda: reply(response)))
+
+        def deliver() -> None:
+            node = self.nodes.get(target)
+            if node is None or number < self._delivered.get(link, 0):
+                return
+            self._delivered[link] = number
+            node.serve_controller(request, answer)
+
+        self.network.send(Message(f"{name} epoch {request.controller_epoch}", source, target, deliver))
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """No more faults.  First with the brokers that run, then with all."""
+        self.network.heal()
+        self._slow_until_ms.clear()
+        self._disconnected_until_ms.clear()
+        for node in self.nodes.values():
+            node.session.dies_after = node.session.loses_answers = 0
+            if not node.session._is_connected:
+                node.session.reconnect()
+        self._wait("a_partition_with_a_live_isr_member_has_a_leader", self._leaderless, QUIET_WITHIN_MS)
+        self._all_start = True
+        for broker in range(self.settings.brokers):
+            self._start(broker)
+        self._wait("a_partition_with_a_live_isr_member_has_a_leader", self._leaderless, QUIET_WITHIN_MS)
+        self._wait("deleted_topics_stay_deleted", self._not_deleted, SETTLES_WITHIN_MS)
+        self._wait("the_replicas_become_equal", self._unequal, SETTLES_WITHIN_MS)
+        for tp, _ in self._existing():
+            invariants.the_replicas_become_equal(tp, self.observer.of(tp))
+            if not self.settings.unclean:
+                leader = self.observer.copies[self.partitions[tp].leader, tp]
+                invariants.an_idempotent_record_is_there_once(leader, self.clients.idempotent_payloads[tp])
+        self.run_until(self.agenda.now_ms + 1000)
+        self._wait("deleted_topics_stay_deleted", self._not_deleted, 0)
+
+    def _wait(self, name: str, missing: Callable[[], str | None], within_ms: int) -> None:
+        end_ms = self.agenda.now_ms + within_ms
+        while (what := missing()) is not None:
+            if self.agenda.now_ms >= end_ms:
+                raise BrokenInvariant(name, what)
+            for _ in range(20):
+                self.step()
+
+    def _leaderless(self) -> str | None:
+        active = [broker for broker, node in self.nodes.items() if node.controller.is_active]
+        if len(active) != 1 and self.nodes:
+            return f"active controllers: {active}"
+        for tp, replicas in self._existing():
+            if tp.topic in self._deleted:
+                continue
+            state = self.partitions.get(tp)
+            members = replicas if state is None else state.isr
+            live = [member for member in members if member in self.nodes]
+            if not live:
+                continue
+            if state is None:
+                return f"{tp} has no state, of its replicas {live} live"
+            if state.leader not in self.nodes:
+                return f"{tp} is led by {state.leader}, of its ISR {list(state.isr)} {live} live"
+            if self.nodes[state.leader].leads(tp) != state.leader_epoch:
+                return f"{tp}: broker {state.leader} does not lead with epoch {state.leader_epoch}"
+        return None
+
+    def _not_deleted(self) -> str | None:
+        for name in self._deleted:
+            if self._exists(name) or self.admin.get(znodes.delete_topic(name)) is not None:
+                return f"{name} is still in the store"
+            for broker, node in self.nodes.items():
+                hosted = [p.topic_partition for p in node.replica_manager.hosted()]
+                logs = [log.topic_partition for log in node.log_manager.all_logs()]
+                left = [tp for tp in (*hosted, *logs) if tp.topic == name]
+                if left:
+                    return f"broker {broker} still has {left[0]}"
+        return None
+
+    def _unequal(self) -> str | None:
+        if len(self.nodes) < self.settings.brokers:
+            return f"running: {sorted(self.nodes)}"
+        for tp, replicas in self._existing():
+            state = self.partitions.get(tp)
+            if state is None or set(state.isr) != set(replicas):
+                return f"{tp}: ISR {None if state is None else list(state.isr)} of {replicas}"
+            copies = self.observer.of(tp)
+            text = "; ".join(str(copy) for copy in copies)
+            if not self._are_equal(copies, self.observer.copies.get((state.leader, tp)), len(replicas)):
+                return f"{tp}: {text}"
+        return None
+
+    def _are_equal(self, copies: list[Copy], leader: Copy | None, count: int) -> bool:
+        offsets = {offset for copy in copies for offset in (copy.log_end_offset, copy.high_watermark)}
+        if leader is None or len(copies) < count or len(offsets) != 1:
+            return False
+        return all(copy.log_start_offset >= leader.log_start_offset for copy in copies)
+
+    def close(self) -> None:
+        super().close()
+        self.admin.close()

@@ -1,0 +1,47 @@
+"""Random histories of a cluster with the product's controller.
+
+KCORE_SIM_SEED=7 runs that seed.  `python -m tests.sim --controller --seconds N` runs on.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.sim.__main__ import history_of, run_seeds
+from tests.sim.shrink import run_history, shrunk
+from tests.sim.simulated import simulated
+
+ONE = os.environ.get("KCORE_SIM_SEED")
+COUNT = 300 if "KCORE_LONG" in os.environ else 40
+CHUNK = 10
+
+
+@pytest.mark.parametrize("first", [int(ONE)] if ONE else range(0, COUNT, CHUNK))
+def test_no_seed_breaks_an_invariant_whoever_is_the_controller(first):
+    for seed in range(first, first + (1 if ONE else CHUNK)):
+        failure = run_history(history_of(seed, with_controller=True))
+        if failure is not None:
+            pytest.fail(str(shrunk(failure)), pytrace=False)
+
+
+def test_histories_hold_what_they_are_for():
+    """Several controllers, sessions that expire, topics that come and go: a change must not leave them out."""
+    summary = run_seeds(0, 1, 3600, True, seeds=15)
+    assert summary.failure is None
+    print(summary)
+    events = summary.events
+    assert events["clients: acknowledged"] > 100
+    for name in ("CreateTopic", "DeleteTopic", "ExpireSession", "DieInWrite", "DeleteController", "PreferredElection"):
+        assert events[name] > 10, name
+
+
+def test_the_same_seed_gives_the_same_trace_also_in_another_process_and_with_other_string_hashes():
+    with simulated(history_of(3, with_controller=True)) as cluster:
+        cluster.run()
+    for hash_seed in ("1", "2"):
+        command = [sys.executable, "-m", "tests.sim", "--controller", "--seed", "3", "--once"]
+        environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+        output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        assert cluster.trace_hash in output

@@ -1,0 +1,89 @@
+"""The histories behind the rules of the controller: each goes well, and breaks an invariant without its rule."""
+
+from kcore.controller.controller_store import ControllerStore
+from kcore.controller.partition_state_machine import PartitionStateMachine
+from kcore.controller.replica_state_machine import ReplicaStateMachine
+from kcore.controller.topic_deletion_manager import TopicDeletionManager
+from kcore.metadata.store import MultiFailed
+from tests.sim.events import (
+    STORE,
+    Crash,
+    CreateTopic,
+    Delay,
+    DeleteController,
+    DeleteTopic,
+    DieInWrite,
+    LoseStoreAnswer,
+    Produce,
+    Settings,
+)
+
+ONE_WRITES = "the_last_controller_alone_writes"
+HAS_A_LEADER = "a_partition_with_a_live_isr_member_has_a_leader"
+DELETED = "deleted_topics_stay_deleted"
+
+
+def test_KIP_380_a_controller_that_does_not_know_of_the_next_one_writes_nothing(scenario):
+    """Broker 2 asks broker 0 for its controlled shutdown, as if nobody else had been elected since."""
+
+    def without_the_check(self, operations):
+        try:
+            self._store.multi(operations)
+        except MultiFailed as error:
+            raise error.cause from None
+
+    history = scenario(
+        Settings(controller=True, partitions=2),
+        Delay(499, STORE, 0, by_ms=1000),
+        DeleteController(500),
+        Crash(502, 2, "stops", down_ms=500),
+    )
+    history.goes_well()
+    history.breaks(ONE_WRITES, ControllerStore, "_multi", without_the_check)
+
+
+def test_a_broker_whose_election_was_answered_too_late_gives_it_back(scenario):
+    """It is in /controller and does not know: nobody would elect leaders (seed 9)."""
+    history = scenario(
+        Settings(controller=True, brokers=2),
+        LoseStoreAnswer(490, 1),
+        Delay(499, STORE, 0, by_ms=300),
+        DeleteController(500),
+        Produce(2000, 0),
+    )
+    history.goes_well()
+    history.breaks(HAS_A_LEADER, ControllerStore, "withdraw", lambda self: None)
+
+
+def test_PSM_03_partitions_get_a_leader_when_a_member_of_their_isr_is_back(scenario):
+    history = scenario(
+        Settings(controller=True, brokers=2),
+        Crash(500, 0, "is killed", down_ms=1500, noticed_ms=10),
+        Crash(1000, 1, "is killed", down_ms=1500, noticed_ms=10),
+        Produce(4000, 0),
+    )
+    history.goes_well()
+    history.breaks(HAS_A_LEADER, PartitionStateMachine, "trigger_online", lambda self: None)
+
+
+def test_RSM_02_a_new_controller_tells_brokers_what_the_last_one_wrote_and_never_said(scenario):
+    """It dies right after the write of the new topic's leaders."""
+    history = scenario(
+        Settings(controller=True),
+        DieInWrite(490, 0, writes=1, down_ms=3000),
+        CreateTopic(500, 2),
+        Produce(4000, 2),
+    )
+    history.goes_well()
+    history.breaks(HAS_A_LEADER, ReplicaStateMachine, "startup", lambda self: None)
+
+
+def test_CTRL_20_a_deletion_goes_on_when_the_last_replica_is_back(scenario):
+    history = scenario(
+        Settings(controller=True),
+        Crash(500, 2, "is killed", down_ms=3000, noticed_ms=10),
+        DeleteTopic(1000, 0),
+        Produce(1500, 0),
+    )
+    history.goes_well()
+    history.breaks(DELETED, TopicDeletionManager, "resume_for", lambda self, names: None)
