@@ -7,6 +7,7 @@ it is one connection.  Another controller's come whenever they come.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -33,6 +34,7 @@ from tests.sim.events import (
     DieInWrite,
     Event,
     ExpireSession,
+    LateRequests,
     LoseStoreAnswer,
     Pause,
     PreferredElection,
@@ -75,6 +77,8 @@ class ControlledCluster(Cluster):
         #: Of the requests from one controller to one broker.
         self._sent: dict[tuple[int, int], int] = {}
         self._delivered: dict[tuple[int, int], int] = {}
+        #: By how much the next requests of a controller are late.
+        self._late_ms: dict[int, deque[int]] = {}
         self._unexpected: Exception | None = None
         #: At the end nobody stays down.
         self._all_start = False
@@ -152,6 +156,8 @@ class ControlledCluster(Cluster):
                 partitions = [tp for tp, _ in self._existing() if tp.topic == f"t{event.partition}"]
                 if partitions:
                     self._try_create(znodes.PREFERRED_REPLICA_ELECTION, znodes.encode_partitions(partitions))
+            case ExpireSession() | Pause() if not self.may_die(event.broker):
+                self.tell(f"broker {event.broker} goes on: another one has lost what it has")
             case ExpireSession():
                 if event.broker in self.nodes:
                     self.tree.expire(self.nodes[event.broker].session.session_id)
@@ -162,6 +168,8 @@ class ControlledCluster(Cluster):
                 if event.broker in self.nodes:
                     self.nodes[event.broker].session.dies_after = event.writes
                     self._down_ms[event.broker] = event.down_ms
+            case LateRequests():
+                self._late_ms.setdefault(event.broker, deque()).extend([event.by_ms] * event.count)
             case LoseStoreAnswer():
                 if event.broker in self.nodes:
                     self.nodes[event.broker].session.loses_answers = 1
@@ -184,7 +192,7 @@ class ControlledCluster(Cluster):
 
     def _disconnect(self, broker: int, for_ms: int) -> None:
         node = self.nodes.get(broker)
-        if node is None:
+        if node is None or not self.may_die(broker):
             return
         until_ms = max(self._disconnected_until_ms.get(broker, 0), self.agenda.now_ms + for_ms)
         self._disconnected_until_ms[broker] = until_ms
@@ -280,8 +288,6 @@ class ControlledCluster(Cluster):
 
     def may_die(self, broker: int) -> bool:
         """Whether records that were acknowledged stay where an election can find them (KIP-966)."""
-        if self.settings.unclean:
-            return True
         for tp, _ in self._existing():
             state = self.partitions.get(tp)
             if state is None or broker not in state.isr or tp.topic in self._deleted:
@@ -293,8 +299,6 @@ class ControlledCluster(Cluster):
         return True
 
     def _may_lose_power(self, broker: int) -> bool:
-        if self.settings.unclean:
-            return True
         states = [state for tp, state in self.partitions.items() if self._keeps_records(tp.topic)]
         return all(
             self._safe(state.topic_partition, [member for member in state.isr if member != broker])
@@ -303,8 +307,15 @@ class ControlledCluster(Cluster):
         )
 
     def _safe(self, tp: TopicPartition, members: list[int]) -> bool:
-        live = [member for member in members if member in self.nodes and member not in self._stopping]
-        return any((member, tp) not in self._tainted for member in live)
+        return any((member, tp) not in self._tainted and self._is_well(member) for member in members)
+
+    def _is_well(self, broker: int) -> bool:
+        node = self.nodes.get(broker)
+        if node is None or broker in self._stopping or self.network.paused_until_ms(broker) > self.agenda.now_ms:
+            return False
+        registration = self.admin.get(znodes.broker_id(broker))
+        is_registered = registration is not None and registration.czxid == node.broker_epoch
+        return is_registered and node.session._is_connected
 
     def _crash(self, event: Crash) -> None:
         node = self.nodes.get(event.broker)
@@ -386,7 +397,7 @@ class ControlledCluster(Cluster):
         if broker in self.nodes:
             return
         counted_on = any(other == broker and self._keeps_records(tp.topic) for other, tp in self._tainted)
-        if self.admin.get(znodes.broker_id(broker)) is not None or (counted_on and not self.settings.unclean):
+        if self.admin.get(znodes.broker_id(broker)) is not None or counted_on:
             # The product waits for the end of its old session.  That its lost records are not counted on any more is an
             # assumption (KIP-966).
             self.agenda.after(START_RETRY_MS, f"broker {broker} tries to start", lambda: self._start(broker))
@@ -422,7 +433,12 @@ class ControlledCluster(Cluster):
             self._delivered[link] = number
             node.serve_controller(request, answer)
 
-        self.network.send(Message(f"{name} epoch {request.controller_epoch}", source, target, deliver))
+        message = Message(f"{name} epoch {request.controller_epoch}", source, target, deliver)
+        late_ms = self._late_ms.get(source)
+        if late_ms:
+            self.agenda.after(late_ms.popleft(), f"late {name}", lambda: self.network.send(message))
+        else:
+            self.network.send(message)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -431,6 +447,7 @@ class ControlledCluster(Cluster):
         self.network.heal()
         self._slow_until_ms.clear()
         self._disconnected_until_ms.clear()
+        self._late_ms.clear()
         for node in self.nodes.values():
             node.session.dies_after = node.session.loses_answers = 0
             if not node.session._is_connected:

@@ -12,6 +12,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from kcore.controller.controller_store import ControllerStore
+from kcore.controller.partition_state_machine import PartitionStateMachine
+from kcore.controller.topic_deletion_manager import TopicDeletionManager
 from kcore.errors import KafkaError
 from kcore.log.leader_epoch_file_cache import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 from kcore.replica import fetcher_state, partition
@@ -19,6 +22,8 @@ from kcore.replica import isr as isr_rules
 from kcore.replica.fetcher_state import FetcherState
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state_store import StoredIsr
+from kcore.replica.replica_manager import ReplicaManager
+from kcore.server.cluster_member import ClusterMember
 
 #: Decisions that a run of some minutes must have seen, in the order in which they are printed.  EPOCH-06 and EPOCH-10
 #: are not among them: a leader of ours has at least its own epoch, and answers an older one with the start of its own.
@@ -73,6 +78,14 @@ class Coverage:
             after(Partition, "make_leader", self._on_make_leader)
             after(Partition, "append_records_to_leader", self._on_append)
             after(Partition, "_refusal", self._on_refusal)
+            after(ControllerStore, "elect", self._on_election)
+            after(ControllerStore, "_multi", self._on_controllers_write)
+            after(ControllerStore, "withdraw", lambda *call: self._note("controller: an election is given back"))
+            after(ReplicaManager, "_check_controller_epoch", self._on_controller_epoch)
+            after(ClusterMember, "check_broker_epoch", self._on_controller_epoch)
+            after(PartitionStateMachine, "_election", self._on_leader_election)
+            after(TopicDeletionManager, "_complete", lambda *call: self._note("controller: a topic is deleted"))
+            after(TopicDeletionManager, "mark_ineligible", lambda *call: self._note("controller: a deletion waits"))
             yield self
 
     def _note(self, name: str) -> None:
@@ -147,6 +160,22 @@ class Coverage:
 
     def _on_refusal(self, result: Any, *question: Any) -> None:
         self._note(f"reader fenced: {type(result).__name__}")
+
+    def _on_election(self, result: Any, *question: Any) -> None:
+        outcome = "not elected" if isinstance(result, Exception) else "elected"
+        self._note(f"controller: {outcome}")
+
+    def _on_controllers_write(self, result: Any, *question: Any) -> None:
+        if isinstance(result, Exception):
+            self._note(f"controller: a write ends with {type(result).__name__}")
+
+    def _on_controller_epoch(self, result: Any, *question: Any) -> None:
+        if isinstance(result, Exception):
+            self._note(f"controller's request refused: {type(result).__name__}")
+
+    def _on_leader_election(self, result: Any, machine: Any, tp: Any, stored: Any, strategy: Any, *others: Any) -> None:
+        outcome = "nobody may lead" if isinstance(result, Exception) else "a leader"
+        self._note(f"controller: election, {strategy.value}: {outcome}")
 
 
 def _noting(function: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:

@@ -274,6 +274,18 @@ class DieInWrite(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LateRequests(Event):
+    """Whoever is the controller by then may be another one."""
+
+    broker: int
+    by_ms: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"the next {self.count} request(s) of the controller of broker {self.broker} come {self.by_ms} ms late"
+
+
+@dataclass(frozen=True, slots=True)
 class LoseStoreAnswer(Event):
     """The broker's next write to the store takes place, and its answer is lost."""
 
@@ -459,6 +471,8 @@ def _random_controlled_event(random: Random, settings: Settings, at_ms: int) -> 
         return DeleteController(at_ms)
     if kind is DieInWrite:
         return DieInWrite(at_ms, broker, random.choice([1, 1, 2, 3, 5]), random.choice([20, 1000, 2500]))
+    if kind is LateRequests:
+        return LateRequests(at_ms, broker, random.choice([20, 300, 1000]), random.choice([1, 3, 6]))
     if kind is LoseStoreAnswer:
         return LoseStoreAnswer(at_ms, broker)
     if kind is Crash:
@@ -501,6 +515,7 @@ _CONTROLLED_WEIGHTS: list[tuple[type[Event], int]] = [
     (ExpireSession, 3),
     (DeleteController, 2),
     (DieInWrite, 5),
+    (LateRequests, 6),
     (LoseStoreAnswer, 3),
     (Crash, 7),
     (Pause, 4),

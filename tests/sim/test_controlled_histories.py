@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from kcore.controller.partition_state_machine import PartitionStateMachine
 from tests.sim.__main__ import history_of, run_seeds
 from tests.sim.shrink import run_history, shrunk
 from tests.sim.simulated import simulated
@@ -32,9 +33,22 @@ def test_histories_hold_what_they_are_for():
     assert summary.failure is None
     print(summary)
     events = summary.events
-    assert events["clients: acknowledged"] > 100
+    assert events["clients: acknowledged"] > 50
+    rules = summary.counts
+    assert rules["controller: elected"] > 40 and rules["controller: a topic is deleted"] > 10
+    assert rules["controller's request refused: StaleControllerEpoch"] > 0
     for name in ("CreateTopic", "DeleteTopic", "ExpireSession", "DieInWrite", "DeleteController", "PreferredElection"):
         assert events[name] > 10, name
+
+
+def test_a_planted_bug_of_the_controller_is_shown_by_a_few_events(monkeypatch):
+    """Partitions whose leader died stay without one."""
+    monkeypatch.setattr(PartitionStateMachine, "trigger_online", lambda self: None)
+    failures = (run_history(history_of(seed, with_controller=True)) for seed in range(30))
+    failure = next(failure for failure in failures if failure is not None)
+    short = shrunk(failure)
+    assert short.name == failure.name and len(short.history.events) <= 12 < len(failure.history.events)
+    assert "is registered with epoch" in str(short)
 
 
 def test_the_same_seed_gives_the_same_trace_also_in_another_process_and_with_other_string_hashes():

@@ -5,14 +5,20 @@ from kcore.controller.partition_state_machine import PartitionStateMachine
 from kcore.controller.replica_state_machine import ReplicaStateMachine
 from kcore.controller.topic_deletion_manager import TopicDeletionManager
 from kcore.metadata.store import MultiFailed
+from kcore.replica.replica_manager import ReplicaManager
+from kcore.server.fetch_session import CachedPartition
 from tests.sim.events import (
     STORE,
+    Consume,
     Crash,
     CreateTopic,
+    Cut,
     Delay,
     DeleteController,
     DeleteTopic,
     DieInWrite,
+    Duplicate,
+    Lose,
     LoseStoreAnswer,
     Produce,
     Settings,
@@ -87,3 +93,40 @@ def test_CTRL_20_a_deletion_goes_on_when_the_last_replica_is_back(scenario):
     )
     history.goes_well()
     history.breaks(DELETED, TopicDeletionManager, "resume_for", lambda self, names: None)
+
+
+def test_SESS_08_a_session_says_again_what_came_with_a_diverging_epoch(scenario):
+    """Broker 1 truncates, and takes no high watermark from the answer that tells it to (seed 1048)."""
+    history = scenario(
+        Settings(controller=True, partitions=2, segment_bytes=300, flush_checkpoint_ms=5000, remembers_idle=True),
+        Crash(203, 1, "loses power", down_ms=20, noticed_ms=10, kept=0.93),
+        Crash(296, 0, "loses power", down_ms=2500, noticed_ms=10),
+        LoseStoreAnswer(766, 1),
+        Crash(817, 2, "stops", down_ms=300, noticed_ms=10),
+        Lose(1231, 2, 1),
+        Cut(1261, 1, STORE, 300),
+        Produce(1271, 1),
+        Produce(1323, 1),
+    )
+    history.goes_well()
+    history.breaks("the_replicas_become_equal", CachedPartition, "forget_answer", lambda self: None)
+
+
+def test_API_03_a_late_StopReplica_of_an_old_controller_deletes_nothing(scenario):
+    """It was meant for an earlier topic of this name: no leader epoch protects the new one."""
+
+    def whatever_the_epoch(self, controller_epoch):
+        self._controller_epoch = max(controller_epoch, self._controller_epoch)
+
+    history = scenario(
+        Settings(controller=True),
+        Duplicate(699, 0, 2, after_ms=1500, count=12),
+        DeleteTopic(700, 0),
+        Delay(999, STORE, 0, by_ms=300),
+        DeleteController(1000),
+        CreateTopic(1500, 0),
+        Produce(1600, 0),
+        Consume(4000, 0),
+    )
+    history.goes_well()
+    history.breaks("the_replicas_become_equal", ReplicaManager, "_check_controller_epoch", whatever_the_epoch)
