@@ -2,11 +2,9 @@
 
 import pytest
 
-from kcore.controller.controller_store import ControllerStore
 from kcore.log.log_hot_path import LogHotPath
 from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata
 from kcore.log.unified_log import UnifiedLog
-from kcore.metadata.store import MultiFailed
 from kcore.replica import fetcher_state, partition
 from kcore.replica import isr as isr_rules
 from kcore.replica.delayed_fetch import DelayedFetch
@@ -15,7 +13,7 @@ from kcore.replica.offset_truncation import OffsetTruncationState
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
 from tests.sim import clients, invariants
-from tests.sim.events import random_controlled_history, random_history
+from tests.sim.events import random_history
 from tests.sim.shrink import run_history
 
 OF_ANSWERS = (
@@ -24,15 +22,12 @@ OF_ANSWERS = (
     "a_waiting_request_is_answered_once",
     "a_consumer_reads_one_history",
     "no_request_times_out_when_all_is_done",
-    "the_last_controller_alone_writes",
     "an_idempotent_record_is_there_once",
     "the_replicas_become_equal",
 )
 
 
-def assert_noticed(
-    monkeypatch, name: str, *, unclean: bool = False, with_controller: bool = False, seeds: int = 60
-) -> None:
+def assert_noticed(monkeypatch, name: str, *, unclean: bool = False, seeds: int = 60) -> None:
     """Only the invariant of this name is checked, and one of the first seeds breaks it."""
     for group in ("OF_CHANGES", "OF_CHANGES_AFTER_CLEAN_ELECTIONS"):
         monkeypatch.setattr(invariants, group, [f for f in getattr(invariants, group) if f.__name__ == name])
@@ -41,8 +36,7 @@ def assert_noticed(
             monkeypatch.setattr(invariants, other, lambda *arguments: None)
     assert hasattr(invariants, name)
     for seed in range(seeds):
-        make = random_controlled_history if with_controller else random_history
-        failure = run_history(make(seed, unclean=unclean))
+        failure = run_history(random_history(seed, unclean=unclean))
         if failure is not None and failure.name == name:
             return
     pytest.fail(f"{seeds} seeds, and {name} notices nothing")
@@ -170,19 +164,6 @@ def test_no_request_times_out_when_all_is_done(monkeypatch):
     """A high watermark that rises completes no request."""
     monkeypatch.setattr(ReplicaManager, "complete_waiting", lambda self, topic_partition: None)
     assert_noticed(monkeypatch, "no_request_times_out_when_all_is_done")
-
-
-def test_the_last_controller_alone_writes(monkeypatch):
-    """Nobody compares the epoch of the store."""
-
-    def without_the_check(self, operations):
-        try:
-            self._store.multi(operations)
-        except MultiFailed as error:
-            raise error.cause from None
-
-    monkeypatch.setattr(ControllerStore, "_multi", without_the_check)
-    assert_noticed(monkeypatch, "the_last_controller_alone_writes", with_controller=True)
 
 
 def test_an_idempotent_record_is_there_once(monkeypatch):
