@@ -350,6 +350,7 @@ class Partition:
             pending.partition_epoch,
             lambda result: self._isr_stored(isr, result),
             broker_epochs={broker_id: epoch for broker_id, epoch in broker_epochs.items() if broker_id in isr.proposed},
+            leader_epoch=pending.leader_epoch,
         )
 
     def _isr_stored(self, pending: PendingIsr, result: StoredIsr | ApiError) -> None:
@@ -627,7 +628,7 @@ class Partition:
             or result.high_watermark != log.high_watermark
             or result.last_stable_offset != log.last_stable_offset
             or result.log_start_offset != log.log_start_offset
-            or broker_epoch != old.broker_epoch
+            or (broker_epoch, data.fetch_offset) != (old.broker_epoch, old.log_end_offset)
             or log.is_offline
         ):
             return None

@@ -32,12 +32,15 @@ class PartitionStateStore(Protocol):
         on_done: OnIsrChanged,
         *,
         broker_epochs: Mapping[int, int] | None = None,
+        leader_epoch: int = -1,
     ) -> None:
         """Store isr, if the stored state still has expected_version; on_done gets what is stored then.
 
         broker_epochs: of followers in isr, the registration that their last fetch came from.  One that has registered
         again since may have lost what it had: IneligibleReplica (KIP-903).
-        This differs from the requested ISR if the state had changed meanwhile and this broker still leads.
+        leader_epoch: with which this broker leads, -1 if it does not say.  If another one is stored, a controller has
+        elected it or somebody else since, and it hears of that: FencedLeaderEpoch.
+        What is stored differs from the requested ISR if it had changed meanwhile and this broker still leads.
         OperationNotAttempted and IneligibleReplica mean that nothing was stored.  With any other error the outcome is
         not known, or this broker no longer leads: the partition then waits for the controller's next update.
         Returns at once: the work is done on another thread, which tries again what may pass.  Raises nothing.
@@ -55,5 +58,6 @@ class RefusingStateStore:
         on_done: OnIsrChanged,
         *,
         broker_epochs: Mapping[int, int] | None = None,
+        leader_epoch: int = -1,
     ) -> None:
         on_done(OperationNotAttempted(f"{topic_partition}: this broker has no store for ISR {sorted(isr)}"))

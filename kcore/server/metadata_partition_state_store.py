@@ -49,6 +49,7 @@ class _Change(NamedTuple):
     isr: frozenset[int]
     expected_version: int
     broker_epochs: Mapping[int, int]
+    leader_epoch: int
     on_done: OnIsrChanged
 
 
@@ -89,9 +90,10 @@ class MetadataPartitionStateStore:
         on_done: OnIsrChanged,
         *,
         broker_epochs: Mapping[int, int] | None = None,
+        leader_epoch: int = -1,
     ) -> None:
         """See PartitionStateStore.change_isr."""
-        change = _Change(topic_partition, isr, expected_version, broker_epochs or {}, on_done)
+        change = _Change(topic_partition, isr, expected_version, broker_epochs or {}, leader_epoch, on_done)
         with self._lock:
             self._waiting.append(change)
             is_first = len(self._waiting) == 1
@@ -164,14 +166,15 @@ class MetadataPartitionStateStore:
 
     def _prepared(self, change: _Change, registrations: dict[int, Node | None]) -> _Write | StoredIsr | ApiError:
         """How to write a change; or its answer, if it cannot be written or is no longer right."""
-        tp, isr, expected_version, broker_epochs, _ = change
+        tp, isr, expected_version, broker_epochs, leader_epoch, _ = change
         path = znodes.partition_state(tp.topic, tp.partition)
         try:
             node = self._store.get(path)
             if node is None:
                 return UnknownTopicOrPartition(f"{tp}: its state is not stored")
             state = znodes.PartitionStateZNode.decode(node.data)
-            if state.leader != self._broker_id:
+            if state.leader != self._broker_id or 0 <= leader_epoch != state.leader_epoch:
+                # Also where this broker was elected again: what it knows of its followers may be of an earlier log.
                 return FencedLeaderEpoch(f"{tp}: broker {state.leader} leads with epoch {state.leader_epoch}")
             if node.version != expected_version:
                 # The reply to an earlier change was lost, or an operator wrote the node: what is stored counts.

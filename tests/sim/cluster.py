@@ -402,7 +402,7 @@ class Cluster:
         reply = self._while_alive(broker, reply)
 
         def deliver() -> None:
-            result = self.controller.change_isr(tp, broker, change.isr, change.broker_epochs, change.expected_version)
+            result = self.controller.change_isr(broker, change)
             answer = f"{sorted(result.isr)} is stored" if isinstance(result, StoredIsr) else type(result).__name__
             self.tell(f"{tp}: broker {broker} proposes the ISR {sorted(change.isr)}: {answer}")
             self.network.send(Message(f"ISR answer {tp}", CONTROLLER, broker, lambda: reply(result)))

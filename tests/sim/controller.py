@@ -3,13 +3,14 @@ sync, and which brokers get a LeaderAndIsr request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, FencedLeaderEpoch, IneligibleReplica
 from kcore.replica.partition_state import NO_LEADER, LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import StoredIsr
+from tests.sim.node import IsrChange
 
 #: tell(broker, broker epoch, update, controller epoch) sends a LeaderAndIsr request.
 Tell = Callable[[int, int, LeaderAndIsrUpdate, int], None]
@@ -91,20 +92,19 @@ class SimController:
                 if broker in self.broker_epochs:
                     self._tell_broker(broker, self.broker_epochs[broker], state, self.epoch)
 
-    def change_isr(
-        self, tp: TopicPartition, leader: int, isr: frozenset[int], broker_epochs: Mapping[int, int], version: int
-    ) -> StoredIsr | ApiError:
+    def change_isr(self, leader: int, change: IsrChange) -> StoredIsr | ApiError:
         """A leader's ISR change (PartitionStateStore.change_isr).
 
-        broker_epochs: the registration that each member had when the leader proposed it.  A member that has started
-        again since is refused: what it had may be gone (KIP-903).
+        Its broker_epochs: the registration that each member had when the leader proposed it.  A member that has
+        started again since is refused: what it had may be gone (KIP-903).
         """
+        tp, isr, version = change.topic_partition, change.isr, change.expected_version
         state = self.partitions[tp]
-        if state.leader != leader:
+        if state.leader != leader or state.leader_epoch != change.leader_epoch:
             return FencedLeaderEpoch(f"{tp}: broker {state.leader} leads with epoch {state.leader_epoch}")
         if state.partition_epoch != version:
             return StoredIsr(frozenset(state.isr), state.partition_epoch)
-        if any(is_outdated(self.broker_epochs.get(member), broker_epochs.get(member)) for member in isr):
+        if any(is_outdated(self.broker_epochs.get(member), change.broker_epochs.get(member)) for member in isr):
             return IneligibleReplica(f"{tp}: of {sorted(isr)} some have started again")
         self.partitions[tp] = replace(state, isr=sorted(isr), partition_epoch=version + 1)
         return StoredIsr(isr, version + 1)

@@ -65,6 +65,7 @@ class IsrChange:
     topic_partition: TopicPartition
     isr: frozenset[int]
     broker_epochs: Mapping[int, int]
+    leader_epoch: int
     expected_version: int
 
 
@@ -238,10 +239,11 @@ class NodeStateStore:
         on_done: OnIsrChanged,
         *,
         broker_epochs: Mapping[int, int] | None = None,
+        leader_epoch: int = -1,
     ) -> None:
         node = self._node
         epochs = {**(broker_epochs or {}), node.broker_id: node.broker_epoch}
-        change = IsrChange(topic_partition, isr, epochs, expected_version)
+        change = IsrChange(topic_partition, isr, epochs, leader_epoch, expected_version)
         is_done = False
         attempts = 0
 

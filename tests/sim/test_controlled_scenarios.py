@@ -5,8 +5,10 @@ from kcore.controller.partition_state_machine import PartitionStateMachine
 from kcore.controller.replica_state_machine import ReplicaStateMachine
 from kcore.controller.topic_deletion_manager import TopicDeletionManager
 from kcore.metadata.store import MultiFailed
+from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.fetch_session import CachedPartition
+from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from tests.sim.events import (
     STORE,
     Consume,
@@ -18,9 +20,13 @@ from tests.sim.events import (
     DeleteTopic,
     DieInWrite,
     Duplicate,
+    LateRequests,
     Lose,
     LoseStoreAnswer,
+    Pause,
+    PreferredElection,
     Produce,
+    ProduceIdempotent,
     Settings,
 )
 
@@ -130,3 +136,54 @@ def test_API_03_a_late_StopReplica_of_an_old_controller_deletes_nothing(scenario
     )
     history.goes_well()
     history.breaks("the_replicas_become_equal", ReplicaManager, "_check_controller_epoch", whatever_the_epoch)
+
+
+def test_a_follower_is_where_it_fetches_whatever_a_late_fetch_has_said_of_it(scenario):
+    """A second copy of broker 2's first fetch comes late: the leader must not hold on to that offset (seed 1028)."""
+
+    def whatever_came_between(self, broker_id, data, fetch_time_ms, broker_epoch=-1):
+        replica = self._state.replicas.get(broker_id) if self.is_leader else None
+        idle = replica.idle_fetch if replica is not None else None
+        if idle is None or idle.data is not data or data.fetch_offset != self.log.log_end_offset:
+            return repeat_idle_fetch(self, broker_id, data, fetch_time_ms, broker_epoch)
+        if fetch_time_ms is not None:
+            replica.state = replica.state.after_idle_fetch(fetch_time_ms)
+        return idle
+
+    repeat_idle_fetch = Partition.repeat_idle_fetch
+    history = scenario(
+        Settings(controller=True, brokers=4, partitions=2, min_insync_replicas=2, remembers_idle=True),
+        Crash(401, 0, "is killed", down_ms=60000, noticed_ms=600),
+        Cut(403, 1, 2, for_ms=300),
+        ProduceIdempotent(410, 0, producer=1),
+        LoseStoreAnswer(449, 3),
+        CreateTopic(471, 2),
+        Delay(582, STORE, 2, by_ms=1000),
+        DieInWrite(618, 1, writes=5, down_ms=20),
+        Produce(619, 1),
+        PreferredElection(1113, 2),
+        Duplicate(1114, 2, 1, after_ms=500),
+    )
+    history.goes_well()
+    history.breaks("the_replicas_become_equal", Partition, "repeat_idle_fetch", whatever_came_between)
+
+
+def test_KIP_497_a_leader_does_not_change_the_isr_of_an_epoch_that_it_has_not_heard_of(scenario):
+    """Broker 1 is elected again; before it hears so it would take the stored ISR for its own, and change it: then the
+    LeaderAndIsr request with the new epoch comes, with an older version, and is skipped (seed 1101)."""
+    store_prepared = MetadataPartitionStateStore._prepared
+
+    def whatever_the_epoch(self, change, registrations):
+        return store_prepared(self, change._replace(leader_epoch=-1), registrations)
+
+    history = scenario(
+        Settings(controller=True, partitions=2, segment_bytes=300, flush_checkpoint_ms=200, rebalance_ms=500),
+        Crash(9291, 0, "is killed", down_ms=60000, noticed_ms=200),
+        Pause(12996, 1, 2000),
+        LateRequests(13178, 1, by_ms=1000, count=3),
+        Pause(13560, 2, 2000),
+        ProduceIdempotent(13740, 0, producer=0),
+        Pause(14916, 1, 20),
+    )
+    history.goes_well()
+    history.breaks(HAS_A_LEADER, MetadataPartitionStateStore, "_prepared", whatever_the_epoch)

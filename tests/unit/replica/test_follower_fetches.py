@@ -23,7 +23,7 @@ class Store:
     def __init__(self):
         self.changes = []
 
-    def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None):
+    def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None, leader_epoch=-1):
         self.changes.append((topic_partition, isr, expected_version, on_done))
         self.broker_epochs = broker_epochs
 
@@ -456,3 +456,20 @@ def test_RFT_10_replicated_bytes_are_counted_and_again_while_this_replica_is_bei
     before = meters.reassignment_bytes_in
     partition.append_records_to_follower_or_future_replica(batch(b"c", base_offset=2), is_future=False)
     assert meters.reassignment_bytes_in == before
+
+
+def test_an_idle_fetch_that_repeats_is_read_again_after_a_late_one_of_another_offset(leader):
+    """A second copy of an old fetch says that the follower is behind; the next fetch says where it is."""
+    leader.produce(batch(b"a"), acks=1)
+    for broker_id in (1, 2):
+        follow(leader, broker_id, 0)
+    waiting = Answer()
+    data = FetchPartitionData(1, 1 << 20, 0, 4, -1)
+    params = FetchParams(replica_id=1, max_wait_ms=100, isolation=FetchIsolation.LOG_END)
+    leader.replica_manager.fetch_messages(params, [(TP, data)], waiting)
+    follow(leader, 1, 0)
+    leader.time.sleep(101)
+    leader.replica_manager.timer.advance()
+    assert waiting.result and state_of(leader, 1).log_end_offset == 0
+    leader.replica_manager.fetch_messages(params, [(TP, data)], Answer())
+    assert state_of(leader, 1).log_end_offset == 1

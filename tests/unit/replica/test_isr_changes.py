@@ -21,7 +21,7 @@ class Store:
         self.changes = []
         self.partition = None
 
-    def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None):
+    def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None, leader_epoch=-1):
         assert topic_partition == TP
         appended = threading.Thread(target=self.partition.append_records_to_leader, args=(batch(), 1))
         appended.start()

@@ -25,7 +25,7 @@ class Store:
         self.changes = []
         self.version = 0
 
-    def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None):
+    def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None, leader_epoch=-1):
         self.changes.append((isr, on_done))
 
     def answer(self, rng):

@@ -91,6 +91,16 @@ def test_a_former_leader_and_the_leader_of_a_deleted_topic_get_an_error(stored):
     assert isinstance(stored.change({0}, 1), errors.UnknownTopicOrPartition)
 
 
+def test_KIP_497_who_was_elected_again_and_has_not_heard_of_it_changes_nothing(stored):
+    """It would take over the version, and skip the LeaderAndIsr request that says so."""
+    answers = []
+    for leader_epoch in (4, 5):
+        stored.state_store.change_isr(TP, frozenset({0}), 0, answers.append, leader_epoch=leader_epoch)
+        stored.scheduler.tick()
+    assert isinstance(answers[0], errors.FencedLeaderEpoch)
+    assert answers[1] == StoredIsr(frozenset({0}), 1)
+
+
 def test_a_store_that_fails_is_an_unknown_outcome(stored, monkeypatch):
     def fail(*args):
         raise StoreError("disk I/O error")
