@@ -88,6 +88,8 @@ def after_clean_elections(function: OfChange) -> OfChange:
 
 def check_changes(world: World, changes: list[Change]) -> None:
     for change in changes:
+        if change.copy.topic_partition.topic in world.doomed:
+            continue
         for batch in _newly_committed(change):
             world.committed[change.copy.topic_partition].setdefault(batch.base_offset, batch)
         for invariant in OF_CHANGES:
