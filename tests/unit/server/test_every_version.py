@@ -588,8 +588,8 @@ def join(client, version, group, member_id=""):
     return client.ask(
         jg.JoinGroupRequest(
             group_id=group,
-            session_timeout_ms=10_000,
-            rebalance_timeout_ms=10_000 if version >= 1 else -1,
+            session_timeout_ms=300_000,
+            rebalance_timeout_ms=300_000 if version >= 1 else -1,
             member_id=member_id,
             protocol_type="consumer",
             protocols=[jg.JoinGroupRequestProtocol(name="range", metadata=b"\0\x01\0\0\0\0\xff\xff\xff\xff")],
