@@ -264,7 +264,9 @@ def test_append_writes_logs_that_are_sound(soon, tmp_path, codec):
     (data_dir,) = tmp_path.iterdir()
     with kcore.open_log(data_dir / "load-0") as log:
         count = sum(1 for _ in log.records())
-        assert count == log.log_end_offset >= result.total("records") > 0
+        # Old segments are deleted during the run, so that it does not fill the disk.
+        assert count == log.log_end_offset - log.log_start_offset > 0
+        assert log.log_end_offset >= result.total("records") > 0
         assert {batch.compression for batch in log.batches()} == {codec}
 
 
