@@ -200,3 +200,34 @@ def test_PSM_07_the_preferred_leader_is_elected_and_known_when_the_answer_comes(
     known = cluster.brokers[cluster.controller()].metadata_cache.topic("led").partitions[0].leader
     assert (cluster.leader("led"), known) == (target[0], target[0])
     assert elect() == ElectionNotNeeded.code
+
+
+def test_CTRL_18_the_controller_is_killed_and_the_next_one_ends_the_reassignment(cluster):
+    await_true(lambda: len(cluster.brokers) == 3 and cluster.controller() is not None)
+    controller = cluster.controller()
+    start, target = (number for number in range(3) if number != controller)
+    topic = "taken-over"
+    settings = {"follower_replication_throttled_replicas": "*", "max_message_bytes": 20_000}
+    cluster.create_topic(topic, replication_factor=1, **settings)
+    assert alter(cluster, topic, {0: [start]}) == {0: 0}
+    await_true(lambda: running(cluster) == {} and cluster.leader(topic) == start)
+    await_true(lambda: directories(cluster, f"{topic}-0") == {start})
+    for broker in cluster.brokers.values():
+        broker.config.reconfigure({"follower.replication.throttled.rate": 1})
+    with Client(cluster.brokers[start]) as client:
+        for _ in range(10):
+            client.ask(produce_request(cluster.brokers[start], topic, 0, batch(b"x" * 10_000)), 9)
+    assert alter(cluster, topic, {0: [target]}) == {0: 0}
+    assert (topic, 0) in running(cluster)
+    cluster.kill(controller)
+    try:
+        await_true(lambda: cluster.controller() in (start, target))
+        assert running(cluster) == {(topic, 0): ([target, start], [target], [start])}
+        for broker in cluster.brokers.values():
+            broker.config.reconfigure({"follower.replication.throttled.rate": None})
+        await_true(lambda: running(cluster) == {})
+        assert (cluster.leader(topic), cluster.isr(topic)) == (target, [target])
+        await_true(lambda: directories(cluster, f"{topic}-0") == {target})
+        assert cluster.brokers[target].log(topic).log_end_offset == 10
+    finally:
+        cluster.start(controller)
