@@ -22,7 +22,8 @@ def eventually(condition):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with kcore.Cluster(3, offsets_topic_num_partitions=1, auto_leader_rebalance_enable=False) as cluster:
+    settings = {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": 30_000}
+    with kcore.Cluster(3, offsets_topic_num_partitions=1, **settings) as cluster:
         yield cluster
 
 
