@@ -27,14 +27,13 @@ def cluster():
         yield cluster
 
 
-def replicas_of(cluster, topic):
-    """Of partition 0, once all brokers say the same."""
+def await_replicas(cluster, topic, replicas):
+    """Wait until all brokers say that partition 0 has these."""
 
-    def replicas():
-        found = {broker.metadata_cache.topic(topic).partitions[0].replicas for broker in cluster.brokers.values()}
-        return found.pop() if len(found) == 1 else None
+    def found():
+        return {broker.metadata_cache.topic(topic).partitions[0].replicas for broker in cluster.brokers.values()}
 
-    return eventually(replicas)
+    eventually(lambda: found() == {tuple(replicas)})
 
 
 def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
@@ -47,7 +46,8 @@ def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
     target = [broker for broker in (0, 1, 2) if broker != old] + [old]
     reassigned = python_admin(cluster).alter_partition_reassignments({kafka.TopicPartition("grown", 0): target})
     assert list(reassigned.values()) == [None]
-    assert cluster.leader("grown") == old and replicas_of(cluster, "grown") == tuple(target)
+    await_replicas(cluster, "grown", target)
+    assert cluster.leader("grown") == old
     eventually(lambda: sorted(cluster.isr("grown")) == [0, 1, 2])
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
     partition = confluent_kafka.TopicPartition("grown", 0)
@@ -60,7 +60,7 @@ def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
     assert elect() == "ELECTION_NOT_NEEDED"
     for future in admin.create_partitions([NewPartitions("grown", 4)]).values():
         future.result(30)
-    assert sorted(len(cluster.isr("grown", number)) for number in range(4)) == [3, 3, 3, 3]
+    eventually(lambda: [len(cluster.isr("grown", number)) for number in range(4)] == [3, 3, 3, 3])
 
 
 def python_admin(cluster):
@@ -78,8 +78,8 @@ def test_kafka_python_moves_a_partition_and_cancels_what_does_not_run(cluster):
         assert results[partition] is None
         assert results[unknown].errno == 3
         eventually(lambda: not admin.list_partition_reassignments())
-        assert sorted(cluster.isr("moved")) == sorted(target) and cluster.leader("moved") in target
-        assert replicas_of(cluster, "moved") == tuple(target)
+        eventually(lambda: sorted(cluster.isr("moved")) == sorted(target) and cluster.leader("moved") in target)
+        await_replicas(cluster, "moved", target)
         assert admin.alter_partition_reassignments({partition: None})[partition].errno == 85
         response = admin.elect_leaders(0, {"moved": [0]}, raise_errors=False)
         assert response.error_code == 0

@@ -83,6 +83,12 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cluster, run, tex
     assert out.startswith("life: 2 partitions, 2 replicas each, retention.ms=60000\n  0: leader ")
     assert run("topics", "alter", "life", "--partitions", "3")[0] == 0
     assert all(replicas for replicas in [cluster.isr("life", n) for n in range(3)])
+    changes = ("--config", "segment.bytes=2000000", "--delete-config", "retention.ms")
+    assert text("topics", "alter", "life", *changes)[:2] == (0, "life is changed\n")
+    for broker in cluster.brokers.values():
+        await_true(lambda b=broker: dict(b.admin_manager.topic_config("life")) == {"segment.bytes": "2000000"})
+    assert run("topics", "describe", "life")[1][0]["config"] == {"segment.bytes": "2000000"}
+    assert "did you mean segment.bytes" in text("topics", "alter", "life", "--config", "segment.byte=1")[2]
     assert text("topics", "create", "life") == (2, "", "kcore: Topic 'life' already exists.\n")
     assert text("topics", "delete", "life")[:2] == (0, "life is deleted\n")
     assert text("topics", "delete", "life") == (2, "", "kcore: The topic 'life' does not exist.\n")
