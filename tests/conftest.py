@@ -1,6 +1,29 @@
-"""How `pytest -n` (pytest-xdist) hands out the tests."""
+"""How `pytest -n` (pytest-xdist) hands out the tests; and the ZooKeeper server that they share."""
+
+import itertools
 
 import pytest
+
+from tests import zookeeper_server
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def shared_zookeeper(tmp_path_factory):
+    """One server for all tests of a process, which must leave it as it is.  Started for the first that wants it."""
+    reason = zookeeper_server.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    server = zookeeper_server.ZooKeeperServer(tmp_path_factory.mktemp("zookeeper")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def zookeeper(shared_zookeeper):
+    """The address of a store that is empty: a directory of its own on the shared server."""
+    return f"{shared_zookeeper.address}/test{next(_numbers)}"
 
 
 def work_unit(nodeid: str) -> str:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 
 from kcore.common.shutdownable_thread import ShutdownableThread
+from kcore.metadata.store import ConnectionLost
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,8 @@ class ControllerEvent:
         self._started.set()
         try:
             self.process()
+        except ConnectionLost as error:
+            logger.warning("controller event %s: the store is away: %s", self.name, error)
         except Exception:
             logger.exception("controller event %s failed", self.name)
 

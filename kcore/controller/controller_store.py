@@ -15,6 +15,7 @@ from kcore.controller.controller_context import LiveBroker, ReplicaAssignment
 from kcore.controller.election import LeaderAndIsr
 from kcore.errors import KafkaError
 from kcore.metadata import znodes
+from kcore.metadata.multi_size import MAX_BYTES, operation_size, pieces
 from kcore.metadata.store import (
     BadVersion,
     Check,
@@ -33,7 +34,7 @@ from kcore.metadata.store import (
 
 logger = logging.getLogger(__name__)
 
-#: Operations of one multi(): ZooKeeper takes no message above 1 MiB.
+#: Partitions whose states are written with one multi().
 _BATCH = 1000
 
 _T = TypeVar("_T")
@@ -163,6 +164,10 @@ class ControllerStore:
         config = _decoded(znodes.decode_config, node.data, znodes.topic_config(name)) if node is not None else None
         return config or {}
 
+    def is_unclean_election_enabled(self, default: bool, topic: str) -> bool:
+        value = self.topic_config(topic).get("unclean.leader.election.enable")
+        return default if value is None else value.strip().lower() == "true"
+
     def states(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
         """The stored states; partitions without one are left out."""
         states = {}
@@ -235,11 +240,15 @@ class ControllerStore:
             self.delete_node(znodes.REASSIGN_PARTITIONS)
 
     def delete_topic(self, name: str) -> None:
-        """Delete all nodes of a topic, and the order to delete it, as one change."""
+        """Delete all nodes of a topic, and the order to delete it: as one change unless that is too large for one.
+
+        The order goes last: whoever becomes the controller in between carries it out.
+        """
         operations: list[Operation] = []
         for path in (znodes.topic(name), znodes.topic_config(name), znodes.delete_topic(name)):
             self._delete_recursive(path, operations)
-        self._multi(operations)
+        for piece in pieces([operation] for operation in operations):
+            self._multi(piece)
 
     def delete_children(self, parent: str, names: Iterable[str]) -> None:
         """Nodes that are not there any more are no error."""
@@ -265,11 +274,13 @@ class ControllerStore:
         batch: dict[TopicPartition, list[Operation]] = {}
         size = 0
         for tp, state in states.items():
-            batch[tp] = operations_for(tp, state)
-            size += len(batch[tp])
-            if size >= _BATCH:
+            operations = operations_for(tp, state)
+            added = sum(map(operation_size, operations))
+            if len(batch) == _BATCH or size + added > MAX_BYTES // 2:
                 errors |= self._write(batch)
                 batch, size = {}, 0
+            batch[tp] = operations
+            size += added
         return errors | self._write(batch)
 
     def _write(self, batch: Mapping[TopicPartition, Sequence[Operation]]) -> dict[TopicPartition, StoreError | None]:

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
+from kcore.controller.alter_partition import IsrChanges
 from kcore.controller.controller_channel_manager import ControllerChannels
 from kcore.controller.controller_context import (
     ControllerContext,
@@ -124,8 +125,9 @@ class KafkaController:
         )
         self._batch = batch
         self.replica_state_machine = ReplicaStateMachine(self.context, self._store, batch)
+        is_unclean_enabled = partial(self._store.is_unclean_election_enabled, settings.unclean_leader_election_enable)
         self.partition_state_machine = PartitionStateMachine(
-            self.context, self._store, batch, self._is_unclean_election_enabled, self._count_unclean_election
+            self.context, self._store, batch, is_unclean_enabled, self._count_unclean_election
         )
         self.topic_deletion_manager = TopicDeletionManager(
             self.context,
@@ -149,6 +151,7 @@ class KafkaController:
         #: Kafka's UncleanLeaderElectionsPerSec, as a count.
         self.unclean_leader_elections = 0
         self._term: _Term | None = None
+        self.isr_changes = IsrChanges(self.context, self._store, batch, self._put_call)
         self._tasks: list[ScheduledTask] = []
 
     # -- life -------------------------------------------------------------------------------------------
@@ -322,7 +325,7 @@ class KafkaController:
                 return
             epoch = self._store.elect(self.broker_id, self._time.milliseconds())
         except (NodeExists, ControllerMoved):
-            self.active_controller_id = self._store.controller_id()
+            self._resign_if_replaced()
             logger.info("broker %d was elected, not %d", self.active_controller_id, self.broker_id)
             return
         except SessionExpired:
@@ -687,10 +690,6 @@ class KafkaController:
     def _send_update_metadata(self, broker_ids: Iterable[int], topic_partitions: Iterable[TopicPartition]) -> None:
         self._batch.add_update_metadata(broker_ids, topic_partitions)
         self._batch.send()
-
-    def _is_unclean_election_enabled(self, topic: str) -> bool:
-        value = self._store.topic_config(topic).get("unclean.leader.election.enable")
-        return self._settings.unclean_leader_election_enable if value is None else value.strip().lower() == "true"
 
     def _count_unclean_election(self, topic_partition: TopicPartition) -> None:
         self.unclean_leader_elections += 1

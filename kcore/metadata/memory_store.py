@@ -178,6 +178,13 @@ class MemoryStore(MetadataStore):
             self.tree._end_session(self._session_id)
         self.tree._notify()
 
+    def abandon(self) -> None:
+        """The session lives on until somebody calls MemoryTree.expire()."""
+        with self.tree.lock:
+            if not self._is_closed:
+                self._is_closed = True
+                self.tree._stores.remove(self)
+
     # -- what happens to a session ----------------------------------------------------------------------
 
     def disconnect(self) -> None:

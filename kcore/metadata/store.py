@@ -49,6 +49,10 @@ class SessionExpired(StoreError):
     """The session is over, its ephemeral nodes and watches are gone; new_session() begins another."""
 
 
+class MultiTooLarge(StoreError):
+    """multi(): more bytes than the store takes at once.  None of it took place."""
+
+
 class MultiFailed(StoreError):
     """multi(): the operation at `index` failed with `cause`, and none took place."""
 
@@ -161,7 +165,8 @@ class MetadataStore(ABC):
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
         """All of them, in order, as one change, or none.  Raises MultiFailed, with the first that failed and why.
 
-        ZooKeeper takes no more than a message of 1 MiB (jute.maxbuffer).
+        Raises MultiTooLarge for more than the store takes at once: with ZooKeeper multi_size.MAX_BYTES.  A store does
+        not cut it, for all or nothing is what it promises; a caller that may have more does (multi_size.pieces()).
         """
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
@@ -208,6 +213,13 @@ class MetadataStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """End the session: its ephemeral nodes are deleted.  Called again it does nothing."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Stop as a killed process does: the session lives on until it has been silent for its timeout.
+
+        Every later call but close() raises StoreError.
+        """
 
     # -- several calls, each by itself ------------------------------------------------------------------
 

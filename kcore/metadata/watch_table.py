@@ -72,7 +72,7 @@ def _take(
 ) -> None:
     watches = table.get(path, {})
     for watch, before in list(watches):
-        event = _event(before, now, changed)
+        event = event_between(before, now, changed)
         if event is not None:
             due[watch, WatchEvent(event, path)] = None
             del watches[watch, before]
@@ -80,7 +80,7 @@ def _take(
         table.pop(path, None)
 
 
-def _event(before: _State, now: _State, changed: EventType) -> EventType | None:
+def event_between(before: _State, now: _State, changed: EventType) -> EventType | None:
     """What happened to a node between two states; None for nothing."""
     if before == now:
         return None

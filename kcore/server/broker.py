@@ -25,7 +25,6 @@ from kcore.log.log_dir_failure_channel import LogDirFailureHandler
 from kcore.log.log_iteration import Isolation
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
-from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER
 from kcore.purgatory.timer import Timer, TimerThread
@@ -85,8 +84,9 @@ class Broker:
     data_dir: what Kafka calls a log directory; one that Kafka wrote is served.  None: a temporary directory, removed
     at the end.  port 0 takes a free one.  config: Kafka's broker settings, as log_segment_bytes=1 << 20 or
     **{"log.segment.bytes": "1048576"}.  time: a kcore.testing.MockTime, to test what depends on a record's age.
-    store: makes it a broker of a cluster, whose brokers have this store in common: sqlite:FILE, or an open one, which
-    the caller closes.  None: a broker alone, with a store of its own in the data directory.
+    store: makes it a broker of a cluster, whose brokers have this store in common: sqlite:FILE, an address like
+    zookeeper://HOST:PORT/CHROOT, or an open one, which the caller closes.  None: a broker alone, with a store of its
+    own in the data directory.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block, once each; between them restart() as often as one
     likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the calls raise
     RuntimeError and stop() does nothing; clients there use bootstrap_servers.
@@ -324,7 +324,6 @@ class Broker:
         else:
             self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([info]))
             self.local_controller.on_leadership = self._on_leadership
-            self.local_controller.on_config_change = log_manager.reconfigure_topic
             foreign_producer_id = self.local_controller.load_topics(adoption, unclean)
             if foreign_producer_id >= 0:
                 producer_ids.reserve_up_to(foreign_producer_id)
@@ -411,8 +410,7 @@ class Broker:
             self._is_killed = True
             if self._is_member:
                 self.cluster_member.abandon()
-            if isinstance(self.store, EmbeddedStore):
-                self.store.abandon()
+            self.store.abandon()
             self._server.shutdown()
             self._log_manager.abandon("the broker was killed")
             self._end()

@@ -16,8 +16,9 @@ from uuid import UUID
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import InvalidConfig, RequestTimedOut
 from kcore.metadata import znodes
-from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
+from kcore.metadata.embedded_store import FILE_NAME
 from kcore.metadata.open_store import open_store
+from kcore.metadata.store import MetadataStore, Node, SessionExpired
 from kcore.server.broker import Broker
 from kcore.server.broker_identity import check_store_exists
 from kcore.server.call_arguments import integer
@@ -39,10 +40,11 @@ class Cluster:
             producer = confluent_kafka.Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
 
     brokers: how many; their ids are 0, 1, …  data_dir: broker N has data_dir/N; None: a temporary directory, removed at
-    the end.  store: where they coordinate, sqlite:FILE; None: a file in data_dir.  racks: broker.rack of each broker,
-    None for one without.  config: settings of all brokers, as for Broker.  Topics have three replicas unless they or
-    default.replication.factor say otherwise (fewer brokers: as many as there are), and so have the consumers' offsets.
-    A broker that is silent for zookeeper.session.timeout.ms (4 s here) has failed, and others lead its partitions.
+    the end.  store: where they coordinate, sqlite:FILE or zookeeper://HOST:PORT/CHROOT; None: a file in data_dir.
+    racks: broker.rack of each broker, None for one without.  config: settings of all brokers, as for Broker.  Topics
+    have three replicas unless they or default.replication.factor say otherwise (fewer brokers: as many as there are),
+    and so have the consumers' offsets.  A broker that is silent for zookeeper.session.timeout.ms (4 s here) has failed,
+    and others lead its partitions.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block.  A cluster that was not stopped is stopped when the
     interpreter exits.  The constructor raises TypeError, ValueError and InvalidConfig, start() also what Broker.start()
     raises.
@@ -94,11 +96,10 @@ class Cluster:
         self._pid = os.getpid()
         # With those that have stopped by themselves, or by their own stop(), until they are started again.
         self._brokers: dict[int, Broker] = {}
-        self._stores: dict[int, EmbeddedStore] = {}
+        self._stores: dict[int, MetadataStore] = {}
         self._ports: dict[int, int] = {}
         self._is_stopped = False  # all at once, by stop()
-        # Reads only, so it has neither a session nor a thread.
-        self._store: EmbeddedStore | None = None
+        self._store: MetadataStore | None = None
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -213,7 +214,7 @@ class Cluster:
             self._brokers[number], self._stores[number], self._ports[number] = broker, store, broker.port
             self._is_stopped = False
 
-    def _forget(self, number: int) -> tuple[Broker, EmbeddedStore]:
+    def _forget(self, number: int) -> tuple[Broker, MetadataStore]:
         with self._lock:
             return self._brokers.pop(number), self._stores.pop(number)
 
@@ -241,7 +242,7 @@ class Cluster:
             atexit.register(self.stop)
         return self._data_dir
 
-    def _open_store(self) -> EmbeddedStore:
+    def _open_store(self) -> MetadataStore:
         data_dir = self._opened_data_dir()
         os.makedirs(data_dir, exist_ok=True)
         address = self._address or f"sqlite:{os.path.join(data_dir, FILE_NAME)}"
@@ -249,6 +250,7 @@ class Cluster:
         return open_store(
             address,
             session_timeout_ms=self._session_timeout_ms,
+            connection_timeout_ms=WAIT_MS,
             durable=not (self._is_temporary and self._address is None),
         )
 
@@ -313,8 +315,7 @@ class Cluster:
 
     def controller(self) -> int | None:
         """The broker that is the controller as the store has it; None for none."""
-        with self._lock:
-            node = self._reader().get(znodes.CONTROLLER)
+        node = self._get(znodes.CONTROLLER)
         return znodes.ControllerZNode.decode(node.data).broker_id if node is not None else None
 
     def __repr__(self) -> str:
@@ -323,11 +324,19 @@ class Cluster:
     # -- helpers ----------------------------------------------------------------------------------------
 
     def _state(self, topic: str, partition: int) -> znodes.PartitionStateZNode | None:
-        with self._lock:
-            node = self._reader().get(znodes.partition_state(topic, partition))
+        node = self._get(znodes.partition_state(topic, partition))
         return znodes.PartitionStateZNode.decode(node.data) if node is not None else None
 
-    def _reader(self) -> EmbeddedStore:
+    def _get(self, path: str) -> Node | None:
+        with self._lock:
+            reader = self._reader()
+            try:
+                return reader.get(path)
+            except SessionExpired:
+                reader.new_session()
+                return reader.get(path)
+
+    def _reader(self) -> MetadataStore:
         if not self._ports:
             raise RuntimeError("the cluster has not started: use `with kcore.Cluster() as cluster`, or start()")
         self._check_not_gone()

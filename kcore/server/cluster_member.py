@@ -17,6 +17,7 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.controller.alter_partition import IsrChanges
 from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.errors import ApiError, StaleBrokerEpoch
 from kcore.log.log_manager import LogManager
@@ -55,6 +56,9 @@ class Controller(PartitionAdmin, Protocol):
 
     @property
     def is_active(self) -> bool: ...
+
+    @property
+    def isr_changes(self) -> IsrChanges: ...
 
     def startup(self) -> None: ...
 
@@ -135,6 +139,11 @@ class ClusterMember:
     @property
     def is_controller(self) -> bool:
         return self.controller is not None and self.controller.is_active
+
+    def epoch_of(self, broker_id: int) -> int | None:
+        """The epoch of a broker's registration in the store, None if it has none.  Raises StoreError."""
+        node = self._store.get(znodes.broker_id(broker_id))
+        return node.czxid if node is not None else None
 
     def wait_for_metadata(self, timeout_ms: float) -> bool:
         """Whether a controller has sent this broker its metadata, waiting for it if need be; not waiting where this

@@ -8,6 +8,7 @@ Source: ZkProducerIdManager and /latest_producer_id_block, Kafka 3.9.
 from __future__ import annotations
 
 import threading
+from functools import partial
 
 from kcore.errors import UnknownServerError
 from kcore.metadata.store import MetadataStore
@@ -31,10 +32,14 @@ class ProducerIdManager:
         """A producer id that nobody else has, or had.  Writes to the store once in BLOCK_SIZE calls."""
         with self._lock:
             if self._next > self._end:
-                block = ProducerIdBlock.decode(self._store.update(PRODUCER_ID_BLOCK, self._next_block))
+                block = self.allocate_block(self._broker_id)
                 self._next, self._end = block.block_start, block.block_end
             self._next += 1
             return self._next - 1
+
+    def allocate_block(self, broker_id: int) -> ProducerIdBlock:
+        """A block of ids for a broker, which nobody else gets."""
+        return ProducerIdBlock.decode(self._store.update(PRODUCER_ID_BLOCK, partial(_next_block, broker_id)))
 
     def reserve_up_to(self, producer_id: int) -> None:
         """Never assign this id or a lower one: a log from another broker, without its store, contains it."""
@@ -48,8 +53,9 @@ class ProducerIdManager:
         with self._lock:
             self._store.update(PRODUCER_ID_BLOCK, change)
 
-    def _next_block(self, data: bytes | None) -> bytes:
-        start = ProducerIdBlock.decode(data).block_end + 1 if data else 0
-        if start > MAX_PRODUCER_ID - BLOCK_SIZE + 1:
-            raise UnknownServerError("all producer ids have been assigned")
-        return ProducerIdBlock(self._broker_id, start, start + BLOCK_SIZE - 1).encode()
+
+def _next_block(broker_id: int, data: bytes | None) -> bytes:
+    start = ProducerIdBlock.decode(data).block_end + 1 if data else 0
+    if start > MAX_PRODUCER_ID - BLOCK_SIZE + 1:
+        raise UnknownServerError("all producer ids have been assigned")
+    return ProducerIdBlock(broker_id, start, start + BLOCK_SIZE - 1).encode()

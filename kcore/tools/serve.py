@@ -38,9 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--id", type=int, metavar="N", help="this broker's id (broker.id)")
     parser.add_argument(
         "--store",
-        metavar="sqlite:FILE",
-        help="be a broker of a cluster, whose brokers have this file in common: start each on this machine "
-        "with its own --id, --port and --data, and the same --store",
+        metavar="ADDRESS",
+        help="be a broker of a cluster, whose brokers have this store in common: sqlite:FILE on one machine, "
+        "zookeeper://HOST:PORT[,HOST:PORT][/CHROOT] on several; start each with its own --id, --port and --data, and "
+        "the same --store",
     )
     parser.add_argument("--hints", action="store_true", help="print commands to try next, with the port really taken")
     parser.add_argument(

@@ -48,6 +48,11 @@ IN_PYTHON = [
     ("pyarrow", "import kcore.spark.jobs", SPARK.format("pyarrow")),
     ("pyarrow", "import kcore.spark.load.load_test", SPARK.format("pyarrow")),
     ("pyspark", "import pyspark_kcore", SPARK.format("pyspark")),
+    (
+        "kazoo",
+        "kcore.Broker(store='zookeeper://h:1', broker_id=1).start()",
+        "a store in ZooKeeper needs kazoo: pip install 'kcore[zookeeper]'",
+    ),
 ]
 ON_THE_COMMAND_LINE = [
     (
@@ -107,6 +112,7 @@ def test_the_extras_bring_what_the_messages_say_and_spark_brings_no_numba():
         and packages_of["kernels"] == {"numba"}
         and packages_of["plot"] == {"matplotlib"}
     )
+    assert packages_of["zookeeper"] == {"kazoo"}
     assert packages_of["tools"] == {"rich", "shtab"}
     # kcore.spark imports no kernels (tests/test_layers.py).
     assert packages_of["spark"] == {"pyspark", "pyarrow", "pandas", "confluent-kafka", "rich"}

@@ -8,7 +8,7 @@ from kcore.controller.election import LEADER_DURING_DELETE
 from kcore.controller.kafka_controller import NO_CONTROLLER, ControllerSettings, KafkaController
 from kcore.errors import BrokerNotAvailable, KafkaStorageError, NotController, StaleBrokerEpoch
 from kcore.metadata import znodes
-from kcore.metadata.store import ConnectionLost, Create, SetData, StoreError
+from kcore.metadata.store import ConnectionLost, Create, Delete, SetData, StoreError
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -82,7 +82,7 @@ def test_CTRL_07_a_fail_over_that_fails_gives_the_election_back(world, monkeypat
     )
     world.controllers[1]._move(None)
     world.deliver()
-    world.controllers[2].events.process_all()
+    world.controllers[2].events._take().run()  # one event: that it has resigned is the next
     assert not world.controllers[2].is_active
     assert world.channels[2].brokers == {}
     monkeypatch.undo()
@@ -127,6 +127,48 @@ def test_a_broker_that_does_not_hear_of_its_election_gives_it_back(world, monkey
     world.kill(1)
     assert lost and active_ids(world) == [2] and world.active.context.live_brokers.keys() == {2}
     assert world.admin.get(znodes.CONTROLLER_EPOCH).data == b"3"
+
+
+def lose_an_answer(monkeypatch, store, kind, is_done):
+    """Have the next multi() with a `kind` of the controller's node raise ConnectionLost, done or not."""
+    real, lost = store.multi, []
+
+    def multi(operations):
+        if not lost and any(isinstance(o, kind) and o.path == znodes.CONTROLLER for o in operations):
+            lost.append(1)
+            if is_done:
+                real(operations)
+            raise ConnectionLost("in between")
+        return real(operations)
+
+    monkeypatch.setattr(store, "multi", multi)
+    return lost
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_an_election_whose_answer_was_lost_makes_no_controller_without_a_term(world, monkeypatch, is_done):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    lost = lose_an_answer(monkeypatch, world.stores[2], Create, is_done)
+    world.kill(1)
+    assert lost
+    world.time.sleep(1000)
+    world.scheduler.tick()
+    world.settle()
+    assert active_ids(world) == [2] and world.active.context.live_brokers.keys() == {2}
+    assert world.state("t").leader == 2
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_resignation_whose_answer_was_lost_leaves_no_controller_without_a_term(world, monkeypatch, is_done):
+    world.start(1)
+    lost = lose_an_answer(monkeypatch, world.stores[1], Delete, is_done)
+    world.controllers[1]._move(ConnectionLost("the cause"))
+    assert lost and active_ids(world) == []
+    world.time.sleep(1000)
+    world.scheduler.tick()
+    world.settle()
+    assert active_ids(world) == [1] and world.active.context.live_brokers.keys() == {1}
 
 
 def test_a_session_that_cannot_begin_is_tried_again(world, monkeypatch):
@@ -224,11 +266,12 @@ def test_CTRL_11_a_broker_that_dies_while_the_state_is_read_is_not_missed(world)
     assert controller.context.live_brokers.keys() == {1}
 
 
-def test_what_was_queued_before_a_resignation_is_not_done_after_it(world, caplog):
+def test_what_was_queued_before_a_resignation_is_not_done_after_it(world, caplog, monkeypatch):
     world.start(1, 2)
     world.create_topic("t", [[2, 1]])
     old = world.active
     watch = old._term.watches["BrokerChange"]
+    monkeypatch.setattr(old, "_elect", lambda: None)  # ZooKeeper says by itself that its node is gone
     old._move(None)
     channels = world.channels[old.broker_id]
     channels.take()

@@ -11,6 +11,7 @@ from kcore.errors import NONE
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME, SESSION_TIMEOUT_MS, EmbeddedStore
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.metadata.open_store import open_store
 from kcore.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrRequest,
@@ -22,6 +23,7 @@ from kcore.protocol.messages.stop_replica import (
     StopReplicaResponse,
 )
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+from tests.unit.metadata.zookeeper_sessions import deliver_all, expire
 
 
 class FakeChannels:
@@ -210,6 +212,27 @@ class EmbeddedWorld(MemoryWorld):
                 if store is not silent:
                     store.poll()
             self.time.sleep(SESSION_TIMEOUT_MS / 6)
+
+
+class ZookeeperWorld(MemoryWorld):
+    """Each broker has a session with a real server."""
+
+    def __init__(self, address):
+        self.address = address
+        World.__init__(self, None)
+
+    def _open(self):
+        # Long: a machine that stands still must not end a session.
+        return open_store(self.address, session_timeout_ms=60_000)
+
+    def deliver(self):
+        before = sum(len(c.events._events) for c in self.controllers.values())
+        for store in (self.admin, *self.stores.values()):
+            deliver_all(store)
+        return sum(len(c.events._events) for c in self.controllers.values()) - before
+
+    def expire(self, broker_id):
+        expire(self.stores[broker_id])
 
 
 def partitions_of(request):

@@ -17,7 +17,24 @@ def test_a_sqlite_file_is_a_store(tmp_path):
     again.close()
 
 
-@pytest.mark.parametrize("address", ["", "sqlite:", "sqlite", "/a/file.db", "zookeeper://host:2181", "etcd:x"])
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "sqlite:",
+        "sqlite",
+        "/a/file.db",
+        "etcd:x",
+        "zookeeper:",
+        "zookeeper://",
+        "zookeeper:///chroot",
+        "zookeeper:host:2181",
+        "zookeeper://host:port",
+        "zookeeper://host:2181,",
+        "zookeeper://host:2181//a",
+        "zookeeper://[::1:2181",
+    ],
+)
 def test_another_address_is_refused_with_the_form_that_is_expected(address):
     with pytest.raises(InvalidConfig, match="sqlite:FILE"):
         open_store(address)

@@ -1,0 +1,95 @@
+"""AlterPartition (56): a leader of another kind than ours has the controller change its partitions' ISRs."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from kcore.controller.alter_partition import IsrAnswers, IsrChange
+from kcore.errors import ApiError, NotController, code_of
+from kcore.protocol.messages.alter_partition import (
+    AlterPartitionPartitionData,
+    AlterPartitionPartitionState,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionTopicState,
+)
+from kcore.server.cluster_member import ClusterMember
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+
+#: The first version that has topic ids instead of names.
+_WITH_IDS = 2
+_WITH_EPOCHS = 3
+
+
+class Handler:
+    # Not in the lane of the controller's requests: the controller sends some to this broker before it answers.
+    may_block = True
+
+    def __init__(self, services: Services) -> None:
+        self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]
+
+    def handle(self, context: RequestContext, body: AlterPartitionRequest) -> None:
+        version = context.api_version
+        topics = [topic.topic_id if version >= _WITH_IDS else topic.topic_name for topic in body.topics]
+        changes = [
+            _change(name, partition, version)
+            for name, topic in zip(topics, body.topics, strict=True)
+            for partition in topic.partitions
+        ]
+
+        def on_done(answers: IsrAnswers | ApiError) -> None:
+            if isinstance(answers, ApiError):
+                context.respond(AlterPartitionResponse(error_code=code_of(answers)))
+                return
+            remaining = iter(zip(changes, answers, strict=True))
+            context.respond(
+                AlterPartitionResponse(
+                    topics=[
+                        AlterPartitionTopicState(
+                            topic_name=topic.topic_name,
+                            topic_id=topic.topic_id,
+                            partitions=[_answer(*next(remaining)) for _ in topic.partitions],
+                        )
+                        for topic in body.topics
+                    ]
+                )
+            )
+
+        controller = self._member.controller
+        if controller is None:
+            on_done(NotController(f"broker {self._member.broker_id} takes no part in elections"))
+        else:
+            controller.isr_changes.request(body.broker_id, body.broker_epoch, changes, on_done)
+
+    def error_response(self, body: AlterPartitionRequest, error_code: int, version: int) -> AlterPartitionResponse:
+        return AlterPartitionResponse(error_code=error_code)
+
+
+def _change(topic: str | UUID, partition: AlterPartitionPartitionData, version: int) -> IsrChange:
+    if version >= _WITH_EPOCHS:
+        isr = tuple(state.broker_id for state in partition.new_isr_with_epochs)
+        epochs = {s.broker_id: s.broker_epoch for s in partition.new_isr_with_epochs if s.broker_epoch >= 0}
+    else:
+        isr, epochs = tuple(partition.new_isr), {}
+    return IsrChange(
+        topic,
+        partition.partition_index,
+        partition.leader_epoch,
+        partition.partition_epoch,
+        isr,
+        epochs,
+        partition.leader_recovery_state != 0,
+    )
+
+
+def _answer(change: IsrChange, answer: object) -> AlterPartitionPartitionState:
+    if isinstance(answer, ApiError):
+        return AlterPartitionPartitionState(partition_index=change.partition, error_code=code_of(answer))
+    return AlterPartitionPartitionState(
+        partition_index=change.partition,
+        leader_id=answer.leader,  # type: ignore[attr-defined]
+        leader_epoch=answer.leader_epoch,  # type: ignore[attr-defined]
+        isr=list(answer.isr),  # type: ignore[attr-defined]
+        partition_epoch=answer.partition_epoch,  # type: ignore[attr-defined]
+    )

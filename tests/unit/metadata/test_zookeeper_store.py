@@ -1,0 +1,354 @@
+"""What only a store over a network does: lost connections, servers that are away or late, sessions that end elsewhere.
+
+What it has in common with the others is in test_store_contract.py.
+"""
+
+import contextlib
+import threading
+
+import pytest
+
+from kcore.metadata.multi_size import MAX_BYTES, operation_size, pieces
+from kcore.metadata.open_store import open_store
+from kcore.metadata.store import (
+    Check,
+    ConnectionLost,
+    Create,
+    EventType,
+    MultiFailed,
+    MultiTooLarge,
+    NodeExists,
+    SessionEvent,
+    SessionExpired,
+    SetData,
+    StoreError,
+    WatchEvent,
+)
+from kcore.metadata.zookeeper_store import _Session
+from tests import zookeeper_server
+from tests.unit.metadata.zookeeper_sessions import deliver_all, expire, wait_until
+
+#: Longer than a machine that stands still, and than a server needs to start again.
+LONG_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory):
+    """One that a test may stop: it runs again afterwards."""
+    reason = zookeeper_server.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    server = zookeeper_server.ZooKeeperServer(tmp_path_factory.mktemp("own-zookeeper"), max_session_timeout_ms=LONG_MS)
+    yield server.start()
+    server.stop()
+
+
+@pytest.fixture
+def opened():
+    """open(address, session_timeout_ms): stores that are closed in the end."""
+    with contextlib.ExitStack() as stack:
+        yield lambda address, timeout_ms=LONG_MS: stack.enter_context(
+            contextlib.closing(open_store(address, session_timeout_ms=timeout_ms))
+        )
+
+
+def is_lost(store):
+    try:
+        store.get("/")
+    except ConnectionLost:
+        return True
+    return False
+
+
+def answers(store):
+    return store.get("/") is not None
+
+
+# -- addresses ------------------------------------------------------------------------------------------
+
+
+def test_a_chroot_is_created_and_everything_is_below_it(shared_zookeeper, opened):
+    inside = opened(f"{shared_zookeeper.address}/a/chroot/")
+    outside = opened(shared_zookeeper.address)
+    assert inside.create("/x", b"1") == "/x"
+    assert inside.create("/s-", sequential=True) == "/s-0000000001"
+    assert outside.get("/a/chroot/x").data == b"1"
+    events = []
+    inside.get("/x", events.append)
+    inside.children("/", events.append)
+    outside.set("/a/chroot/x", b"2")
+    outside.create("/a/chroot/y")
+    deliver_all(inside)
+    assert events == [WatchEvent(EventType.CHANGED, "/x"), WatchEvent(EventType.CHILDREN_CHANGED, "/")]
+    for failing in (lambda: inside.delete("/"), lambda: outside.delete("/")):
+        with pytest.raises(StoreError, match="root"):
+            failing()
+    assert opened(f"{shared_zookeeper.address}/a/chroot").children("/") == ["s-0000000001", "x", "y"]
+
+
+def test_a_server_that_does_not_answer_is_no_matter_while_another_does(shared_zookeeper, opened):
+    store = opened(f"zookeeper://127.0.0.1:1,{shared_zookeeper.hosts}/several")
+    store.create("/x")
+    assert store.children("/") == ["x"]
+
+
+@pytest.mark.parametrize("chroot", ["", "/a"])
+def test_without_a_server_the_store_cannot_be_opened(chroot):
+    threads = threading.active_count()
+    with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
+        open_store(f"zookeeper://127.0.0.1:1{chroot}", session_timeout_ms=300)
+    wait_until(lambda: threading.active_count() <= threads)
+
+
+def test_a_store_is_open_once_its_own_listener_knows_of_the_connection(zookeeper, opened, monkeypatch):
+    """kazoo's thread may stand still between its own note of the connection and the call of the listener."""
+    changed = _Session._state_changed
+
+    def late(session, state):
+        threading.Event().wait(0.3)
+        changed(session, state)
+
+    monkeypatch.setattr(_Session, "_state_changed", late)
+    store = opened(zookeeper)
+    assert store.session_id != 0
+    store.create("/x")
+
+
+# -- sizes ----------------------------------------------------------------------------------------------
+
+
+def test_a_multi_above_a_mebibyte_is_refused_and_one_below_it_is_taken(zookeeper, opened):
+    store = opened(zookeeper)
+    operations = [Create(f"/node-{number:06}", bytes(200)) for number in range(4000)]
+    assert sum(map(operation_size, operations)) > MAX_BYTES
+    with pytest.raises(MultiTooLarge, match="4000 operations"):
+        store.multi(operations)
+    assert store.children("/") == []
+    size, fitting = len(zookeeper), []
+    for operation in operations:
+        size += operation_size(operation) + len(zookeeper)
+        if size <= MAX_BYTES:
+            fitting.append(operation)
+    store.multi(fitting)
+    assert len(store.children("/")) == len(fitting) > 3000
+    with pytest.raises(MultiTooLarge):
+        store.set("/node-000000", bytes(MAX_BYTES))
+    store.set("/node-000000", bytes(MAX_BYTES - 200))
+    assert len(store.get("/node-000000").data) == MAX_BYTES - 200
+
+
+def test_pieces_keep_order_and_groups_and_stay_below_the_limit():
+    groups = [[Create(f"/{a}-{b}", bytes(a % 7)) for b in range(1 + a % 5)] for a in range(100)]
+    cut = list(pieces(groups, 1000))
+    assert [operation for piece in cut for operation in piece] == [o for group in groups for o in group]
+    assert all(sum(map(operation_size, piece)) <= 1000 for piece in cut) and len(cut) > 10
+    assert not [group for group in groups if not any(set(group) <= set(piece) for piece in cut)]
+    # A group that is too large alone is a piece, and the store refuses it.
+    assert list(pieces([[Create("/a", bytes(2000))], [Create("/b")]], 1000)) == [
+        [Create("/a", bytes(2000))],
+        [Create("/b")],
+    ]
+    assert list(pieces([])) == []
+
+
+# -- lost connections -----------------------------------------------------------------------------------
+
+
+def test_a_restart_of_the_server_suspends_a_session_and_loses_neither_nodes_nor_watches(own_server, opened):
+    store, other = opened(f"{own_server.address}/restart"), opened(f"{own_server.address}/restart")
+    events, session_events = [], []
+    store.add_session_listener(session_events.append)
+    session_id = store.session_id
+    store.create("/e", b"", ephemeral=True)
+    for path in ("/changed", "/same", "/deleted", "/parent"):
+        store.create(path)
+    for path in ("/changed", "/same", "/deleted", "/created"):
+        store.get(path, events.append)
+    for path in ("/parent", "/same"):
+        store.children(path, events.append)
+    own_server.stop()
+    for each in (store, other):
+        wait_until(lambda each=each: is_lost(each))
+        with pytest.raises(ConnectionLost):
+            each.create("/x")
+        with pytest.raises(ConnectionLost):
+            each.get("/x", events.append)
+    own_server.start()
+    wait_until(lambda: answers(other))
+    other.multi([SetData("/changed", b"1"), Create("/created"), Create("/parent/child")])
+    other.delete("/deleted")
+    expected = {
+        WatchEvent(EventType.CHANGED, "/changed"),
+        WatchEvent(EventType.DELETED, "/deleted"),
+        WatchEvent(EventType.CREATED, "/created"),
+        WatchEvent(EventType.CHILDREN_CHANGED, "/parent"),
+    }
+    wait_until(lambda: len(events) >= len(expected) and answers(store))
+    assert set(events) == expected and len(events) == len(expected)
+    assert session_events[:2] == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+    assert store.session_id == session_id == other.get("/e").ephemeral_owner
+    # What is still the same has kept its watches, each for one event.
+    other.set("/same", b"1")
+    other.create("/same/child")
+    other.set("/same", b"2")
+    wait_until(lambda: len(events) >= len(expected) + 2)
+    deliver_all(store)
+    assert set(events[4:]) == {
+        WatchEvent(EventType.CHANGED, "/same"),
+        WatchEvent(EventType.CHILDREN_CHANGED, "/same"),
+    }
+    assert len(events) == len(expected) + 2
+
+
+def test_a_change_while_a_client_was_away_calls_its_watch_when_it_is_back(own_server, opened):
+    """The connection of one client breaks; the server and the others go on."""
+    store, other = opened(f"{own_server.address}/away"), opened(f"{own_server.address}/away")
+    events = []
+    store.create("/n")
+    store.create("/kept")
+    store.get("/n", events.append)
+    store.get("/kept", events.append)
+    handler = store._session.client.handler
+    connections = store._session.connections
+    connect, may_connect = handler.create_connection, threading.Event()
+    handler.create_connection = lambda *args, **kwargs: may_connect.wait(60) and connect(*args, **kwargs)
+    handler.break_connection()
+    wait_until(lambda: is_lost(store))
+    other.set("/n", b"1")
+    other.set("/n", b"2")
+    assert events == []
+    may_connect.set()
+    wait_until(lambda: store._session.connections > connections and events)
+    deliver_all(store)
+    assert events == [WatchEvent(EventType.CHANGED, "/n")]
+    other.set("/kept", b"1")
+    deliver_all(store)
+    assert events[1:] == [WatchEvent(EventType.CHANGED, "/kept")]
+
+
+def test_a_server_that_answers_late_costs_the_connection_and_the_write_may_have_happened(own_server, opened):
+    store = opened(f"{own_server.address}/late", 4000)
+    store.create("/n", b"0")
+    own_server.pause()
+    try:
+        with pytest.raises((ConnectionLost, SessionExpired)):
+            store.set("/n", b"1")
+        wait_until(lambda: is_lost(store))
+    finally:
+        own_server.resume()
+    other = opened(f"{own_server.address}/late")
+    # The request lay in the paused server's socket: it is carried out although its sender was told of a loss.
+    wait_until(lambda: other.get("/n") == other.get("/n")._replace(data=b"1", version=1))
+
+
+def test_a_paused_server_does_not_hold_up_the_end_of_a_store(own_server, opened, monkeypatch):
+    monkeypatch.setattr("kcore.metadata.zookeeper_store._CLOSE_TIMEOUT_S", 0.2)
+    store = opened(f"{own_server.address}/close")
+    own_server.pause()
+    closing = threading.Thread(target=store.close, daemon=True)
+    try:
+        closing.start()
+        wait_until(lambda: not closing.is_alive(), 50)  # the session's timeout is 60 s
+    finally:
+        own_server.resume()
+
+
+# -- the end of sessions --------------------------------------------------------------------------------
+
+
+def test_after_an_expiry_no_other_session_begins_by_itself(zookeeper, opened):
+    store, other = opened(zookeeper), opened(zookeeper)
+    store.create("/e", ephemeral=True)
+    session = store._session
+    expire(store)
+    # kazoo would have connected again at once, and done in a new session what was asked of the old one.
+    wait_until(lambda: not session.client.handler.running)
+    assert session.connections == 1
+    assert not session.client.connected
+    for call in (lambda: store.create("/e", ephemeral=True), lambda: store.get("/")):
+        with pytest.raises(SessionExpired):
+            call()
+    assert other.get("/e") is None
+    assert store.new_session() == store.session_id != session.session_id
+    store.create("/e", ephemeral=True)
+    assert other.get("/e").ephemeral_owner == store.session_id
+
+
+def test_a_call_in_flight_when_the_session_ends_fails_with_it(zookeeper, opened):
+    store = opened(zookeeper)
+    store.create("/n")
+    stop, errors = threading.Event(), []
+
+    def write():
+        while not stop.is_set():
+            try:
+                store.set("/n", b"")
+            except StoreError as error:
+                errors.append(error)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    wait_until(lambda: store.get("/n").version > 10)
+    expire(store)
+    wait_until(lambda: any(isinstance(error, SessionExpired) for error in errors))
+    stop.set()
+    writer.join(60)
+    assert all(isinstance(error, ConnectionLost | SessionExpired) for error in errors)
+
+
+def test_a_new_session_waits_for_a_server(own_server, opened):
+    store = opened(f"{own_server.address}/new", 1000)
+    expire(store)
+    own_server.stop()
+    with pytest.raises(ConnectionLost):
+        store.new_session()
+    with pytest.raises(SessionExpired):
+        store.get("/")
+    own_server.start()
+    wait_until(store.new_session)
+    assert answers(store)
+
+
+def test_an_abandoned_session_lives_for_its_timeout(zookeeper, opened):
+    dead, other = open_store(zookeeper, session_timeout_ms=3000), opened(zookeeper)
+    dead.create("/e", ephemeral=True)
+    owner = dead.session_id
+    dead.abandon()
+    with pytest.raises(StoreError):
+        dead.get("/e")
+    node = other.get("/e")
+    assert node is None or node.ephemeral_owner == owner
+    dead.close()
+    wait_until(lambda: other.get("/e") is None)
+
+
+def test_a_closed_store_leaves_no_thread(zookeeper):
+    threads = threading.active_count()
+    store = open_store(zookeeper, session_timeout_ms=LONG_MS)
+    store.get("/", lambda event: None)
+    store.close()
+    wait_until(lambda: threading.active_count() <= threads)
+
+
+# -- errors ---------------------------------------------------------------------------------------------
+
+
+def test_the_operation_that_failed_is_named_among_many(zookeeper, opened):
+    store = opened(zookeeper)
+    store.create("/there")
+    with pytest.raises(MultiFailed) as failed:
+        store.multi([Create(f"/n{i}") for i in range(50)] + [Create("/there")] + [Check("/none")] * 3)
+    assert failed.value.index == 50 and isinstance(failed.value.cause, NodeExists)
+    assert "/there" in str(failed.value)
+    assert store.children("/") == ["there"]
+
+
+def test_a_node_without_data_as_kafka_makes_it_has_empty_data(zookeeper, opened):
+    store = opened(zookeeper)
+    client = store._session.client
+    transaction = client.transaction()
+    transaction.create("/null", b"")
+    transaction.operations[0] = transaction.operations[0]._replace(data=None)
+    transaction.commit()
+    assert client.get("/null")[0] is None
+    assert store.get("/null").data == b""

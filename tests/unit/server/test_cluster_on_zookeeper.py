@@ -1,0 +1,128 @@
+"""kcore.Cluster over a real ZooKeeper server: life as on SQLite, and a server that restarts or is away."""
+
+import threading
+
+import pytest
+
+import kcore
+from kcore.errors import KafkaError
+from kcore.metadata import znodes
+from kcore.metadata.open_store import open_store
+from kcore.protocol.messages import produce as p
+from tests import zookeeper_server
+from tests.unit.metadata.zookeeper_sessions import expire, wait_until
+from tests.unit.server.client import Client, batch
+
+DEADLINE_S = 60
+#: Longer than any pause of the machine and than the restart of a server.
+LONG_MS = 40_000
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory):
+    reason = zookeeper_server.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    server = zookeeper_server.ZooKeeperServer(tmp_path_factory.mktemp("own-zookeeper"))
+    yield server.start()
+    server.stop()
+
+
+def produce(cluster, topic, value):
+    """With acks=all, once the leader is known; whether it was acknowledged."""
+    leader = next((b for b in cluster.brokers.values() if is_leader(b, topic)), None)
+    if leader is None:
+        return False
+    data = [p.PartitionProduceData(index=0, records=batch(value))]
+    request = p.ProduceRequest(
+        acks=-1, timeout_ms=30_000, topic_data=[p.TopicProduceData(name=topic, partition_data=data)]
+    )
+    with Client(leader) as client:
+        return client.ask(request, 9).responses[0].partition_responses[0].error_code == 0
+
+
+def is_leader(broker, topic):
+    known = broker.metadata_cache.topic(topic)
+    return known is not None and known.partitions[0].leader == broker.broker_id
+
+
+def they_agree(cluster):
+    """Whether each running broker knows all of them, and that one of them is the controller."""
+    running = set(cluster.brokers)
+    snapshots = [broker.metadata_cache.snapshot for broker in cluster.brokers.values()]
+    return all(running <= set(s.broker_ids()) and s.controller_id in running for s in snapshots)
+
+
+def values(cluster, topic):
+    """Of partition 0, as its leader has them up to the high watermark; nothing while there is none."""
+    leader = next((b for b in cluster.brokers.values() if is_leader(b, topic)), None)
+    try:
+        log = leader.log(topic, 0) if leader is not None else None
+        return [record.value for record in log.records(end_offset=log.high_watermark)] if log is not None else []
+    except KafkaError:
+        return []
+
+
+def test_a_cluster_over_zookeeper_takes_over_from_a_controller_that_was_killed(zookeeper):
+    with kcore.Cluster(3, store=zookeeper, zookeeper_session_timeout_ms=6000) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        wait_until(lambda: produce(cluster, "orders", b"before"))
+        controller = cluster.controller()
+        cluster.kill(controller)
+        wait_until(lambda: cluster.controller() not in (None, controller))
+        wait_until(lambda: all(cluster.leader("orders", n) not in (None, controller) for n in range(3)))
+        wait_until(lambda: produce(cluster, "orders", b"after"))
+        cluster.start(controller)
+        wait_until(lambda: cluster.isr("orders") == [0, 1, 2])
+        wait_until(lambda: values(cluster, "orders")[:1] == [b"before"] and b"after" in values(cluster, "orders"))
+        store = open_store(zookeeper)
+        names = store.children("/")
+        store.close()
+    assert {"brokers", "cluster", "config", "controller_epoch", "admin"} <= set(names)
+
+
+def test_produce_and_fetch_do_not_notice_that_the_store_is_away(own_server):
+    address = f"{own_server.address}/away"
+    with kcore.Cluster(3, store=address, zookeeper_session_timeout_ms=LONG_MS) as cluster:
+        cluster.create_topic("t")
+        wait_until(lambda: produce(cluster, "t", b"0"))
+        wait_until(lambda: cluster.isr("t") == [0, 1, 2])
+        own_server.stop()
+        for broker in cluster.brokers.values():
+            wait_until(lambda broker=broker: not broker.store._session._is_connected)
+        for number in range(1, 4):
+            assert produce(cluster, "t", b"%d" % number)
+        wait_until(lambda: values(cluster, "t") == [b"0", b"1", b"2", b"3"])
+        own_server.start()
+        # Whoever is the controller now, it works.
+        wait_until(lambda: cluster.controller() is not None and they_agree(cluster))
+        cluster.create_topic("afterwards")
+        wait_until(lambda: produce(cluster, "afterwards", b"x"))
+        wait_until(lambda: values(cluster, "t") == [b"0", b"1", b"2", b"3"])
+
+
+def test_brokers_whose_sessions_have_expired_register_again(own_server):
+    with kcore.Cluster(2, store=f"{own_server.address}/expiry", zookeeper_session_timeout_ms=LONG_MS) as cluster:
+        cluster.create_topic("t")
+        wait_until(lambda: produce(cluster, "t", b"0"))
+        for number in (cluster.controller(), 1 - cluster.controller()):
+            broker = cluster.brokers[number]
+            epoch = broker.cluster_member.broker_epoch
+            expire(broker.store)
+            wait_until(lambda broker=broker, epoch=epoch: broker.cluster_member.broker_epoch > epoch)
+            wait_until(lambda: they_agree(cluster))
+        wait_until(lambda: produce(cluster, "t", b"1"))
+        wait_until(lambda: cluster.isr("t") == [0, 1])
+        wait_until(lambda: values(cluster, "t") == [b"0", b"1"])
+
+
+def test_a_second_broker_with_the_same_id_is_refused(zookeeper, tmp_path, monkeypatch):
+    monkeypatch.setattr("kcore.server.cluster_member.REGISTRATION_TIMEOUT_MS", 500)
+    with kcore.Broker(tmp_path / "a", store=zookeeper, broker_id=7):
+        with pytest.raises(KafkaError, match="broker 7 is registered already"):
+            kcore.Broker(tmp_path / "b", store=zookeeper, broker_id=7).start()
+        store = open_store(zookeeper)
+        node = znodes.BrokerZNode.decode(store.get(znodes.broker_id(7)).data)
+        store.close()
+    assert node.endpoints.keys() == {"PLAINTEXT"}
+    wait_until(lambda: not any("zookeeper" in thread.name for thread in threading.enumerate()))
