@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 from uuid import UUID
@@ -33,6 +33,7 @@ from kcore.errors import (
 from kcore.log.log_config import MAX_LONG, LogConfig
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
+from kcore.server.config_changes import ConfigOperation, topic_config_changes
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import MetadataCache, TopicInfo
 from kcore.server.replica_assignment import assign_replicas_to_brokers
@@ -310,6 +311,22 @@ class AdminManager:
             if validate_only:
                 return
             self._changes.create_partitions(name, placement)
+
+    # -- settings ---------------------------------------------------------------------------------------
+
+    def alter_topic_config(self, name: str, operations: Iterable[ConfigOperation], validate_only: bool = False) -> None:
+        """Set and delete settings of a topic; those that are not named stay.
+
+        Raises UnknownTopicOrPartition, InvalidTopicException, InvalidConfig, InvalidRequest.
+        """
+        with self._lock:
+            topic_names.validate(name)
+            if self._cache.topic(name) is None:
+                raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+            changes = topic_config_changes(self.topic_config(name), operations, self._config.log_config)
+            if changes and not validate_only:
+                self._changes.change_config(name, changes)
+                logger.info("topic %s: settings changed: %s", name, changes)
 
     # -- delete -----------------------------------------------------------------------------------------
 

@@ -324,6 +324,7 @@ class Broker:
         else:
             self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([info]))
             self.local_controller.on_leadership = self._on_leadership
+            self.local_controller.on_config_change = log_manager.reconfigure_topic
             foreign_producer_id = self.local_controller.load_topics(adoption, unclean)
             if foreign_producer_id >= 0:
                 producer_ids.reserve_up_to(foreign_producer_id)

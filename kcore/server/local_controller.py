@@ -21,6 +21,7 @@ from kcore.metadata.multi_builder import MultiBuilder
 from kcore.metadata.store import MetadataStore, MultiFailed, NodeExists
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.server.config_changes import ConfigChanges, changed_config, store_topic_config
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo, TopicInfo
 from kcore.server.topic_adoption import HostedLogs, TopicAdoption
 from kcore.server.topic_changes import Assignment
@@ -68,6 +69,8 @@ class LocalController:
         self._lock = threading.RLock()
         # Topic -> partitions that could not be opened, and whether each was just made.
         self._offline: dict[str, dict[int, bool]] = {}
+        #: Called when a topic's settings have changed: its logs are to follow them.
+        self.on_config_change: Callable[[str], None] = lambda topic: None
         #: Called for each partition that this broker leads from now on, with its epoch (API-04).
         self.on_leadership: Callable[[TopicPartition, int], None] = lambda topic_partition, leader_epoch: None
 
@@ -177,6 +180,13 @@ class LocalController:
                 builder.put(znodes.partition_state(name, number), self._state(epoch))
             builder.commit()
             self._lead([_Leadership(name, node, epochs)], is_new=True)
+
+    def change_config(self, name: str, changes: ConfigChanges) -> None:
+        """Its logs follow the settings from their next operation on."""
+        with self._lock:
+            store_topic_config(self._store, name, changes)
+            self._topic_configs.set(name, changed_config(self._topic_configs.get(name), changes))
+            self.on_config_change(name)
 
     def delete_topic(self, topic: TopicInfo) -> None:
         """Delete a topic with its data.  Raises the error of a partition whose directory could not be deleted."""

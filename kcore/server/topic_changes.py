@@ -8,6 +8,7 @@ from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.purgatory.delayed_operation import DelayedOperation
+from kcore.server.config_changes import ConfigChanges
 from kcore.server.metadata_cache import MetadataCache, MetadataSnapshot, TopicInfo
 
 #: Partition -> brokers, the preferred leader first.
@@ -30,6 +31,9 @@ class TopicChanges(Protocol):
 
     def create_partitions(self, name: str, added: Assignment) -> None:
         """Give a topic more partitions.  Raises UnknownTopicOrPartition."""
+
+    def change_config(self, name: str, changes: ConfigChanges) -> None:
+        """Change a topic's settings, which were validated."""
 
     def delete_topic(self, topic: TopicInfo) -> None:
         """Delete a topic with its data."""

@@ -329,6 +329,22 @@ def test_a_replica_that_leads_hands_over_before_a_cancellation_deletes_it(world)
     assert deleted_from(sent) == {2, 3}
 
 
+def test_replicas_are_deleted_before_the_assignment_without_them_is_stored(world, monkeypatch):
+    """The next controller would not know that they are to be deleted."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[2]])
+    reassign(world, (3,))
+
+    def dies(replicas, target):
+        raise StoreError("the controller is dead")
+
+    monkeypatch.setattr(world.active.replica_state_machine, "handle_state_changes", dies)
+    answers = []
+    world.active.alter_partition_reassignments({T0: None}, answers.append)
+    world.controllers[1].events.process_all()
+    assert isinstance(answers[0], UnknownServerError) and topic(world).adding == {0: [3]}
+
+
 def test_a_replica_that_joins_the_isr_while_it_is_deleted_does_not_stay_in_it(world):
     world.start(1, 2)
     world.create_topic("t", [[1]])
@@ -530,6 +546,20 @@ def test_a_topic_that_is_being_deleted_is_not_reassigned(world):
     assert world.admin.get(znodes.REASSIGN_PARTITIONS) is None
     world.kill(1)  # the next controller does not go on with the reassignment either
     assert world.admin.get(znodes.topic("t")) is None
+
+
+def test_the_return_of_a_broker_resumes_the_deletion_of_a_topic_and_not_its_reassignment(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[2]])
+    reassign(world, (3,))
+    world.channels[1].codes[3, "t", 0] = 56
+    world.delete_topic("t")  # broker 2 has deleted its log
+    world.channels[1].codes.clear()
+    world.kill(3)
+    world.requests.take()
+    world.start(3)
+    led = [broker for broker, request in world.requests.take(LeaderAndIsrRequest) if T0 in partitions_of(request)]
+    assert led == [] and world.admin.get(znodes.topic("t")) is None
 
 
 def test_a_partition_that_never_had_a_leader_is_not_reassigned(world):

@@ -8,6 +8,7 @@ import kcore
 from kcore.errors import (
     ElectionNotNeeded,
     GroupIdNotFound,
+    InvalidConfig,
     InvalidReplicaAssignment,
     InvalidRequest,
     NoReassignmentInProgress,
@@ -16,6 +17,7 @@ from kcore.errors import (
     UnknownTopicOrPartition,
     UnsupportedVersion,
 )
+from kcore.metadata import znodes
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import create_partitions as cp
@@ -26,6 +28,7 @@ from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
+from kcore.protocol.messages import incremental_alter_configs as iac
 from kcore.protocol.messages import join_group as jg
 from kcore.protocol.messages import leave_group as lg
 from kcore.protocol.messages import list_offsets as lo
@@ -765,6 +768,49 @@ def test_a_broker_alone_moves_nothing(broker, client, version):
 def test_a_broker_alone_has_no_reassignments(client):
     response = client.ask(lpr.ListPartitionReassignmentsRequest(), 0)
     assert (response.error_code, response.topics) == (0, [])
+
+
+@every_version(ApiKey.INCREMENTAL_ALTER_CONFIGS)
+def test_settings_of_a_topic_are_set_deleted_and_changed_as_lists(broker, client, version):
+    name = f"altered-{version}"
+    broker.create_topic(name, retention_ms=5, segment_bytes=2_000_000)
+    current = {"retention.ms": "5", "segment.bytes": "2000000"}
+    cases = [
+        ("retention.ms", 0, "7", 0, {"retention.ms": "7", "segment.bytes": "2000000"}),
+        ("segment.bytes", 1, None, 0, {"retention.ms": "7"}),
+        ("cleanup.policy", 2, "compact", 0, {"retention.ms": "7", "cleanup.policy": "delete,compact"}),
+        ("cleanup.policy", 3, "delete", 0, {"retention.ms": "7", "cleanup.policy": "compact"}),
+        ("retention.ms", 2, "8", InvalidConfig.code, None),
+        ("retention.ms", 0, "soon", InvalidConfig.code, None),
+        ("retention.millis", 0, "1", InvalidConfig.code, None),
+        ("retention.ms", 0, None, InvalidRequest.code, None),
+        ("retention.ms", 4, "1", InvalidRequest.code, None),
+    ]
+    for key, operation, value, code, expected in cases:
+        config = iac.AlterableConfig(name=key, config_operation=operation, value=value)
+        resource = iac.AlterConfigsResource(resource_type=2, resource_name=name, configs=[config])
+        for validate_only in (True, False):
+            request = iac.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+            (result,) = client.ask(request, version).responses
+            assert (result.error_code, result.resource_name) == (code, name), result
+            if expected is not None and not validate_only:
+                current = expected
+            assert dict(broker.admin_manager.topic_config(name)) == current
+            assert znodes.decode_config(broker.store.get(znodes.topic_config(name)).data) == current
+    assert broker.log(name).config.retention_ms == 7 and broker.log(name).config.cleanup_policy == ("compact",)
+    broker.delete_topic(name)
+
+
+def test_settings_that_cannot_be_changed_are_refused(client):
+    config = iac.AlterableConfig(name="retention.ms", config_operation=0, value="1")
+    resources = [
+        iac.AlterConfigsResource(resource_type=kind, resource_name=name, configs=configs)
+        for kind, name, configs in [(2, "no", [config]), (4, "1", [config]), (2, "t", [config, config])]
+    ]
+    twice = [iac.AlterConfigsResource(resource_type=2, resource_name="a", configs=[])] * 2
+    response = client.ask(iac.IncrementalAlterConfigsRequest(resources=[*resources, *twice]), 1)
+    expected = [UnknownTopicOrPartition.code, InvalidRequest.code, InvalidRequest.code, InvalidRequest.code]
+    assert [result.error_code for result in response.responses] == expected
 
 
 @every_version(ApiKey.ELECT_LEADERS)

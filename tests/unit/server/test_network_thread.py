@@ -23,6 +23,7 @@ from kcore.protocol.messages import delete_topics as dt
 from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages import find_coordinator as fc
+from kcore.protocol.messages import incremental_alter_configs as iac
 from kcore.protocol.messages import join_group as jg
 from kcore.protocol.messages import leave_group as lg
 from kcore.protocol.messages import list_offsets as lo
@@ -159,6 +160,12 @@ def requests(group):
         0,
     )
     yield ListPartitionReassignmentsRequest(), 0
+    changed = iac.AlterConfigsResource(
+        resource_type=2,
+        resource_name="t",
+        configs=[iac.AlterableConfig(name="retention.ms", config_operation=0, value="-1")],
+    )
+    yield iac.IncrementalAlterConfigsRequest(resources=[changed]), 1
     yield ElectLeadersRequest(topic_partitions=None), 2
     yield AlterReplicaLogDirsRequest(dirs=[]), 1
     yield DescribeLogDirsRequest(topics=None), 2
@@ -226,7 +233,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS),
         *(ApiKey.DESCRIBE_CONFIGS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
         *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
-        *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS),
+        *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
         *((ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP) if settings else ()),
     }
     assert inline >= {ApiKey.API_VERSIONS, ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CLUSTER, ApiKey.OFFSET_FOR_LEADER_EPOCH}

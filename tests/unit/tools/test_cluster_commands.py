@@ -22,7 +22,9 @@ def await_true(condition):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with kcore.Cluster(3, offsets_topic_num_partitions=1, auto_leader_rebalance_enable=False) as cluster:
+    # No leader moves by itself; a fetch of a follower brings one batch.
+    settings = {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": 30_000}
+    with kcore.Cluster(3, offsets_topic_num_partitions=1, replica_fetch_max_bytes=1000, **settings) as cluster:
         yield cluster
 
 
@@ -81,6 +83,12 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cluster, run, tex
     assert out.startswith("life: 2 partitions, 2 replicas each, retention.ms=60000\n  0: leader ")
     assert run("topics", "alter", "life", "--partitions", "3")[0] == 0
     assert all(replicas for replicas in [cluster.isr("life", n) for n in range(3)])
+    changes = ("--config", "segment.bytes=2000000", "--delete-config", "retention.ms")
+    assert text("topics", "alter", "life", *changes)[:2] == (0, "life is changed\n")
+    for broker in cluster.brokers.values():
+        await_true(lambda b=broker: dict(b.admin_manager.topic_config("life")) == {"segment.bytes": "2000000"})
+    assert run("topics", "describe", "life")[1][0]["config"] == {"segment.bytes": "2000000"}
+    assert "did you mean segment.bytes" in text("topics", "alter", "life", "--config", "segment.byte=1")[2]
     assert text("topics", "create", "life") == (2, "", "kcore: Topic 'life' already exists.\n")
     assert text("topics", "delete", "life")[:2] == (0, "life is deleted\n")
     assert text("topics", "delete", "life") == (2, "", "kcore: The topic 'life' does not exist.\n")
@@ -134,8 +142,8 @@ def test_a_move_is_shown_and_cancelled(cluster, run, text):
         throttled = ("--config", "follower.replication.throttled.replicas=*", "--config", "max.message.bytes=20000")
         run("topics", "create", "slow", "--assign", "0", *throttled)
         known_everywhere(cluster, "slow")
-        # More than one fetch brings: the second one is throttled.
-        for _ in range(400):
+        # A fetch brings one of the batches, and uses the throttle up for the 10 s over which it is measured.
+        for _ in range(20):
             cluster.brokers[0].produce("slow", "x" * 15_000)
         assert run("reassign", "slow", "--to", "1") == (
             0,
@@ -178,10 +186,10 @@ def test_the_cluster_is_shown_and_partitions_that_miss_a_replica_end_it_with_sta
     try:
         expected = [("under replicated", [0, 1])] if stopped == 1 else [("offline", [2])]
         await_true(lambda: problems(2) == expected)
-        status, out, _ = text("cluster")
-        assert status == 1 and f"broker {stopped} not alive" in out
-        if stopped == 2:
-            assert "c-of-one-0 offline: leader none" in out
+        # Perhaps from another broker, which may hear of it later.
+        shown = "c-of-one-0 offline: leader none" if stopped == 2 else "c-of-two-0 under replicated: leader 0"
+        for line in (f"broker {stopped} not alive", shown):
+            await_true(lambda line=line: line in text("cluster")[1])
     finally:
         cluster.start(stopped)
 

@@ -1,0 +1,94 @@
+"""Changes of settings in the store: where they are written, and how other brokers hear of them.
+
+Source: ZkAdminManager.incrementalAlterConfigs, AdminZkClient.changeTopicConfig, Kafka 3.9; KIP-339.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from kcore.common.config_def import ConfigType
+from kcore.errors import InvalidConfig, InvalidRequest
+from kcore.log.log_config import LOG_CONFIG_DEF, LogConfig
+from kcore.metadata import znodes
+from kcore.metadata.store import MetadataStore
+
+#: Setting -> its new value, None for none of its own.
+ConfigChanges = Mapping[str, str | None]
+
+
+class AlterConfigOp(enum.IntEnum):
+    """Of IncrementalAlterConfigs.  APPEND and SUBTRACT change a list."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigOperation(NamedTuple):
+    """operation: an AlterConfigOp's number, as it came.  value: None with DELETE only."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def topic_config_changes(
+    current: Mapping[str, str], operations: Iterable[ConfigOperation], defaults: LogConfig
+) -> dict[str, str | None]:
+    """What operations on a topic with these settings of its own change.
+
+    defaults: the broker's settings of logs, to which APPEND and SUBTRACT apply where the topic has none.
+    Raises InvalidConfig for a setting or a value that no topic has, and InvalidRequest.
+    """
+    changes: dict[str, str | None] = {}
+    for name, operation, value in operations:
+        if name in changes:
+            raise InvalidRequest(f"Error due to duplicate config keys: {name}")
+        if operation == AlterConfigOp.DELETE:
+            changes[name] = None
+        elif value is None:
+            raise InvalidRequest(f"Null value not supported for: {name}")
+        elif operation == AlterConfigOp.SET:
+            changes[name] = value
+        elif operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
+            key = LOG_CONFIG_DEF.get(name)
+            if key is None or key.type is not ConfigType.LIST:
+                raise InvalidConfig(f"Config value append is not allowed for config key: {name}")
+            whole = LogConfig.from_kafka({name: current[name]} if name in current else {}, defaults)
+            items: list[str] = list(getattr(whole, name.replace(".", "_")))
+            named = [item.strip() for item in value.split(",") if item.strip()]
+            is_appended = operation == AlterConfigOp.APPEND
+            left = [*items, *named] if is_appended else [item for item in items if item not in named]
+            changes[name] = ",".join(dict.fromkeys(left))
+        else:
+            raise InvalidRequest(f"Unknown config operation: {operation}")
+    LogConfig.from_kafka(changed_config(current, changes), defaults)
+    return changes
+
+
+def changed_config(config: Mapping[str, str], changes: ConfigChanges) -> dict[str, str]:
+    merged: dict[str, str | None] = {**config, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def store_topic_config(store: MetadataStore, topic: str, changes: ConfigChanges) -> None:
+    """Change settings of a topic in the store; others that are there stay, also those that this broker does not know.
+
+    Raises StoreError.
+    """
+
+    def change(data: bytes | None) -> bytes:
+        return znodes.encode_config(changed_config(znodes.decode_config(data) if data else {}, changes))
+
+    store.update(znodes.topic_config(topic), change)
+
+
+def announce_config_change(store: MetadataStore, entity_path: str) -> None:
+    """Have every broker of a cluster read the settings of an entity, as topics/T.  StoredTopicConfigs deletes the
+    node."""
+    store.ensure_path(znodes.CONFIG_CHANGES)
+    store.create(znodes.CONFIG_CHANGE, znodes.encode_config_change(entity_path), sequential=True)

@@ -1,0 +1,87 @@
+"""The admin clients of confluent-kafka and kafka-python against kcore.Cluster: growth, reassignments, elections."""
+
+import time
+
+import pytest
+
+import kcore
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+kafka = pytest.importorskip("kafka")
+
+DEADLINE_S = 60
+
+
+def eventually(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not (result := condition()):
+        assert time.monotonic() < deadline, "it never became so"
+        time.sleep(0.1)
+    return result
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    settings = {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": 30_000}
+    with kcore.Cluster(3, offsets_topic_num_partitions=1, **settings) as cluster:
+        yield cluster
+
+
+def await_replicas(cluster, topic, replicas):
+    """Wait until all brokers say that partition 0 has these."""
+
+    def found():
+        return {broker.metadata_cache.topic(topic).partitions[0].replicas for broker in cluster.brokers.values()}
+
+    eventually(lambda: found() == {tuple(replicas)})
+
+
+def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
+    from confluent_kafka.admin import AdminClient, NewPartitions
+
+    cluster.create_topic("grown")
+    eventually(lambda: sorted(cluster.isr("grown")) == [0, 1, 2])
+    # Another order of the same replicas: the leader remains, and is not the preferred one any more.
+    old = cluster.leader("grown")
+    target = [broker for broker in (0, 1, 2) if broker != old] + [old]
+    reassigned = python_admin(cluster).alter_partition_reassignments({kafka.TopicPartition("grown", 0): target})
+    assert list(reassigned.values()) == [None]
+    await_replicas(cluster, "grown", target)
+    assert cluster.leader("grown") == old
+    eventually(lambda: sorted(cluster.isr("grown")) == [0, 1, 2])
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
+    partition = confluent_kafka.TopicPartition("grown", 0)
+
+    def elect():
+        ((_, error),) = admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, [partition]).result(30).items()
+        return error if error is None else error.name()
+
+    assert elect() is None and cluster.leader("grown") == target[0]
+    assert elect() == "ELECTION_NOT_NEEDED"
+    for future in admin.create_partitions([NewPartitions("grown", 4)]).values():
+        future.result(30)
+    eventually(lambda: [len(cluster.isr("grown", number)) for number in range(4)] == [3, 3, 3, 3])
+
+
+def python_admin(cluster):
+    return kafka.KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(","))
+
+
+def test_kafka_python_moves_a_partition_and_cancels_what_does_not_run(cluster):
+    cluster.create_topic("moved", replication_factor=1)
+    old = cluster.leader("moved")
+    target = [(old + 1) % 3, (old + 2) % 3]
+    partition, unknown = kafka.TopicPartition("moved", 0), kafka.TopicPartition("moved", 7)
+    admin = python_admin(cluster)
+    try:
+        results = admin.alter_partition_reassignments({partition: target, unknown: [0]})
+        assert results[partition] is None
+        assert results[unknown].errno == 3
+        eventually(lambda: not admin.list_partition_reassignments())
+        eventually(lambda: sorted(cluster.isr("moved")) == sorted(target) and cluster.leader("moved") in target)
+        await_replicas(cluster, "moved", target)
+        assert admin.alter_partition_reassignments({partition: None})[partition].errno == 85
+        response = admin.elect_leaders(0, {"moved": [0]}, raise_errors=False)
+        assert response.error_code == 0
+    finally:
+        admin.close()
