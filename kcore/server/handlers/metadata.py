@@ -35,6 +35,10 @@ from kcore.server.request_context import RequestContext
 _MAX_INLINE_PARTITIONS = 300
 
 
+#: How long a request waits for the first metadata of a broker that has just started, in milliseconds.
+_FIRST_METADATA_MS = 10_000
+
+
 class _View(NamedTuple):
     """What one client sees of a snapshot.  broker_ids: those in the response, which have a listener of the client's."""
 
@@ -78,6 +82,19 @@ class Handler:
         return False
 
     def handle(self, context: RequestContext, body: MetadataRequest) -> None:
+        if self._cache.snapshot.broker_ids():
+            self._respond(context, body)
+        else:
+            # A member of a cluster before the controller's first request.  librdkafka forgets all brokers when a
+            # response names none, and may then hang for ever.
+            self._admin.when_done(
+                {"": lambda snapshot: bool(snapshot.broker_ids())},
+                _FIRST_METADATA_MS,
+                lambda missing: self._respond(context, body, may_create=False),
+            )
+
+    def _respond(self, context: RequestContext, body: MetadataRequest, *, may_create: bool = True) -> None:
+        """may_create=False: on a thread that must not wait for the store."""
         version = context.api_version
         operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED
         if body.topics is None or (version == 0 and not body.topics):
@@ -89,15 +106,18 @@ class Handler:
                 # The field is in versions 10 and 11, but Kafka's brokers learnt to answer it with 12.
                 context.respond(self.error_response(body, InvalidRequest.code, context.api_version))
                 return
-            may_create = self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation
+            creates = self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation
             # Each topic once, as in Kafka: a request with one name a million times would make a response of a gigabyte.
             requested = {(topic.topic_id, topic.name): topic for topic in body.topics}
+            refused: dict[str, ApiError] = {}
             if not self._cache.snapshot.broker_ids():
-                # A member of a cluster before the controller's first request.  It does not know which topics exist, and
-                # a client raises an error for "unknown topic", but asks again for "no leader".
-                refused: dict[str, ApiError] = {name: LeaderNotAvailable(name) for _, name in requested if name}
-            else:
-                refused = self._create_missing(requested.values()) if may_create else {}
+                # There is no controller.  This broker does not know which topics exist, and a client raises an error
+                # for "unknown topic", but asks again for "no leader".
+                refused = {name: LeaderNotAvailable(name) for _, name in requested if name}
+            elif creates and may_create:
+                refused = self._create_missing(requested.values())
+            elif creates:
+                refused = {name: LeaderNotAvailable(name) for _, name in requested if name and not self._has(name)}
             # One snapshot for the whole answer, taken after the missing topics were created.
             snapshot = self._cache.snapshot
             view = _View.of(snapshot, context, operations)
@@ -118,6 +138,9 @@ class Handler:
                 ),
             )
         )
+
+    def _has(self, name: str) -> bool:
+        return self._cache.topic(name) is not None
 
     def _create_missing(self, topics: Iterable[MetadataRequestTopic]) -> dict[str, ApiError]:
         """Create the topics that are requested by name and missing.  Returns the errors by topic name."""

@@ -38,6 +38,7 @@ from kcore.replica.partition_state import CommittedIsr
 from kcore.replica.replica import ReplicaState
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import cluster_member
+from kcore.server.handlers import metadata as metadata_handler
 from kcore.server.request_context import RequestContext
 from tests.unit.protocol.random_messages import random_struct
 from tests.unit.replica.conftest import batch
@@ -75,6 +76,7 @@ def store(tree):
 def _members(monkeypatch):
     # The tests are the controller.
     monkeypatch.setattr("kcore.server.broker.make_controller", lambda *args: None)
+    monkeypatch.setattr(metadata_handler, "_FIRST_METADATA_MS", 0)
 
 
 @pytest.fixture
@@ -271,8 +273,30 @@ def metadata(broker, version=12, names=None):
         return client.ask(m.MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4), version)
 
 
+@pytest.mark.parametrize("version", [0, 4, 12])
+def test_a_metadata_request_waits_for_the_controllers_first_request(broker, controller, version, monkeypatch):
+    # librdkafka forgets all brokers when a response names none.
+    monkeypatch.setattr(metadata_handler, "_FIRST_METADATA_MS", DEADLINE_S * 1000)
+    answers = queue.Queue()
+    names = [None, ["t", "new"]] if version else [["t", "new"]]
+    threads = [threading.Thread(target=lambda n=n: answers.put(metadata(broker, version, n))) for n in names]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: broker.admin_manager._waiting.delayed == len(names))
+    assert answers.empty()
+    controller.update_metadata({"t": {0: {}}})
+    for _ in names:
+        answer = answers.get(timeout=DEADLINE_S)
+        assert [info.node_id for info in answer.brokers] == [1]
+        assert {topic.name: topic.error_code for topic in answer.topics}["t"] == 0
+    for thread in threads:
+        thread.join()
+    # Creating it might wait for the store, on the thread of the controller's requests: the client asks again.
+    assert broker.store.get(znodes.topic("new")) is None
+
+
 @pytest.mark.parametrize("version", [1, 4, 12])
-def test_before_the_controllers_first_request_topics_have_no_leader_but_are_not_unknown(broker, version):
+def test_without_a_controller_topics_have_no_leader_but_are_not_unknown(broker, version):
     answer = metadata(broker, version, ["t", "u"])
     assert {topic.name: topic.error_code for topic in answer.topics} == dict.fromkeys(
         ["t", "u"], errors.LeaderNotAvailable.code
