@@ -320,13 +320,13 @@ class KafkaController:
     def _elect(self) -> None:
         """Become the controller unless there is one (CTRL-04 to CTRL-07)."""
         try:
-            self.active_controller_id = self._store.controller_id()
-            if self.active_controller_id != NO_CONTROLLER:
-                return
             epoch = self._store.elect(self.broker_id, self._time.milliseconds())
         except (NodeExists, ControllerMoved):
             self._resign_if_replaced()
             logger.info("broker %d was elected, not %d", self.active_controller_id, self.broker_id)
+            if self.active_controller_id == NO_CONTROLLER:
+                # It is gone again, and the watch is not called for a node that has come and gone.
+                self._put("ControllerChange", self._controller_changed)
             return
         except SessionExpired:
             raise
@@ -405,6 +405,9 @@ class KafkaController:
 
     def _fail_over(self) -> None:
         """CTRL-10 to CTRL-19; the epoch was raised with the election."""
+        # Another watch: that of before the election is not called if the node is gone again when it is compared.
+        if self._store.controller_id(self._controller_watch) != self.broker_id:
+            raise ControllerMoved("the node of this election is gone")
         self._term = _Term()
         context, store = self.context, self._store
         # CTRL-11: watches before reading, so that no change in between is missed.

@@ -1,6 +1,7 @@
 """The histories behind the rules of the controller: each goes well, and breaks an invariant without its rule."""
 
 from kcore.controller.controller_store import ControllerStore
+from kcore.controller.kafka_controller import KafkaController
 from kcore.controller.partition_state_machine import PartitionStateMachine
 from kcore.controller.replica_state_machine import ReplicaStateMachine
 from kcore.controller.topic_deletion_manager import TopicDeletionManager
@@ -65,6 +66,34 @@ def test_a_broker_whose_election_was_answered_too_late_gives_it_back(scenario):
     )
     history.goes_well()
     history.breaks(HAS_A_LEADER, ControllerStore, "withdraw", lambda self: None)
+
+
+def test_CTRL_03_a_controller_hears_that_its_node_is_gone_whatever_it_has_not_heard_before(scenario):
+    """Broker 0 is elected; before it hears anything, its node is deleted, broker 2 is elected, and dies.  The watch of
+    before broker 0's election finds what it found then: no node (seed 396648277)."""
+    fail_over = KafkaController._fail_over
+
+    def without_another_watch(self):
+        self._store.controller_id = lambda watch: self.broker_id
+        try:
+            fail_over(self)
+        finally:
+            del self._store.controller_id
+
+    history = scenario(
+        Settings(controller=True, latency_ms=3, flush_checkpoint_ms=200, rebalance_ms=500),
+        Crash(333, 2, "loses power", down_ms=300, noticed_ms=600, kept=0.89),
+        Crash(358, 0, "loses power", down_ms=20, noticed_ms=10, kept=0.39),
+        CreateTopic(377, 1),
+        LoseStoreAnswer(461, 0),
+        Crash(744, 1, "is killed", down_ms=60000, noticed_ms=600),
+        Delay(822, STORE, 0, by_ms=1000, count=3),
+        DeleteController(3166),
+        PreferredElection(3457, 1),
+        Crash(3539, 2, "is killed", down_ms=60000, noticed_ms=200),
+    )
+    history.goes_well()
+    history.breaks(HAS_A_LEADER, KafkaController, "_fail_over", without_another_watch)
 
 
 def test_PSM_03_partitions_get_a_leader_when_a_member_of_their_isr_is_back(scenario):

@@ -4,11 +4,12 @@ import pytest
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import PartitionReplica, PartitionState, ReplicaState
+from kcore.controller.controller_store import ControllerMoved
 from kcore.controller.election import LEADER_DURING_DELETE
-from kcore.controller.kafka_controller import NO_CONTROLLER, ControllerSettings, KafkaController
+from kcore.controller.kafka_controller import ControllerSettings, KafkaController
 from kcore.errors import BrokerNotAvailable, KafkaStorageError, NotController, StaleBrokerEpoch
 from kcore.metadata import znodes
-from kcore.metadata.store import ConnectionLost, Create, Delete, SetData, StoreError
+from kcore.metadata.store import ConnectionLost, Create, Delete, NodeExists, SetData, StoreError
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -19,6 +20,10 @@ T0 = TopicPartition("t", 0)
 
 def active_ids(world):
     return [c.broker_id for c in world.controllers.values() if c.is_active]
+
+
+def raise_(error):
+    raise error
 
 
 # -- election -------------------------------------------------------------------------------------------
@@ -68,11 +73,55 @@ def test_CTRL_06_a_broker_that_loses_the_election_records_the_winner(world):
     controller = world.controllers[1]
     world.start(2)
     loser = world.controllers[2]
-    real = loser._store.controller_id
-    answers = iter([NO_CONTROLLER])
-    loser._store.controller_id = lambda *a: next(answers, None) or real(*a)
     loser._elect()
     assert (controller.is_active, loser.is_active, loser.active_controller_id) == (True, False, 1)
+
+
+@pytest.mark.parametrize("error", [NodeExists, ControllerMoved])
+def test_CTRL_06_a_broker_that_lost_to_one_that_is_gone_again_takes_part_again(world, monkeypatch, error):
+    """The watch compares the node with what it was before the election: it was not there, and is not there now."""
+    world.start(1)
+    controller, real, errors = world.controllers[1], world.controllers[1]._store.elect, [error("of another")]
+    monkeypatch.setattr(controller._store, "elect", lambda *a: real(*a) if not errors else raise_(errors.pop()))
+    controller._move(None)
+    world.settle()
+    assert not errors and active_ids(world) == [1]
+
+
+def test_CTRL_03_a_controller_that_is_replaced_before_its_first_watch_is_called_takes_note(world):
+    """Its node and its successor's have come and gone: the watch of before the election finds nothing changed."""
+    world.start(1)
+    controller = world.controllers[1]
+    controller._move(None)
+    world.deliver()
+    world.process()
+    assert controller.is_active
+    world.admin.delete(znodes.CONTROLLER)
+    successors = int(world.admin.get(znodes.CONTROLLER_EPOCH).data) + 1
+    world.admin.set(znodes.CONTROLLER_EPOCH, str(successors).encode())
+    world.settle()
+    assert active_ids(world) == [1] and controller.context.epoch == successors + 1
+    assert world.admin.get(znodes.CONTROLLER) is not None
+
+
+def test_CTRL_07_a_controller_whose_node_is_gone_before_its_term_begins_is_elected_again(world, monkeypatch):
+    world.start(1)
+    controller, real, deleted = world.controllers[1], world.controllers[1]._store.elect, []
+
+    def elect_and_delete(*arguments):
+        epoch = real(*arguments)
+        if not deleted:
+            deleted.append(epoch)
+            world.admin.delete(znodes.CONTROLLER)
+        return epoch
+
+    monkeypatch.setattr(controller._store, "elect", elect_and_delete)
+    controller._move(None)
+    world.settle()
+    world.time.sleep(1000)
+    world.scheduler.tick()
+    world.settle()
+    assert deleted and active_ids(world) == [1] and controller.context.epoch == deleted[0] + 1
 
 
 def test_CTRL_07_a_fail_over_that_fails_gives_the_election_back(world, monkeypatch):
