@@ -105,7 +105,8 @@ class AdminClient:
 
     Every method raises OSError where no broker can be reached or none answers in time, UnsupportedVersion where the
     broker does not serve the request, and the error of the whole request.  What goes to the controller is sent again,
-    within the timeout, as long as there is none or another broker has become it.
+    within the timeout, as long as there is none, it cannot be reached or another broker has become it.  Brokers that a
+    cluster's description named are asked too when those of `bootstrap` do not answer.
     """
 
     def __init__(
@@ -121,6 +122,8 @@ class AdminClient:
         self._timeout_ms = timeout_ms
         self._time = time
         self._senders: dict[Address, BlockingSender] = {}
+        #: Of the cluster's last description.
+        self._brokers: list[Address] = []
 
     def __enter__(self) -> Self:
         return self
@@ -162,6 +165,7 @@ class AdminClient:
             topic_id = topic.topic_id if topic.topic_id.int else None
             described[name] = TopicDescription(name, topic_id, topic.is_internal, dict(sorted(partitions.items())))
         brokers = {broker.node_id: Node(*_node(broker)) for broker in response.brokers}
+        self._brokers = [(node.host, node.port) for node in brokers.values()]
         return ClusterDescription(
             response.cluster_id, response.controller_id, dict(sorted(brokers.items())), dict(sorted(described.items()))
         )
@@ -337,7 +341,7 @@ class AdminClient:
     def _ask_any(self, request: Message, response_class: type[_M]) -> _M:
         """Ask the first broker that can be reached."""
         failure: OSError | None = None
-        for address in self._bootstrap:
+        for address in dict.fromkeys([*self._bootstrap, *self._brokers]):
             try:
                 return self._send(address, request, response_class)
             except OSError as error:
@@ -348,14 +352,21 @@ class AdminClient:
     def _ask_controller(self, request: Message, response_class: type[_M], error_codes: Callable[[_M], list[int]]) -> _M:
         deadline_ms = self._time.hi_res_clock_ms() + self._timeout_ms
         while True:
-            described = self.describe_cluster(())
-            node = described.brokers.get(described.controller_id)
-            response = None
-            if node is not None:
-                response = self._send((node.host, node.port), request, response_class)
-                if NotController.code not in error_codes(response):
-                    return response
+            response = failure = None
+            try:
+                described = self.describe_cluster(())
+                node = described.brokers.get(described.controller_id)
+                if node is not None:
+                    response = self._send((node.host, node.port), request, response_class)
+                    if NotController.code not in error_codes(response):
+                        return response
+            except OSError as error:
+                if not self._brokers:  # no broker has ever answered
+                    raise
+                failure = error
             if self._time.hi_res_clock_ms() + _RETRY_MS > deadline_ms:
+                if failure is not None:
+                    raise failure
                 if response is not None:
                     return response
                 raise BrokerNotAvailable("the cluster has no controller")

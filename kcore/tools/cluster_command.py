@@ -7,7 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from kcore.client.admin_client import AdminClient, ClusterDescription
 from kcore.common.topic_partition import TopicPartition
-from kcore.tools.command_line import UsageError, add_json, addresses, positive
+from kcore.tools.command_line import MAX_INT32, UsageError, add_json, addresses, positive
+
+#: A request carries it in ms, and the connection waits 5 s longer.
+_LONGEST_S = MAX_INT32 // 1000 - 5
 
 
 def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -> None:
@@ -18,7 +21,7 @@ def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -
         default="127.0.0.1:9092",
         help="brokers of the cluster, one is enough; default 127.0.0.1:9092",
     )
-    parser.add_argument("--timeout", type=positive, default=30, metavar="S", help="for each request; default 30")
+    parser.add_argument("--timeout", type=_seconds, default=30, metavar="S", help="for each request; default 30")
     add_json(parser, json_help)
     parser.epilog = f"Example: {example}"
 
@@ -36,7 +39,16 @@ def broker_ids(text: str) -> tuple[int, ...]:
         ids = ()
     if not ids or min(ids) < 0 or len(set(ids)) < len(ids):
         raise argparse.ArgumentTypeError(f"{text!r}: expected different broker ids, as 1,2,3")
+    if max(ids) > MAX_INT32:
+        raise argparse.ArgumentTypeError(f"{text!r}: a broker id is at most {MAX_INT32}")
     return ids
+
+
+def _seconds(text: str) -> int:
+    """Raises ArgumentTypeError."""
+    if (number := positive(text)) <= _LONGEST_S:
+        return number
+    raise argparse.ArgumentTypeError(f"{text!r}: expected 1 to {_LONGEST_S} seconds")
 
 
 def partitions(words: Iterable[str], cluster: ClusterDescription) -> list[TopicPartition]:

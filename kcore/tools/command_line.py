@@ -13,6 +13,9 @@ from kcore.common.text import nearest
 OK, DAMAGE, USAGE = 0, 1, 2
 INTERRUPTED = 130
 
+#: The largest partition number, broker id, timeout in ms and so on of the protocol.
+MAX_INT32 = 0x7FFF_FFFF
+
 _DEFAULT_PORT = 9092
 
 
@@ -61,6 +64,22 @@ def positive(text: str) -> int:
     except ValueError:
         pass
     raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number above 0")
+
+
+def positive_int16(text: str) -> int:
+    """What fits an INT16 of the protocol.  Raises ArgumentTypeError."""
+    return _at_most(0x7FFF, text)
+
+
+def positive_int32(text: str) -> int:
+    """What fits an INT32 of the protocol.  Raises ArgumentTypeError."""
+    return _at_most(MAX_INT32, text)
+
+
+def _at_most(largest: int, text: str) -> int:
+    if (number := positive(text)) <= largest:
+        return number
+    raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number from 1 to {largest}")
 
 
 class UsageError(Exception):

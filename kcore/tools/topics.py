@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from kcore.client.admin_client import TopicDescription
 from kcore.common.text import counted, json_line
 from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, leader_text
-from kcore.tools.command_line import OK, UsageError, positive
+from kcore.tools.command_line import OK, UsageError, positive_int16, positive_int32
 
 
 class Command(NamedTuple):
@@ -78,9 +78,9 @@ def _run_describe(args: argparse.Namespace) -> int:
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--partitions", type=positive, metavar="N", help="default: num.partitions of the brokers")
+    parser.add_argument("--partitions", type=positive_int32, metavar="N", help="default: num.partitions of the brokers")
     parser.add_argument(
-        "--replicas", type=positive, metavar="N", help="of each partition; default: default.replication.factor"
+        "--replicas", type=positive_int16, metavar="N", help="of each partition; default: default.replication.factor"
     )
     parser.add_argument(
         "--assign",
@@ -112,7 +112,7 @@ def _run_create(args: argparse.Namespace) -> int:
 
 def _add_alter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("--partitions", type=positive, metavar="N", help="how many there are to be: more than now")
+    parser.add_argument("--partitions", type=positive_int32, metavar="N", help="how many there are to be")
     _add_config(parser)
     parser.add_argument(
         "--delete-config", action="append", default=[], metavar="NAME", help="take the brokers' value again"

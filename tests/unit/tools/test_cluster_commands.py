@@ -212,6 +212,11 @@ def test_the_cluster_is_shown_and_partitions_that_miss_a_replica_end_it_with_sta
         (("topics", "create", "x", "--replicas", "9"), "only 3 broker(s)"),
         (("topics", "lst"), "did you mean list"),
         (("cluster", "--timeout", "0"), "above 0"),
+        (("cluster", "--timeout", "3000000"), "seconds"),
+        (("topics", "create", "x", "--replicas", "40000"), "from 1 to 32767"),
+        (("topics", "create", "x", "--partitions", "3000000000"), "from 1 to 2147483647"),
+        (("topics", "create", "x", "--assign", "0:99999999999"), "at most 2147483647"),
+        (("topics", "alter", "x", "--partitions", "3000000000"), "from 1 to 2147483647"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_a_reason(text, words, reason):

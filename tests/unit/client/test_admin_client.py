@@ -1,0 +1,69 @@
+"""AdminClient against brokers that are scripted: who answers, who refuses the connection."""
+
+import pytest
+
+from kcore.client.admin_client import AdminClient
+from kcore.common.time import MockTime
+from kcore.protocol.messages import create_topics as ct
+from kcore.protocol.messages import metadata as m
+
+ADDRESSES = {0: ("127.0.0.1", 9090), 1: ("127.0.0.1", 9091)}
+
+
+class Brokers:
+    """Broker 0 is the bootstrap.  alive: which can be reached; controller: whom the metadata names."""
+
+    def __init__(self, monkeypatch):
+        self.alive, self.controller, self.created_at = {0, 1}, 0, []
+        self.refused = 0
+        self.on_refused = lambda: None
+        monkeypatch.setattr(AdminClient, "_send", lambda client, *words: self.answer(*words))
+
+    def answer(self, address, request, response_class):
+        number = address[1] - 9090
+        if number not in self.alive:
+            self.refused += 1
+            self.on_refused()
+            raise ConnectionRefusedError(111, "Connection refused")
+        if response_class is m.MetadataResponse:
+            brokers = [
+                m.MetadataResponseBroker(node_id=n, host=h, port=p, rack=None) for n, (h, p) in ADDRESSES.items()
+            ]
+            return m.MetadataResponse(brokers=brokers, cluster_id="c", controller_id=self.controller, topics=[])
+        self.created_at.append(number)
+        return ct.CreateTopicsResponse(
+            topics=[ct.CreatableTopicResult(name="t", error_code=0, num_partitions=1, replication_factor=1)]
+        )
+
+
+def test_a_request_goes_to_the_next_controller_when_the_first_one_and_the_bootstrap_cannot_be_reached(monkeypatch):
+    brokers = Brokers(monkeypatch)
+    client = AdminClient([ADDRESSES[0]], time=MockTime(), timeout_ms=15_000)
+    client.describe_cluster(())
+    brokers.alive = {1}
+
+    def elect():  # the metadata of broker 1 names the dead controller for a while
+        if brokers.refused == 6:
+            brokers.controller = 1
+
+    brokers.on_refused = elect
+    assert client.create_topic("t") == (1, 1)
+    assert brokers.created_at == [1]
+
+
+def test_a_controller_that_stays_unreachable_ends_the_request_after_the_timeout(monkeypatch):
+    brokers, time = Brokers(monkeypatch), MockTime()
+    brokers.alive = {0}
+    brokers.controller = 1
+    start_ms = time.hi_res_clock_ms()
+    with pytest.raises(ConnectionRefusedError):
+        AdminClient([ADDRESSES[0]], time=time, timeout_ms=15_000).create_topic("t")
+    assert time.hi_res_clock_ms() - start_ms >= 14_000
+
+
+def test_a_bootstrap_that_never_answers_ends_the_request_at_once(monkeypatch):
+    brokers = Brokers(monkeypatch)
+    brokers.alive = set()
+    with pytest.raises(ConnectionRefusedError):
+        AdminClient([ADDRESSES[0]], time=MockTime()).create_topic("t")
+    assert brokers.refused == 1
