@@ -290,14 +290,13 @@ def decode_log_dir_event(data: bytes) -> int:
 
 
 def topic_of_config_change(data: bytes) -> str | None:
-    """The topic that a node below CONFIG_CHANGES is about; None for another kind of entity, and for a body that cannot
-    be read."""
+    """The topic that a node below CONFIG_CHANGES is about; None for another kind of entity."""
+    body = _decode(data, "a change of settings")
     try:
-        body = _decode(data, "a change of settings")
         path = body["entity_path"] if "entity_path" in body else f"{body['entity_type']}/{body['entity_name']}"
-        kind, _, name = str(path).partition("/")
-    except (StoreError, KeyError):
-        return None
+    except KeyError as error:
+        raise StoreError(f"a change of settings of no entity: {data[:80]!r}") from error
+    kind, _, name = str(path).partition("/")
     return name if kind == "topics" and name else None
 
 
@@ -377,7 +376,7 @@ def _encode(body: Mapping[str, Any]) -> bytes:
 def _decode(data: bytes, what: str) -> dict[str, Any]:
     try:
         body = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{what} is not JSON: {data[:80]!r}") from error
     if not isinstance(body, dict):
         raise StoreError(f"{what} is not a JSON object: {data[:80]!r}")

@@ -269,6 +269,11 @@ class ClusterMember:
             logger.error("changes of topic settings could not be read: %s", error)
             self._scheduler.schedule("topic-settings", self._read_config_changes, _RETRY_MS)
 
+    def _load_topic_configs(self, names: Collection[str], created: Collection[str]) -> None:
+        self._configs.load_topics(names, created)
+        if self._configs.has_unread:
+            self._scheduler.schedule("topic-settings", self._read_config_changes, _RETRY_MS)
+
     # -- the controller's requests ----------------------------------------------------------------------
 
     def check_broker_epoch(self, broker_epoch: int) -> None:
@@ -284,7 +289,7 @@ class ClusterMember:
     ) -> dict[TopicPartition, ApiError | None]:
         """ReplicaManager.become_leader_or_follower(), with the topics' settings and the coordinators."""
         names = {update.topic_partition.topic for update in updates}
-        self._configs.load_topics(names, {update.topic_partition.topic for update in updates if update.is_new})
+        self._load_topic_configs(names, {update.topic_partition.topic for update in updates if update.is_new})
         return self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
 
     def _leadership_changed(self, new_leaders: Sequence[Partition], new_followers: Sequence[Partition]) -> None:
@@ -326,7 +331,7 @@ class ClusterMember:
         brokers = list(brokers)
         names = [name for name, (_, partitions) in topics.items() if any(partitions.values())]
         created = {name for name in names if before.topic(name) is None} if self._has_metadata.is_set() else ()
-        self._configs.load_topics(names, created)
+        self._load_topic_configs(names, created)
         changed, gone = changed_topics(before, topics)
         self._replica_manager.update_metadata(
             controller_epoch,

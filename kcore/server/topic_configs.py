@@ -13,8 +13,8 @@ from kcore.metadata.store import MetadataStore, StoreError
 logger = logging.getLogger(__name__)
 
 
-#: The settings of a topic whose own are not known: the default retention might delete records that its own keep.
-KEEP_ALL_RECORDS = {"retention.ms": "-1", "retention.bytes": "-1"}
+#: The settings of a topic whose own are not known: by the defaults records might be deleted that its own keep.
+KEEP_ALL_RECORDS = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 
 def stored_config(store: MetadataStore, topic: str) -> dict[str, str] | None:

@@ -19,7 +19,7 @@ from kcore.log import meta_properties
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
-from kcore.metadata.store import Create, NodeExists
+from kcore.metadata.store import ConnectionLost, Create, NodeExists
 from kcore.protocol.api_keys import INTER_BROKER, SUPPORTED, ApiKey
 from kcore.protocol.headers import encode_request_header
 from kcore.protocol.messages import create_partitions as cp
@@ -192,6 +192,28 @@ def test_a_topics_settings_are_read_from_the_store_when_its_first_partition_come
     store.create_recursive(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": "4096", "foreign": "x"}))
     controller.leader_and_isr({"t": [controller.state()]})
     assert broker.log("t").config.segment_bytes == 4096
+
+
+def test_settings_that_the_store_did_not_give_are_read_until_it_does(broker, controller, store, monkeypatch):
+    """Until then the topic keeps all records; it had the broker's retention, which deleted some."""
+    monkeypatch.setattr(cluster_member, "_RETRY_MS", 1)
+    settings = znodes.topic_config("t")
+    store.create_recursive(settings, znodes.encode_config({"retention.ms": "12345"}))
+    get, tries = store.get, []
+
+    def get_but_not_the_settings(path, *args):
+        if path == settings:
+            tries.append(path)
+            raise ConnectionLost("away")
+        return get(path, *args)
+
+    with monkeypatch.context() as store_is_away:
+        store_is_away.setattr(store, "get", get_but_not_the_settings)
+        controller.update_metadata()
+        controller.leader_and_isr({"t": [controller.state(0)]})
+        assert broker.log("t").config.retention_ms == -1
+        wait_until(lambda: len(tries) > 3)
+    wait_until(lambda: broker.log("t").config.retention_ms == 12345)
 
 
 def test_changed_settings_reach_the_logs(broker, controller, store):
