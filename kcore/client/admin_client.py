@@ -414,10 +414,15 @@ def _error(code: int, message: str | None) -> ApiError | None:
     if code == NONE:
         return None
     kind = for_code(code)
-    return kind(message or kind.__name__)
+    return kind(message or _explanation(kind))
+
+
+def _explanation(kind: type[ApiError]) -> str:
+    """For brokers that give no reason."""
+    return (kind.__doc__ or kind.__name__).partition("\n")[0]
 
 
 def _raise_error(code: int, message: str | None) -> None:
-    error = _error(code, message)
-    if error is not None:
-        raise error
+    if code != NONE:
+        kind = for_code(code)
+        raise kind(message or f"{kind.__name__}: {_explanation(kind)}")

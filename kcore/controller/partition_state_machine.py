@@ -220,9 +220,9 @@ class PartitionStateMachine:
             live = context.online_replicas(assignment.replicas, tp, include_shutting_down=True)
             election = controlled_shutdown_election(assignment.replicas, state.isr, live, context.shutting_down)
         if election is None:
+            kind = "unclean" if unclean else strategy.value
             raise StateChangeFailed(
-                f"{strategy.value} election: none of {list(assignment.replicas)} may lead, live {live}, "
-                f"ISR {list(state.isr)}"
+                f"{kind} election: none of {list(assignment.replicas)} may lead, live {live}, ISR {list(state.isr)}"
             )
         return state, election
 

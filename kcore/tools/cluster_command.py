@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from kcore.client.admin_client import AdminClient, ClusterDescription
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError
 from kcore.tools.command_line import MAX_INT32, UsageError, add_json, addresses, positive
 
 #: A request carries it in ms, and the connection waits 5 s longer.
@@ -79,6 +80,11 @@ def split_partitions(word: str) -> tuple[str, list[int]]:
 def topics_of(words: Sequence[str]) -> list[str]:
     """The topics of TOPIC and TOPIC:N."""
     return list(dict.fromkeys(split_partitions(word)[0] for word in words))
+
+
+def error_text(error: ApiError | None) -> str | None:
+    """Kafka's name of the error, and the reason."""
+    return None if error is None else f"{type(error).__name__}: {error}"
 
 
 def ids_text(ids: Iterable[int]) -> str:

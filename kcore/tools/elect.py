@@ -6,7 +6,7 @@ import argparse
 
 from kcore.common.text import json_line
 from kcore.errors import ElectionNotNeeded
-from kcore.tools.cluster_command import add_cluster, admin_client, partitions, topics_of
+from kcore.tools.cluster_command import add_cluster, admin_client, error_text, partitions, topics_of
 from kcore.tools.command_line import DAMAGE, OK, UsageError
 
 
@@ -40,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
         failed = error is not None and not isinstance(error, ElectionNotNeeded)
         status = DAMAGE if failed else status
         if args.json:
-            fields = {"is_elected": error is None, "error": str(error) if failed else None}
+            fields = {"is_elected": error is None, "error": error_text(error) if failed else None}
             print(json_line({"topic": tp.topic, "partition": tp.partition} | fields))
         elif failed:
-            print(f"{tp}: {type(error).__name__}: {error}")
+            print(f"{tp}: {error_text(error)}")
         else:
             print(f"{tp}: {'a leader was elected' if error is None else 'it has the leader that it is to have'}")
     if not args.json and not results:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kcore.client.admin_client import AdminClient, Reassignment, preferred_assignment
 from kcore.common.text import counted, json_line
+from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, NoReassignmentInProgress
 from kcore.tools.cluster_command import (
     add_cluster,
     admin_client,
     broker_ids,
+    error_text,
     ids_text,
     partitions,
     split_partitions,
@@ -21,7 +22,9 @@ from kcore.tools.cluster_command import (
 )
 from kcore.tools.command_line import DAMAGE, OK, UsageError
 
-_POLL_S = 0.2
+_POLL_MS = 200
+#: How long after the end of a move the brokers' metadata may still show the replicas of before.
+_STALE_MS = 5000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0; 1 if a partition was refused.  Raises UsageError, OSError, KafkaError."""
+    """0; 1 if a partition was refused, or ended elsewhere while we waited.  Raises UsageError, OSError, KafkaError."""
     if args.to is None and (args.dry_run or args.wait):
         raise UsageError("--dry-run and --wait go with --to")
     with admin_client(args) as admin:
@@ -75,17 +78,63 @@ def _move(admin: AdminClient, args: argparse.Namespace) -> int:
         _, numbers = split_partitions(word)
         for tp in partitions([word], cluster):
             targets[tp] = args.to if numbers else preferred_assignment(args.to, tp.partition)
+    running = admin.reassignments(targets)
+    there = {
+        tp
+        for tp, target in targets.items()
+        if tp not in running and cluster.topics[tp.topic].partitions[tp.partition].replicas == tuple(target)
+    }
     if args.dry_run:
-        return _show(args, dict.fromkeys(targets), targets, "would move to")
+        return _show(args, dict.fromkeys(targets), targets, "would move to", there)
+    # Also those that are there already: the metadata may be older than another's move.
     results = admin.alter_reassignments(targets)
-    status = _show(args, results, targets, "moves to")
-    accepted = [tp for tp, error in results.items() if error is None]
-    if args.wait and accepted:
-        while admin.reassignments(accepted):
-            time.sleep(_POLL_S)
-        if not args.json:
-            print(f"{counted(len(accepted), 'partition')} moved")
-    return status
+    status = _show(args, results, targets, "moves to", there)
+    accepted = {tp: targets[tp] for tp, error in results.items() if error is None and tp not in there}
+    if not args.wait or not accepted:
+        return status
+    elsewhere = await_moves(admin, accepted)
+    for tp, replicas in sorted(elsewhere.items()):
+        reason = f"it was cancelled or moved again: replicas {ids_text(replicas)}, not {ids_text(targets[tp])}"
+        if args.json:
+            fields = {"replicas": list(replicas), "error": f"NotMoved: {reason}"}
+            print(json_line({"topic": tp.topic, "partition": tp.partition} | fields))
+        else:
+            print(f"{tp} is not moved: {reason}")
+    if not args.json:
+        print(f"{counted(len(accepted) - len(elsewhere), 'partition')} moved")
+    return DAMAGE if elsewhere else status
+
+
+def await_moves(
+    admin: AdminClient, targets: Mapping[TopicPartition, Sequence[int]], time: Time = SYSTEM_TIME
+) -> dict[TopicPartition, tuple[int, ...]]:
+    """Wait until no partition moves to its target any more; the replicas of those that others took elsewhere.
+
+    Raises UnknownTopicOrPartition once a topic is deleted: its move may never end.
+    """
+    waiting = dict(targets)
+    elsewhere: dict[TopicPartition, tuple[int, ...]] = {}
+    ended_ms: dict[TopicPartition, float] = {}
+    while True:
+        running = admin.reassignments(waiting)
+        topics = admin.describe_cluster({tp.topic for tp in waiting}).topics
+        now_ms = time.hi_res_clock_ms()
+        for tp, target in list(waiting.items()):
+            partition = topics[tp.topic].partitions.get(tp.partition)
+            replicas = () if partition is None else partition.replicas
+            if tp in running:
+                ended_ms.pop(tp, None)
+                if set(running[tp].target) == set(target):
+                    continue
+                elsewhere[tp] = running[tp].target
+            elif replicas != tuple(target):
+                if now_ms - ended_ms.setdefault(tp, now_ms) < _STALE_MS:
+                    continue
+                elsewhere[tp] = replicas
+            del waiting[tp]
+        if not waiting:
+            return elsewhere
+        time.sleep(_POLL_MS)
 
 
 def _show(
@@ -93,15 +142,21 @@ def _show(
     results: Mapping[TopicPartition, ApiError | None],
     targets: Mapping[TopicPartition, Sequence[int]],
     verb: str,
+    there: Collection[TopicPartition] = (),
 ) -> int:
+    """there: those that need no move."""
     for tp, error in sorted(results.items()):
         if args.json:
-            fields = {"replicas": list(targets[tp]), "error": None if error is None else str(error)}
+            fields = {"replicas": list(targets[tp]), "error": error_text(error)}
             print(json_line({"topic": tp.topic, "partition": tp.partition} | fields), flush=True)
         elif error is None:
-            print(f"{tp} {verb} {ids_text(targets[tp])}", flush=True)
+            replicas = ids_text(targets[tp])
+            print(
+                f"{tp} is on {replicas} already: nothing to do" if tp in there else f"{tp} {verb} {replicas}",
+                flush=True,
+            )
         else:
-            print(f"{tp}: {type(error).__name__}: {error}", flush=True)
+            print(f"{tp}: {error_text(error)}", flush=True)
     if not results and not args.json:
         print("nothing is being moved")
     return DAMAGE if any(results.values()) else OK

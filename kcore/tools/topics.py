@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kcore.client.admin_client import TopicDescription
-from kcore.common.text import counted, json_line
+from kcore.common.text import counted, json_line, nearest
 from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, leader_text
 from kcore.tools.command_line import OK, UsageError, positive_int16, positive_int32
 
@@ -48,14 +49,14 @@ def _replication_factor(topic: TopicDescription) -> int:
 
 
 def _add_describe(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topics", nargs="+", metavar="TOPIC")
+    parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all, internal ones too")
     add_cluster(parser, "kcore topics describe orders", "one JSON object a line for each topic")
 
 
 def _run_describe(args: argparse.Namespace) -> int:
     with admin_client(args) as admin:
-        topics = admin.describe_cluster(args.topics).topics
-        configs = admin.topic_configs(topics)
+        topics = admin.describe_cluster(args.topics or None).topics
+        configs = admin.topic_configs(topics) if topics else {}
     for topic in topics.values():
         own = {key: entry.value for key, entry in sorted(configs.get(topic.name, {}).items()) if entry.is_own}
         if args.json:
@@ -99,6 +100,7 @@ def _add_create(parser: argparse.ArgumentParser) -> None:
 def _run_create(args: argparse.Namespace) -> int:
     if args.assign is not None and (args.partitions is not None or args.replicas is not None):
         raise UsageError("--assign goes without --partitions and --replicas")
+    _check_named_once([name for name, _ in args.config])
     with admin_client(args) as admin:
         partitions, replicas = admin.create_topic(
             args.topic, args.partitions or -1, args.replicas or -1, args.assign, dict(args.config)
@@ -121,10 +123,17 @@ def _add_alter(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_alter(args: argparse.Namespace) -> int:
+    _check_named_once([*(name for name, _ in args.config), *args.delete_config])
     changes: dict[str, str | None] = dict(args.config) | dict.fromkeys(args.delete_config)
     if args.partitions is None and not changes:
         raise UsageError("nothing to change: expected --partitions, --config or --delete-config")
     with admin_client(args) as admin:
+        if args.delete_config:
+            # Kafka's brokers delete what there is not without a word.
+            existing = admin.topic_configs([args.topic])[args.topic]
+            for name in args.delete_config:
+                if name not in existing:
+                    raise UsageError(f"topics have no setting {name!r}{nearest(name, existing)}")
         if changes:
             admin.alter_topic_config(args.topic, changes)
         if args.partitions is not None:
@@ -152,6 +161,13 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a setting; repeatable"
     )
+
+
+def _check_named_once(settings: Sequence[str]) -> None:
+    """Raises UsageError."""
+    for name in settings:
+        if settings.count(name) > 1:
+            raise UsageError(f"the setting {name} is there more than once")
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -55,6 +55,7 @@ def test_an_unclean_election_takes_a_replica_outside_the_isr_where_nobody_else_i
     assert (world.state("t").leader, world.state("t").isr) == (-1, [3])
     results = elect(world, ElectionType.UNCLEAN, T0, T1, T2)
     assert kinds(results) == {T0: 2, T1: EligibleLeadersNotAvailable, T2: ElectionNotNeeded}
+    assert str(results[T1]).startswith("unclean election: none of [3] may lead")
     assert (world.state("t").leader, world.state("t").isr) == (2, [2])
     assert world.active.unclean_leader_elections == 1
     assert elect(world, ElectionType.PREFERRED, T1).keys() == {T1}

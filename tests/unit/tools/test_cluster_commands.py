@@ -7,7 +7,9 @@ import time
 import pytest
 
 import kcore
-from kcore.client.admin_client import preferred_assignment
+from kcore.client.admin_client import _error, _raise_error, preferred_assignment
+from kcore.errors import NotController
+from kcore.tools.cluster_command import error_text
 from kcore.tools.main import main
 
 DEADLINE_S = 60
@@ -211,6 +213,8 @@ def test_the_cluster_is_shown_and_partitions_that_miss_a_replica_end_it_with_sta
         (("topics", "create", "x", "--assign", "0", "--replicas", "1"), "goes without"),
         (("topics", "create", "x", "--replicas", "9"), "only 3 broker(s)"),
         (("topics", "lst"), "did you mean list"),
+        (("topics", "alter", "x", "--config", "retention.ms=1", "--delete-config", "retention.ms"), "more than once"),
+        (("topics", "create", "x", "--config", "retention.ms=1", "--config", "retention.ms=2"), "more than once"),
         (("cluster", "--timeout", "0"), "above 0"),
         (("cluster", "--timeout", "3000000"), "seconds"),
         (("topics", "create", "x", "--replicas", "40000"), "from 1 to 32767"),
@@ -228,7 +232,35 @@ def test_brokers_and_partitions_that_do_not_exist_are_named(cluster, text):
     text("topics", "create", "here", "--assign", "0")
     known_everywhere(cluster, "here")
     assert text("reassign", "here", "--to", "7")[2] == "kcore: broker 7 is not alive; there are 0,1,2\n"
+    deleted = text("topics", "alter", "here", "--delete-config", "retention.mss")
+    assert deleted == (2, "", "kcore: topics have no setting 'retention.mss'; did you mean retention.ms?\n")
+    assert text("topics", "alter", "here", "--delete-config", "retention.ms")[0] == 0
     assert text("elect", "here:3")[2] == "kcore: here has no partition 3, it has 0\n"
+
+
+def test_a_partition_that_is_where_it_is_to_be_needs_no_move(cluster, text):
+    text("topics", "create", "stays", "--assign", "2")
+    known_everywhere(cluster, "stays")
+    nothing = (0, "stays-0 is on 2 already: nothing to do\n", "")
+    assert text("reassign", "stays", "--to", "2", "--wait") == nothing
+    assert text("reassign", "stays", "--to", "2", "--dry-run") == nothing
+
+
+def test_all_topics_are_described_where_none_is_named(cluster, run):
+    run("topics", "create", "all-1", "--assign", "0")
+    run("topics", "create", "all-2", "--assign", "0")
+    known_everywhere(cluster, "all-1")
+    known_everywhere(cluster, "all-2")
+    assert {"all-1", "all-2"} <= {line["topic"] for line in run("topics", "describe")[1]}
+
+
+def test_an_error_without_a_reason_is_explained_and_keeps_its_name():
+    with pytest.raises(NotController) as raised:
+        _raise_error(NotController.code, None)
+    assert str(raised.value) == f"NotController: {NotController.__doc__.splitlines()[0]}"
+    explained = error_text(_error(NotController.code, None))
+    assert explained == str(raised.value)
+    assert error_text(_error(NotController.code, "It moved.")) == "NotController: It moved."
 
 
 def test_an_address_that_does_not_answer_is_named_and_the_next_one_asked(cluster, capsys):
