@@ -24,6 +24,7 @@ from kcore.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopicException,
+    LeaderNotAvailable,
     PolicyViolation,
     RequestTimedOut,
     TopicAlreadyExists,
@@ -37,6 +38,7 @@ from kcore.server.config_changes import ConfigOperation, topic_config_changes
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import MetadataCache, TopicInfo
 from kcore.server.replica_assignment import assign_replicas_to_brokers
+from kcore.server.store_errors import STORE_AWAY, timed_out_without_store
 from kcore.server.topic_changes import DelayedTopicChange, IsDone, TopicChanges
 from kcore.server.topic_configs import TopicConfigs
 
@@ -47,6 +49,8 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 #: How long calls in the broker's own process wait for the controller: Kafka's request.timeout.ms.
 WAIT_MS = 30_000
 _ANY_TOPIC = "any topic"
+#: Topics of which is remembered why they could not be created automatically.
+_MAX_REFUSALS = 1000
 
 
 class CreatedTopic(NamedTuple):
@@ -86,6 +90,8 @@ class AdminManager:
         self.flushes_by_default = False
         self.read_flush_default()
         self._lock = threading.RLock()
+        #: Topic -> why it could not be created automatically: logged when it changes, not at each request.
+        self._refusals: dict[str, str] = {}
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         """A topic's own settings, by Kafka's names; empty if it has none."""
@@ -147,8 +153,21 @@ class AdminManager:
 
         assignments: partition -> brokers, instead of a number of partitions and replicas.
         Raises what CreateTopics answers: InvalidTopicException, TopicAlreadyExists, InvalidPartitions,
-        InvalidReplicationFactor, InvalidReplicaAssignment, InvalidConfig, InvalidRequest.
+        InvalidReplicationFactor, InvalidReplicaAssignment, InvalidConfig, InvalidRequest; RequestTimedOut if the store
+        cannot be reached.
         """
+        with timed_out_without_store(f"creation of topic {name}"):
+            return self._create_topic(name, num_partitions, replication_factor, assignments, configs, validate_only)
+
+    def _create_topic(
+        self,
+        name: str,
+        num_partitions: int = -1,
+        replication_factor: int = -1,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        configs: Mapping[str, str | None] | None = None,
+        validate_only: bool = False,
+    ) -> CreatedTopic:
         with self._lock:
             topic_names.validate(name)
             if name == topic_names.CLUSTER_METADATA_TOPIC:
@@ -173,11 +192,12 @@ class AdminManager:
         """Create a topic because a client requests it; whether it is there, or will be once the controller has seen it.
         False if the broker's settings or its state forbid it.
 
-        Any broker of a cluster does this, not only the controller.  Raises InvalidTopicException.
+        Any broker of a cluster does this, not only the controller.  Raises InvalidTopicException, LeaderNotAvailable
+        if the store cannot be reached.
         """
         try:
             if name == topic_names.GROUP_METADATA_TOPIC:
-                self.create_topic(
+                self._create_topic(
                     name,
                     self._config["offsets.topic.num.partitions"],
                     self._config["offsets.topic.replication.factor"],
@@ -190,13 +210,26 @@ class AdminManager:
             elif name == topic_names.TRANSACTION_STATE_TOPIC or name == topic_names.CLUSTER_METADATA_TOPIC:
                 return False
             else:
-                self.create_topic(name)
+                self._create_topic(name)
         except TopicAlreadyExists:
             pass  # another request was faster
         except InvalidReplicationFactor as error:
-            logger.error("topic %s could not be created automatically: %s", name, error)
+            self._refuse(name, error)
             return False
+        except STORE_AWAY as error:
+            self._refuse(name, error)
+            raise LeaderNotAvailable(f"{name}: the metadata store cannot be reached: {error}") from error
+        self._refusals.pop(name, None)
         return True
+
+    def _refuse(self, name: str, error: Exception) -> None:
+        """Log why a topic could not be created automatically, once: clients ask again and again."""
+        reason = str(error)
+        if self._refusals.get(name) != reason:
+            if len(self._refusals) >= _MAX_REFUSALS:
+                self._refusals.clear()
+            self._refusals[name] = reason
+            logger.warning("topic %s could not be created automatically: %s", name, reason)
 
     def _placement(
         self, num_partitions: int, replication_factor: int, assignments: Mapping[int, Sequence[int]] | None
@@ -275,9 +308,10 @@ class AdminManager:
     ) -> None:
         """Grow a topic to `count` partitions.
 
-        Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment.
+        Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment; RequestTimedOut if the store cannot
+        be reached.
         """
-        with self._lock:
+        with self._lock, timed_out_without_store(f"new partitions of topic {name}"):
             topic = self._cache.topic(name)
             if topic is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
@@ -317,9 +351,10 @@ class AdminManager:
     def alter_topic_config(self, name: str, operations: Iterable[ConfigOperation], validate_only: bool = False) -> None:
         """Set and delete settings of a topic; those that are not named stay.
 
-        Raises UnknownTopicOrPartition, InvalidTopicException, InvalidConfig, InvalidRequest.
+        Raises UnknownTopicOrPartition, InvalidTopicException, InvalidConfig, InvalidRequest; RequestTimedOut if the
+        store cannot be reached.
         """
-        with self._lock:
+        with self._lock, timed_out_without_store(f"settings of topic {name}"):
             topic_names.validate(name)
             if self._cache.topic(name) is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
@@ -331,8 +366,9 @@ class AdminManager:
     # -- delete -----------------------------------------------------------------------------------------
 
     def delete_topic(self, name: str) -> TopicInfo:
-        """Delete a topic with its data; what it was.  Raises UnknownTopicOrPartition."""
-        with self._lock:
+        """Delete a topic with its data; what it was.  Raises UnknownTopicOrPartition, RequestTimedOut if the store
+        cannot be reached."""
+        with self._lock, timed_out_without_store(f"deletion of topic {name}"):
             topic = self._cache.topic(name)
             if topic is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")

@@ -26,6 +26,9 @@ from kcore.server.kafka_config import KafkaConfig
 
 #: How long a broker of one process may be silent until the others take it for dead.
 SESSION_TIMEOUT_MS = 4000
+#: A follower's wait after a fetch that failed.  A new partition's first one often does, because its leader has not
+#: begun; the first record with acks=all waits for the next.
+FETCH_BACKOFF_MS = 100
 #: How long start(), stop() and create_topic() wait for the brokers to agree, besides the session timeout, which passes
 #: until they learn of one that has failed.
 WAIT_MS = 30_000
@@ -44,7 +47,7 @@ class Cluster:
     racks: broker.rack of each broker, None for one without.  config: settings of all brokers, as for Broker.  Topics
     have three replicas unless they or default.replication.factor say otherwise (fewer brokers: as many as there are),
     and so have the consumers' offsets.  A broker that is silent for zookeeper.session.timeout.ms (4 s here) has failed,
-    and others lead its partitions.
+    and others lead its partitions.  A follower fetches again replica.fetch.backoff.ms (100 ms here) after a failure.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block.  A cluster that was not stopped is stopped when the
     interpreter exits.  The constructor raises TypeError, ValueError and InvalidConfig, start() also what Broker.start()
     raises.
@@ -76,6 +79,7 @@ class Cluster:
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
             "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+            "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
             # Brokers of one process answer at once.
             "controlled.shutdown.retry.backoff.ms": 200,
             **settings,

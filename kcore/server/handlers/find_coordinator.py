@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from kcore.common import topic_names
@@ -9,6 +10,7 @@ from kcore.errors import (
     NONE,
     CoordinatorNotAvailable,
     InvalidRequest,
+    LeaderNotAvailable,
     TransactionalIdAuthorizationFailed,
 )
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
@@ -79,7 +81,8 @@ class Handler:
         topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
         if topic is None:
             # Whatever auto.create.topics.enable says: without this topic there are no groups.
-            self._admin.auto_create_topic(topic_names.GROUP_METADATA_TOPIC)
+            with suppress(LeaderNotAvailable):  # the store cannot be reached
+                self._admin.auto_create_topic(topic_names.GROUP_METADATA_TOPIC)
             topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
         info = topic.partitions.get(self._group_coordinator.partition_for(key)) if topic is not None else None
         endpoint = self._cache.snapshot.endpoint(info.leader, listener_name) if info is not None else None

@@ -16,6 +16,7 @@ from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
 _TOPIC = 2
+_OTHERS = {4: "a broker", 8: "a broker's loggers", 16: "client metrics", 32: "a group"}
 
 
 class Handler:
@@ -40,9 +41,8 @@ class Handler:
 
     def _alter(self, resource: AlterConfigsResource, validate_only: bool) -> None:
         if resource.resource_type != _TOPIC:
-            raise InvalidRequest(
-                f"Only settings of topics can be changed, not of resource type {resource.resource_type}"
-            )
+            kind = _OTHERS.get(resource.resource_type, f"resource type {resource.resource_type}")
+            raise InvalidRequest(f"Only settings of topics can be changed, not of {kind}")
         operations = [ConfigOperation(c.name, c.config_operation, c.value) for c in resource.configs]
         self._admin.alter_topic_config(resource.resource_name, operations, validate_only)
 

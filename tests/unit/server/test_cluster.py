@@ -386,3 +386,9 @@ def test_a_controlled_shutdown_warns_only_when_others_are_left_and_do_not_answer
             assert not controlled_shutdown(0, 1, metadata, KafkaConfig(), MockTime())
     assert [record.levelname for record in caplog.records].count("WARNING") == warnings
     assert [record.levelname for record in caplog.records].count("INFO") == (readings if readings == 2 else 4)
+
+
+def test_followers_of_a_cluster_in_one_process_fetch_again_soon():
+    """The first record with acks=all after create_topic() waited a second for them."""
+    assert kcore.Cluster(1)._config["replica.fetch.backoff.ms"] == 100
+    assert kcore.Cluster(1, replica_fetch_backoff_ms=7)._config["replica.fetch.backoff.ms"] == 7

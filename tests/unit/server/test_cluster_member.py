@@ -33,6 +33,12 @@ from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.replica.partition_state import CommittedIsr
 from kcore.replica.replica import ReplicaState
@@ -511,6 +517,87 @@ def test_a_call_that_creates_a_topic_returns_when_the_metadata_have_it(broker, c
     controller.update_metadata({"mine": {1: {}}})
     thread.join(DEADLINE_S)
     assert created == [znodes.TopicZNode.decode(store.get(znodes.topic("mine")).data).topic_id]
+
+
+# -- while the store is away
+
+
+@pytest.fixture
+def away(broker, controller, store):
+    """The broker, with topic t in its metadata, when its store has gone away."""
+    controller.update_metadata({"t": {0: {}}}, with_broker_2(broker))
+    broker.cluster_member.controller = ActiveController()
+    store.disconnect()
+    yield broker
+    store.reconnect()
+    broker.cluster_member.controller = None
+
+
+def test_without_the_store_only_the_topic_that_is_to_be_created_has_an_error_in_the_metadata(away, caplog):
+    """All topics had UNKNOWN_SERVER_ERROR, and there were no brokers; each time with a traceback in the log."""
+    request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name=name) for name in ("t", "new")])
+    with Client(away) as client:
+        for _ in range(3):
+            response = client.ask(request, 5)
+            assert {t.name: t.error_code for t in response.topics} == {"t": 0, "new": errors.LeaderNotAvailable.code}
+            assert [broker.node_id for broker in response.brokers] == [1, 2]
+    (record,) = [record for record in caplog.records if "new" in record.getMessage()]
+    assert record.levelname == "WARNING" and record.exc_info is None
+
+
+def test_without_the_store_an_idempotent_producer_is_to_ask_for_its_id_again(away, caplog):
+    """UNKNOWN_SERVER_ERROR ends such a producer."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    with Client(away) as client:
+        response = client.ask(request, 4)
+    assert (response.error_code, response.producer_id) == (errors.CoordinatorLoadInProgress.code, -1)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+def test_without_the_store_a_change_of_topics_is_answered_with_an_error_that_names_the_store(away, caplog):
+    new = ct.CreatableTopic(name="new", num_partitions=1, replication_factor=1)
+    grown = cp.CreatePartitionsTopic(name="t", count=3, assignments=None)
+    setting = AlterableConfig(name="retention.ms", config_operation=0, value="1")
+    altered = AlterConfigsResource(resource_type=2, resource_name="t", configs=[setting])
+    with Client(away) as client:
+        answers = [
+            client.ask(ct.CreateTopicsRequest(topics=[new]), 5).topics,
+            client.ask(cp.CreatePartitionsRequest(topics=[grown]), 1).results,
+            client.ask(dt.DeleteTopicsRequest(topic_names=["t"]), 5).responses,
+            client.ask(IncrementalAlterConfigsRequest(resources=[altered]), 1).responses,
+        ]
+    for (answer,) in answers:
+        assert answer.error_code == errors.RequestTimedOut.code
+        assert "metadata store cannot be reached" in answer.error_message
+    records = [r for r in caplog.records if "metadata store cannot be reached" in r.getMessage()]
+    assert [(r.levelname, r.exc_info) for r in records] == [("WARNING", None)] * 4
+
+
+def test_a_missing_broker_for_the_offsets_topic_is_logged_once(store, caplog):
+    """Every client asks for its coordinator twice a second."""
+    settings = {"offsets.topic.replication.factor": 3}
+    with (
+        kcore.Broker(store=store, **settings) as broker,
+        ControllerClient(broker) as controller,
+        Client(broker) as client,
+    ):
+        controller.update_metadata()
+        for _ in range(3):
+            response = client.ask(fc.FindCoordinatorRequest(key="g"), 3)
+            assert response.error_code == errors.CoordinatorNotAvailable.code
+        # Another reason is another line.
+        controller.update_metadata(brokers=with_broker_2(broker))
+        client.ask(fc.FindCoordinatorRequest(key="g"), 3)
+    refused = [r for r in caplog.records if "could not be created automatically" in r.getMessage()]
+    assert [(r.levelname, f"only {n} broker" in r.getMessage()) for n, r in enumerate(refused, 1)] == [
+        ("WARNING", True)
+    ] * 2
+
+
+def test_settings_of_a_broker_are_refused_by_its_name(controller):
+    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[])
+    (response,) = controller.client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    assert response.error_message == "Only settings of topics can be changed, not of a broker"
 
 
 # -- groups
