@@ -273,7 +273,7 @@ def test_kcore_serve_with_a_store_names_the_missing_option(tmp_path):
 
     no_id = serve("--store", f"sqlite:{tmp_path / 's.db'}")
     assert no_id.returncode == 2 and "--id" in no_id.stderr
-    no_store = serve("--store", "zookeeper://host:2181", "--id", "1")
+    no_store = serve("--store", "etcd:x", "--id", "1")
     assert no_store.returncode == 2 and "sqlite:FILE" in no_store.stderr
 
 
