@@ -10,10 +10,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from kcore.common import topic_names
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import LiveBroker, ReplicaAssignment
 from kcore.controller.election import LeaderAndIsr
-from kcore.errors import KafkaError
+from kcore.errors import InvalidTopicException, KafkaError
 from kcore.metadata import znodes
 from kcore.metadata.multi_size import MAX_BYTES, operation_size, pieces
 from kcore.metadata.store import (
@@ -25,6 +26,7 @@ from kcore.metadata.store import (
     MultiFailed,
     NodeExists,
     NoNode,
+    NotEmpty,
     Operation,
     SetData,
     StoreError,
@@ -100,6 +102,8 @@ class ControllerStore:
             epoch = int(node.data) + 1
         except ValueError as error:
             raise StoreError(f"{znodes.CONTROLLER_EPOCH}: {node.data[:80]!r} is not a number") from error
+        if epoch >= 2**31:
+            raise StoreError(f"{znodes.CONTROLLER_EPOCH}: no request can have an epoch after {node.data[:80]!r}")
         body = znodes.ControllerZNode(broker_id, timestamp).encode()
         try:
             _, version = self._store.multi(
@@ -146,16 +150,25 @@ class ControllerStore:
     def live_brokers(self, watch: Watch | None = None) -> dict[int, LiveBroker]:
         brokers = {}
         for name in self._store.children(znodes.BROKER_IDS, watch):
+            broker_id = znodes.broker_id_of(name)
             node = self._store.get(f"{znodes.BROKER_IDS}/{name}")
-            if node is None or not name.isdecimal():
+            if node is None or broker_id is None:
                 continue
             decoded = _decoded(znodes.BrokerZNode.decode, node.data, f"{znodes.BROKER_IDS}/{name}")
             if decoded is not None:
-                brokers[int(name)] = LiveBroker(int(name), decoded.endpoints, decoded.rack, node.czxid)
+                brokers[broker_id] = LiveBroker(broker_id, decoded.endpoints, decoded.rack, node.czxid)
         return brokers
 
     def topic(self, name: str, watch: Watch | None = None) -> znodes.TopicZNode | None:
-        """The topic's partitions; None if it is not there.  The watch is called when partitions are added."""
+        """The topic's partitions; None if it is not there.  The watch is called when partitions are added.
+
+        A node whose name no topic can have is left out: no request could carry it.
+        """
+        try:
+            topic_names.validate(name)
+        except InvalidTopicException as error:
+            logger.error("%s is left out: %s", znodes.topic(name)[:300], error)
+            return None
         node = self._store.get(znodes.topic(name), watch)
         return _decoded(znodes.TopicZNode.decode, node.data, znodes.topic(name)) if node is not None else None
 
@@ -253,16 +266,23 @@ class ControllerStore:
     def delete_children(self, parent: str, names: Iterable[str]) -> None:
         """Nodes that are not there any more are no error."""
         for name in names:
-            try:
-                self._multi([Delete(f"{parent}/{name}")])
-            except NoNode:
-                pass
+            self.delete_node(f"{parent}/{name}")
 
     def delete_node(self, path: str) -> None:
+        """With what is below it, though Kafka never puts anything there."""
         try:
             self._multi([Delete(path)])
         except NoNode:
             pass
+        except NotEmpty:
+            logger.error("%s is deleted with nodes below it, which are not Kafka's", path)
+            operations: list[Operation] = []
+            self._delete_recursive(path, operations)
+            try:
+                for piece in pieces([operation] for operation in operations):
+                    self._multi(piece)
+            except (NoNode, NotEmpty) as error:
+                logger.error("%s is left, somebody else changes it: %s", path, error)
 
     def _each(
         self,
@@ -341,6 +361,6 @@ def _decoded(decode: Callable[[bytes], _T], data: bytes, what: str) -> _T | None
     """None for a body that is half-written or foreign; the controller goes on without it."""
     try:
         return decode(data)
-    except (StoreError, KeyError, TypeError, ValueError, AttributeError) as error:
+    except StoreError as error:
         logger.error("%s cannot be read: %s", what, error)
         return None

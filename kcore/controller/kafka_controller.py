@@ -138,12 +138,7 @@ class KafkaController:
             settings.delete_topic_enable,
         )
         self.partition_reassignment = PartitionReassignment(
-            self.context,
-            self._store,
-            batch,
-            self.replica_state_machine,
-            self.partition_state_machine,
-            self._watch,
+            self.context, self._store, batch, self.replica_state_machine, self.partition_state_machine, self._watch
         )
         self.leader_elections = LeaderElections(self.context, self._store, self.partition_state_machine, self._watch)
         #: The active controller as this broker knows it, NO_CONTROLLER for none.
@@ -153,6 +148,8 @@ class KafkaController:
         self._term: _Term | None = None
         self.isr_changes = IsrChanges(self.context, self._store, batch, self._put_call)
         self._tasks: list[ScheduledTask] = []
+        #: After an error ended its term: it stands for no election, or brokers with one error would elect each other.
+        self._is_backing_off = False
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -270,7 +267,10 @@ class KafkaController:
             raise
 
     def _retry_startup(self) -> None:
-        retry = partial(self._put, "Startup", self._startup)
+        def retry() -> None:
+            self._is_backing_off = False
+            self._put("Startup", self._startup)
+
         self._scheduler.schedule(f"kcore-reelect-{self.broker_id}", retry, _ELECTION_RETRY_MS)
 
     def _put_if_in_term(self, term: _Term, name: str, process: Callable[[], None]) -> None:
@@ -308,7 +308,7 @@ class KafkaController:
         if self.active_controller_id == self.broker_id and not self.is_active:
             # The answer to our election was lost.  Whoever hears of the deletion is elected, perhaps this broker.
             self._store.withdraw()
-        elif self.active_controller_id == NO_CONTROLLER:
+        elif self.active_controller_id == NO_CONTROLLER and not self._is_backing_off:
             self._elect()
 
     def _resign_if_replaced(self) -> None:
@@ -348,6 +348,7 @@ class KafkaController:
 
     def _move(self, error: BaseException | None) -> None:
         """CTRL-07: resign and delete /controller, so that another broker can be elected."""
+        self._is_backing_off = self._is_backing_off or (self.is_active and error is not None)
         try:
             if self.is_active:
                 self._store.delete_controller()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -44,6 +45,10 @@ TOPIC_DELETIONS = "/kcore/topic_deletions"
 #: what they were deleting, with the topic id as the body.
 DELETE_TOPICS = "/admin/delete_topics"
 
+_MAX_INT16 = 2**15 - 1
+_MAX_INT32 = 2**31 - 1
+_MAX_PORT = 2**16 - 1
+
 
 def topic(name: str) -> str:
     return f"{TOPICS}/{name}"
@@ -68,6 +73,12 @@ def topic_deletion(topic_id: UUID) -> str:
 
 def broker_id(number: int) -> str:
     return f"{BROKER_IDS}/{number}"
+
+
+def broker_id_of(name: str) -> int | None:
+    """The broker whose node has this name below BROKER_IDS; None for a name that is not a broker's."""
+    is_number = name.isascii() and name.isdecimal() and len(name) <= 10
+    return int(name) if is_number and int(name) <= _MAX_INT32 and str(int(name)) == name else None
 
 
 def delete_topic(name: str) -> str:
@@ -106,14 +117,14 @@ class TopicZNode(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> TopicZNode:
-        body = _decode(data, "a topic's node")
-        topic_id = body.get("topic_id")
-        return cls(
-            _unkeyed(body["partitions"]),
-            id_from_string(topic_id) if topic_id else None,
-            _unkeyed(body.get("adding_replicas") or {}),
-            _unkeyed(body.get("removing_replicas") or {}),
-        )
+        with _decoding(data, "a topic's node") as body:
+            topic_id = body.get("topic_id")
+            return cls(
+                _unkeyed(body["partitions"]),
+                id_from_string(topic_id) if topic_id else None,
+                _unkeyed(body.get("adding_replicas") or {}),
+                _unkeyed(body.get("removing_replicas") or {}),
+            )
 
 
 class PartitionStateZNode(NamedTuple):
@@ -137,8 +148,14 @@ class PartitionStateZNode(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> PartitionStateZNode:
-        body = _decode(data, "a partition's state")
-        return cls(int(body["leader"]), int(body["leader_epoch"]), list(body["isr"]), int(body["controller_epoch"]))
+        with _decoding(data, "a partition's state") as body:
+            return cls(
+                _number(body["leader"], low=-1),
+                # The epoch after it must fit too.
+                _number(body["leader_epoch"], high=_MAX_INT32 - 1),
+                [_number(replica) for replica in body["isr"]],
+                _number(body["controller_epoch"], low=-1),
+            )
 
 
 class BrokerZNode(NamedTuple):
@@ -174,17 +191,21 @@ class BrokerZNode(NamedTuple):
     @classmethod
     def decode(cls, data: bytes) -> BrokerZNode:
         """Versions 1 to 5.  Raises StoreError."""
-        body = _decode(data, "a broker's node")
-        try:
+        with _decoding(data, "a broker's node") as body:
             if int(body["version"]) < 2:
-                endpoints = {"PLAINTEXT": (str(body["host"]), int(body["port"]))}
+                endpoints = {"PLAINTEXT": (_text(body["host"]), _number(body["port"], high=_MAX_PORT))}
             else:
-                endpoints = dict(_endpoint_from_string(text) for text in body["endpoints"])
+                endpoints = dict(_endpoint_from_string(_text(text)) for text in body["endpoints"])
+            if not endpoints:
+                raise ValueError("no endpoints")
             protocols = body.get("listener_security_protocol_map") or {}
             rack, timestamp = body.get("rack"), int(body.get("timestamp", -1))
-            return cls(endpoints, rack, timestamp, {name: str(protocols.get(name, name)) for name in endpoints})
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise StoreError(f"not a broker's node: {data[:200]!r}") from error
+            return cls(
+                endpoints,
+                _text(rack) if rack is not None else None,
+                timestamp,
+                {name: _text(protocols.get(name, name)) for name in endpoints},
+            )
 
 
 class ControllerZNode(NamedTuple):
@@ -200,8 +221,8 @@ class ControllerZNode(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> ControllerZNode:
-        body = _decode(data, "the controller's node")
-        return cls(int(body["brokerid"]), int(body["timestamp"]))
+        with _decoding(data, "the controller's node") as body:
+            return cls(_number(body["brokerid"]), int(body["timestamp"]))
 
 
 class ProducerIdBlock(NamedTuple):
@@ -223,8 +244,8 @@ class ProducerIdBlock(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> ProducerIdBlock:
-        body = _decode(data, "the producer id block")
-        return cls(int(body["broker"]), int(body["block_start"]), int(body["block_end"]))
+        with _decoding(data, "the producer id block") as body:
+            return cls(int(body["broker"]), int(body["block_start"]), int(body["block_end"]))
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
@@ -232,7 +253,8 @@ def encode_cluster_id(cluster_id: str) -> bytes:
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return str(_decode(data, "the cluster's id")["id"])
+    with _decoding(data, "the cluster's id") as body:
+        return str(body["id"])
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
@@ -240,7 +262,8 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    return {str(k): str(v) for k, v in _decode(data, "a config")["config"].items()}
+    with _decoding(data, "a config") as body:
+        return {str(k): str(v) for k, v in body["config"].items()}
 
 
 def encode_partitions(topic_partitions: Iterable[TopicPartition]) -> bytes:
@@ -250,11 +273,8 @@ def encode_partitions(topic_partitions: Iterable[TopicPartition]) -> bytes:
 
 def decode_partitions(data: bytes) -> list[TopicPartition]:
     """Raises StoreError, as all decoders do."""
-    try:
-        listed = _decode(data, "a list of partitions")["partitions"]
-        return [TopicPartition(str(item["topic"]), int(item["partition"])) for item in listed]
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"not a list of partitions: {data[:80]!r}") from error
+    with _decoding(data, "a list of partitions") as body:
+        return [TopicPartition(str(item["topic"]), _number(item["partition"])) for item in body["partitions"]]
 
 
 def encode_reassignment(targets: Mapping[TopicPartition, Sequence[int]]) -> bytes:
@@ -267,13 +287,14 @@ def encode_reassignment(targets: Mapping[TopicPartition, Sequence[int]]) -> byte
 
 
 def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    try:
+    with _decoding(data, "a reassignment") as body:
+        # Below zero is refused for each partition, with an error of its own.
         return {
-            TopicPartition(str(item["topic"]), int(item["partition"])): tuple(int(r) for r in item["replicas"])
-            for item in _decode(data, "a reassignment")["partitions"]
+            TopicPartition(str(item["topic"]), _number(item["partition"])): tuple(
+                _number(replica, low=-_MAX_INT32) for replica in item["replicas"]
+            )
+            for item in body["partitions"]
         }
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"not a reassignment: {data[:80]!r}") from error
 
 
 def encode_log_dir_event(broker: int) -> bytes:
@@ -283,19 +304,14 @@ def encode_log_dir_event(broker: int) -> bytes:
 
 def decode_log_dir_event(data: bytes) -> int:
     """The broker."""
-    try:
-        return int(_decode(data, "a log directory's failure")["broker"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"not a log directory's failure: {data[:80]!r}") from error
+    with _decoding(data, "a log directory's failure") as body:
+        return _number(body["broker"])
 
 
 def topic_of_config_change(data: bytes) -> str | None:
     """The topic that a node below CONFIG_CHANGES is about; None for another kind of entity."""
-    body = _decode(data, "a change of settings")
-    try:
+    with _decoding(data, "a change of settings") as body:
         path = body["entity_path"] if "entity_path" in body else f"{body['entity_type']}/{body['entity_name']}"
-    except KeyError as error:
-        raise StoreError(f"a change of settings of no entity: {data[:80]!r}") from error
     kind, _, name = str(path).partition("/")
     return name if kind == "topics" and name else None
 
@@ -311,7 +327,8 @@ def encode_deletion(topic: str) -> bytes:
 
 def decode_deletion(data: bytes) -> str:
     """The topic's name."""
-    return str(_decode(data, "a topic's deletion")["topic"])
+    with _decoding(data, "a topic's deletion") as body:
+        return str(body["topic"])
 
 
 def decode_old_deletion(data: bytes) -> UUID | None:
@@ -353,7 +370,7 @@ def _endpoint_from_string(text: str) -> tuple[str, tuple[str, int]]:
     host, colon, port = address.rpartition(":")
     if not separator or not colon:
         raise ValueError(f"not an endpoint: {text!r}")
-    return name, (host.removeprefix("[").removesuffix("]"), int(port))
+    return name, (host.removeprefix("[").removesuffix("]"), _number(int(port), high=_MAX_PORT))
 
 
 def _with(assignment: Mapping[int, list[int]], number: int, replicas: Sequence[int]) -> dict[int, list[int]]:
@@ -366,18 +383,46 @@ def _keyed(assignment: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
 
 
 def _unkeyed(body: Mapping[str, Sequence[int]]) -> dict[int, list[int]]:
-    return {int(number): [int(replica) for replica in replicas] for number, replicas in body.items()}
+    return {_number(int(number)): [_number(replica) for replica in replicas] for number, replicas in body.items()}
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-def _decode(data: bytes, what: str) -> dict[str, Any]:
+@contextmanager
+def _decoding(data: bytes, what: str) -> Iterator[dict[str, Any]]:
+    """The JSON object in a body.  Whatever is wrong with it, or with what the caller finds in it, is a StoreError."""
     try:
         body = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"{what} is not JSON: {data[:80]!r}") from error
-    if not isinstance(body, dict):
-        raise StoreError(f"{what} is not a JSON object: {data[:80]!r}")
-    return body
+        if not isinstance(body, dict):
+            raise ValueError("not a JSON object")
+        yield body
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        StopIteration,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise StoreError(f"not {what}: {data[:200]!r}: {type(error).__name__}: {error}") from error
+
+
+def _number(value: Any, low: int = 0, high: int = _MAX_INT32) -> int:
+    """A number that fits into a request to a broker.  Raises TypeError, ValueError."""
+    if type(value) is not int:
+        raise TypeError(f"not a whole number: {str(value)[:80]}")
+    if not low <= value <= high:
+        raise ValueError(f"not between {low} and {high}")
+    return value
+
+
+def _text(value: Any) -> str:
+    """A string that fits into a request to a broker.  Raises TypeError, ValueError."""
+    if not isinstance(value, str):
+        raise TypeError(f"not a string: {str(value)[:80]}")
+    if len(value.encode()) > _MAX_INT16:
+        raise ValueError("too long")
+    return value

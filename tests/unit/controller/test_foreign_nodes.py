@@ -1,0 +1,125 @@
+"""Nodes that no broker would write: the controller logs them and goes on, and brokers never elect each other without
+pause."""
+
+import pytest
+
+from kcore.errors import KafkaStorageError
+from kcore.metadata import znodes
+from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
+
+TOPIC = b'{"version":1,"partitions":{"0":[1,2]}}'
+STATE = b'{"controller_epoch":1,"leader":%s,"version":1,"leader_epoch":%s,"isr":%s}'
+
+
+def epoch(world):
+    return int(world.admin.get(znodes.CONTROLLER_EPOCH).data)
+
+
+def fail_over(world):
+    """Another controller reads everything."""
+    before = epoch(world)
+    world.admin.delete(znodes.CONTROLLER)
+    world.settle()
+    return epoch(world) - before
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        (f"{znodes.ISR_CHANGE_NOTIFICATION}/foo", b""),
+        (f"{znodes.LOG_DIR_EVENT_NOTIFICATION}/foo", b"{}"),
+        (f"{znodes.DELETE_TOPICS}/unknown", b""),
+        (znodes.REASSIGN_PARTITIONS, b"{}"),
+        (znodes.PREFERRED_REPLICA_ELECTION, b"{}"),
+    ],
+)
+@pytest.mark.parametrize("is_found_by_fail_over", [False, True])
+def test_CTRL_13_a_node_is_deleted_with_what_is_below_it(world, path, data, is_found_by_fail_over):
+    world.start(1, 2)
+    before = epoch(world)
+    world.admin.create_recursive(path, data)
+    world.admin.create(f"{path}/child", b"")
+    world.settle()
+    if is_found_by_fail_over:
+        assert fail_over(world) == 1
+    world.create_topic("t", [[1, 2]])
+    assert epoch(world) == before + is_found_by_fail_over
+    assert world.state("t").leader == 1
+    assert world.admin.get(path) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "data"),
+    [
+        ("/brokers/ids/79", b'{"version":5,"host":"h","port":1,"endpoints":[]}'),
+        ("/brokers/ids/78", b'{"version":5,"endpoints":["PLAINTEXT://h:99999999999"]}'),
+        ("/brokers/ids/99999999999", b'{"version":5,"endpoints":["PLAINTEXT://h:1"]}'),
+        ("/brokers/ids/77", b'{"version":5,"endpoints":["PLAINTEXT://h:1"],"rack":5}'),
+        ("/brokers/topics/g", b'{"version":1,"partitions":{"0":[4294967296]}}'),
+        ("/brokers/topics/g", b'{"version":1,"partitions":{"0":[1e999]}}'),
+        ("/brokers/topics/g", b"[" * 100_000),
+        ("/brokers/topics/a b!", TOPIC),
+        ("/brokers/topics/" + "n" * 250, TOPIC),
+        ("/isr_change_notification/foo", b'{"partitions":[{"topic":"t","partition":1e999}]}'),
+        ("/log_dir_event_notification/foo", b'{"broker":1e999}'),
+        ("/admin/reassign_partitions", b'{"partitions":[{"topic":"t","partition":0,"replicas":[1e999]}]}'),
+        ("/admin/preferred_replica_election", b'{"partitions":[{"topic":"t","partition":1e999}]}'),
+    ],
+    ids=range(13),
+)
+def test_a_node_that_cannot_be_read_is_left_out(world, path, data):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    before = epoch(world)
+    world.admin.create_recursive(path, data)
+    world.settle()
+    assert epoch(world) == before
+    assert fail_over(world) == 1
+    world.create_topic("new", [[2, 1]])
+    assert world.state("new").leader == 2
+    assert world.active.context.live_ids == {1, 2} and world.active.context.topics == {"t", "new"}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        STATE % (b"1", b"1099511627776", b"[1,2]"),
+        STATE % (b"1", b"0", b'["1","2"]'),
+        STATE % (b"1", b"0", b"[[1]]"),
+        STATE % (b"1e999", b"0", b"[1,2]"),
+    ],
+)
+def test_a_state_that_cannot_be_read_keeps_no_broker_from_the_metadata_of_others(world, data):
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    world.create_topic("other", [[2, 1]])
+    world.admin.set(znodes.partition_state("t", 0), data)
+    assert fail_over(world) == 1
+    requests = [request for _, request in world.requests.take(UpdateMetadataRequest)]
+    assert "other" in {topic.topic_name for request in requests for topic in request.topic_states}
+    for request in requests:
+        request.encode(7)
+
+
+def test_CTRL_07_brokers_that_all_fail_do_not_elect_each_other_without_pause(world, monkeypatch):
+    world.start(1, 2, 3)
+
+    def fail():
+        raise KafkaStorageError("always")
+
+    before = epoch(world)
+    with monkeypatch.context() as patch:
+        for controller in world.controllers.values():
+            patch.setattr(controller.replica_state_machine, "startup", fail)
+        world.admin.delete(znodes.CONTROLLER)
+        world.settle()
+        # Each has tried, and waits.
+        assert epoch(world) == before + 3 and world.admin.get(znodes.CONTROLLER) is None
+        world.time.sleep(999)
+        world.scheduler.tick()
+        world.settle()
+        assert epoch(world) == before + 3
+    world.time.sleep(1)
+    world.scheduler.tick()
+    world.settle()
+    assert epoch(world) == before + 4 and world.active
