@@ -602,11 +602,8 @@ class KafkaController:
         self.replica_state_machine.handle_state_changes(replicas, ReplicaState.ONLINE)
 
     def _topic_deletions_changed(self) -> None:
-        names = set(
-            self._store.watch_children(
-                znodes.DELETE_TOPICS, self._watch("TopicDeletion", self._topic_deletions_changed)
-            )
-        )
+        watch = self._watch("TopicDeletion", self._topic_deletions_changed)
+        names = set(self._store.watch_children(znodes.DELETE_TOPICS, watch))
         # A topic may have been created and be deleted before its creation was noticed.
         self._topics_changed()
         unknown = names - self.context.topics
@@ -634,9 +631,8 @@ class KafkaController:
 
     def _isrs_changed(self) -> None:
         """CTRL-23."""
-        names = self._store.watch_children(
-            znodes.ISR_CHANGE_NOTIFICATION, self._watch("IsrChangeNotification", self._isrs_changed)
-        )
+        watch = self._watch("IsrChangeNotification", self._isrs_changed)
+        names = self._store.watch_children(znodes.ISR_CHANGE_NOTIFICATION, watch)
         if not names:
             return
         partitions = [tp for tp in self._store.notified_partitions(names) if tp in self.context.assignments]
@@ -647,9 +643,8 @@ class KafkaController:
 
     def _log_dirs_failed(self) -> None:
         """CTRL-22: the answers to LeaderAndIsr say which replicas are gone."""
-        names = self._store.watch_children(
-            znodes.LOG_DIR_EVENT_NOTIFICATION, self._watch("LogDirEventNotification", self._log_dirs_failed)
-        )
+        watch = self._watch("LogDirEventNotification", self._log_dirs_failed)
+        names = self._store.watch_children(znodes.LOG_DIR_EVENT_NOTIFICATION, watch)
         if not names:
             return
         brokers = self._store.notified_brokers(names) & self.context.live_ids
