@@ -1,4 +1,4 @@
-"""The histories behind the rules of the controller: each goes well, and breaks an invariant without its rule."""
+"""One history for each rule of the controller: it breaks an invariant if the rule is taken out."""
 
 from kcore.controller.controller_store import ControllerStore
 from kcore.controller.kafka_controller import KafkaController
@@ -131,7 +131,7 @@ def test_CTRL_20_a_deletion_goes_on_when_the_last_replica_is_back(scenario):
 
 
 def test_SESS_08_a_session_says_again_what_came_with_a_diverging_epoch(scenario):
-    """Broker 1 truncates, and takes no high watermark from the answer that tells it to (seed 1048)."""
+    """Broker 1 truncates its log because of an answer, and does not use that answer's high watermark (seed 1048)."""
     history = scenario(
         Settings(controller=True, partitions=2, segment_bytes=300, flush_checkpoint_ms=5000, remembers_idle=True),
         Crash(203, 1, "loses power", down_ms=20, noticed_ms=10, kept=0.93),

@@ -237,7 +237,7 @@ def test_a_server_that_answers_late_costs_the_connection_and_the_write_may_have_
     finally:
         own_server.resume()
     other = opened(f"{own_server.address}/late")
-    # The request lay in the paused server's socket: it is carried out although its sender was told of a loss.
+    # The paused server has the request in its socket and carries it out later; the client got ConnectionLost.
     wait_until(lambda: other.get("/n") == other.get("/n")._replace(data=b"1", version=1))
 
 

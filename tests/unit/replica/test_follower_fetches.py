@@ -459,7 +459,7 @@ def test_RFT_10_replicated_bytes_are_counted_and_again_while_this_replica_is_bei
 
 
 def test_an_idle_fetch_that_repeats_is_read_again_after_a_late_one_of_another_offset(leader):
-    """A second copy of an old fetch says that the follower is behind; the next fetch says where it is."""
+    """A second copy of an old fetch has an old fetch offset; the follower's next fetch has its log end."""
     leader.produce(batch(b"a"), acks=1)
     for broker_id in (1, 2):
         follow(leader, broker_id, 0)

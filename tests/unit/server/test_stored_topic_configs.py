@@ -1,4 +1,4 @@
-"""A broker follows the settings of topics in the store, and leaves no old notes of their changes behind."""
+"""A broker applies changes of topic settings in the store, and deletes the old nodes below /config/changes."""
 
 import pytest
 
