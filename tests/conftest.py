@@ -1,10 +1,18 @@
-"""How `pytest -n` (pytest-xdist) hands out the tests; and the ZooKeeper server that they share."""
+"""How `pytest -n` (pytest-xdist) hands out tests; the examples of property tests; the ZooKeeper server they share."""
 
 import itertools
+import os
 
 import pytest
+from hypothesis import settings
 
 from tests import zookeeper_server
+
+# The same examples in each run, so that a test that fails now and passed before shows a change.  KCORE_RANDOM=1 looks
+# for others.
+settings.register_profile("same examples", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("random examples", deadline=None, print_blob=True)
+settings.load_profile("random examples" if "KCORE_RANDOM" in os.environ else "same examples")
 
 _numbers = itertools.count()
 

@@ -39,6 +39,11 @@ class ReferenceLog:
     end: int = 0
     epochs: list[tuple[int, int]] = field(default_factory=list)
 
+    @property
+    def data_end(self):
+        """Of the last batch; the log end may be beyond it."""
+        return self.batches[-1].last_offset + 1 if self.batches else 0
+
     def append_as_leader(self, values, epoch, producer_id=-1, base_sequence=-1, **fields):
         """The first offset given."""
         return self._append(ReferenceBatch(self.end, list(values), epoch, producer_id, base_sequence, **fields))

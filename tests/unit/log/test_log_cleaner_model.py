@@ -173,7 +173,7 @@ def check_rules(log, before, after, committed_before, end, now_ms):
     assert all(kept[r.offset] == r for r in committed)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(operations, min_size=3, max_size=40),
     timestamp_type=st.sampled_from(["CreateTime", "CreateTime", "LogAppendTime"]),

@@ -140,7 +140,7 @@ def log_sequence(log, producer):
     return last[-1] + 1 if last else 0
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.data())
 def test_any_range_is_cut_exactly(log, data):
     start = data.draw(st.integers(0, log.log_end_offset) | st.none(), "start")

@@ -4,7 +4,7 @@ import datetime
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcore.record.column_batches import batches_of
@@ -43,7 +43,6 @@ def as_rows(table):
     return milliseconds.to_pylist()
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_table_holds_what_the_records_hold(seed):
     data = random_log(seed)
@@ -116,7 +115,6 @@ def test_without_pyarrow_the_error_names_the_extra(monkeypatch):
         columns_of(b"").to_arrow()
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_table_becomes_the_batches_it_came_from(seed):
     columns = columns_of(random_log(seed))

@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcore.record.column_batches import batches_of
@@ -38,7 +38,6 @@ def built(records, offsets, groups, codec, base_sequence, **options):
     return data
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(model.CODECS), st.booleans())
 def test_the_bytes_are_those_of_the_builder(seed, codec, keep_offsets):
     rng = random.Random(seed)
@@ -73,7 +72,6 @@ def records_of_data(source):
     ]
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.sets(st.sampled_from(["timestamp", "key", "value", "headers"])))
 def test_a_column_that_is_missing_is_as_one_without_values(seed, names):
     rng = random.Random(seed)
@@ -97,7 +95,6 @@ def test_a_column_that_is_missing_is_as_one_without_values(seed, names):
     assert data == built(records, offsets, groups, "none", -1)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(model.CODECS))
 def test_what_was_read_and_written_is_read_again(seed, codec):
     source = random_log(seed)

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kcore.errors import CorruptMessage, KafkaError
@@ -90,7 +90,6 @@ def random_log(seed, *, codec=None, count=None):
     return data
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_columns_hold_what_the_records_hold(seed):
     data = random_log(seed)
@@ -98,7 +97,6 @@ def test_columns_hold_what_the_records_hold(seed):
     assert rows_of(columns_of(MemoryRecords(data), keep_control=True)) == expected_rows(data, control=True)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(-5, 300), st.integers(0, 300))
 def test_an_offset_range_is_cut_record_by_record(seed, below, length):
     data = random_log(seed)
@@ -108,7 +106,6 @@ def test_an_offset_range_is_cut_record_by_record(seed, below, length):
     assert int(columns.batch_records.sum()) == len(columns)
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_records_of_aborted_transactions_are_left_out(seed):
     rng = random.Random(seed)

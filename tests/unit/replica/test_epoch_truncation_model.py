@@ -305,8 +305,6 @@ class ReplicationMachine(RuleBasedStateMachine):
 ReplicationMachine.TestCase.settings = settings(
     max_examples=30,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
-    print_blob=True,
 )
 test_EPOCH_12_replicas_are_identical_after_any_sequence_of_leaders = ReplicationMachine.TestCase

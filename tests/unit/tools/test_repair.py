@@ -361,7 +361,7 @@ def pristine(tmp_path_factory) -> Path:
     return data
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 2**32), salvage=st.sampled_from(SALVAGES), in_place=st.booleans())
 def test_random_damage_is_mended_and_only_the_offsets_that_were_named_are_lost(
     seed, salvage, in_place, pristine, tmp_path_factory, capsys
