@@ -7,7 +7,7 @@ one was elected does not take effect (ControllerMoved).  Source: KafkaZkClient, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from kcore.common import topic_names
@@ -149,28 +149,35 @@ class ControllerStore:
 
     def live_brokers(self, watch: Watch | None = None) -> dict[int, LiveBroker]:
         brokers = {}
-        for name in self._store.children(znodes.BROKER_IDS, watch):
-            broker_id = znodes.broker_id_of(name)
-            node = self._store.get(f"{znodes.BROKER_IDS}/{name}")
+        paths = [f"{znodes.BROKER_IDS}/{name}" for name in self._store.children(znodes.BROKER_IDS, watch)]
+        for path, node in zip(paths, self._store.get_many(paths), strict=True):
+            broker_id = znodes.broker_id_of(path.rpartition("/")[2])
             if node is None or broker_id is None:
                 continue
-            decoded = _decoded(znodes.BrokerZNode.decode, node.data, f"{znodes.BROKER_IDS}/{name}")
+            decoded = _decoded(znodes.BrokerZNode.decode, node.data, path)
             if decoded is not None:
                 brokers[broker_id] = LiveBroker(broker_id, decoded.endpoints, decoded.rack, node.czxid)
         return brokers
 
-    def topic(self, name: str, watch: Watch | None = None) -> znodes.TopicZNode | None:
-        """The topic's partitions; None if it is not there.  The watch is called when partitions are added.
+    def topics(self, names: Iterable[str], watch_for: Callable[[str], Watch]) -> dict[str, znodes.TopicZNode]:
+        """The partitions of those topics that are there; the watch of each is called when partitions are added.
 
         A node whose name no topic can have is left out: no request could carry it.
         """
-        try:
-            topic_names.validate(name)
-        except InvalidTopicException as error:
-            logger.error("%s is left out: %s", znodes.topic(name)[:300], error)
-            return None
-        node = self._store.get(znodes.topic(name), watch)
-        return _decoded(znodes.TopicZNode.decode, node.data, znodes.topic(name)) if node is not None else None
+        valid = []
+        for name in names:
+            try:
+                topic_names.validate(name)
+                valid.append(name)
+            except InvalidTopicException as error:
+                logger.error("%s is left out: %s", znodes.topic(name)[:300], error)
+        nodes = self._store.get_many([znodes.topic(name) for name in valid], [watch_for(name) for name in valid])
+        topics = {}
+        for name, node in zip(valid, nodes, strict=True):
+            topic = _decoded(znodes.TopicZNode.decode, node.data, znodes.topic(name)) if node is not None else None
+            if topic is not None:
+                topics[name] = topic
+        return topics
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         node = self._store.get(znodes.topic_config(name))
@@ -184,9 +191,9 @@ class ControllerStore:
     def states(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
         """The stored states; partitions without one are left out."""
         states = {}
-        for tp in topic_partitions:
-            path = znodes.partition_state(tp.topic, tp.partition)
-            node = self._store.get(path)
+        paths = {tp: znodes.partition_state(tp.topic, tp.partition) for tp in topic_partitions}
+        nodes = self._store.get_many(list(paths.values()))
+        for (tp, path), node in zip(paths.items(), nodes, strict=True):
             decoded = _decoded(znodes.PartitionStateZNode.decode, node.data, path) if node is not None else None
             if node is not None and decoded is not None:
                 states[tp] = LeaderAndIsr(
@@ -208,16 +215,25 @@ class ControllerStore:
         return {broker_id for broker_id in events if broker_id is not None}
 
     def _bodies(self, parent: str, names: Iterable[str]) -> Iterable[bytes]:
-        for name in names:
-            node = self._store.get(f"{parent}/{name}")
-            if node is not None:
-                yield node.data
+        nodes = self._store.get_many([f"{parent}/{name}" for name in names])
+        return [node.data for node in nodes if node is not None]
 
     # -- writes -----------------------------------------------------------------------------------------
 
     def create_states(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> dict[TopicPartition, StoreError | None]:
         """Create the state nodes of new partitions; None for each that was created, or its error."""
-        return self._each(states, self._create_state)
+        partitions = [znodes.partition(tp.topic, tp.partition) for tp in states]
+        missing = self._missing({parent_of(path) for path in partitions})
+        # Below a node that is not there is none.
+        missing |= {path for path in partitions if parent_of(path) in missing}
+        missing |= self._missing([path for path in partitions if path not in missing])
+
+        def operations_for(tp: TopicPartition, state: LeaderAndIsr) -> list[Operation]:
+            path = znodes.partition(tp.topic, tp.partition)
+            parents: list[Operation] = [Create(parent) for parent in (parent_of(path), path) if parent in missing]
+            return [*parents, Create(znodes.partition_state(tp.topic, tp.partition), _body(state))]
+
+        return self._each(states, operations_for)
 
     def change_states(self, states: Mapping[TopicPartition, LeaderAndIsr]) -> dict[TopicPartition, StoreError | None]:
         """Replace stored states, each conditional on its partition_epoch; BadVersion says to read it again."""
@@ -265,8 +281,12 @@ class ControllerStore:
 
     def delete_children(self, parent: str, names: Iterable[str]) -> None:
         """Nodes that are not there any more are no error."""
-        for name in names:
-            self.delete_node(f"{parent}/{name}")
+        paths = [f"{parent}/{name}" for name in names]
+        for path, error in zip(paths, self._multi_many([[Delete(path)] for path in paths]), strict=True):
+            if isinstance(error, NotEmpty):
+                self.delete_node(path)
+            elif error is not None and not isinstance(error, NoNode):
+                raise error
 
     def delete_node(self, path: str) -> None:
         """With what is below it, though Kafka never puts anything there."""
@@ -314,15 +334,14 @@ class ControllerStore:
         except (NodeExists, NoNode, BadVersion) as error:
             if len(batch) == 1:
                 return dict.fromkeys(batch, error)
-        errors: dict[TopicPartition, StoreError | None] = {}
-        for tp, part in batch.items():
-            try:
-                # Another partition may have created a parent since.
-                missing = [o for o in part if not (isinstance(o, Create) and not o.data and self._store.get(o.path))]
-                self._multi(missing)
-                errors[tp] = None
-            except (NodeExists, NoNode, BadVersion) as error:
-                errors[tp] = error
+        # Each parent by itself: somebody may have created some of them since.
+        parents = {o.path: [o] for part in batch.values() for o in part if isinstance(o, Create) and not o.data}
+        each = [[o for o in part if o.path not in parents] for part in batch.values()]
+        answers = self._multi_many([*parents.values(), *each])
+        errors = dict(zip(batch, answers[len(parents) :], strict=True))
+        for failure in errors.values():
+            if failure is not None and not isinstance(failure, NodeExists | NoNode | BadVersion):
+                raise failure
         return errors
 
     def _multi(self, operations: Sequence[Operation]) -> None:
@@ -334,11 +353,20 @@ class ControllerStore:
                 raise ControllerMoved(f"the controller epoch's node has changed: {error.cause}") from error
             raise error.cause from None
 
-    def _create_state(self, tp: TopicPartition, state: LeaderAndIsr) -> list[Operation]:
-        path = znodes.partition_state(tp.topic, tp.partition)
-        parents = (parent_of(parent_of(path)), parent_of(path))
-        missing: list[Operation] = [Create(parent) for parent in parents if self._store.get(parent) is None]
-        return [*missing, Create(path, _body(state))]
+    def _multi_many(self, changes: Sequence[Sequence[Operation]]) -> list[StoreError | None]:
+        """_multi() of each; the error of each that failed.  Raises ControllerMoved."""
+        check = Check(znodes.CONTROLLER_EPOCH, self.epoch_version)
+        errors: list[StoreError | None] = []
+        for answer in self._store.multi_many([[check, *operations] for operations in changes]):
+            if isinstance(answer, MultiFailed) and answer.index == 0:
+                raise ControllerMoved(f"the controller epoch's node has changed: {answer.cause}") from answer
+            errors.append(answer.cause if isinstance(answer, MultiFailed) else None)
+        return errors
+
+    def _missing(self, paths: Collection[str]) -> set[str]:
+        """Of these nodes those that are not there."""
+        nodes = self._store.get_many(list(paths))
+        return {path for path, node in zip(paths, nodes, strict=True) if node is None}
 
     def _delete_recursive(self, path: str, operations: list[Operation]) -> None:
         if self._store.get(path) is not None:

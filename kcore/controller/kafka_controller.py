@@ -458,25 +458,22 @@ class KafkaController:
         """CTRL-14."""
         context, store = self.context, self._store
         context.live_brokers = store.live_brokers()
-        for name in store.watch_children(znodes.TOPICS, self._watch("TopicChange", self._topics_changed)):
-            self._read_topic(name)
+        self._read_topics(store.watch_children(znodes.TOPICS, self._watch("TopicChange", self._topics_changed)))
         context.leadership = store.states(context.assignments)
         for broker in context.live_brokers.values():
             self._channels.add_broker(broker)
 
-    def _read_topic(self, name: str) -> list[TopicPartition]:
-        """Read a topic's assignment, and watch it; the partitions that are new."""
-        node = self._store.topic(name, self._topic_watch(name))
-        if node is None:
-            return []
-        self.context.topic_ids[name] = node.topic_id
+    def _read_topics(self, names: Iterable[str]) -> list[TopicPartition]:
+        """Read the topics' assignments, and watch them; the partitions that are new."""
         new = []
-        for number, replicas in sorted(node.assignment.items()):
-            tp = TopicPartition(name, number)
-            if tp not in self.context.assignments:
-                adding, removing = node.adding.get(number, ()), node.removing.get(number, ())
-                self.context.set_assignment(tp, ReplicaAssignment(tuple(replicas), tuple(adding), tuple(removing)))
-                new.append(tp)
+        for name, node in self._store.topics(names, self._topic_watch).items():
+            self.context.topic_ids[name] = node.topic_id
+            for number, replicas in sorted(node.assignment.items()):
+                tp = TopicPartition(name, number)
+                if tp not in self.context.assignments:
+                    adding, removing = node.adding.get(number, ()), node.removing.get(number, ())
+                    self.context.set_assignment(tp, ReplicaAssignment(tuple(replicas), tuple(adding), tuple(removing)))
+                    new.append(tp)
         return new
 
     def _topic_watch(self, name: str) -> Watch:
@@ -580,11 +577,10 @@ class KafkaController:
         names = set(self._store.watch_children(znodes.TOPICS, self._watch("TopicChange", self._topics_changed)))
         for name in context.topics - names:
             context.remove_topic(name)
-        new = [tp for name in sorted(names - context.topics) for tp in self._read_topic(name)]
-        self._create_partitions(new)
+        self._create_partitions(self._read_topics(sorted(names - context.topics)))
 
     def _partitions_changed(self, name: str) -> None:
-        new = self._read_topic(name)
+        new = self._read_topics([name])
         if self.context.is_queued_for_deletion(name):
             if new:
                 logger.error("%s is being deleted: its new partitions are not created", name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import VALID_PARTITION_STATES, ControllerContext, PartitionState
@@ -161,13 +162,15 @@ class PartitionStateMachine:
         A version conflict has the state read again (PSM-09).
         """
         remaining = list(topic_partitions)
+        # Each topic's setting is read once, not for each partition.
+        is_unclean_enabled = cache(self._unclean_enabled)
         while remaining:
             stored = self._store.states(remaining)
             elected: dict[TopicPartition, LeaderAndIsr] = {}
             unclean_elections = set()
             for tp in remaining:
                 try:
-                    state, election = self._election(tp, stored, strategy, unclean)
+                    state, election = self._election(tp, stored, strategy, unclean, is_unclean_enabled)
                 except StateChangeFailed as error:
                     failed[tp] = error
                     continue
@@ -198,6 +201,7 @@ class PartitionStateMachine:
         stored: Mapping[TopicPartition, LeaderAndIsr],
         strategy: ElectionStrategy,
         unclean: bool,
+        is_unclean_enabled: Callable[[str], bool],
     ) -> tuple[LeaderAndIsr, Election]:
         context = self._context
         state = stored.get(tp)
@@ -210,7 +214,7 @@ class PartitionStateMachine:
         live = context.online_replicas(assignment.replicas, tp)
         election: Election | None
         if strategy is ElectionStrategy.OFFLINE:
-            is_unclean_allowed = not set(live) & set(state.isr) and (unclean or self._unclean_enabled(tp.topic))
+            is_unclean_allowed = not set(live) & set(state.isr) and (unclean or is_unclean_enabled(tp.topic))
             election = offline_election(assignment.replicas, state.isr, live, is_unclean_allowed)
         elif strategy is ElectionStrategy.REASSIGNMENT:
             election = reassignment_election(assignment.target, state.isr, live)

@@ -25,6 +25,7 @@ from kcore.metadata.store import (
     Create,
     Delete,
     MetadataStore,
+    MultiFailed,
     Node,
     NoNode,
     Operation,
@@ -78,7 +79,10 @@ _WRITE = _write(1)
 # before 3.32 allows 999.
 _MANY = 64
 _WRITE_MANY = _write(_MANY)
-_GET = f"SELECT {', '.join(Node._fields)} FROM node WHERE path = ?"
+_NODE_COLUMNS = ", ".join(Node._fields)
+_GET = f"SELECT {_NODE_COLUMNS} FROM node WHERE path = ?"
+#: SQLite before 3.32 allows 999 parameters.
+_MANY_PATHS = 500
 #: Version 1 had no root, no counters and no sessions.
 _FROM_VERSION_1 = (
     "ALTER TABLE node RENAME TO old_node",
@@ -201,6 +205,21 @@ class EmbeddedStore(MetadataStore):
             rows = self._db.execute("SELECT path FROM node WHERE parent = ?", (path,)).fetchall()
         return sorted(child.rpartition("/")[2] for (child,) in rows)
 
+    def get_many(self, paths: Sequence[str], watches: Sequence[Watch] = ()) -> list[Node | None]:
+        if watches:
+            with self._session():
+                return super().get_many(paths, watches)
+        nodes: dict[str, Node] = {}
+        for path in paths:
+            check_path(path)
+        with self._session():
+            for begin in range(0, len(paths), _MANY_PATHS):
+                some = paths[begin : begin + _MANY_PATHS]
+                marks = ", ".join("?" * len(some))
+                rows = self._db.execute(f"SELECT path, {_NODE_COLUMNS} FROM node WHERE path IN ({marks})", some)
+                nodes.update((path, Node._make(columns)) for path, *columns in rows)
+        return [nodes.get(path) for path in paths]
+
     # -- changes ----------------------------------------------------------------------------------------
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
@@ -213,6 +232,22 @@ class EmbeddedStore(MetadataStore):
                 results = self._apply(operations)
             self._wake_up()
         return results
+
+    def multi_many(self, changes: Sequence[Sequence[Operation]]) -> list[list[Result] | MultiFailed]:
+        """In one transaction: the disk is waited for once."""
+        answers: list[list[Result] | MultiFailed] = []
+        with self._session():
+            if any(isinstance(o, Create) and o.ephemeral for operations in changes for o in operations):
+                self._open_session()
+            with self._transaction():
+                self._check_own_row()
+                for operations in changes:
+                    try:
+                        answers.append(self._apply(operations))
+                    except MultiFailed as error:
+                        answers.append(error)
+            self._wake_up()
+        return answers
 
     def _apply(self, operations: Sequence[Operation]) -> list[Result]:
         """In a transaction.  Raises MultiFailed before anything was written."""

@@ -159,6 +159,16 @@ class MetadataStore(ABC):
         there takes no watch of its children: with one, NoNode is raised.
         """
 
+    def get_many(self, paths: Sequence[str], watches: Sequence[Watch] = ()) -> list[Node | None]:
+        """get() of each path, in the same order; watches: none, or one for each path.
+
+        A store over a network does not wait for one answer before it asks the next.  Each node is read at a moment of
+        its own: a change in between may be seen in a later one and not in an earlier one.
+        """
+        if not watches:
+            return [self.get(path) for path in paths]
+        return [self.get(path, watch) for path, watch in zip(paths, watches, strict=True)]
+
     # -- changes ----------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -168,6 +178,20 @@ class MetadataStore(ABC):
         Raises MultiTooLarge for more than the store takes at once: with ZooKeeper multi_size.MAX_BYTES.  A store does
         not cut it, for all or nothing is what it promises; a caller that may have more does (multi_size.pieces()).
         """
+
+    def multi_many(self, changes: Sequence[Sequence[Operation]]) -> list[list[Result] | MultiFailed]:
+        """multi() of each change, in order, also after one that failed; what each returns, or its MultiFailed.
+
+        A store over a network does not wait for one answer before it sends the next.  Raises MultiTooLarge before any
+        took place.  After ConnectionLost and SessionExpired the first ones may have taken place.
+        """
+        answers: list[list[Result] | MultiFailed] = []
+        for operations in changes:
+            try:
+                answers.append(self.multi(operations))
+            except MultiFailed as error:
+                answers.append(error)
+        return answers
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False) -> str:
         """The path, which a sequential node's suffix is part of.

@@ -11,12 +11,14 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from kazoo import exceptions
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, TransactionRequest
 from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import EventType as ZooKeeperEventType
 from kazoo.protocol.states import KazooState, WatchedEvent
@@ -60,6 +62,8 @@ DEFAULT_PORT = 2181
 _MAX_RETRY_S = 1.0
 #: How long close() waits until the server has confirmed the end of the session.
 _CLOSE_TIMEOUT_S = 5.0
+#: Requests without an answer, of one get_many() or multi_many().
+_MAX_IN_FLIGHT = 128
 
 _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (exceptions.NodeExistsError, NodeExists),
@@ -166,7 +170,39 @@ class ZookeeperStore(MetadataStore):
             with session.watcher(path, watch) as watcher:
                 data, stat = session.call(lambda: session.client.get_async(path, watch=watcher))
                 watcher.keep((stat.czxid, stat.mzxid))
-        return Node(data or b"", stat.version, stat.czxid, stat.ephemeralOwner)
+        return _node((data, stat))
+
+    def get_many(self, paths: Sequence[str], watches: Sequence[Watch] = ()) -> list[Node | None]:
+        for path in paths:
+            check_path(path)
+        session = self._live_session()
+        nodes: list[Node | None] = []
+        for begin in range(0, len(paths), _MAX_IN_FLIGHT):
+            some = paths[begin : begin + _MAX_IN_FLIGHT]
+            if watches:
+                nodes += self._get_and_watch(session, some, watches[begin : begin + _MAX_IN_FLIGHT])
+            else:
+                starts = [partial(session.client.get_async, path) for path in some]
+                nodes += [_node_or_none(answer) for answer in session.call_many(starts, NoNode)]
+        return nodes
+
+    def _get_and_watch(
+        self, session: _Session, paths: Sequence[str], watches: Sequence[Watch]
+    ) -> Iterator[Node | None]:
+        with ExitStack() as stack:
+            pairs = zip(paths, watches, strict=True)
+            watchers = [stack.enter_context(session.watcher(path, watch)) for path, watch in pairs]
+            starts = [
+                partial(session.client.get_async, path, watch=watcher)
+                for path, watcher in zip(paths, watchers, strict=True)
+            ]
+            answers = session.call_many(starts, NoNode)
+            for watcher, answer in zip(watchers, answers, strict=True):
+                if not isinstance(answer, StoreError):
+                    watcher.keep((answer[1].czxid, answer[1].mzxid))
+        for path, watch, answer in zip(paths, watches, answers, strict=True):
+            # A node that is not there takes its watch another way.
+            yield self.get(path, watch) if isinstance(answer, StoreError) else _node_or_none(answer)
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
         check_path(path)
@@ -189,6 +225,33 @@ class ZookeeperStore(MetadataStore):
         session = self._live_session()
         if not operations:
             return []
+        self._check_multi(operations)
+        return _results(operations, session.call(self._transaction(session, operations).commit_async))
+
+    def multi_many(self, changes: Sequence[Sequence[Operation]]) -> list[list[Result] | MultiFailed]:
+        session = self._live_session()
+        results: list[list[Result] | MultiFailed] = [[] for _ in changes]
+        sent: list[int] = []
+        for index, operations in enumerate(changes):
+            try:
+                self._check_multi(operations)
+            except MultiFailed as error:
+                results[index] = error
+            else:
+                if operations:
+                    sent.append(index)
+        for begin in range(0, len(sent), _MAX_IN_FLIGHT):
+            some = sent[begin : begin + _MAX_IN_FLIGHT]
+            starts = [self._transaction(session, changes[index]).commit_async for index in some]
+            for index, answers in zip(some, session.call_many(starts), strict=True):
+                try:
+                    results[index] = _results(changes[index], answers)
+                except MultiFailed as error:
+                    results[index] = error
+        return results
+
+    def _check_multi(self, operations: Sequence[Operation]) -> None:
+        """Raises MultiFailed for what no server should see, MultiTooLarge."""
         size = 0
         for index, operation in enumerate(operations):
             try:
@@ -199,6 +262,8 @@ class ZookeeperStore(MetadataStore):
         if size > MAX_BYTES:
             # A server breaks the connection of a client that sends more, which the client would take for a failure.
             raise MultiTooLarge(f"{len(operations)} operations of {size} bytes, ZooKeeper takes {MAX_BYTES}")
+
+    def _transaction(self, session: _Session, operations: Sequence[Operation]) -> TransactionRequest:
         transaction = session.client.transaction()
         for operation in operations:
             match operation:
@@ -213,11 +278,7 @@ class ZookeeperStore(MetadataStore):
                     transaction.delete(path, expected_version)
                 case Check(path, expected_version):
                     transaction.check(path, expected_version)
-        answers = session.call(transaction.commit_async)
-        for index, answer in enumerate(answers):
-            if isinstance(answer, Exception) and not isinstance(answer, _NOT_THE_CAUSE):
-                raise MultiFailed(index, _store_error(answer, operations[index].path))
-        return [_result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
+        return transaction
 
     # -- session ----------------------------------------------------------------------------------------
 
@@ -380,13 +441,31 @@ class _Session:
 
     def call(self, start: Callable[[], Any]) -> Any:
         """The answer to what start() asks for.  Raises the StoreError that it stands for."""
+        (answer,) = self.call_many([start])
+        return answer
+
+    def call_many(self, starts: Sequence[Callable[[], Any]], expected: type[StoreError] | None = None) -> list[Any]:
+        """The answers to all, which are asked for at once.  Raises the StoreError that an answer stands for, the first
+        one; of the expected kind it is the answer."""
         with self._lock:
             if self.has_expired:
                 raise SessionExpired(f"session {self.session_id}")
             if not self._is_connected:
                 raise ConnectionLost(f"session {self.session_id} is suspended")
+        pending = [start() for start in starts]
+        answers: list[Any] = []
+        for one in pending:
+            try:
+                answers.append(self._answer(one))
+            except StoreError as error:
+                if expected is None or not isinstance(error, expected):
+                    raise
+                answers.append(error)
+        return answers
+
+    def _answer(self, pending: Any) -> Any:
         try:
-            return start().get(timeout=self._timeout_s)
+            return pending.get(timeout=self._timeout_s)
         except exceptions.ConnectionClosedError:
             if self.has_expired:
                 raise SessionExpired(f"session {self.session_id}") from None
@@ -556,6 +635,23 @@ def _check(operation: Operation) -> None:
         raise NodeExists(path)
     if path == "/" and isinstance(operation, Delete):
         raise StoreError("the root cannot be deleted")
+
+
+def _node(answer: Any) -> Node:
+    data, stat = answer
+    return Node(data or b"", stat.version, stat.czxid, stat.ephemeralOwner)
+
+
+def _node_or_none(answer: Any) -> Node | None:
+    return None if isinstance(answer, NoNode) else _node(answer)
+
+
+def _results(operations: Sequence[Operation], answers: Sequence[Any]) -> list[Result]:
+    """Raises MultiFailed."""
+    for index, answer in enumerate(answers):
+        if isinstance(answer, Exception) and not isinstance(answer, _NOT_THE_CAUSE):
+            raise MultiFailed(index, _store_error(answer, operations[index].path))
+    return [_result(operation, answer) for operation, answer in zip(operations, answers, strict=True)]
 
 
 def _result(operation: Operation, answer: Any) -> Result:

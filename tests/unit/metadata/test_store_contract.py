@@ -281,6 +281,78 @@ def test_a_multi_that_fails_changes_nothing_and_names_the_operation(world, store
     assert store.children("/x") == ["s-0000000001", "y"]
 
 
+def test_many_nodes_are_read_in_the_order_of_their_paths(store):
+    paths = [f"/node-{number:04}" for number in range(700)]
+    store.multi([Create(path, path.encode()) for path in paths])
+    store.set(paths[3], b"changed")
+    asked = [paths[699], "/missing", *paths, paths[3]]
+    assert store.get_many(asked) == [store.get(path) for path in asked]
+    assert store.get_many([]) == []
+    with pytest.raises(StoreError):
+        store.get_many(["/node-0000", "bad"])
+
+
+def test_many_reads_leave_a_watch_each_also_where_there_is_no_node(world, store):
+    other, events = world.open(), []
+    store.create("/a", b"1")
+    store.create("/c", b"2")
+
+    def watch(name):
+        return lambda event: events.append((name, event))
+
+    nodes = store.get_many(["/a", "/b", "/c"], [watch("a"), watch("b"), watch("c")])
+    assert [node and node.data for node in nodes] == [b"1", None, b"2"]
+    other.set("/a", b"3")
+    other.create("/b")
+    world.deliver()
+    other.delete("/c")
+    world.deliver()
+    assert sorted(events, key=repr) == [
+        ("a", WatchEvent(EventType.CHANGED, "/a")),
+        ("b", WatchEvent(EventType.CREATED, "/b")),
+        ("c", WatchEvent(EventType.DELETED, "/c")),
+    ]
+
+
+def test_many_multis_take_place_each_by_itself_and_in_order(world, store):
+    other = world.open()
+    store.create("/a")
+    store.create("/b")
+    answers = store.multi_many(
+        [
+            [SetData("/a", b"1", 0), SetData("/b", b"1", 0)],
+            [SetData("/a", b"2", 1), SetData("/b", b"2", 7)],
+            [],
+            [Check("/missing"), Create("/c")],
+            [Create("//")],
+            [SetData("/a", b"3", 1), Create("/d-", sequential=True)],
+        ]
+    )
+    first, conflict, empty, missing, bad, last = answers
+    assert (first, empty) == ([1, 1], []) and last[0] == 2 and last[1].startswith("/d-")
+    assert (conflict.index, type(conflict.cause)) == (1, BadVersion)
+    assert (missing.index, type(missing.cause)) == (0, NoNode)
+    assert bad.index == 0
+    assert other.get("/a")[:2] == (b"3", 2) and other.get("/b")[:2] == (b"1", 1) and other.get("/c") is None
+    assert store.multi_many([]) == []
+
+
+def test_many_multis_are_many(store):
+    paths = [f"/node-{number:03}" for number in range(300)]
+    assert store.multi_many([[Create(path)] for path in paths]) == [[path] for path in paths]
+    again = store.multi_many([[SetData(path, b"1", number % 2)] for number, path in enumerate(paths)])
+    assert again[::2] == [[1]] * 150
+    assert {type(error.cause) for error in again[1::2]} == {BadVersion}
+
+
+def test_an_ephemeral_node_of_many_multis_ends_with_the_session(world, store):
+    other = world.open()
+    assert store.multi_many([[Create("/e", ephemeral=True)]]) == [["/e"]]
+    assert other.get("/e").ephemeral_owner == store.session_id
+    store.close()
+    assert other.get("/e") is None
+
+
 def test_a_multi_sees_its_own_changes(store):
     store.multi([Create("/a"), Delete("/a"), Create("/a", b"2")])
     assert store.get("/a")[:2] == (b"2", 0)

@@ -1,0 +1,132 @@
+"""The controller's reads and writes of many partitions' states: few calls, and each partition's own error."""
+
+import pytest
+
+from kcore.common.topic_partition import TopicPartition
+from kcore.controller.controller_store import ControllerMoved, ControllerStore
+from kcore.controller.election import LeaderAndIsr
+from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore
+from kcore.metadata.store import BadVersion, NodeExists, NoNode
+
+PARTITIONS = [TopicPartition(topic, number) for topic in ("a", "b") for number in range(40)]
+STATE = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1, 2), controller_epoch=1)
+
+
+class CountingStore(MemoryStore):
+    """calls: the names of those that would each be a way to the server and back."""
+
+    def __init__(self, tree=None):
+        super().__init__(tree)
+        self.calls = []
+        self._is_inside = False
+
+    def _count(self, name, call):
+        if self._is_inside:
+            return call()
+        self.calls.append(name)
+        self._is_inside = True
+        try:
+            return call()
+        finally:
+            self._is_inside = False
+
+    def get(self, path, watch=None):
+        return self._count("get", lambda: super(CountingStore, self).get(path, watch))
+
+    def multi(self, operations):
+        return self._count("multi", lambda: super(CountingStore, self).multi(operations))
+
+    def get_many(self, paths, watches=()):
+        return self._count("get_many", lambda: super(CountingStore, self).get_many(paths, watches))
+
+    def multi_many(self, changes):
+        return self._count("multi_many", lambda: super(CountingStore, self).multi_many(changes))
+
+
+@pytest.fixture
+def metadata_store():
+    store = CountingStore()
+    for path in (znodes.CONTROLLER_EPOCH, znodes.topic("a"), znodes.topic("b")):
+        store.create_recursive(path, b"0")
+    return store
+
+
+@pytest.fixture
+def store(metadata_store):
+    store = ControllerStore(metadata_store)
+    store.elect(1, 0)
+    metadata_store.calls.clear()
+    return store
+
+
+def test_states_of_many_partitions_take_a_few_calls(metadata_store, store):
+    assert set(store.create_states(dict.fromkeys(PARTITIONS, STATE)).values()) == {None}
+    # The nodes above them are read, then all is written as one change.
+    assert metadata_store.calls == ["get_many", "get_many", "multi"]
+    metadata_store.calls.clear()
+    states = store.states(PARTITIONS)
+    assert states == dict.fromkeys(PARTITIONS, STATE)
+    assert set(store.change_states(states).values()) == {None}
+    assert metadata_store.calls == ["get_many", "multi"]
+
+
+def test_a_conflict_costs_its_partition_alone_and_one_more_call(metadata_store, store):
+    store.create_states(dict.fromkeys(PARTITIONS, STATE))
+    states = store.states(PARTITIONS)
+    changed, deleted = PARTITIONS[3], PARTITIONS[50]
+    metadata_store.set(znodes.partition_state(*changed), metadata_store.get(znodes.partition_state(*changed)).data)
+    metadata_store.delete(znodes.partition_state(*deleted))
+    metadata_store.calls.clear()
+    errors = {tp: type(error) for tp, error in store.change_states(states).items() if error is not None}
+    assert errors == {changed: BadVersion, deleted: NoNode}
+    assert metadata_store.calls == ["multi", "multi_many"]
+    versions = {tp: state.partition_epoch for tp, state in store.states(PARTITIONS).items()}
+    assert versions == {tp: 1 for tp in PARTITIONS if tp != deleted}
+
+
+def test_new_states_are_created_beside_those_that_somebody_has_created(metadata_store, store):
+    """Also where only the nodes above a state are there, or come in between."""
+    store.create_states({PARTITIONS[0]: STATE})
+    metadata_store.create(znodes.partition("a", 1))
+    get_many = metadata_store.get_many
+
+    def read_then_create(paths, watches=()):
+        nodes = get_many(paths, watches)
+        metadata_store.get_many = get_many
+        metadata_store.create_recursive(znodes.partition("b", 7))
+        return nodes
+
+    metadata_store.get_many = read_then_create
+    errors = store.create_states(dict.fromkeys(PARTITIONS, STATE))
+    assert {tp: type(error) for tp, error in errors.items() if error is not None} == {PARTITIONS[0]: NodeExists}
+    assert store.states(PARTITIONS).keys() == set(PARTITIONS)
+
+
+def test_a_replaced_controller_writes_none_of_many_states(metadata_store, store):
+    store.create_states(dict.fromkeys(PARTITIONS, STATE))
+    states = store.states(PARTITIONS)
+    metadata_store.set(znodes.partition_state(*PARTITIONS[3]), b"{}")
+    multi = metadata_store.multi
+
+    def fail_over_after(operations):
+        metadata_store.multi = multi
+        try:
+            return multi(operations)
+        finally:
+            metadata_store.set(znodes.CONTROLLER_EPOCH, b"2")
+
+    metadata_store.multi = fail_over_after
+    with pytest.raises(ControllerMoved):
+        store.change_states(states)
+    assert metadata_store.get(znodes.partition_state(*PARTITIONS[0])).version == 0
+
+
+def test_announcements_are_deleted_with_one_call(metadata_store, store):
+    names = [f"n{number}" for number in range(20)]
+    for name in names[1:]:
+        metadata_store.create_recursive(f"{znodes.ISR_CHANGE_NOTIFICATION}/{name}")
+    metadata_store.calls.clear()
+    store.delete_children(znodes.ISR_CHANGE_NOTIFICATION, names)
+    assert metadata_store.calls == ["multi_many"]
+    assert metadata_store.children(znodes.ISR_CHANGE_NOTIFICATION) == []
