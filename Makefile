@@ -1,6 +1,9 @@
 # `make run` and `make test` set up what they need in .venv; a bare `make` lists the targets.
 PORT ?= 9092
-DATA ?= data
+# BROKERS=3: a cluster; one broker's directory cannot be a cluster's.  STORE=zookeeper://...: where its brokers coordinate.
+BROKERS ?=
+STORE ?=
+DATA ?= $(if $(BROKERS),data-cluster,data)
 VENV := .venv
 PY := $(VENV)/bin/python
 NATIVE := $(wildcard csrc/*.c csrc/*.h kcore/*/*.pyx kcore/*/*.pxd) setup.py
@@ -23,8 +26,9 @@ export PIP_NO_COMPILE := 1
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-run: built  ## a broker on 127.0.0.1:9092, its data in ./data (PORT=, DATA= change it)
-	@exec $(VENV)/bin/kcore serve --data $(DATA) --port $(PORT) --hints
+run: built $(if $(filter zookeeper:%,$(STORE)),$(VENV)/.zookeeper)  ## a broker on 127.0.0.1:9092, its data in ./data (PORT=, DATA=); BROKERS=3 is a cluster (STORE=)
+	@exec $(VENV)/bin/kcore serve --data $(DATA) --port $(PORT) --hints \
+	  $(if $(BROKERS),--brokers $(BROKERS)) $(if $(STORE),--store $(STORE))
 
 test: dev  ## the tests, on all cores (PYTEST_ARGS=, PYTEST_JOBS=; KCORE_LONG=1 adds the long ones)
 	$(PY) -m pytest -n $(PYTEST_JOBS) --maxprocesses 8 $(PYTEST_ARGS)
@@ -80,6 +84,10 @@ $(VENV)/.built: $(VENV)/.base $(NATIVE)
 
 $(VENV)/.run: $(VENV)/.base
 	@$(PY) ci/requirements.py run | xargs -d '\n' $(PY) -m pip install -q
+	@touch $@
+
+$(VENV)/.zookeeper: $(VENV)/.base
+	@$(PY) ci/requirements.py zookeeper | xargs -d '\n' $(PY) -m pip install -q
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -1,4 +1,4 @@
-"""Print what pyproject.toml names, one requirement a line: `build`, `run` or the name of a dependency group.
+"""Print what pyproject.toml names, one requirement a line: `build`, `run`, or the name of an extra or dependency group.
 
 pip reads groups by itself only since 25.1.
 """
@@ -14,5 +14,5 @@ for group in sys.argv[1:]:
     elif group == "run":
         names = meta["project"]["dependencies"]
     else:
-        names = meta["dependency-groups"][group]
+        names = {**meta["project"]["optional-dependencies"], **meta["dependency-groups"]}[group]
     print("\n".join(names))

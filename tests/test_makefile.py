@@ -30,3 +30,23 @@ def test_the_development_group_can_be_given_to_any_pip():
     )
     names = [re.split(r"[<>=;]", line)[0] for line in done.stdout.splitlines()]
     assert {"cython", "numpy", "pytest", "pytest-xdist"} <= set(names)
+
+
+def test_make_run_starts_one_broker_and_with_brokers_a_cluster_in_another_directory():
+    def command(*variables):
+        done = subprocess.run(
+            ["make", "--no-print-directory", "-n", "run", *variables],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=True,
+        )
+        return done.stdout.replace("\\\n", " ").split("exec ")[-1].split()
+
+    assert command() == [".venv/bin/kcore", "serve", "--data", "data", "--port", "9092", "--hints"]
+    cluster = command("BROKERS=3", "STORE=zookeeper://z:2181", "PORT=1")
+    assert cluster[1:] == [
+        *["serve", "--data", "data-cluster", "--port", "1", "--hints"],
+        *["--brokers", "3", "--store", "zookeeper://z:2181"],
+    ]

@@ -24,7 +24,7 @@ from kcore.server.broker_identity import check_store_exists
 from kcore.server.call_arguments import integer
 from kcore.server.kafka_config import KafkaConfig
 
-#: How long a broker of one process may be silent until the others take it for dead.
+#: How long a broker may be silent until the others take it for dead.
 SESSION_TIMEOUT_MS = 4000
 #: A follower's wait after a fetch that failed.  A new partition's first one often does, because its leader has not
 #: begun; the first record with acks=all waits for the next.
@@ -33,6 +33,24 @@ FETCH_BACKOFF_MS = 100
 #: until they learn of one that has failed.
 WAIT_MS = 30_000
 _POLL_MS = 10
+
+
+def cluster_settings(brokers: int) -> dict[str, int]:
+    """Settings of the brokers of a cluster on one machine, where they differ from those of a broker alone."""
+    replicas = min(3, brokers)
+    return {
+        "default.replication.factor": replicas,
+        "offsets.topic.replication.factor": replicas,
+        "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+        "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
+        # Brokers of one machine answer at once.
+        "controlled.shutdown.retry.backoff.ms": 200,
+    }
+
+
+def store_address(data_dir: str) -> str:
+    """The store of a cluster whose brokers have data_dir/0, data_dir/1, …, unless it has another."""
+    return f"sqlite:{os.path.join(data_dir, FILE_NAME)}"
 
 
 class Cluster:
@@ -74,16 +92,7 @@ class Cluster:
                 instead = "give racks" if name == "broker.rack" else "it cannot be given here"
                 raise InvalidConfig(f"{name} is not the same for all brokers of a cluster: {instead}")
         self._racks = _checked_racks(racks, brokers)
-        replicas = min(3, brokers)
-        self._config = {
-            "default.replication.factor": replicas,
-            "offsets.topic.replication.factor": replicas,
-            "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
-            "replica.fetch.backoff.ms": FETCH_BACKOFF_MS,
-            # Brokers of one process answer at once.
-            "controlled.shutdown.retry.backoff.ms": 200,
-            **settings,
-        }
+        self._config = {**cluster_settings(brokers), **settings}
         # Wrong settings raise here, before a directory or a store is made.
         checked = KafkaConfig(self._config, other_names=("brokers", "data_dir", "store", "host", "racks", "time"))
         self._session_timeout_ms: int = checked["zookeeper.session.timeout.ms"]
@@ -249,7 +258,7 @@ class Cluster:
     def _open_store(self) -> MetadataStore:
         data_dir = self._opened_data_dir()
         os.makedirs(data_dir, exist_ok=True)
-        address = self._address or f"sqlite:{os.path.join(data_dir, FILE_NAME)}"
+        address = self._address or store_address(data_dir)
         check_store_exists(address, [os.path.join(data_dir, str(number)) for number in range(self._count)])
         return open_store(
             address,

@@ -15,6 +15,9 @@ from kcore.common.properties import read_properties
 from kcore.errors import KafkaError
 from kcore.server.broker import Broker
 from kcore.server.kafka_config import KafkaConfig
+from kcore.tools import serve_cluster
+from kcore.tools.command_line import positive
+from kcore.tools.hints import client_hint, script, short
 
 #: How long a thread that computes keeps the GIL from one that wants it.  Python's default of 5 ms is long for a broker
 #: whose background threads (flush, checkpoints, retention) share the GIL with its requests.
@@ -43,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "zookeeper://HOST:PORT[,HOST:PORT][/CHROOT] on several; start each with its own --id, --port and --data, and "
         "the same --store",
     )
+    parser.add_argument(
+        "--brokers",
+        type=positive,
+        metavar="N",
+        help="serve a cluster of N brokers, each a process of its own: ids 0, 1, ..., data in DIR/0, DIR/1, ..., ports "
+        "from --port on; without --store they coordinate through a file in DIR",
+    )
     parser.add_argument("--hints", action="store_true", help="print commands to try next, with the port really taken")
     parser.add_argument(
         "-o",
@@ -56,7 +66,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM.  0 after a clean stop, 1 when the last data directory failed, 2 when the broker
-    cannot start."""
+    cannot start.  With --brokers what serve_cluster.run() returns."""
+    if args.brokers is not None:
+        args.port = DEFAULT_PORT if args.port is None else args.port
+        return serve_cluster.run(args)
     # The main thread waits for these signals.  They are blocked before other threads start, so no other gets them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -101,15 +114,8 @@ def _log_level() -> str:
 
 def _hints(broker: Broker, args: argparse.Namespace) -> list[str]:
     """Commands for who sees a broker for the first time."""
-    data = _short(broker.data_dir or "")
-    scripts = os.path.dirname(sys.executable)
-    python, kcore = (shlex.quote(_short(os.path.join(scripts, name))) for name in ("python", "kcore"))
-    example = "examples/quickstart.py"
-    client = f"{python} -m pip install confluent-kafka"
-    if os.path.exists(example):
-        client += f" && {python} {example} {broker.bootstrap_servers}"
-    else:
-        client += f"  # or any other client, at {broker.bootstrap_servers}"
+    data = short(broker.data_dir or "")
+    kcore = shlex.quote(script("kcore"))
     another = []
     if args.store:
         others = f"--data {shlex.quote(data.rstrip('/'))}-{broker.broker_id + 1} --store {shlex.quote(args.store)}"
@@ -118,16 +124,10 @@ def _hints(broker: Broker, args: argparse.Namespace) -> list[str]:
         )
     return [
         *another,
-        client,
+        client_hint(broker.bootstrap_servers),
         f"{kcore} dump {shlex.quote(os.path.join(data, 'greetings-0'))}  # what is in the files of a topic `greetings`",
         f"{kcore} verify {shlex.quote(data)}  # every CRC, every index",
     ]
-
-
-def _short(path: str) -> str:
-    """As one would type it here."""
-    relative = os.path.relpath(path)
-    return path if relative.startswith(os.pardir) else relative
 
 
 def _broker(args: argparse.Namespace) -> Broker:

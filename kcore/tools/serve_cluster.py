@@ -1,0 +1,277 @@
+"""`kcore serve --brokers N`: a cluster of N brokers on this machine, each a `kcore serve` process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import queue
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from typing import NamedTuple
+
+from kcore.client.admin_client import AdminClient
+from kcore.common.properties import read_properties
+from kcore.common.text import counted
+from kcore.common.time import SYSTEM_TIME
+from kcore.errors import KafkaError
+from kcore.log import meta_properties
+from kcore.server.cluster import cluster_settings, store_address
+from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, addresses
+from kcore.tools.hints import client_hint, script, short
+
+#: How long a broker process may be silent until the others take it for dead: shorter than Kafka's 18 s, for who kills
+#: one to see what happens.
+SESSION_TIMEOUT_MS = 6000
+#: How long the brokers may take to start, and then to know each other.
+_START_S = 120
+_POLL_S = 0.1
+#: Of a broker's log, printed when it has ended.
+_LAST_LINES = 5
+
+
+class _Event(NamedTuple):
+    """A line that a broker printed, None at the end of its output; broker_id None: a signal."""
+
+    broker_id: int | None
+    line: str | None = None
+
+
+class _StopRequested(Exception):
+    """A signal has arrived."""
+
+
+class _StartFailed(Exception):
+    """A broker has ended before all of them served, or they do not find each other."""
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until SIGINT, SIGTERM or SIGHUP, or until every broker has ended by itself.
+
+    0 after a clean stop of all brokers that still ran, 1 if none ran any more or one did not stop cleanly, 2 when the
+    cluster cannot start.  Raises UsageError, and OSError for a configuration file.
+    """
+    cluster = _ServedCluster(args)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, cluster.request_stop)
+    try:
+        cluster.start()
+        print("\n".join(cluster.hints() if args.hints else cluster.summary()), flush=True)
+        cluster.watch()
+    except _StopRequested:
+        return OK if cluster.stop() else DAMAGE
+    except _StartFailed as error:
+        print(f"kcore serve: {error}", file=sys.stderr, flush=True)
+        cluster.stop()
+        return USAGE
+    except BaseException:
+        cluster.stop()
+        raise
+    print("kcore: no broker runs any more", flush=True)
+    return DAMAGE
+
+
+class _ServedCluster:
+    """The broker processes.  For one thread, but for request_stop()."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        """Raises UsageError."""
+        given = {text.partition("=")[0].strip() for text in args.overrides}
+        given |= set(read_properties(args.config)) if args.config else set()
+        for name in ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dir", "log.dirs"):
+            if name in given:
+                raise UsageError(f"{name} is not the same for all brokers: --brokers sets it for each")
+        if args.id is not None:
+            raise UsageError("--brokers gives the ids 0, 1, ...: leave out --id")
+        if not args.data:
+            raise UsageError("which directory? Give --data DIR: broker N has DIR/N")
+        if meta_properties.read(args.data) is not None:
+            raise UsageError(f"{args.data} is the data directory of one broker: give another one for a cluster")
+        settings = {**cluster_settings(args.brokers), "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS}
+        self._args = args
+        self._overrides = [f"{name}={value}" for name, value in settings.items() if name not in given]
+        self._overrides += args.overrides
+        self._store = args.store or store_address(args.data)
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._running: dict[int, subprocess.Popen[str]] = {}
+        self._addresses: dict[int, str] = {}
+        self._has_ended_uncleanly = False
+
+    def request_stop(self, *_: object) -> None:
+        """A signal handler."""
+        self._events.put(_Event(None))
+
+    # -- life -------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Return when all brokers serve, know each other and have a controller.  Raises _StopRequested, _StartFailed,
+        OSError."""
+        os.makedirs(self._args.data, exist_ok=True)
+        deadline_ms = SYSTEM_TIME.hi_res_clock_ms() + _START_S * 1000
+        for number in range(self._args.brokers):
+            with open(self._log_file(number), "a", encoding="utf-8") as log:
+                # In a process group of its own: a Ctrl-C is for this process, which stops one broker after the other.
+                process = subprocess.Popen(
+                    self._command(number),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    process_group=0,
+                )
+            self._running[number] = process
+            threading.Thread(target=self._read, args=(number, process), daemon=True).start()
+        while len(self._addresses) < self._args.brokers or not self._agree():
+            event = self._next_event(_POLL_S)
+            if event is not None and event.line is None:
+                raise _StartFailed(self._how_it_ended(event))
+            if SYSTEM_TIME.hi_res_clock_ms() > deadline_ms:
+                raise _StartFailed(f"the brokers do not know each other after {_START_S} s")
+
+    def watch(self) -> None:
+        """Say of each broker that ends how it did; return when none runs.  Raises _StopRequested."""
+        while self._running:
+            event = self._next_event(None)
+            if event is not None and event.line is None:
+                print(f"kcore: {self._how_it_ended(event)}", flush=True)
+                if self._running:
+                    print("  the others go on; this starts it again, in another terminal:")
+                    print(f"  {shlex.join(self._command(event.broker_id or 0, is_hint=True))}", flush=True)
+
+    def stop(self) -> bool:
+        """Stop the brokers, the controller last: it elects the leaders that replace the others.  A signal meanwhile
+        kills those that still run.  Returns whether all have stopped cleanly."""
+        controller, self._has_ended_uncleanly = self._controller(), False
+        for number in sorted(self._running, key=lambda number: number == controller):
+            if number in self._running:
+                self._running[number].terminate()
+                self._wait_for_end(number)
+        return not self._has_ended_uncleanly
+
+    def _wait_for_end(self, number: int) -> None:
+        while number in self._running:
+            try:
+                event = self._next_event(None)
+            except _StopRequested:
+                for process in self._running.values():
+                    process.kill()
+                continue
+            if event is not None and event.line is None:
+                how = self._how_it_ended(event)
+                if event.broker_id != number or self._has_ended_uncleanly:
+                    print(f"kcore: {how}", flush=True)
+                else:
+                    print(f"kcore: broker {number} stopped", flush=True)
+
+    # -- the processes ----------------------------------------------------------------------------------
+
+    def _command(self, number: int, *, is_hint: bool = False) -> list[str]:
+        """is_hint: as one would type it."""
+        args = self._args
+        command = [script("kcore")] if is_hint else [sys.executable, "-m", "kcore"]
+        command += ["serve", "--id", str(number), "--data", self._data_dir(number), "--store", self._store]
+        command += ["--port", str(self._port(number))]
+        command += ["--host", args.host] if args.host is not None else []
+        command += ["--config", args.config] if args.config else []
+        for override in self._overrides:
+            command += ["-o", override]
+        return command
+
+    def _port(self, number: int) -> int:
+        if number in self._addresses:
+            return addresses(self._addresses[number])[0][1]
+        first: int = self._args.port
+        return first and first + number
+
+    def _data_dir(self, number: int) -> str:
+        return os.path.join(self._args.data, str(number))
+
+    def _log_file(self, number: int) -> str:
+        return os.path.join(self._args.data, f"broker-{number}.txt")
+
+    def _read(self, number: int, process: subprocess.Popen[str]) -> None:
+        """On a thread of its own: the process's lines as events."""
+        assert process.stdout is not None
+        for line in process.stdout:
+            self._events.put(_Event(number, line))
+        process.wait()
+        self._events.put(_Event(number))
+
+    def _next_event(self, timeout_s: float | None) -> _Event | None:
+        """None after the timeout.  Raises _StopRequested."""
+        try:
+            event = self._events.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        if event.broker_id is None:
+            raise _StopRequested
+        if event.line is not None and event.line.startswith("kcore: serving "):
+            self._addresses[event.broker_id] = event.line.rsplit(" ", 1)[1].strip()
+        return event
+
+    def _how_it_ended(self, event: _Event) -> str:
+        """Takes the broker off the running ones."""
+        number = event.broker_id
+        assert number is not None
+        status = self._running.pop(number).returncode
+        if status == 0:
+            return f"broker {number} was stopped"
+        self._has_ended_uncleanly = True
+        if status < 0:
+            return f"broker {number} has ended by {signal.Signals(-status).name}"
+        path = self._log_file(number)
+        with open(path, encoding="utf-8", errors="replace") as log:
+            last = log.read().splitlines()[-_LAST_LINES:]
+        return "\n  ".join([f"broker {number} has ended with status {status}; the end of {short(path)}:", *last])
+
+    # -- what the cluster knows -------------------------------------------------------------------------
+
+    def _agree(self) -> bool:
+        """Whether each broker knows all of them, and a controller among them."""
+        return all(self._controller_by(number) is not None for number in self._running)
+
+    def _controller_by(self, number: int) -> int | None:
+        """The controller's id as one broker has it; None before it knows all running brokers and a controller."""
+        try:
+            with AdminClient(addresses(self._addresses[number]), timeout_ms=5000) as admin:
+                cluster = admin.describe_cluster([])
+        except (OSError, KafkaError):
+            return None
+        knows_all = self._running.keys() <= cluster.brokers.keys()
+        return cluster.controller_id if knows_all and cluster.controller_id in cluster.brokers else None
+
+    def _controller(self) -> int | None:
+        """As the first broker has it that knows one."""
+        known = (self._controller_by(number) for number in self._running if number in self._addresses)
+        return next((controller for controller in known if controller is not None), None)
+
+    # -- what is printed --------------------------------------------------------------------------------
+
+    def summary(self) -> list[str]:
+        servers = ",".join(self._addresses[number] for number in sorted(self._addresses))
+        return [
+            f"kcore: serving {self._args.data} on {servers}",
+            f"{counted(self._args.brokers, 'broker')}, broker {self._controller()} is the controller; "
+            f"their logs are {short(self._log_file(0))} and so on",
+        ]
+
+    def hints(self) -> list[str]:
+        """Commands for who sees a cluster for the first time."""
+        kcore, first = shlex.quote(script("kcore")), self._addresses[0]
+        bootstrap = "" if first == "127.0.0.1:9092" else f" --bootstrap {first}"
+        lines = [
+            client_hint(first),
+            f"{kcore} topics create orders --partitions 3{bootstrap}",
+            f"{kcore} topics describe orders{bootstrap}  # leader, replicas and ISR of each partition",
+            f"{kcore} cluster{bootstrap}  # the brokers, what each leads, what is wrong",
+        ]
+        if self._args.brokers > 1:
+            victim, data = max(self._running), shlex.quote(short(self._data_dir(0)))
+            lines += [
+                f"kill -9 {self._running[victim].pid}  # broker {victim}; some seconds later others lead: look again",
+                f"{kcore} explain isr orders 0 --data {data}  # who is in sync and why; --data: the leader's directory",
+            ]
+        hints = [f"  {line}" for line in lines]
+        return [*self.summary(), "Ctrl-C stops all of them; next, in another terminal:", *hints]

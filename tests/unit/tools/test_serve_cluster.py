@@ -1,0 +1,108 @@
+"""`kcore serve --brokers N`: starts, watches and stops the processes of a cluster."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from kcore.log import meta_properties
+from kcore.server.broker_identity import STORE_FILE_NAME
+from kcore.tools import serve_cluster
+from kcore.tools.main import main
+
+DEADLINE_S = 120
+
+
+@pytest.fixture
+def serve(tmp_path):
+    processes = []
+
+    def start(*arguments):
+        command = [sys.executable, "-m", "kcore", "serve", "--data", str(tmp_path / "c"), "--port", "0", *arguments]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+
+
+def lines_until(process, text):
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError(f"no {text!r} in {lines}: {process.stderr.read()}")
+
+
+@pytest.mark.timeout(5 * DEADLINE_S)
+def test_a_killed_broker_is_reported_with_the_command_that_starts_it_and_ctrl_c_stops_the_others(serve, tmp_path):
+    process = serve("--brokers", "2", "--hints")
+    hints = lines_until(process, "explain isr")
+    (servers,) = re.findall(r"kcore: serving .* on (\S+)$", hints[0], re.M)
+    first, _ = servers.split(",")
+    assert all(first in line for line in hints if "kcore topics" in line or "kcore cluster" in line)
+    assert main(["cluster", "--bootstrap", first]) == 0
+    (pid,) = re.findall(r"kill -9 (\d+)  # broker 1", "".join(hints))
+    os.kill(int(pid), signal.SIGKILL)
+    report = lines_until(process, "--id 1")
+    assert "broker 1 has ended by SIGKILL" in report[0]
+    assert f"--store sqlite:{tmp_path / 'c' / STORE_FILE_NAME}" in report[-1]
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, out, err) == (0, "kcore: broker 0 stopped\n", "")
+
+
+@pytest.mark.timeout(5 * DEADLINE_S)
+def test_a_broker_that_cannot_start_ends_all_and_its_error_is_printed(serve, tmp_path):
+    process = serve("--brokers", "2", "-o", "log.segment.bytes=x")
+    _, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2
+    assert "has ended with status 2" in err and "log.segment.bytes" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--data", "c", "--id", "3"], "leave out --id"),
+        ([], "Give --data DIR"),
+        (["--data", "c", "-o", "log.dirs=/x"], "log.dirs is not the same for all brokers"),
+        (["--data", "c", "-o", "listeners=A://b:1"], "listeners is not the same for all brokers"),
+        (["--data", "lone"], "the data directory of one broker"),
+    ],
+)
+def test_what_cannot_be_the_same_for_all_brokers_is_refused(tmp_path, monkeypatch, capsys, arguments, reason):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "lone").mkdir()
+    meta_properties.write(str(tmp_path / "lone"), "MkU3OEVBNTcwNTJENDM2Qg", 1)
+    assert main(["serve", "--brokers", "3", *arguments]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_setting_of_the_file_or_the_command_line_wins_over_the_ones_for_a_cluster(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("zookeeper.session.timeout.ms=9000\n")
+    args = SimpleNamespace(
+        brokers=3,
+        id=None,
+        data=str(tmp_path / "c"),
+        config=str(file),
+        overrides=["default.replication.factor=1"],
+        store=None,
+        host=None,
+        port=9092,
+    )
+    command = serve_cluster._ServedCluster(args)._command(2)
+    settings = [command[at + 1] for at, word in enumerate(command) if word == "-o"]
+    assert "offsets.topic.replication.factor=3" in settings
+    assert [text for text in settings if text.startswith(("default.", "zookeeper."))] == [
+        "default.replication.factor=1"
+    ]
+    assert command[command.index("--port") + 1] == "9094"
