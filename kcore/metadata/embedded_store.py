@@ -4,8 +4,13 @@ One row per node.  Write-ahead log, and synchronous=FULL: a change is on the dis
 a topic nor a block of producer ids is forgotten when the machine stops.
 
 Watches see the changes of other processes by polling.  A session is a row with a heartbeat counter: who polls and sees
-it stand still for the session's timeout, by its own clock, ends that session and deletes its ephemeral nodes.  A store
-that has left no watch and made no ephemeral node has neither a row nor a thread, and costs nothing while it is idle.
+it stand still for the session's timeout, by its own clock, ends that session and deletes its ephemeral nodes.  Time in
+which nobody could write (another program has locked the file) does not count: all counts of silence begin again after
+it.  A store that has left no watch and made no ephemeral node has neither a row nor a thread, and costs nothing while
+it is idle.
+
+The file is a store's if its application_id says so, or its tables if it has none, as earlier versions wrote it.  Any
+other database is refused and left as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
@@ -22,10 +27,13 @@ from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.metadata.node_changes import ROOT, NodeChanges, NodeRow
 from kcore.metadata.store import (
+    ConnectionLost,
     Create,
     Delete,
+    ForeignFile,
     MetadataStore,
     MultiFailed,
+    NewerSchema,
     Node,
     NoNode,
     Operation,
@@ -34,6 +42,7 @@ from kcore.metadata.store import (
     SessionExpired,
     SessionListener,
     StoreError,
+    StoreFileGone,
     Watch,
     WatchEvent,
     check_path,
@@ -50,7 +59,24 @@ SESSION_TIMEOUT_MS = 18_000
 #: A poll costs some 0.2 ms of a processor that was idle, which is much of what an idle broker costs.
 QUIET_AFTER_MS, QUIET_POLL_MS = 10_000, 250
 
+#: The longest wait of a poll for another program that has locked the file: readers of this store wait for the poll.
+_POLL_BUSY_TIMEOUT_MS = 500
+#: What SQLite answers while the file cannot be had; a call a moment later may succeed.  FULL and READONLY: of a disk.
+_AWAY_CODES = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+
+#: "kcor": PRAGMA application_id of a store.
+APPLICATION_ID = 0x6B636F72
 _SCHEMA_VERSION = 2
+#: Schema version -> its tables.
+_TABLES = {1: {"node"}, 2: {"node", "session", "counter"}}
 _COLUMNS = ", ".join(NodeRow._fields)
 _SCHEMA = (
     "CREATE TABLE node (path TEXT PRIMARY KEY, parent TEXT NOT NULL, data BLOB NOT NULL, version INTEGER NOT NULL, "
@@ -100,9 +126,11 @@ _FROM_VERSION_1 = (
 class EmbeddedStore(MetadataStore):
     """A store in one file.  Thread-safe: a lock guards the one connection.  Other processes may open the same file.
 
-    The connection is never lost, so sessions are not suspended.  A thread polls from the first watch or ephemeral node
-    on: every poll_interval_ms while there are watches (QUIET_POLL_MS once nothing has changed for QUIET_AFTER_MS),
-    else three times per session timeout.  With poll_interval_ms None there is no thread, and the owner calls poll().
+    Calls raise ConnectionLost while another program has the file locked for longer than busy_timeout_ms, and on disk
+    errors; StoreFileGone, and the session is suspended, once the file has been deleted or replaced.  A thread polls
+    from the first watch or ephemeral node on: every poll_interval_ms while there are watches (QUIET_POLL_MS once
+    nothing has changed for QUIET_AFTER_MS), else three times per session timeout.  With poll_interval_ms None there is
+    no thread, and the owner calls poll().
     """
 
     def __init__(
@@ -116,9 +144,11 @@ class EmbeddedStore(MetadataStore):
         time: Time = SYSTEM_TIME,
     ) -> None:
         """Open or create the file.  durable=False leaves flushing to the system: for a directory that is
-        thrown away at the end.  Raises StoreError for a file that is not such a store."""
+        thrown away at the end.  Raises ForeignFile for a file that is no store, NewerSchema for one that a later
+        version of kcore has written (both are left as they are), ConnectionLost for one that is locked."""
         self.path = path
         self._durable = durable
+        self._busy_timeout_ms = busy_timeout_ms
         self._time = time
         self._lock = threading.RLock()
         self._pid = os.getpid()
@@ -132,8 +162,14 @@ class EmbeddedStore(MetadataStore):
         self._session_id: int | None = None
         self._has_expired = False
         self._last_heartbeat_ms = 0.0
-        # Session -> its heartbeat and since when it has stood still.
+        # Session -> its heartbeat and for how long it has stood still.
         self._observed: dict[int, tuple[int, float]] = {}
+        self._last_poll_ms = 0.0
+        # The last poll has found the file locked.
+        self._is_locked_out = False
+        # Device and inode of the file, None for a database without a file.
+        self._file_id: tuple[int, int] | None = None
+        self._is_file_gone = False
         self._watched_zxid = -1
         self._last_change_ms = time.hi_res_clock_ms()
         # As of the last poll: SQLite's counter of the others' commits, and the sessions.
@@ -150,35 +186,46 @@ class EmbeddedStore(MetadataStore):
                 cached_statements=32,
             )
         except sqlite3.Error as error:
-            raise StoreError(f"{path}: {error}") from error
+            raise self._store_error(error) from error
         try:
+            self._check_is_store()
             # Before the first write: creating a write-ahead log for a scratch file need not reach the disk.
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'OFF'}")
             self._db.execute("PRAGMA journal_mode=WAL")
             self._create_schema()
+            self._file_id = self._current_file_id()
         except sqlite3.Error as error:
             self._db.close()
-            raise StoreError(f"{path}: {error}") from error
+            raise self._store_error(error) from error
         except BaseException:
             self._db.close()
             raise
 
+    def _check_is_store(self) -> None:
+        """Raises ForeignFile, NewerSchema.  It writes nothing."""
+        self._db.execute("BEGIN")  # one moment: another process may be making the store
+        try:
+            names = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            tables = {name for (name,) in names if not name.startswith("sqlite_")}
+            check_is_store(self.path, self._pragma("application_id"), self._pragma("user_version"), tables)
+        finally:
+            self._db.execute("ROLLBACK")
+
     def _create_schema(self) -> None:
-        if self._schema_version() != _SCHEMA_VERSION:
+        if (self._pragma("application_id"), self._pragma("user_version")) != (APPLICATION_ID, _SCHEMA_VERSION):
             with self._transaction():
-                version = self._schema_version()  # another process may have been faster
-                if version not in (0, 1, _SCHEMA_VERSION):
-                    raise StoreError(f"{self.path}: schema version {version}, this is for {_SCHEMA_VERSION}")
+                version = self._pragma("user_version")  # another process may have been faster
                 if version != _SCHEMA_VERSION:
                     for statement in _FROM_VERSION_1 if version == 1 else _SCHEMA:
                         self._db.execute(statement)
                     if version == 0:
                         self._db.execute(_WRITE, ("/", "", *ROOT))
                     self._db.execute(f"PRAGMA user_version={_SCHEMA_VERSION}")
+                self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
 
-    def _schema_version(self) -> int:
-        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
-        return version
+    def _pragma(self, name: str) -> int:
+        value: int = self._db.execute(f"PRAGMA {name}").fetchone()[0]
+        return value
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -355,54 +402,90 @@ class EmbeddedStore(MetadataStore):
 
     def poll(self) -> None:
         """One step: keep this session alive, end those that nobody keeps alive, call the watches that are due."""
-        with self._errors(), self._lock:
-            now_ms = self._time.hi_res_clock_ms()
-            if not self._has_expired:
-                self._beat(now_ms)
-            # Nobody has committed anything in nearly all polls; then this is their only statement.
-            (data_version,) = self._db.execute("PRAGMA data_version").fetchone()
-            if data_version != self._data_version:
-                self._sessions = self._db.execute("SELECT id, timeout_ms, heartbeat FROM session").fetchall()
-            self._end_silent_sessions(now_ms)
-            is_written = self._has_written or data_version != self._data_version
-            due = self._take_due() if self._watches and is_written else []
-            # Here, so that a poll that fails is repeated.
-            self._data_version, self._has_written = data_version, False
-            session_events, self._session_events = self._session_events, []
-            listeners = list(self._listeners)
-        # Outside the lock: a watch reads again, and whoever holds a lock of its own may be calling the store.
-        deliver(session_events, listeners, due)
-
-    def _beat(self, now_ms: float) -> None:
-        if self._session_id is None or now_ms - self._last_heartbeat_ms < self._session_timeout_ms / 3:
-            return
-        # A heartbeat that is lost in a power failure does no harm.
-        self._db.execute("PRAGMA synchronous=OFF")
+        due: list[tuple[Watch, WatchEvent]] = []
         try:
-            alive = self._db.execute("UPDATE session SET heartbeat = heartbeat + 1 WHERE id = ?", (self._session_id,))
+            with self._errors(), self._lock:
+                self._check_file()
+                due = self._poll()
+        except StoreError:
+            self._observed = {}  # whatever the others have done meanwhile, it was not seen
+            raise
         finally:
-            self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}")
-        self._last_heartbeat_ms = now_ms
-        if not alive.rowcount:
-            self._expired()
+            with self._lock:
+                session_events, self._session_events = self._session_events, []
+                listeners = list(self._listeners)
+            # Outside the lock: a watch reads again, and whoever holds a lock of its own may be calling the store.
+            deliver(session_events, listeners, due)
 
-    def _end_silent_sessions(self, now_ms: float) -> None:
+    def _poll(self) -> list[tuple[Watch, WatchEvent]]:
+        now_ms = self._time.hi_res_clock_ms()
+        can_write = self._beat(now_ms)
+        # Nobody has committed anything in nearly all polls; then this is their only statement.
+        data_version = self._pragma("data_version")
+        if data_version != self._data_version:
+            self._sessions = self._db.execute("SELECT id, timeout_ms, heartbeat FROM session").fetchall()
+        can_write = can_write and self._end_silent_sessions(now_ms)
+        self._last_poll_ms = now_ms
+        if not can_write:
+            self._observed = {}
+        if self._is_locked_out == can_write:
+            self._is_locked_out = not can_write
+            logger.info("%s: %s", self.path, "can be written again" if can_write else "another program has locked it")
+        is_written = self._has_written or data_version != self._data_version
+        due = self._take_due() if self._watches and is_written else []
+        # Here, so that a poll that fails is repeated.
+        self._data_version, self._has_written = data_version, False
+        return due
+
+    def _beat(self, now_ms: float) -> bool:
+        """Keep this session alive three times per timeout.  False if the file is locked: no session could do that.
+
+        Without a session of its own, a poller that may have to end those of others finds that out by a transaction.
+        """
+        if now_ms - self._last_heartbeat_ms < self._session_timeout_ms / 3:
+            return not self._is_locked_out
+        if self._has_expired or (self._session_id is None and not self._sessions):
+            return True
+        rows = 1
+        with self._brief_wait() as wait:
+            if self._session_id is None:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._db.execute("ROLLBACK")
+            else:
+                # A heartbeat that is lost in a power failure does no harm.
+                self._db.execute("PRAGMA synchronous=OFF")
+                try:
+                    beat = "UPDATE session SET heartbeat = heartbeat + 1 WHERE id = ?"
+                    rows = self._db.execute(beat, (self._session_id,)).rowcount
+                finally:
+                    self._db.execute(f"PRAGMA synchronous={'FULL' if self._durable else 'OFF'}")
+            self._last_heartbeat_ms = now_ms
+        if not rows:
+            self._expired()
+        return not wait.is_busy
+
+    def _end_silent_sessions(self, now_ms: float) -> bool:
+        """False if the file is locked; then none was ended."""
         observed = {}
+        gap_ms = now_ms - self._last_poll_ms
         for session_id, timeout_ms, heartbeat in self._sessions:
             if session_id == self._session_id:
                 continue
-            before, since_ms = self._observed.get(session_id, (heartbeat, now_ms))
-            if before != heartbeat:
-                since_ms = now_ms
-            if now_ms - since_ms < timeout_ms:
-                observed[session_id] = heartbeat, since_ms
+            before, silence_ms = self._observed.get(session_id, (None, 0.0))
+            silence_ms = silence_after(silence_ms, gap_ms, timeout_ms) if before == heartbeat else 0.0
+            if silence_ms < timeout_ms:
+                observed[session_id] = heartbeat, silence_ms
                 continue
-            with self._transaction():
+            with self._brief_wait() as wait, self._transaction():
                 still = self._db.execute("SELECT heartbeat FROM session WHERE id = ?", (session_id,)).fetchone()
                 if still == (heartbeat,):
+                    logger.info("%s: session %d has been silent for %d ms", self.path, session_id, timeout_ms)
                     self._end_session(session_id)
+            if wait.is_busy:
+                return False
         self._observed = observed
         self._sessions = [session for session in self._sessions if session[0] in observed]
+        return True
 
     def _take_due(self) -> list[tuple[Watch, WatchEvent]]:
         """The watches that are due if a node has changed since the last poll: a lookup per watched node, about 5 us."""
@@ -434,6 +517,8 @@ class EmbeddedStore(MetadataStore):
         if self._watches:
             quiet_ms = self._time.hi_res_clock_ms() - self._last_change_ms
             return self._poll_interval_ms if quiet_ms < QUIET_AFTER_MS else max(self._poll_interval_ms, QUIET_POLL_MS)
+        if self._is_locked_out:
+            return QUIET_POLL_MS
         if self._session_id is not None:
             return self._session_timeout_ms / 3
         return None
@@ -450,18 +535,65 @@ class EmbeddedStore(MetadataStore):
         with self._lock:
             if self._has_expired:
                 raise SessionExpired(self.path)
+            self._check_file()
             try:
                 self._check_own_row()
                 yield
             except sqlite3.Error as error:
-                raise StoreError(f"{self.path}: {error}") from error
+                raise self._store_error(error) from error
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreError(f"{self.path}: {error}") from error
+            raise self._store_error(error) from error
+
+    def _store_error(self, error: sqlite3.Error) -> StoreError:
+        code = _primary_code(error)
+        kind = ConnectionLost if code in _AWAY_CODES else ForeignFile if code == sqlite3.SQLITE_NOTADB else StoreError
+        return kind(f"{self.path}: {error}")
+
+    def _current_file_id(self) -> tuple[int, int] | None:
+        """None: there is no file."""
+        try:
+            now = os.stat(self.path)
+        except OSError:
+            return None
+        return now.st_dev, now.st_ino
+
+    def _check_file(self) -> None:
+        """Raises StoreFileGone once the file has another inode or none: what is read and written through this
+        connection is then seen by no broker that starts later.  A system call of about 2 us."""
+        if self._file_id is None or self._is_closed:
+            return
+        file_id = self._current_file_id()
+        is_gone = file_id != self._file_id
+        if is_gone != self._is_file_gone:
+            self._is_file_gone = is_gone
+            self._session_events.append(SessionEvent.SUSPENDED if is_gone else SessionEvent.CONNECTED)
+            if self._poller is not None:
+                self._poller.wake_up()
+        if is_gone:
+            what = "is not there any more" if file_id is None else "is another file now"
+            raise StoreFileGone(
+                f"{self.path}: the metadata store's file {what}: stop the brokers, restore the file, start them again"
+            )
+
+    @contextmanager
+    def _brief_wait(self) -> Iterator[_Wait]:
+        """Wait for other programs only for a moment.  is_busy: the file was locked for longer, and nothing was done."""
+        wait = _Wait()
+        timeout_ms = min(self._busy_timeout_ms, _POLL_BUSY_TIMEOUT_MS, self._session_timeout_ms // 6)
+        self._db.execute(f"PRAGMA busy_timeout={int(timeout_ms)}")
+        try:
+            yield wait
+        except sqlite3.OperationalError as error:
+            if _primary_code(error) != sqlite3.SQLITE_BUSY:
+                raise
+            wait.is_busy = True
+        finally:
+            self._db.execute(f"PRAGMA busy_timeout={self._busy_timeout_ms}")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -478,11 +610,48 @@ class EmbeddedStore(MetadataStore):
             raise
 
 
+def silence_after(silence_ms: float, gap_ms: float, timeout_ms: float) -> float:
+    """For how long a session was silent, after a poll that saw the same heartbeat gap_ms after the poll before.
+
+    A longer gap counts as half a timeout: a thread that stood still for longer (its machine was suspended, say) may be
+    the first to run again, and the session's own thread must have its turn first.
+    """
+    return silence_ms + min(gap_ms, timeout_ms / 2)
+
+
+def check_is_store(path: str, application_id: int, schema_version: int, tables: Collection[str]) -> None:
+    """Raises ForeignFile or NewerSchema unless a SQLite file with these values is a metadata store, or empty."""
+    is_marked = application_id == APPLICATION_ID
+    is_newer = schema_version > _SCHEMA_VERSION and (is_marked or _TABLES[_SCHEMA_VERSION] <= set(tables))
+    if is_newer:
+        raise NewerSchema(
+            f"{path}: the metadata store has schema version {schema_version}, and this version of kcore reads versions "
+            f"up to {_SCHEMA_VERSION}: it was written by a later one"
+        )
+    is_empty = not tables and application_id == schema_version == 0
+    is_store = (is_marked or application_id == 0) and set(tables) == _TABLES.get(schema_version)
+    if not is_empty and not is_store:
+        raise ForeignFile(
+            f"{path}: not a metadata store, but another SQLite database (application id {application_id}, version "
+            f"{schema_version}, tables {', '.join(sorted(tables)[:5]) or 'none'}); it is left as it is"
+        )
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    """Without SQLite's extension in the upper bits; SQLITE_ERROR for what the module itself raises."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+class _Wait:
+    is_busy = False
+
+
 class _Poller(ShutdownableThread):
     def __init__(self, store: EmbeddedStore) -> None:
         super().__init__("kcore-metadata-poller")
         self._store = store
         self._woken = threading.Event()
+        self._error: str | None = None
 
     def do_work(self) -> None:
         delay_ms = self._store._poll_delay_ms()
@@ -491,8 +660,14 @@ class _Poller(ShutdownableThread):
         if self.is_running:
             try:
                 self._store.poll()
-            except StoreError:
-                logger.exception("%s: the poll failed, and is tried again", self.name)
+            except StoreError as error:
+                if str(error) != self._error:
+                    self._error = str(error)
+                    logger.error("the metadata store is away, and is tried again: %s", error)
+            else:
+                if self._error is not None:
+                    self._error = None
+                    logger.info("%s: the metadata store is back", self._store.path)
 
     def wake_up(self) -> None:
         self._woken.set()

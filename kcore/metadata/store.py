@@ -45,6 +45,18 @@ class ConnectionLost(StoreError):
     """The store cannot be reached now.  Whether a change took place is not known."""
 
 
+class StoreFileGone(ConnectionLost):
+    """The store's file was deleted or replaced while it was open.  Changes would be lost, so none is made."""
+
+
+class ForeignFile(StoreError):
+    """The file is something else than a metadata store."""
+
+
+class NewerSchema(StoreError):
+    """A later version of kcore has written the store."""
+
+
 class SessionExpired(StoreError):
     """The session is over, its ephemeral nodes and watches are gone; new_session() begins another."""
 

@@ -1,0 +1,234 @@
+"""What happens to the file of the embedded store: other programs lock it, delete it, replace it, or it is another's."""
+
+import contextlib
+import logging
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from kcore.common.time import MockTime
+from kcore.metadata import embedded_store
+from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore, check_is_store, silence_after
+from kcore.metadata.open_store import open_store
+from kcore.metadata.store import (
+    ConnectionLost,
+    ForeignFile,
+    NewerSchema,
+    SessionEvent,
+    StoreError,
+    StoreFileGone,
+)
+
+TIMEOUT_MS = 3000
+
+
+@pytest.fixture
+def path(tmp_path):
+    return str(tmp_path / FILE_NAME)
+
+
+@pytest.fixture
+def opened(path):
+    """opened(clock): a store that polls when the test says so, and gives up at once when the file is locked."""
+    with contextlib.ExitStack() as stack:
+        yield lambda clock: stack.enter_context(
+            contextlib.closing(
+                EmbeddedStore(
+                    path,
+                    durable=False,
+                    busy_timeout_ms=5,
+                    session_timeout_ms=TIMEOUT_MS,
+                    poll_interval_ms=None,
+                    time=clock,
+                )
+            )
+        )
+
+
+@contextlib.contextmanager
+def locked(path):
+    """As a backup that takes long does."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("ROLLBACK")
+
+
+def pass_time(clock, ms, *stores):
+    """The last store polls first after each half second."""
+    for _ in range(ms // 500):
+        clock.sleep(500)
+        for store in reversed(stores):
+            store.poll()
+
+
+@pytest.mark.parametrize("observer_has_session", [True, False])
+@pytest.mark.parametrize("lock_ms", [2000, 15_000])
+def test_a_session_is_not_ended_for_the_time_in_which_another_program_had_locked_the_file(
+    path, opened, observer_has_session, lock_ms
+):
+    clock = MockTime()
+    alive, dead, observer = (opened(clock) for _ in range(3))
+    alive.create("/alive", ephemeral=True)
+    dead.create("/dead", ephemeral=True)
+    if observer_has_session:
+        _ = observer.session_id
+    # Just before its next heartbeat.
+    pass_time(clock, 500, alive, observer)
+    dead.abandon()
+    with locked(path):
+        pass_time(clock, lock_ms, alive, observer)
+        with pytest.raises(ConnectionLost, match=FILE_NAME):
+            observer.create("/x")
+        assert observer.get("/alive") is not None  # a write-ahead log can be read all the time
+    # The observer is the first to run again, and for a while the only one.
+    pass_time(clock, TIMEOUT_MS - 500, observer)
+    pass_time(clock, 2 * TIMEOUT_MS, alive, observer)
+    assert alive.get("/alive") is not None
+    assert alive.get("/dead") is None
+
+
+def test_a_poll_that_finds_the_file_locked_calls_the_watches_and_the_next_poll_is_soon(path, opened):
+    clock = MockTime()
+    store, other = opened(clock), opened(clock)
+    store.create("/a", ephemeral=True)
+    events = []
+    store.get("/b", events.append)
+    other.create("/b")
+    clock.sleep(TIMEOUT_MS)
+    with locked(path):
+        store.poll()
+        assert [event.path for event in events] == ["/b"]
+        store._poll_interval_ms = 100  # as with a thread
+        assert store._poll_delay_ms() == embedded_store.QUIET_POLL_MS < TIMEOUT_MS / 3
+
+
+def test_a_gap_between_two_polls_counts_as_half_a_timeout_at_most():
+    assert silence_after(500, 250, 3000) == 750
+    assert silence_after(0, 60_000, 3000) == 1500
+
+
+def test_an_observer_that_stood_still_ends_no_session_with_its_first_poll(opened):
+    clock = MockTime()
+    alive, observer = opened(clock), opened(clock)
+    alive.create("/alive", ephemeral=True)
+    pass_time(clock, 500, alive, observer)
+    clock.sleep(10 * TIMEOUT_MS)  # the machine was suspended, and the observer wakes up first
+    observer.poll()
+    alive.poll()
+    observer.poll()
+    assert alive.get("/alive") is not None
+
+
+def test_a_file_that_is_deleted_or_replaced_is_named_and_the_store_is_away_until_it_is_back(path, opened, tmp_path):
+    clock, events = MockTime(), []
+    store = opened(clock)
+    store.add_session_listener(events.append)
+    store.create("/a", b"1", ephemeral=True)
+    aside = str(tmp_path / "aside.db")
+    os.rename(path, aside)
+    for call in (lambda: store.get("/a"), lambda: store.children("/"), lambda: store.set("/a", b"2"), store.poll):
+        with pytest.raises(StoreFileGone, match=rf"{FILE_NAME}.*not there any more"):
+            call()
+    assert issubclass(StoreFileGone, ConnectionLost) and events == [SessionEvent.SUSPENDED]
+    shutil.copyfile(aside, path)
+    with pytest.raises(StoreFileGone, match="another file"):
+        store.set("/a", b"2")
+    os.rename(aside, path)
+    assert store.get("/a").data == b"1"
+    clock.sleep(10 * TIMEOUT_MS)
+    store.poll()
+    assert events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
+
+
+def test_the_poller_says_once_that_the_store_is_away(opened, path, caplog):
+    """A line per poll would be ten a second."""
+    store = opened(MockTime())
+    poller = embedded_store._Poller(store)
+    os.rename(path, path + ".aside")
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            poller.wake_up()
+            store._watches.watch_data("/a", None, print)
+            store._poll_interval_ms = 1
+            poller.do_work()
+        os.rename(path + ".aside", path)
+        poller.do_work()
+    store._poll_interval_ms = None
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert all(record.exc_info is None and FILE_NAME in record.getMessage() for record in caplog.records)
+
+
+def _foreign(path, statements):
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript(statements)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "CREATE TABLE bookmarks (url TEXT)",
+        "CREATE TABLE node (id INTEGER); CREATE TABLE edge (a, b); PRAGMA user_version=1",
+        "CREATE TABLE bookmarks (url TEXT); PRAGMA user_version=2",
+        "PRAGMA application_id=7",
+        "PRAGMA user_version=77",
+        "CREATE TABLE node (x); CREATE TABLE session (x); CREATE TABLE counter (x); "
+        "PRAGMA user_version=2; PRAGMA application_id=7",
+    ],
+)
+def test_another_programs_database_is_refused_and_left_as_it_is(path, tmp_path, statements):
+    _foreign(path, statements)
+    with open(path, "rb") as file:
+        before = file.read()
+    with pytest.raises(ForeignFile, match=rf"{FILE_NAME}: not a metadata store"):
+        open_store(f"sqlite:{path}")
+    with open(path, "rb") as file:
+        assert file.read() == before
+    assert os.listdir(tmp_path) == [FILE_NAME]
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+def test_a_store_of_a_later_version_is_refused_with_both_versions(path, is_marked):
+    EmbeddedStore(path).close()
+    _foreign(path, f"PRAGMA user_version=3; PRAGMA application_id={embedded_store.APPLICATION_ID if is_marked else 0}")
+    with open(path, "rb") as file:
+        before = file.read()
+    with pytest.raises(NewerSchema, match=rf"{FILE_NAME}: .*schema version 3.* up to 2"):
+        EmbeddedStore(path)
+    with open(path, "rb") as file:
+        assert file.read() == before
+
+
+def test_a_store_without_the_mark_is_opened_and_gets_it(path):
+    with contextlib.closing(EmbeddedStore(path)) as store:
+        store.create("/a")
+    _foreign(path, "PRAGMA application_id=0; ANALYZE")
+    for _ in range(2):
+        with contextlib.closing(EmbeddedStore(path)) as store:
+            assert store.get("/a") is not None
+            assert store._pragma("application_id") == embedded_store.APPLICATION_ID
+
+
+def test_a_marked_file_with_other_tables_is_refused():
+    with pytest.raises(ForeignFile):
+        check_is_store("f.db", embedded_store.APPLICATION_ID, 2, {"node"})
+    check_is_store("f.db", 0, 0, set())
+
+
+def test_kcore_serve_names_the_database_of_another_program_in_one_line(path, tmp_path):
+    _foreign(path, "CREATE TABLE bookmarks (url TEXT)")
+    arguments = ["--data", str(tmp_path / "data"), "--port", "0", "--id", "0", "--store", f"sqlite:{path}"]
+    serve = subprocess.run(
+        [sys.executable, "-m", "kcore.tools.main", "serve", *arguments], capture_output=True, text=True, timeout=120
+    )
+    assert serve.returncode == 2
+    assert serve.stderr.count("\n") == 1 and f"{path}: not a metadata store" in serve.stderr
+
+
+def test_a_file_that_cannot_be_opened_is_a_store_error(tmp_path):
+    with pytest.raises(StoreError, match="no-such-directory"):
+        EmbeddedStore(str(tmp_path / "no-such-directory" / FILE_NAME))
