@@ -49,7 +49,7 @@ class ZooKeeperServer:
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)
         self._process = None
-        self.port = _free_port()
+        self.port = free_port()
         self._config = self._directory / "zoo.cfg"
         self._config.write_text(
             f"tickTime={TICK_MS}\ndataDir={self._directory / 'data'}\nclientPort={self.port}\n"
@@ -102,7 +102,7 @@ class ZooKeeperServer:
             return False
 
 
-def _free_port():
+def free_port():
     """Below the ports that the system gives to outgoing connections: while a server is stopped, one of its own clients
     that tries to connect again could otherwise get the server's port, and be connected with itself."""
     while True:

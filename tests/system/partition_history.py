@@ -1,0 +1,167 @@
+"""PartitionHistory: what all clients of one partition have sent and seen, and whether one history explains all of it.
+
+A partition is a list to which records are appended.  It is linear if each record has one place in it that every reader
+sees, now and later, and if a record that was sent after another's acknowledgement comes after that one.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+#: A fault is reported at most so many times for each partition.
+MAX_FAULTS = 20
+#: The offset of an acknowledgement that says "I have this already", and not where.
+UNKNOWN_OFFSET = -1
+
+
+class Acknowledgement(NamedTuple):
+    offset: int
+    time: float
+
+
+def value_of(producer: str, number: int) -> bytes:
+    """The record that a producer sends as its number-th to a partition; of different sizes."""
+    return b"%s:%d:%s" % (producer.encode(), number, b"." * (number * 37 % 199))
+
+
+def producer_and_number(value: bytes) -> tuple[str, int]:
+    """Raises ValueError for another value than value_of() returns."""
+    producer, number, _ = value.split(b":")
+    return producer.decode(), int(number)
+
+
+class PartitionHistory:
+    """Thread-safe.  Times are of one clock, in seconds."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: What was wrong with what a reader saw.
+        self.faults: list[str] = []
+        #: The value at each offset, as the first reader has seen it.
+        self.values: list[bytes] = []
+        self._sent: dict[str, array[float]] = {}
+        self._acknowledged: dict[str, dict[int, Acknowledgement]] = {}
+        self._high_watermarks: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    # -- producers --------------------------------------------------------------------------------------
+
+    def send(self, producer: str, now: float) -> bytes:
+        """The next value of this producer, which sends it after the call."""
+        times = self._sent.setdefault(producer, array("d"))
+        times.append(now)
+        return value_of(producer, len(times) - 1)
+
+    def acknowledge(self, value: bytes, offset: int, now: float) -> None:
+        producer, number = producer_and_number(value)
+        offset = max(offset, UNKNOWN_OFFSET)
+        acknowledged = self._acknowledged.setdefault(producer, {})
+        if number in acknowledged:
+            self._fault(f"{producer}:{number} is acknowledged twice, at {acknowledged[number].offset} and {offset}")
+        acknowledged[number] = Acknowledgement(offset, now)
+
+    def acknowledged(self, producer: str) -> int:
+        return len(self._acknowledged.get(producer, ()))
+
+    @property
+    def all_acknowledged(self) -> int:
+        return sum(map(len, self._acknowledged.values()))
+
+    @property
+    def without_offset(self) -> int:
+        """Records that were acknowledged as duplicates, without an offset."""
+        return sum(a.offset == UNKNOWN_OFFSET for by_number in self._acknowledged.values() for a in by_number.values())
+
+    # -- readers ----------------------------------------------------------------------------------------
+
+    def read(self, reader: str, offset: int, value: bytes) -> None:
+        """A reader, which has read everything up to this offset or begins at one that another has read, sees this."""
+        with self._lock:
+            if offset == len(self.values):
+                self.values.append(value)
+            elif offset > len(self.values):
+                self._fault(f"{reader} reads offset {offset}, and nobody has seen those from {len(self.values)} on")
+            elif self.values[offset] != value:
+                self._fault(f"{reader} reads {value[:40]!r} at {offset}, where {self.values[offset][:40]!r} was read")
+
+    def high_watermark(self, reader: str, high_watermark: int) -> None:
+        """A reader asks for the end of what can be read, and gets this."""
+        before = self._high_watermarks.get(reader, 0)
+        if high_watermark < before:
+            self._fault(f"{reader} sees the high watermark {high_watermark} after {before}")
+        self._high_watermarks[reader] = max(before, high_watermark)
+
+    def fault(self, text: str) -> None:
+        self._fault(text)
+
+    def _fault(self, text: str) -> None:
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(f"{self.name}: {text}")
+
+    # -- at the end -------------------------------------------------------------------------------------
+
+    def faults_beside(self, log: Mapping[int, bytes]) -> list[str]:
+        """What the clients have seen and this log, offset to value, contradicts; with the faults seen before."""
+        found = [*dense_offset_faults(log), *self._read_faults(log), *self._acknowledgement_faults(log)]
+        found += [*self._order_faults(log), *self._real_time_faults(log)]
+        return [*self.faults, *(f"{self.name}: {text}" for text in found[:MAX_FAULTS])]
+
+    def _read_faults(self, log: Mapping[int, bytes]) -> list[str]:
+        return [
+            f"{value[:40]!r} was read at {offset}, where the log has {log.get(offset, b'nothing')[:40]!r}"
+            for offset, value in enumerate(self.values)
+            if log.get(offset) != value
+        ]
+
+    def _acknowledgement_faults(self, log: Mapping[int, bytes]) -> list[str]:
+        values = set(log.values())
+        found = []
+        for producer, by_number in self._acknowledged.items():
+            for number, (offset, _) in by_number.items():
+                value = value_of(producer, number)
+                if offset == UNKNOWN_OFFSET:
+                    if value not in values:
+                        found.append(f"{producer}:{number} was acknowledged, and is not there")
+                elif log.get(offset) != value:
+                    there = log.get(offset, b"nothing")[:40]
+                    found.append(f"{producer}:{number} was acknowledged at {offset}, where the log has {there!r}")
+        return found
+
+    def _order_faults(self, log: Mapping[int, bytes]) -> list[str]:
+        """Each producer's records are there in its order, each once."""
+        found = []
+        numbers = dict.fromkeys(self._sent, -1)
+        for offset in sorted(log):
+            producer, number = producer_and_number(log[offset])
+            before = numbers.get(producer)
+            if before is None or number >= len(self._sent[producer]):
+                found.append(f"{producer}:{number} is at {offset}, and was never sent")
+            elif number <= before:
+                found.append(f"{producer}:{number} is at {offset}, after {producer}:{before}")
+            elif number > before + 1:
+                found.append(f"{producer}:{number} is at {offset}, right after {producer}:{before}")
+            numbers[producer] = number
+        return found
+
+    def _real_time_faults(self, log: Mapping[int, bytes]) -> list[str]:
+        """A record that was acknowledged before another was sent comes before it."""
+        found = []
+        last_sent, last = float("-inf"), ""
+        for offset in sorted(log):
+            producer, number = producer_and_number(log[offset])
+            acknowledgement = self._acknowledged.get(producer, {}).get(number)
+            if acknowledgement is not None and acknowledgement.time < last_sent:
+                found.append(f"{producer}:{number} is at {offset}, after {last}, which was sent later")
+            times: Sequence[float] = self._sent.get(producer, ())
+            if number < len(times) and times[number] > last_sent:
+                last_sent, last = times[number], f"{producer}:{number}"
+        return found
+
+
+def dense_offset_faults(log: Mapping[int, bytes]) -> list[str]:
+    """Every offset from 0 on has a record: nothing was deleted, compacted or part of a transaction."""
+    missing = [offset for offset in range(max(log, default=-1) + 1) if offset not in log]
+    return [f"the log has no offset {missing[0]}, nor {len(missing) - 1} others"] if missing else []
