@@ -43,6 +43,7 @@ from kcore.errors import (
     UnknownServerError,
 )
 from kcore.metadata import znodes
+from kcore.metadata.api_errors import api_error
 from kcore.metadata.store import (
     MetadataStore,
     NodeExists,
@@ -239,7 +240,7 @@ class KafkaController:
             except ApiError as error:
                 on_done(error)
             except Exception as error:
-                on_done(UnknownServerError(f"{name} failed: {error}"))
+                on_done(api_error(error) if isinstance(error, StoreError) else UnknownServerError(f"{name}: {error}"))
                 raise
             else:
                 on_done(result)

@@ -41,6 +41,7 @@ from kcore.metadata.store import (
     SessionEvent,
     SessionExpired,
     SessionListener,
+    StoreClosed,
     StoreError,
     StoreFileGone,
     Watch,
@@ -550,6 +551,8 @@ class EmbeddedStore(MetadataStore):
             raise self._store_error(error) from error
 
     def _store_error(self, error: sqlite3.Error) -> StoreError:
+        if self._is_closed:
+            return StoreClosed(f"{self.path}: the store is closed")
         code = _primary_code(error)
         kind = ConnectionLost if code in _AWAY_CODES else ForeignFile if code == sqlite3.SQLITE_NOTADB else StoreError
         return kind(f"{self.path}: {error}")

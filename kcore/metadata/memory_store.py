@@ -22,6 +22,7 @@ from kcore.metadata.store import (
     SessionEvent,
     SessionExpired,
     SessionListener,
+    StoreClosed,
     StoreError,
     Watch,
     check_path,
@@ -231,7 +232,7 @@ class MemoryStore(MetadataStore):
 
     def _check_session(self) -> None:
         if self._is_closed:
-            raise StoreError("the store is closed")
+            raise StoreClosed("the store is closed")
         if not self._is_connected:
             raise ConnectionLost(f"session {self._session_id}")
         if self._has_expired:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 
 from kcore.common.file import exists
@@ -9,11 +10,11 @@ from kcore.common.optional_packages import missing_package
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import InvalidConfig
 from kcore.metadata.embedded_store import SESSION_TIMEOUT_MS, EmbeddedStore
-from kcore.metadata.store import MetadataStore
+from kcore.metadata.store import InvalidPath, MetadataStore, check_path
 
-#: HOST, HOST:PORT, [ADDRESS]:PORT; separated by commas; then perhaps a path.
-_HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s:/,\[\]]+)(?::[0-9]+)?"
-_ZOOKEEPER = re.compile(rf"//(?P<hosts>{_HOST}(?:,{_HOST})*)(?P<chroot>(?:/[^\s/]+)*)/?")
+_FORMS = "give sqlite:FILE, for example sqlite:/var/lib/kcore/cluster.db, or zookeeper://HOST:PORT,HOST:PORT/CHROOT"
+#: HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT.
+_SERVER = re.compile(r"(?:\[(?P<address>[^\[\]]*)\]|(?P<name>[^:\[\]]*))(?::(?P<port>[^:]*))?")
 
 
 def is_new_store(address: str) -> bool:
@@ -40,18 +41,63 @@ def open_store(
     scheme, _, rest = address.partition(":")
     if scheme == "sqlite" and rest:
         return EmbeddedStore(rest, durable=durable, session_timeout_ms=session_timeout_ms, time=time)
-    if scheme == "zookeeper" and (match := _ZOOKEEPER.fullmatch(rest)) is not None:
+    if scheme == "zookeeper":
+        try:
+            hosts, chroot = zookeeper_hosts(rest)
+        except ValueError as error:
+            raise InvalidConfig(f"store {address}: {error}; {_FORMS}") from None
         try:
             from kcore.metadata.zookeeper_store import ZookeeperStore
         except ImportError as error:
             raise missing_package("a store in ZooKeeper", "zookeeper", error) from None
         return ZookeeperStore(
-            match["hosts"],
-            match["chroot"],
+            hosts,
+            chroot,
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms,
         )
-    raise InvalidConfig(
-        f"store {address}: give sqlite:FILE, for example sqlite:/var/lib/kcore/cluster.db, or "
-        "zookeeper://HOST:PORT,HOST:PORT/CHROOT"
-    )
+    raise InvalidConfig(f"store {address}: {_FORMS}")
+
+
+def zookeeper_hosts(rest: str) -> tuple[str, str]:
+    """(servers separated by commas, chroot or "") of what follows `zookeeper:`.  Raises ValueError with what is wrong.
+
+    Stricter than kazoo, which takes some mistakes for names of hosts that it then looks up for ever.
+    """
+    if not rest.startswith("//"):
+        raise ValueError("// is missing after zookeeper:")
+    servers, _, chroot = rest[2:].partition("/")
+    for server in servers.split(","):
+        _check_server(server)
+    chroot = f"/{chroot.removesuffix('/')}" if chroot else ""
+    if chroot:
+        if any(character.isspace() for character in chroot):
+            raise ValueError(f"the path {chroot!r} has a space in it")
+        try:
+            check_path(chroot)
+        except InvalidPath as error:
+            raise ValueError(str(error)) from None
+    return servers, chroot
+
+
+def _check_server(server: str) -> None:
+    match = _SERVER.fullmatch(server)
+    if match is None:
+        raise ValueError(f"{server!r} is not HOST:PORT (an IPv6 address needs brackets: [::1]:2181)")
+    address, name, port = match["address"], match["name"], match["port"]
+    if port is not None and not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
+        raise ValueError(f"{server!r} has no port between 1 and 65535")
+    if address is not None:
+        try:
+            ipaddress.IPv6Address(address)
+        except ValueError:
+            raise ValueError(f"{server!r}: {address!r} is not an IPv6 address") from None
+    elif not name:
+        raise ValueError(f"{server!r} has no host" if server else "a host is missing")
+    else:
+        try:
+            if re.fullmatch(r"[\w.-]+", name) is None:
+                raise ValueError
+            name.encode("idna")  # as the resolver does
+        except ValueError:
+            raise ValueError(f"{name!r} is not the name of a host") from None

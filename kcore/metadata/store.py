@@ -7,6 +7,7 @@ tests/unit/metadata/test_store_contract.py.
 from __future__ import annotations
 
 import enum
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -45,6 +46,10 @@ class ConnectionLost(StoreError):
     """The store cannot be reached now.  Whether a change took place is not known."""
 
 
+class ChrootGone(ConnectionLost):
+    """The node below which the store is kept was deleted, with everything in it.  Lasts as long as the object."""
+
+
 class StoreFileGone(ConnectionLost):
     """The store's file was deleted or replaced while it was open.  Changes would be lost, so none is made."""
 
@@ -59,6 +64,22 @@ class NewerSchema(StoreError):
 
 class SessionExpired(StoreError):
     """The session is over, its ephemeral nodes and watches are gone; new_session() begins another."""
+
+
+class StoreClosed(StoreError):
+    """close() or abandon() was called."""
+
+
+class NotAllowed(StoreError):
+    """The store does not let this client do that: its credentials or a node's ACL are wrong."""
+
+
+class QuotaExceeded(StoreError):
+    """The store has a quota for this part of the tree, and it is used up."""
+
+
+class InvalidPath(StoreError):
+    """No store would take a node of this path."""
 
 
 class MultiTooLarge(StoreError):
@@ -315,10 +336,12 @@ def parent_of(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
+#: Source: PathUtils.validatePath, ZooKeeper 3.9.
+_NO_PATH = re.compile(r"^(?!/)|/(\.\.?)?(/|$)|[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]")
+
+
 def check_path(path: str) -> str:
-    """Raises StoreError for a path that no store would take."""
-    if path == "/":
-        return path
-    if not path.startswith("/") or path.endswith("/") or "//" in path or "\0" in path:
-        raise StoreError(f"not a node's path: {path!r}")
+    """Raises InvalidPath for a path that ZooKeeper would not take."""
+    if path != "/" and _NO_PATH.search(path) is not None:
+        raise InvalidPath(f"not a node's path: {path!r}")
     return path

@@ -29,6 +29,7 @@ from kcore.metadata.multi_size import MAX_BYTES, operation_size
 from kcore.metadata.store import (
     BadVersion,
     Check,
+    ChrootGone,
     ConnectionLost,
     Create,
     Delete,
@@ -40,13 +41,16 @@ from kcore.metadata.store import (
     Node,
     NodeExists,
     NoNode,
+    NotAllowed,
     NotEmpty,
     Operation,
+    QuotaExceeded,
     Result,
     SessionEvent,
     SessionExpired,
     SessionListener,
     SetData,
+    StoreClosed,
     StoreError,
     Watch,
     WatchEvent,
@@ -73,9 +77,26 @@ _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (exceptions.NoChildrenForEphemeralsError, NoChildrenForEphemerals),
     (exceptions.SessionExpiredError, SessionExpired),
     (exceptions.ConnectionLoss, ConnectionLost),
+    # The server, or the way to it, cannot do it now; a moment later it may.
     (exceptions.SessionMovedError, ConnectionLost),
+    (exceptions.UnknownSessionError, ConnectionLost),
     (exceptions.OperationTimeoutError, ConnectionLost),
+    (exceptions.RequestTimeoutError, ConnectionLost),
+    (exceptions.ThrottledOpError, ConnectionLost),
+    (exceptions.ReconfigInProcessError, ConnectionLost),
+    (exceptions.NewConfigNoQuorumError, ConnectionLost),
+    (exceptions.NotReadOnlyCallError, ConnectionLost),
+    (exceptions.ConnectionDropped, ConnectionLost),
+    (exceptions.CancelledError, ConnectionLost),
     (KazooTimeoutError, ConnectionLost),
+    # Nothing changes until an administrator changes something.
+    (exceptions.NoAuthError, NotAllowed),
+    (exceptions.AuthFailedError, NotAllowed),
+    (exceptions.InvalidACLError, NotAllowed),
+    (exceptions.SessionClosedRequireSaslError, NotAllowed),
+    (exceptions.SASLException, NotAllowed),
+    (exceptions.QuotaExceededError, QuotaExceeded),
+    (exceptions.ZookeeperStoppedError, StoreClosed),
 )
 _EVENTS = {
     ZooKeeperEventType.CREATED: EventType.CREATED,
@@ -115,21 +136,30 @@ class ZookeeperStore(MetadataStore):
         self._listeners: list[SessionListener] = []
         self._events: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._is_closed = False
+        # The number of the change that created the chroot's node.
+        self._chroot_czxid: int | None = None
+        self._is_chroot_gone = False
+        self._is_chroot_watched = False
         if chroot:
             self._create_chroot()
         self._deliverer = _Deliverer(self._events)
-        self._session = _Session(self._new_client(chroot), self._session_timeout_ms, self._events, self._notify)
+        self._session = self._new_session()
         if not self._session.start(self._connection_timeout_ms):
             self._session.abandon()
             raise self._unreachable()
         self._deliverer.start()
+        self._watch_chroot()
+
+    def _new_session(self) -> _Session:
+        client = self._new_client(self._chroot)
+        return _Session(client, self._session_timeout_ms, self._events, self._notify, self.address)
 
     def _new_client(self, chroot: str) -> KazooClient:
         handler = _Handler()
         # The interruption: so that stop() need not wait for the next attempt.
         retry = KazooRetry(max_tries=-1, max_delay=_MAX_RETRY_S, interrupt=handler.is_stopping.is_set)
         timeout_s = self._session_timeout_ms / 1000
-        return KazooClient(self._hosts + chroot, timeout_s, handler=handler, connection_retry=retry)
+        return KazooClient(self._hosts + chroot, timeout_s, handler=handler, connection_retry=retry, logger=_KAZOO_LOG)
 
     def _create_chroot(self) -> None:
         client = self._new_client("")
@@ -147,8 +177,9 @@ class ZookeeperStore(MetadataStore):
     # -- reading ----------------------------------------------------------------------------------------
 
     def get(self, path: str, watch: Watch | None = None) -> Node | None:
-        check_path(path)
-        session = self._live_session()
+        return self._read(self._live_session(), check_path(path), watch)
+
+    def _read(self, session: _Session, path: str, watch: Watch | None) -> Node | None:
         while True:
             try:
                 return self._get(session, path, watch)
@@ -293,10 +324,10 @@ class ZookeeperStore(MetadataStore):
     def new_session(self) -> int:
         with self._lock:
             if self._is_closed:
-                raise StoreError(f"{self.address}: the store is closed")
+                raise StoreClosed(f"{self.address}: the store is closed")
             if not self._session.has_expired:
                 raise StoreError(f"{self.address}: session {self.session_id} has not expired")
-        session = _Session(self._new_client(self._chroot), self._session_timeout_ms, self._events, self._notify)
+        session = self._new_session()
         if not session.start(self._connection_timeout_ms):
             session.abandon()
             raise self._unreachable()
@@ -304,10 +335,12 @@ class ZookeeperStore(MetadataStore):
             is_needed = self._session.has_expired and not self._is_closed
             if is_needed:
                 self._session = session
+                self._is_chroot_watched = False
         if not is_needed:
             session.close()
-            raise StoreError(f"{self.address}: closed, or another thread has begun a session")
+            raise StoreClosed(f"{self.address}: closed, or another thread has begun a session")
         self._notify(SessionEvent.CONNECTED)
+        self._watch_chroot()
         return session.session_id
 
     def close(self) -> None:
@@ -329,11 +362,43 @@ class ZookeeperStore(MetadataStore):
 
     def _live_session(self) -> _Session:
         if self._is_closed:
-            raise StoreError(f"{self.address}: the store is closed")
+            raise StoreClosed(f"{self.address}: the store is closed")
+        if self._is_chroot_gone:
+            raise ChrootGone(
+                f"{self.address}: {self._chroot} was deleted in ZooKeeper, with all that the cluster had stored: stop "
+                "the brokers"
+            )
         return self._session
+
+    def _watch_chroot(self, event: WatchEvent | None = None) -> None:
+        """Once the chroot is deleted nothing is found, and whatever is created again would be another cluster's.
+
+        On the thread that begins a session, and on the store's when the node has changed.
+        """
+        if not self._chroot or self._is_chroot_gone:
+            return
+        with self._lock:
+            if event is None and self._is_chroot_watched:
+                return
+            self._is_chroot_watched = True
+            session = self._session
+        try:
+            node = self._read(session, "/", self._watch_chroot)
+        except StoreError as error:
+            logger.debug("%s: its chroot is looked at with the next connection: %s", self.address, error)
+            self._is_chroot_watched = False
+            return
+        if self._chroot_czxid is None and node is not None:
+            self._chroot_czxid = node.czxid
+        if node is None or node.czxid != self._chroot_czxid:
+            self._is_chroot_gone = True
+            logger.error("ZooKeeper %s: %s was deleted; nothing can be stored any more", self.address, self._chroot)
+            self._notify(SessionEvent.SUSPENDED)
 
     def _notify(self, event: SessionEvent) -> None:
         """Have the listeners called.  On kazoo's thread, which must not wait for them."""
+        if event is SessionEvent.CONNECTED:
+            self._events.put(self._watch_chroot)
         with self._lock:
             listeners = [] if self._is_closed else list(self._listeners)
         self._events.put(lambda: deliver([event], listeners, []))
@@ -351,8 +416,10 @@ class _Session:
         timeout_ms: int,
         events: SimpleQueue[Callable[[], object]],
         notify: Callable[[SessionEvent], None],
+        address: str = "",
     ) -> None:
         self.client = client
+        self._address = address
         self.session_id = 0
         self.has_expired = False
         self._timeout_s = timeout_ms / 1000
@@ -426,14 +493,18 @@ class _Session:
                 self.has_expired = True
                 self._watchers.clear()
             is_first = self.connections == 1
+        name = f"ZooKeeper {self._address}: session {self.session_id:#x}"
         if state == KazooState.SUSPENDED:
+            logger.warning("%s is suspended: the connection is lost", name)
             self._notify(SessionEvent.SUSPENDED)
         elif state == KazooState.LOST:
+            logger.warning("%s has expired", name)
             # Before this thread begins the next session: that is new_session()'s to do, with another client.
             self.client.handler.spawn(self._stop)
             self.client.handler.is_stopping.wait()
             self._notify(SessionEvent.EXPIRED)
         elif not is_first:
+            logger.info("%s is connected again", name)
             self._notify(SessionEvent.CONNECTED)
             self._events.put(self._leave_watches_again)
 
@@ -469,7 +540,7 @@ class _Session:
         except exceptions.ConnectionClosedError:
             if self.has_expired:
                 raise SessionExpired(f"session {self.session_id}") from None
-            raise StoreError("the store is closed") from None
+            raise StoreClosed("the store is closed") from None
         except (exceptions.KazooException, KazooTimeoutError) as error:
             raise _store_error(error, "") from error
 
@@ -582,6 +653,17 @@ class _Watcher:
         if self._is_of_children:
             return answer[1].czxid, answer[1].pzxid
         return None if answer is None else (answer.czxid, answer.mzxid)
+
+
+class _KazooLog(logging.LoggerAdapter[logging.Logger]):
+    """kazoo's own log: a line for each attempt to connect is for debugging.  _Session has one for each change of its
+    state.  Exceptions that kazoo did not expect stay errors."""
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        super().log(level if kwargs.get("exc_info") else min(level, logging.DEBUG), msg, *args, **kwargs)
+
+
+_KAZOO_LOG = _KazooLog(logging.getLogger("kazoo.client"), None)
 
 
 class _Handler(SequentialThreadingHandler):

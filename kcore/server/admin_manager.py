@@ -32,13 +32,14 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.log.log_config import MAX_LONG, LogConfig
+from kcore.metadata.store import StoreError
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
 from kcore.purgatory.timer import Timer
 from kcore.server.config_changes import ConfigOperation, topic_config_changes
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import MetadataCache, TopicInfo
 from kcore.server.replica_assignment import assign_replicas_to_brokers
-from kcore.server.store_errors import STORE_AWAY, timed_out_without_store
+from kcore.server.store_errors import store_errors_for_clients
 from kcore.server.topic_changes import DelayedTopicChange, IsDone, TopicChanges
 from kcore.server.topic_configs import TopicConfigs
 
@@ -156,7 +157,7 @@ class AdminManager:
         InvalidReplicationFactor, InvalidReplicaAssignment, InvalidConfig, InvalidRequest; RequestTimedOut if the store
         cannot be reached.
         """
-        with timed_out_without_store(f"creation of topic {name}"):
+        with store_errors_for_clients(f"creation of topic {name}"):
             return self._create_topic(name, num_partitions, replication_factor, assignments, configs, validate_only)
 
     def _create_topic(
@@ -216,9 +217,10 @@ class AdminManager:
         except InvalidReplicationFactor as error:
             self._refuse(name, error)
             return False
-        except STORE_AWAY as error:
+        except StoreError as error:
+            # Retriable: a client that has another error would take it for a statement about the topic.
             self._refuse(name, error)
-            raise LeaderNotAvailable(f"{name}: the metadata store cannot be reached: {error}") from error
+            raise LeaderNotAvailable(f"{name}: the metadata store: {error}") from error
         self._refusals.pop(name, None)
         return True
 
@@ -311,7 +313,7 @@ class AdminManager:
         Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment; RequestTimedOut if the store cannot
         be reached.
         """
-        with self._lock, timed_out_without_store(f"new partitions of topic {name}"):
+        with self._lock, store_errors_for_clients(f"new partitions of topic {name}"):
             topic = self._cache.topic(name)
             if topic is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
@@ -354,7 +356,7 @@ class AdminManager:
         Raises UnknownTopicOrPartition, InvalidTopicException, InvalidConfig, InvalidRequest; RequestTimedOut if the
         store cannot be reached.
         """
-        with self._lock, timed_out_without_store(f"settings of topic {name}"):
+        with self._lock, store_errors_for_clients(f"settings of topic {name}"):
             topic_names.validate(name)
             if self._cache.topic(name) is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
@@ -368,7 +370,7 @@ class AdminManager:
     def delete_topic(self, name: str) -> TopicInfo:
         """Delete a topic with its data; what it was.  Raises UnknownTopicOrPartition, RequestTimedOut if the store
         cannot be reached."""
-        with self._lock, timed_out_without_store(f"deletion of topic {name}"):
+        with self._lock, store_errors_for_clients(f"deletion of topic {name}"):
             topic = self._cache.topic(name)
             if topic is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kcore.common.meters import RequestMeters
 from kcore.common.metrics import Measured, count, metric_name
 from kcore.errors import InvalidRequest, UnknownServerError
+from kcore.metadata.api_errors import api_error
+from kcore.metadata.store import StoreError
 from kcore.network.connection import Request
 from kcore.protocol.api_keys import INTER_BROKER, ApiKey, served_apis
 from kcore.protocol.codec import TooManyElements
@@ -111,8 +113,8 @@ class KafkaApis:
             return
         try:
             entry.handler.handle(context, body)
-        except Exception:
-            self._failed(context, entry, body)
+        except Exception as error:
+            self._failed(context, entry, body, error)
         request_time = context.request_time
         if request_time is not None:  # not answered yet
             request_time.stop()
@@ -139,8 +141,8 @@ class KafkaApis:
             context.request_time.restart()
         try:
             entry.handler.handle(context, body)
-        except Exception:
-            self._failed(context, entry, body)
+        except Exception as error:
+            self._failed(context, entry, body, error)
         request_time = context.request_time
         if request_time is not None:  # not answered yet
             request_time.stop()
@@ -166,10 +168,14 @@ class KafkaApis:
         else:
             raise InvalidRequest(f"{header.api_key.name} version {header.api_version} is not served")
 
-    def _failed(self, context: RequestContext, entry: _Entry, body: Message) -> None:
-        """Answer UNKNOWN_SERVER_ERROR for the exception that is being handled."""
-        error_code = UnknownServerError.code
-        logger.exception("%r failed", context)
+    def _failed(self, context: RequestContext, entry: _Entry, body: Message, error: Exception) -> None:
+        """Answer the error of the metadata store, or UNKNOWN_SERVER_ERROR for what nobody expected."""
+        if isinstance(error, StoreError):
+            error_code = api_error(error).code
+            logger.warning("%r: the metadata store: %s", context, error)
+        else:
+            error_code = UnknownServerError.code
+            logger.error("%r failed", context, exc_info=error)
         request = context.request
         if request.is_done:
             return

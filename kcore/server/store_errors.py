@@ -1,4 +1,4 @@
-"""What a client is answered while the metadata store is away."""
+"""What a client is answered while the metadata store fails."""
 
 from __future__ import annotations
 
@@ -6,21 +6,37 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from kcore.errors import RequestTimedOut
-from kcore.metadata.store import ConnectionLost, SessionExpired
+from kcore.metadata.api_errors import api_error
+from kcore.metadata.store import StoreError
 
 logger = logging.getLogger(__name__)
 
-#: The store cannot be reached now; a call a moment later may succeed.
-STORE_AWAY = (ConnectionLost, SessionExpired)
-
 
 @contextmanager
-def timed_out_without_store(what: str) -> Iterator[None]:
-    """Raises RequestTimedOut, with a line in the log, if the store cannot be reached: it is not known whether `what`
-    took place, and the client may try again.  Kafka waits for ZooKeeper instead, and its clients time out."""
+def store_errors_for_clients(what: str) -> Iterator[None]:
+    """Raises the ApiError for a StoreError, with a line in the log."""
     try:
         yield
-    except STORE_AWAY as error:
-        logger.warning("%s: the metadata store cannot be reached: %s", what, error)
-        raise RequestTimedOut(f"The metadata store cannot be reached: {error}") from error
+    except StoreError as error:
+        answer = api_error(error)
+        logger.warning("%s: %s", what, answer)
+        raise answer from error
+
+
+class RepeatedError:
+    """Has an error that each request meets logged once, until one succeeds.  Thread-safe enough for that: two threads
+    may log the same line."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+
+    def is_new(self, error: Exception) -> bool:
+        text = f"{type(error).__name__} {error}"
+        is_new = text != self._last
+        self._last = text
+        return is_new
+
+    def is_over(self) -> bool:
+        """To be called after a success: whether there was an error before it."""
+        was_last, self._last = self._last, None
+        return was_last is not None

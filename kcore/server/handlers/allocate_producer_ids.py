@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kcore.errors import ApiError, NotController, StaleBrokerEpoch, UnknownServerError, code_of
+from kcore.errors import ApiError, NotController, StaleBrokerEpoch, code_of
+from kcore.metadata.api_errors import api_error
 from kcore.metadata.store import StoreError
 from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from kcore.server.cluster_member import ClusterMember
@@ -27,7 +28,7 @@ class Handler:
         except ApiError as error:
             context.respond(AllocateProducerIdsResponse(error_code=code_of(error)))
         except StoreError as error:
-            context.respond(AllocateProducerIdsResponse(error_code=code_of(UnknownServerError(str(error)))))
+            context.respond(AllocateProducerIdsResponse(error_code=api_error(error).code))
         else:
             length = block.block_end - block.block_start + 1
             context.respond(AllocateProducerIdsResponse(producer_id_start=block.block_start, producer_id_len=length))

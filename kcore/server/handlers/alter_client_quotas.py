@@ -15,7 +15,7 @@ from kcore.server.client_quotas import QuotaChange
 from kcore.server.handlers import Services
 from kcore.server.handlers.describe_client_quotas import CLIENT_ID, USER
 from kcore.server.request_context import RequestContext
-from kcore.server.store_errors import timed_out_without_store
+from kcore.server.store_errors import store_errors_for_clients
 
 
 class Handler:
@@ -36,7 +36,7 @@ class Handler:
             if validate_only:
                 self._quotas.check(changes)
             else:
-                with timed_out_without_store("client quotas"):
+                with store_errors_for_clients("client quotas"):
                     self._quotas.alter(entity, changes)
         except ApiError as error:
             return EntryResult(error_code=error.code, error_message=str(error), entity=entry.entity)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 
 from kcore.errors import CoordinatorLoadInProgress, InvalidRequest, TransactionalIdAuthorizationFailed
+from kcore.metadata.api_errors import api_error
+from kcore.metadata.store import StoreError
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
-from kcore.server.store_errors import STORE_AWAY
+from kcore.server.store_errors import RepeatedError
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +22,7 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._producer_ids = services.producer_ids
+        self._store_error = RepeatedError()
 
     def handle(self, context: RequestContext, body: InitProducerIdRequest) -> None:
         if body.transactional_id == "" or (body.producer_id == NO_PRODUCER_ID) != (
@@ -33,11 +36,16 @@ class Handler:
             # An idempotent producer that lost its place gets a new id, as in Kafka; its epoch matters to nobody.
             try:
                 producer_id = self._producer_ids.generate_producer_id()
-            except STORE_AWAY as error:
-                # Retriable, as in Kafka: with UNKNOWN_SERVER_ERROR a producer gives up.
-                logger.warning("no producer id: the metadata store cannot be reached: %s", error)
-                context.respond(self.error_response(body, CoordinatorLoadInProgress.code, context.api_version))
+            except StoreError as error:
+                if self._store_error.is_new(error):  # producers try again every 100 ms
+                    logger.warning("producers get no id: the metadata store: %s", error)
+                answer = api_error(error)
+                # Retriable, as in Kafka: with UNKNOWN_SERVER_ERROR, and REQUEST_TIMED_OUT, a producer gives up.
+                code = CoordinatorLoadInProgress.code if answer.retriable else answer.code
+                context.respond(self.error_response(body, code, context.api_version))
                 return
+            if self._store_error.is_over():
+                logger.info("producers get ids again")
             context.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
     def error_response(self, body: InitProducerIdRequest, error_code: int, version: int) -> InitProducerIdResponse:

@@ -4,27 +4,34 @@ What it has in common with the others is in test_store_contract.py.
 """
 
 import contextlib
+import logging
+import re
 import threading
 
 import pytest
+from kazoo import exceptions as kazoo_exceptions
 
+from kcore.errors import UnknownServerError
+from kcore.metadata.api_errors import api_error
 from kcore.metadata.multi_size import MAX_BYTES, operation_size, pieces
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import (
     Check,
+    ChrootGone,
     ConnectionLost,
     Create,
     EventType,
     MultiFailed,
     MultiTooLarge,
     NodeExists,
+    NotAllowed,
     SessionEvent,
     SessionExpired,
     SetData,
     StoreError,
     WatchEvent,
 )
-from kcore.metadata.zookeeper_store import _Session
+from kcore.metadata.zookeeper_store import _KAZOO_LOG, _Session, _store_error
 from tests import zookeeper_server
 from tests.unit.metadata.zookeeper_sessions import deliver_all, expire, wait_until
 
@@ -330,6 +337,86 @@ def test_a_closed_store_leaves_no_thread(zookeeper):
     wait_until(lambda: threading.active_count() <= threads)
 
 
+# -- the chroot -----------------------------------------------------------------------------------------
+
+
+def test_a_chroot_that_is_deleted_while_the_store_is_open_is_named_and_nothing_is_created_again(
+    zookeeper, opened, caplog
+):
+    outside = opened(zookeeper)
+    inside, address = opened(f"{zookeeper}/cluster"), f"{zookeeper}/cluster".removeprefix("zookeeper://")
+    session_events = []
+    inside.add_session_listener(session_events.append)
+    inside.create_recursive("/brokers/ids")
+    with caplog.at_level(logging.INFO):
+        assert outside.delete_recursive("/cluster")
+        # It creates the node again as long as it does not know why the parent is not there.
+        with pytest.raises(ChrootGone, match=re.escape(f"{address}: ")):
+            inside.update("/latest_producer_id_block", lambda data: b"{}")
+    for call in (lambda: inside.get("/"), lambda: inside.children("/"), lambda: inside.create("/x")):
+        with pytest.raises(ChrootGone):
+            call()
+    # Another cluster's, if anybody's.
+    outside.create("/cluster")
+    deliver_all(inside)
+    with pytest.raises(ChrootGone):
+        inside.create("/x")
+    assert issubclass(ChrootGone, ConnectionLost) and session_events == [SessionEvent.SUSPENDED]
+    lines = [record for record in caplog.records if "/cluster was deleted" in record.getMessage()]
+    assert [line.levelname for line in lines] == ["ERROR"] and not any(line.exc_info for line in caplog.records)
+    assert outside.children("/cluster") == []
+
+
+def test_a_chroot_that_is_deleted_while_the_connection_is_lost_is_noticed_with_the_next(own_server, opened):
+    store, other = opened(f"{own_server.address}/gone/while-away"), opened(own_server.address)
+    connections = store._session.connections
+    handler = store._session.client.handler
+    connect, may_connect = handler.create_connection, threading.Event()
+    handler.create_connection = lambda *args, **kwargs: may_connect.wait(60) and connect(*args, **kwargs)
+    handler.break_connection()
+    wait_until(lambda: is_lost(store))
+    other.delete_recursive("/gone")
+    may_connect.set()
+    wait_until(lambda: store._session.connections > connections and store._is_chroot_gone)
+    with pytest.raises(ChrootGone):
+        store.get("/x")
+
+
+# -- what is logged -------------------------------------------------------------------------------------
+
+
+def test_while_the_server_is_away_there_is_one_line_for_each_change_of_the_sessions_state(own_server, opened, caplog):
+    with caplog.at_level(logging.INFO):
+        store = opened(f"{own_server.address}/quiet")
+        connections, session = store._session.connections, store._session
+        attempts = []
+        connect = session.client.handler.create_connection
+        session.client.handler.create_connection = lambda *args, **kwargs: (
+            attempts.append(1) or connect(*args, **kwargs)
+        )
+        own_server.stop()
+        wait_until(lambda: is_lost(store) and len(attempts) >= 3)
+        own_server.start()
+        wait_until(lambda: session.connections > connections and answers(store))
+        store.close()
+    lines = [record for record in caplog.records if record.name.startswith(("kazoo", "kcore"))]
+    assert [(line.levelname, line.name) for line in lines] == [
+        ("WARNING", "kcore.metadata.zookeeper_store"),
+        ("INFO", "kcore.metadata.zookeeper_store"),
+    ]
+    assert "is suspended" in lines[0].getMessage() and "connected again" in lines[1].getMessage()
+
+
+def test_an_exception_that_kazoo_did_not_expect_stays_an_error(caplog):
+    with caplog.at_level(logging.DEBUG):
+        _KAZOO_LOG.warning("Connection dropped: %s", "x")
+        try:
+            raise ValueError("what kazoo did not expect")
+        except ValueError:
+            _KAZOO_LOG.exception("Unhandled exception in connection loop")
+    assert [record.levelname for record in caplog.records] == ["DEBUG", "ERROR"]
+
+
 # -- errors ---------------------------------------------------------------------------------------------
 
 
@@ -341,6 +428,47 @@ def test_the_operation_that_failed_is_named_among_many(zookeeper, opened):
     assert failed.value.index == 50 and isinstance(failed.value.cause, NodeExists)
     assert "/there" in str(failed.value)
     assert store.children("/") == ["there"]
+
+
+#: What nobody can say more about than that the server has said it.
+_UNEXPECTED = {
+    "APIError",
+    "BadArgumentsError",
+    "DataInconsistency",
+    "EphemeralOnLocalSessionError",
+    "InvalidCallbackError",
+    "MarshallingError",
+    "NoWatcherError",
+    "ReconfigDisabledError",
+    "RolledBackError",
+    "RuntimeInconsistency",
+    "SystemZookeeperError",
+    "UnimplementedError",
+}
+#: Bases, and what belongs to parts of kazoo that are not used.
+_NOT_OURS = {"KazooException", "ZookeeperError", "ConfigurationError", "LockTimeout", "WriterNotClosedException"}
+
+
+def test_each_error_of_zookeeper_has_a_meaning_for_brokers_and_for_clients():
+    meanings = {}
+    for kind in {value for value in vars(kazoo_exceptions).values() if isinstance(value, type)}:
+        if issubclass(kind, kazoo_exceptions.KazooException) and kind.__name__ not in _NOT_OURS:
+            meanings[kind.__name__] = _store_error(kind("said the server"), "")
+    unexpected = {name for name, meaning in meanings.items() if type(meaning) is StoreError}
+    assert unexpected == _UNEXPECTED
+    for name in unexpected:
+        assert name in str(meanings[name]) and api_error(meanings[name]).code == UnknownServerError.code
+    retried = {
+        "ConnectionLoss", "ConnectionDropped", "OperationTimeoutError", "RequestTimeoutError", "ThrottledOpError",
+        "SessionExpiredError", "SessionMovedError", "UnknownSessionError", "ConnectionClosedError", "NoNodeError",
+        "ReconfigInProcessError", "NewConfigNoQuorumError", "NotReadOnlyCallError", "CancelledError",
+        "ZookeeperStoppedError", "NodeExistsError", "BadVersionError", "NotEmptyError",
+    }  # fmt: skip
+    assert {name for name, meaning in meanings.items() if api_error(meaning).retriable} == retried
+    for name in ("NoAuthError", "AuthFailedError", "InvalidACLError", "SASLException"):
+        assert isinstance(meanings[name], NotAllowed) and api_error(meanings[name]).code == 31
+    assert api_error(meanings["QuotaExceededError"]).code == api_error(MultiTooLarge("x")).code == 44
+    assert api_error(MultiFailed(3, NotAllowed("/brokers"))).code == 31
 
 
 def test_a_node_without_data_as_kafka_makes_it_has_empty_data(zookeeper, opened):
