@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tests.sim.controlled import ControlledCluster
 from tests.sim.coverage import Coverage
 from tests.sim.events import History, random_controlled_history, random_history
 from tests.sim.shrink import Failure, shrunk
@@ -101,6 +102,8 @@ def _run(history: History, summary: Summary) -> Failure | None:
             summary.events.update({f"message {name}": count for name, count in cluster.network.faults.items()})
             for name in ("acknowledged", "refused", "retried", "consumed", "out_of_range", "fenced", "truncations"):
                 summary.events[f"clients: {name.replace('_', ' ')}"] += getattr(cluster.clients, name)
+            if isinstance(cluster, ControlledCluster):
+                summary.events.update({f"reassignments: {name}": n for name, n in cluster.reassignments.counts.items()})
 
 
 def main(arguments: list[str]) -> int:

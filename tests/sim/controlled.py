@@ -8,7 +8,7 @@ it is one connection.  Another controller's come whenever they come.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from random import Random
 
 from kcore.common.topic_partition import TopicPartition
@@ -25,7 +25,9 @@ from tests.sim.cluster import Cluster
 from tests.sim.controlled_node import ControlledNode
 from tests.sim.ensemble import Killed, Session, Tree
 from tests.sim.events import (
+    ADMIN,
     STORE,
+    CancelReassignment,
     Crash,
     CreateTopic,
     Cut,
@@ -38,11 +40,13 @@ from tests.sim.events import (
     LoseStoreAnswer,
     Pause,
     PreferredElection,
+    Reassign,
 )
 from tests.sim.invariants import BrokenInvariant
 from tests.sim.model import Copy
 from tests.sim.network import Message
 from tests.sim.node import IsrChange
+from tests.sim.reassignments import Reassignments
 
 #: A broker that the store has not heard of for so long is dead.
 SESSION_TIMEOUT_MS = 600
@@ -62,9 +66,10 @@ class ControlledCluster(Cluster):
 
     def _make_controller(self) -> None:
         self.partitions = {}
-        self.tree = Tree(self._state_written)
+        self.tree = Tree(self._state_written, self._topic_written)
         self.admin = MemoryStore(self.tree)
         self._seen_changes = 0
+        self.reassignments = Reassignments(self)
         #: How often a topic of this name was created, and the names whose deletion was ordered last.
         self._generations: dict[str, int] = {}
         self._deleted: dict[str, None] = {}
@@ -122,6 +127,9 @@ class ControlledCluster(Cluster):
         if self._exists(name):
             self.tell(f"{name} is still there")
             return
+        if self.reassignments.may_have_logs(name):
+            self.tell(f"there is still a log of an earlier {name}, which a reassignment has left")
+            return
         brokers = self.settings.brokers
         generation = self._generations[name] = self._generations.get(name, 0) + 1
         self._deleted.pop(name, None)
@@ -137,12 +145,73 @@ class ControlledCluster(Cluster):
         node = znodes.TopicZNode(assignment, znodes.random_id(Random(f"{name} {generation}")))
         self.admin.ensure_path(znodes.TOPICS)
         self.admin.create(znodes.topic(name), node.encode())
+        self.reassignments.topic_created(name, node)
 
     def _delete_topic(self, name: str) -> None:
         if self._exists(name) and self.admin.get(znodes.delete_topic(name)) is None:
             self.admin.create_recursive(znodes.delete_topic(name))
             self._deleted[name] = None
             self.world.doomed.add(name)
+
+    def _reassign(self, name: str, replicas: tuple[int, ...] | None, *, is_ordered: bool) -> None:
+        """replicas: None to cancel.  An operator waits until no log counts on records that a power failure took."""
+        topic_partitions = [tp for tp, _ in self._existing() if tp.topic == name]
+        if not topic_partitions:
+            return
+        if is_ordered and replicas is not None:
+            if self._may_reassign(topic_partitions) and self.admin.get(znodes.REASSIGN_PARTITIONS) is None:
+                targets = dict.fromkeys(topic_partitions, replicas)
+                self._try_create(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment(targets))
+                self.reassignments.order(targets)
+            return
+        node = self.admin.get(znodes.CONTROLLER)
+        if node is None:
+            self.tell("nobody is the controller")
+            return
+        broker = znodes.ControllerZNode.decode(node.data).broker_id
+
+        def deliver() -> None:
+            node = self.nodes.get(broker)
+            if node is None or not self._may_reassign(topic_partitions):
+                return
+            answered = self.reassignments.ask(broker, dict.fromkeys(topic_partitions, replicas))
+
+            def on_done(result: Mapping[TopicPartition, ApiError | None] | ApiError) -> None:
+                answered(result)
+                errors = [result] if isinstance(result, ApiError) else list(result.values())
+                self.tell(f"broker {broker} answers: {', '.join(type(e).__name__ if e else 'none' for e in errors)}")
+
+            node.alter_reassignments(dict.fromkeys(topic_partitions, replicas), on_done)
+
+        self.network.send(Message(f"AlterPartitionReassignments {name}", ADMIN, broker, deliver))
+
+    def _may_reassign(self, topic_partitions: Iterable[TopicPartition]) -> bool:
+        lost = {tp for _, tp in self._tainted}
+        if lost.isdisjoint(topic_partitions):
+            return True
+        self.tell("no reassignment: a broker has lost what its ISR counts on")
+        return False
+
+    def registration_of(self, broker: int) -> int | None:
+        """See reassignments.World."""
+        node = self.admin.get(znodes.broker_id(broker))
+        return node.czxid if node is not None else None
+
+    def controller_epoch(self) -> int:
+        """See reassignments.World."""
+        return self.tree.controller_epoch
+
+    def has_log(self, broker: int, tp: TopicPartition) -> bool | None:
+        """See reassignments.World."""
+        node = self.nodes.get(broker)
+        return node.has_log(tp) if node is not None else None
+
+    def _topic_written(self, session_id: int, name: str, node: znodes.TopicZNode) -> None:
+        broker = self._broker_of(session_id)
+        live = self.nodes[broker].controller.context.live_brokers.values() if broker in self.nodes else ()
+        for sentence in self.reassignments.topic_written(name, node, {b.broker_id: b.epoch for b in live}):
+            self.trace.append(sentence)
+            self.tell(f"{sentence} (by broker {broker})")
 
     # -- events -----------------------------------------------------------------------------------------------------
 
@@ -156,6 +225,10 @@ class ControlledCluster(Cluster):
                 partitions = [tp for tp, _ in self._existing() if tp.topic == f"t{event.partition}"]
                 if partitions:
                     self._try_create(znodes.PREFERRED_REPLICA_ELECTION, znodes.encode_partitions(partitions))
+            case Reassign():
+                self._reassign(f"t{event.topic}", event.replicas, is_ordered=event.is_ordered)
+            case CancelReassignment():
+                self._reassign(f"t{event.topic}", None, is_ordered=False)
             case ExpireSession() | Pause() if not self.may_die(event.broker):
                 self.tell(f"broker {event.broker} goes on: another one has lost what it has")
             case ExpireSession():
@@ -220,8 +293,7 @@ class ControlledCluster(Cluster):
     def _state_written(
         self, session_id: int, tp: TopicPartition, state: znodes.PartitionStateZNode, version: int
     ) -> None:
-        session = self.tree._sessions.get(session_id)
-        broker = session.broker if isinstance(session, Session) else -1
+        broker = self._broker_of(session_id)
         old = self.partitions.get(tp)
         if old is None or old.leader_epoch != state.leader_epoch:
             # A leader that changes its ISR leaves the epochs alone: this is a controller's.
@@ -238,6 +310,10 @@ class ControlledCluster(Cluster):
         self.trace.append(f"state {tp} {text} by {broker}")
         self.tell(f"{tp}: broker {broker} stores {text}")
 
+    def _broker_of(self, session_id: int) -> int:
+        session = self.tree._sessions.get(session_id)
+        return session.broker if isinstance(session, Session) else -1
+
     # -- steps ------------------------------------------------------------------------------------------------------
 
     def _next(self) -> str:
@@ -250,6 +326,7 @@ class ControlledCluster(Cluster):
                 self._die(killed.broker, "is killed", 1.0, SESSION_TIMEOUT_MS // 2, self._down_ms[killed.broker])
         if self._unexpected is not None:
             raise self._unexpected
+        self.reassignments.check_leaving()
         changed = self.tree.changes != self._seen_changes
         self._seen_changes = self.tree.changes
         for broker, node in self.nodes.items():
@@ -307,7 +384,10 @@ class ControlledCluster(Cluster):
         )
 
     def _safe(self, tp: TopicPartition, members: list[int]) -> bool:
-        return any((member, tp) not in self._tainted and self._is_well(member) for member in members)
+        return any(
+            (member, tp) not in self._tainted and self.reassignments.stays(member, tp) and self._is_well(member)
+            for member in members
+        )
 
     def _is_well(self, broker: int) -> bool:
         node = self.nodes.get(broker)
@@ -385,6 +465,7 @@ class ControlledCluster(Cluster):
 
     def _end_life(self, broker: int, down_ms: int) -> None:
         self.network.close_connections(broker)
+        self.reassignments.broker_ended(broker)
         self._stopping.discard(broker)
         for of_broker in (self._slow_until_ms, self._ticks_at_ms, self._unanswered, self._disconnected_until_ms):
             of_broker.pop(broker, None)  # type: ignore[attr-defined]
@@ -458,14 +539,16 @@ class ControlledCluster(Cluster):
             self._start(broker)
         self._wait("a_partition_with_a_live_isr_member_has_a_leader", self._leaderless, QUIET_WITHIN_MS)
         self._wait("deleted_topics_stay_deleted", self._not_deleted, SETTLES_WITHIN_MS)
+        self._wait("a_reassignment_ends_with_its_target_replicas", self._not_reassigned, SETTLES_WITHIN_MS)
         self._wait("the_replicas_become_equal", self._unequal, SETTLES_WITHIN_MS)
-        for tp, _ in self._existing():
-            invariants.the_replicas_become_equal(tp, self.observer.of(tp))
+        for tp, replicas in self._existing():
+            invariants.the_replicas_become_equal(tp, self._copies(tp, replicas))
             if not self.settings.unclean:
                 leader = self.observer.copies[self.partitions[tp].leader, tp]
                 invariants.an_idempotent_record_is_there_once(leader, self.clients.idempotent_payloads[tp])
         self.run_until(self.agenda.now_ms + 1000)
         self._wait("deleted_topics_stay_deleted", self._not_deleted, 0)
+        self._wait("a_reassignment_ends_with_its_target_replicas", self._not_reassigned, 0)
 
     def _wait(self, name: str, missing: Callable[[], str | None], within_ms: int) -> None:
         end_ms = self.agenda.now_ms + within_ms
@@ -502,7 +585,9 @@ class ControlledCluster(Cluster):
             for broker, node in self.nodes.items():
                 hosted = [p.topic_partition for p in node.replica_manager.hosted()]
                 logs = [log.topic_partition for log in node.log_manager.all_logs()]
-                left = [tp for tp in (*hosted, *logs) if tp.topic == name]
+                left = [
+                    tp for tp in (*hosted, *logs) if tp.topic == name and (broker, tp) not in self.reassignments.left
+                ]
                 if left:
                     return f"broker {broker} still has {left[0]}"
         return None
@@ -514,11 +599,23 @@ class ControlledCluster(Cluster):
             state = self.partitions.get(tp)
             if state is None or set(state.isr) != set(replicas):
                 return f"{tp}: ISR {None if state is None else list(state.isr)} of {replicas}"
-            copies = self.observer.of(tp)
+            copies = self._copies(tp, replicas)
             text = "; ".join(str(copy) for copy in copies)
             if not self._are_equal(copies, self.observer.copies.get((state.leader, tp)), len(replicas)):
                 return f"{tp}: {text}"
         return None
+
+    def _not_reassigned(self) -> str | None:
+        for tp, _ in self._existing():
+            unfinished = self.reassignments.unfinished(tp, range(self.settings.brokers))
+            if unfinished is not None:
+                return unfinished
+        if self.admin.get(znodes.REASSIGN_PARTITIONS) is not None:
+            return f"{znodes.REASSIGN_PARTITIONS} is still in the store"
+        return None
+
+    def _copies(self, tp: TopicPartition, replicas: Collection[int]) -> list[Copy]:
+        return [copy for copy in self.observer.of(tp) if copy.broker in replicas]
 
     def _are_equal(self, copies: list[Copy], leader: Copy | None, count: int) -> bool:
         offsets = {offset for copy in copies for offset in (copy.log_end_offset, copy.high_watermark)}

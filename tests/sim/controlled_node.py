@@ -6,7 +6,7 @@ Without threads: the controller's events, and what the store reports, are steps 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Protocol
 
@@ -15,7 +15,9 @@ from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_channel_manager import ControllerChannel, OnReply, QueuedRequest, Wait
 from kcore.controller.controller_context import LiveBroker
-from kcore.controller.kafka_controller import ControllerSettings, KafkaController
+from kcore.controller.kafka_controller import ControllerSettings, KafkaController, OnResult
+from kcore.controller.partition_reassignment import Targets
+from kcore.errors import ApiError
 from kcore.network.listener import SecurityProtocol
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
@@ -231,6 +233,11 @@ class ControlledNode(Node):
     def controlled_shutdown(self, broker: int, broker_epoch: int, on_done: OnControlledShutdown) -> None:
         self.controller.controlled_shutdown(broker, broker_epoch, on_done)
 
+    def alter_reassignments(
+        self, targets: Targets, on_done: OnResult[Mapping[TopicPartition, ApiError | None]]
+    ) -> None:
+        self.controller.alter_partition_reassignments(targets, on_done)
+
     # -- as a broker ------------------------------------------------------------------------------------------------
 
     def serve_controller(self, request: Message, answer: Callable[[Message], None]) -> None:
@@ -252,6 +259,9 @@ class ControlledNode(Node):
         self.member.stop()
         self.stop()
         self.session.close()
+
+    def has_log(self, tp: TopicPartition) -> bool:
+        return self.log_manager.get_log(tp) is not None or self.replica_manager.get_partition(tp) is not None
 
     def leads(self, tp: TopicPartition) -> int | None:
         """The leader epoch with which it leads."""

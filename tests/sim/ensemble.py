@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
-from kcore.metadata.store import ConnectionLost, Create, Operation, Result, SetData
+from kcore.metadata.store import ConnectionLost, Create, Operation, Result, SetData, parent_of
 
 #: on_state(session id, partition, its new state, version of its node).
 OnState = Callable[[int, TopicPartition, znodes.PartitionStateZNode, int], None]
+#: on_topic(session id, name, its new node).
+OnTopic = Callable[[int, str, znodes.TopicZNode], None]
 
 
 class Killed(BaseException):
@@ -25,11 +27,13 @@ class Killed(BaseException):
 
 
 class Tree(MemoryTree):
-    """on_state is called for each write of a partition's state, once it has taken place."""
+    """on_state is called for each write of a partition's state, once it has taken place; on_topic for each change of a
+    topic's partitions."""
 
-    def __init__(self, on_state: OnState) -> None:
+    def __init__(self, on_state: OnState, on_topic: OnTopic) -> None:
         super().__init__()
         self._on_state = on_state
+        self._on_topic = on_topic
 
     @property
     def changes(self) -> int:
@@ -49,6 +53,9 @@ class Tree(MemoryTree):
                 if tp is not None:
                     version = result if isinstance(result, int) else 0
                     self._on_state(session_id, tp, znodes.PartitionStateZNode.decode(operation.data), version)
+            if isinstance(operation, SetData) and parent_of(operation.path) == znodes.TOPICS:
+                name = operation.path.removeprefix(f"{znodes.TOPICS}/")
+                self._on_topic(session_id, name, znodes.TopicZNode.decode(operation.data))
         return results
 
 

@@ -14,8 +14,15 @@ CONTROLLER = -1
 PRODUCER = -2
 CONSUMER = -3
 STORE = -4
+ADMIN = -5
 
-NAMES = {CONTROLLER: "the controller", PRODUCER: "the producers", CONSUMER: "the consumers", STORE: "the store"}
+NAMES = {
+    CONTROLLER: "the controller",
+    PRODUCER: "the producers",
+    CONSUMER: "the consumers",
+    STORE: "the store",
+    ADMIN: "the operator",
+}
 
 
 def name_of(address: int) -> str:
@@ -244,6 +251,27 @@ class PreferredElection(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Reassign(Event):
+    """All partitions of the topic.  is_ordered: in /admin/reassign_partitions, not by a request to the controller."""
+
+    topic: int
+    replicas: tuple[int, ...]
+    is_ordered: bool = False
+
+    def __str__(self) -> str:
+        how = "an order in the store" if self.is_ordered else "a request"
+        return f"topic t{self.topic} is to be reassigned to the brokers {list(self.replicas)}, by {how}"
+
+
+@dataclass(frozen=True, slots=True)
+class CancelReassignment(Event):
+    topic: int
+
+    def __str__(self) -> str:
+        return f"the reassignment of topic t{self.topic} is to be cancelled"
+
+
+@dataclass(frozen=True, slots=True)
 class ExpireSession(Event):
     """The store ends the session of a broker that lives."""
 
@@ -451,8 +479,20 @@ def random_controlled_history(seed: int, *, unclean: bool = False, events: int =
     chosen: list[Event] = []
     for _ in range(events):
         at_ms += int(random.expovariate(1 / pace_ms))
-        chosen.append(_random_controlled_event(random, settings, at_ms))
+        event = _random_controlled_event(random, settings, at_ms)
+        chosen.append(event)
+        if isinstance(event, Reassign) and random.random() < 0.5:
+            # Another word while it runs, or while it ends.
+            soon_ms = at_ms + random.choice([1, 5, 15, 40, 100])
+            again = Reassign(soon_ms, event.topic, _random_replicas(random, settings))
+            chosen.append(random.choice([CancelReassignment(soon_ms, event.topic), again]))
+    chosen.sort(key=lambda event: event.at_ms)
     return History(settings, tuple(chosen), seed)
+
+
+def _random_replicas(random: Random, settings: Settings) -> tuple[int, ...]:
+    count = random.randint(1, min(settings.brokers, 3))
+    return tuple(random.sample(range(settings.brokers), count))
 
 
 def _random_controlled_event(random: Random, settings: Settings, at_ms: int) -> Event:
@@ -465,6 +505,10 @@ def _random_controlled_event(random: Random, settings: Settings, at_ms: int) -> 
         return DeleteTopic(at_ms, random.randrange(3))
     if kind is PreferredElection:
         return PreferredElection(at_ms, random.randrange(3))
+    if kind is Reassign:
+        return Reassign(at_ms, random.randrange(3), _random_replicas(random, settings), random.random() < 0.2)
+    if kind is CancelReassignment:
+        return CancelReassignment(at_ms, random.randrange(3))
     if kind is ExpireSession:
         return ExpireSession(at_ms, broker)
     if kind is DeleteController:
@@ -483,7 +527,7 @@ def _random_controlled_event(random: Random, settings: Settings, at_ms: int) -> 
         return Pause(at_ms, broker, random.choice([20, 200, 800, 2000]))
     if kind in (Cut, Lose, Delay, Duplicate):
         a = random.choice(brokers)
-        b = random.choice([address for address in [*brokers, *brokers, STORE, STORE] if address != a])
+        b = random.choice([address for address in [*brokers, *brokers, STORE, STORE, ADMIN] if address != a])
         if kind is Cut:
             return Cut(at_ms, a, b, random.choice([30, 300, 1500]))
         if random.random() < 0.5 or b == STORE:
@@ -512,6 +556,8 @@ _CONTROLLED_WEIGHTS: list[tuple[type[Event], int]] = [
     (CreateTopic, 6),
     (DeleteTopic, 5),
     (PreferredElection, 4),
+    (Reassign, 10),
+    (CancelReassignment, 3),
     (ExpireSession, 3),
     (DeleteController, 2),
     (DieInWrite, 5),

@@ -29,7 +29,7 @@ def test_no_seed_breaks_an_invariant_whoever_is_the_controller(first):
 
 def test_histories_hold_what_they_are_for():
     """Several controllers, sessions that expire, topics that come and go: a change must not leave them out."""
-    summary = run_seeds(0, 1, 3600, True, seeds=15)
+    summary = run_seeds(0, 1, 3600, True, seeds=30)
     assert summary.failure is None
     print(summary)
     events = summary.events
@@ -37,6 +37,8 @@ def test_histories_hold_what_they_are_for():
     rules = summary.counts
     assert rules["controller: elected"] > 40 and rules["controller: a topic is deleted"] > 10
     assert rules["controller's request refused: StaleControllerEpoch"] > 0
+    for name in ("accepted", "ended", "cancelled", "refused: InvalidReplicaAssignment"):
+        assert events[f"reassignments: {name}"] > 5, name
     for name in ("CreateTopic", "DeleteTopic", "ExpireSession", "DieInWrite", "DeleteController", "PreferredElection"):
         assert events[name] > 10, name
 

@@ -34,6 +34,7 @@ from tests.sim.events import (
 ONE_WRITES = "the_last_controller_alone_writes"
 HAS_A_LEADER = "a_partition_with_a_live_isr_member_has_a_leader"
 DELETED = "deleted_topics_stay_deleted"
+REASSIGNED = "a_reassignment_ends_with_its_target_replicas"
 
 
 def test_KIP_380_a_controller_that_does_not_know_of_the_next_one_writes_nothing(scenario):
@@ -164,7 +165,7 @@ def test_API_03_a_late_StopReplica_of_an_old_controller_deletes_nothing(scenario
         Consume(4000, 0),
     )
     history.goes_well()
-    history.breaks("the_replicas_become_equal", ReplicaManager, "_check_controller_epoch", whatever_the_epoch)
+    history.breaks(REASSIGNED, ReplicaManager, "_check_controller_epoch", whatever_the_epoch)
 
 
 def test_a_follower_is_where_it_fetches_whatever_a_late_fetch_has_said_of_it(scenario):
