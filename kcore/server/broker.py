@@ -268,7 +268,7 @@ class Broker:
         parts.callback(config.on_change(flush_default, self.admin_manager.read_flush_default))
         # What the logs are opened with comes from the store, so that comes first.
         topic_configs.load(self.store)
-        adoption = TopicAdoption(self.broker_id, self.store, log_manager, topic_configs)
+        adoption = TopicAdoption(self.broker_id, self.store, log_manager, topic_configs, is_member=is_member)
         adoption.prepare(topics_on_disk(working))
         log_manager.startup()
         parts.callback(log_manager.shutdown)

@@ -1,7 +1,9 @@
 """TopicAdoption: what a start makes of the directories that it finds.
 
 A directory belongs to a topic that the store knows, or to one that is being deleted, or to an earlier topic of the same
-name (a stray), or the store does not know its topic: then Kafka or open_log() wrote it, and the topic is adopted.
+name (a stray), or the store does not know its topic: then Kafka or open_log() wrote it, and the topic is adopted.  A
+member's directory is a stray, too, if its partition has no replica on this broker: a reassignment has ended while the
+broker was down.
 """
 
 from __future__ import annotations
@@ -35,6 +37,18 @@ class HostedLog(NamedTuple):
 HostedLogs = Mapping[str, Mapping[int, HostedLog]]
 
 
+def is_earlier_topic(node: znodes.TopicZNode, topic_id: UUID | None) -> bool:
+    """Whether a directory with this topic id was made for another topic than the stored one."""
+    return node.topic_id not in (None, ZERO_UUID) and topic_id not in (None, ZERO_UUID, node.topic_id)
+
+
+def is_on_others(node: znodes.TopicZNode, partition: int, broker_id: int) -> bool:
+    """Whether the stored partition has replicas, and none on this broker (LogManager.isStrayKraftReplica, Kafka 3.9).
+    While a reassignment runs, the stored replicas are the old and the new ones."""
+    replicas = node.assignment.get(partition)
+    return bool(replicas) and broker_id not in replicas
+
+
 class TopicAdoption:
     """Used once, at a start, in the order of its methods.  is_stray() alone is called from several threads."""
 
@@ -45,8 +59,11 @@ class TopicAdoption:
         log_manager: LogManager,
         topic_configs: TopicConfigs,
         random: Random = SYSTEM_RANDOM,
+        *,
+        is_member: bool = False,
     ) -> None:
         self._broker_id = broker_id
+        self._is_member = is_member
         self._store = store
         self._log_manager = log_manager
         self._topic_configs = topic_configs
@@ -65,13 +82,15 @@ class TopicAdoption:
                 self._topic_configs.set(name, KEEP_ALL_RECORDS)
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """Whether a directory belongs to an earlier topic of the name.  False for a topic that is not in the store (it
-        is adopted), and for the rest of an interrupted deletion (it is deleted)."""
+        """Whether a directory belongs to an earlier topic of the name, or to other members alone.  False for a topic
+        that is not in the store (it is adopted), and for the rest of an interrupted deletion (it is deleted)."""
         stored = self._store.get(znodes.topic(topic_partition.topic))
-        stored_id = znodes.TopicZNode.decode(stored.data).topic_id if stored is not None else None
-        if stored_id in (None, ZERO_UUID) or topic_id in (None, ZERO_UUID, stored_id):
+        if stored is None:
             return False
-        return topic_id not in self._interrupted_deletions
+        node = znodes.TopicZNode.decode(stored.data)
+        if is_earlier_topic(node, topic_id):
+            return topic_id not in self._interrupted_deletions
+        return self._is_member and is_on_others(node, topic_partition.partition, self._broker_id)
 
     # -- with the logs open -----------------------------------------------------------------------------
 

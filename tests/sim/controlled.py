@@ -487,6 +487,7 @@ class ControlledCluster(Cluster):
         session = Session(self.tree, broker, lambda: self.may_die(broker), lambda: self._disconnect(broker, 20))
         path = self.disks[broker].path
         node = self.nodes[broker] = ControlledNode(broker, path, self.time, self, self.settings, session)
+        self.reassignments.broker_started(broker, {tp for tp, _ in self._existing()})
         node.start()
         self.tell(f"broker {broker} is registered with epoch {node.broker_epoch}")
 

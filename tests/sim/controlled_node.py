@@ -18,6 +18,7 @@ from kcore.controller.controller_context import LiveBroker
 from kcore.controller.kafka_controller import ControllerSettings, KafkaController, OnResult
 from kcore.controller.partition_reassignment import Targets
 from kcore.errors import ApiError
+from kcore.log.unified_log import UnifiedLog
 from kcore.network.listener import SecurityProtocol
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
@@ -30,6 +31,7 @@ from kcore.server.handlers.stop_replica import Handler as StopReplicaHandler
 from kcore.server.handlers.update_metadata import Handler as UpdateMetadataHandler
 from kcore.server.metadata_cache import BrokerInfo, Endpoint
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.server.topic_adoption import TopicAdoption
 from kcore.server.topic_configs import TopicConfigs
 from tests.sim.ensemble import Session
 from tests.sim.events import Settings
@@ -204,6 +206,11 @@ class ControlledNode(Node):
 
     def is_alive(self, broker: int) -> bool:
         return self.metadata_cache.snapshot.broker(broker) is not None
+
+    def _is_stray(self, log: UnifiedLog) -> bool:
+        # There is no log manager yet, and it is not used for this.
+        adoption = TopicAdoption(self.broker_id, self.session, None, TopicConfigs(), is_member=True)  # type: ignore[arg-type]
+        return adoption.is_stray(log.topic_partition, log.topic_id)
 
     def _make_state_store(self) -> PartitionStateStore:
         return MetadataPartitionStateStore(self.broker_id, self.session, self.control_scheduler, self._time)

@@ -19,6 +19,7 @@ from kcore.errors import ApiError, KafkaError, RequestTimedOut, StaleControllerE
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
+from kcore.log.unified_log import UnifiedLog
 from kcore.protocol.messages.fetch import FetchRequest as FetchMessage
 from kcore.protocol.messages.fetch import FetchResponse
 from kcore.purgatory.timer import Timer
@@ -305,6 +306,7 @@ class Node:
             random=Random(broker_id * 1_000_003 + broker_epoch),
             executors=inline,
             scheduler=self.disk_scheduler,
+            is_stray=self._is_stray,
             num_recovery_threads=1,
             flush_checkpoint_ms=settings.flush_checkpoint_ms,
             start_offset_checkpoint_ms=settings.flush_checkpoint_ms,
@@ -344,6 +346,9 @@ class Node:
     def is_alive(self, broker: int) -> bool:
         """As far as this broker has heard."""
         return broker in self.live_brokers
+
+    def _is_stray(self, log: UnifiedLog) -> bool:
+        return False
 
     def _make_state_store(self) -> PartitionStateStore:
         return NodeStateStore(self)

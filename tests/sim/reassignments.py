@@ -6,7 +6,7 @@ A reassignment ends with exactly the target replicas, or is cancelled without a 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -54,8 +54,8 @@ class World(Protocol):
 
 
 class Reassignments:
-    """left: (broker, partition) whose log Kafka's controller leaves behind, too: the broker or the controller died
-    before the log was deleted."""
+    """left: (broker, partition) whose log may stay until the broker starts again, as Kafka's controller leaves it
+    behind, too: the broker's session or the controller ended before the log was deleted."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -109,6 +109,10 @@ class Reassignments:
                 del self._asked[number]
                 for tp, outcome in outcomes.items():
                     self._outcomes.setdefault(tp, []).append(outcome)
+
+    def broker_started(self, broker: int, existing: Collection[TopicPartition]) -> None:
+        """Its logs of existing partitions that are on others alone are strays now."""
+        self.left = {(of_broker, tp) for of_broker, tp in self.left if of_broker != broker or tp not in existing}
 
     def _outcome(self, tp: TopicPartition, target: Sequence[int] | None) -> Outcome:
         return Outcome(self._settled.get(tp, ()), False) if target is None else Outcome(tuple(target), True)

@@ -8,6 +8,7 @@ from kcore.controller.topic_deletion_manager import TopicDeletionManager
 from kcore.metadata.store import MultiFailed
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.server import topic_adoption
 from kcore.server.fetch_session import CachedPartition
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from tests.sim.events import (
@@ -28,6 +29,7 @@ from tests.sim.events import (
     PreferredElection,
     Produce,
     ProduceIdempotent,
+    Reassign,
     Settings,
 )
 
@@ -217,3 +219,13 @@ def test_KIP_497_a_leader_does_not_change_the_isr_of_an_epoch_that_it_has_not_he
     )
     history.goes_well()
     history.breaks(HAS_A_LEADER, MetadataPartitionStateStore, "_prepared", whatever_the_epoch)
+
+
+def test_KIP_455_a_log_of_a_replica_that_went_while_its_broker_was_down_is_set_aside(scenario):
+    history = scenario(
+        Settings(controller=True),
+        Crash(500, 2, "is killed", down_ms=3000, noticed_ms=10),
+        Reassign(1500, 0, (1, 0)),
+    )
+    history.goes_well()
+    history.breaks(REASSIGNED, topic_adoption, "is_on_others", lambda node, partition, broker_id: False)

@@ -48,6 +48,20 @@ def test_a_directory_of_an_earlier_topic_of_the_name_is_a_stray(directory, expec
     assert adoption.is_stray(TopicPartition("unknown", 0), directory) is False
 
 
+@pytest.mark.parametrize(
+    ("replicas", "is_member", "expected"),
+    [([2, 3], True, True), ([2, 1], True, False), ([2, 3], False, False), ([], True, False)],
+)
+def test_a_members_directory_of_a_partition_that_is_on_others_alone_is_a_stray(replicas, is_member, expected):
+    """A reassignment has ended while this broker was down."""
+    store = MemoryStore()
+    node = znodes.TopicZNode({0: replicas, 1: [2]}, NEW)
+    store.create_recursive(znodes.topic("t"), node.encode())
+    adoption = TopicAdoption(1, store, Logs(), TopicConfigs(), Random(1), is_member=is_member)
+    assert adoption.is_stray(TopicPartition("t", 0), NEW) is expected
+    assert adoption.is_stray(TopicPartition("t", 2), NEW) is False  # the store does not know it
+
+
 @pytest.mark.parametrize("note", ["new", "old"])
 def test_a_directory_whose_deletion_was_interrupted_is_deleted_and_no_stray(note):
     store = store_with(("t", NEW))
