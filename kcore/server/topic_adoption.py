@@ -45,7 +45,7 @@ def is_earlier_topic(node: znodes.TopicZNode, topic_id: UUID | None) -> bool:
 def is_on_others(node: znodes.TopicZNode, partition: int, broker_id: int) -> bool:
     """Whether the stored partition has replicas, and none on this broker (LogManager.isStrayKraftReplica, Kafka 3.9).
     While a reassignment runs, the stored replicas are the old and the new ones."""
-    replicas = node.assignment.get(partition)
+    replicas = node.assignment.get(partition) or []
     return bool(replicas) and broker_id not in replicas
 
 
