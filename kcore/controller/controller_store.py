@@ -188,11 +188,13 @@ class ControllerStore:
         value = self.topic_config(topic).get("unclean.leader.election.enable")
         return default if value is None else value.strip().lower() == "true"
 
-    def states(self, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
-        """The stored states; partitions without one are left out."""
+    def states(
+        self, topic_partitions: Iterable[TopicPartition], watch_for: Callable[[TopicPartition], Watch] | None = None
+    ) -> dict[TopicPartition, LeaderAndIsr]:
+        """The stored states; partitions without one are left out.  Each one's watch is called when it changes."""
         states = {}
         paths = {tp: znodes.partition_state(tp.topic, tp.partition) for tp in topic_partitions}
-        nodes = self._store.get_many(list(paths.values()))
+        nodes = self._store.get_many(list(paths.values()), [watch_for(tp) for tp in paths] if watch_for else ())
         for (tp, path), node in zip(paths.items(), nodes, strict=True):
             decoded = _decoded(znodes.PartitionStateZNode.decode, node.data, path) if node is not None else None
             if node is not None and decoded is not None:
@@ -239,18 +241,25 @@ class ControllerStore:
         """Replace stored states, each conditional on its partition_epoch; BadVersion says to read it again."""
         return self._each(states, _change_state)
 
-    def change_assignment(self, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
-        """Write one partition's replicas into its topic's node; the others stay as they are stored.
+    def change_assignments(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+        """Write the partitions' replicas into the nodes of their topics, each topic at once; partitions of a topic that
+        are not in `assignments` stay as they are stored.
 
         Raises NoNode.
         """
-        path = znodes.topic(tp.topic)
+        topics: dict[str, dict[int, ReplicaAssignment]] = {}
+        for tp, assignment in assignments.items():
+            topics.setdefault(tp.topic, {})[tp.partition] = assignment
+        for name, partitions in topics.items():
+            self._change_topic(znodes.topic(name), partitions)
+
+    def _change_topic(self, path: str, partitions: Mapping[int, ReplicaAssignment]) -> None:
         while True:
             stored = self._store.get(path)
             if stored is None:
                 raise NoNode(path)
+            node = znodes.TopicZNode.decode(stored.data).with_replicas(partitions)
             try:
-                node = znodes.TopicZNode.decode(stored.data).with_replicas(tp.partition, *assignment)
                 self._multi([SetData(path, node.encode(), stored.version)])
             except BadVersion:
                 continue

@@ -139,7 +139,13 @@ class KafkaController:
             settings.delete_topic_enable,
         )
         self.partition_reassignment = PartitionReassignment(
-            self.context, self._store, batch, self.replica_state_machine, self.partition_state_machine, self._watch
+            self.context,
+            self._store,
+            batch,
+            self.replica_state_machine,
+            self.partition_state_machine,
+            self._watch,
+            lambda name, process: self._put_if_in_term(self._term, name, process),
         )
         self.leader_elections = LeaderElections(self.context, self._store, self.partition_state_machine, self._watch)
         #: The active controller as this broker knows it, NO_CONTROLLER for none.
@@ -274,7 +280,7 @@ class KafkaController:
 
         self._scheduler.schedule(f"kcore-reelect-{self.broker_id}", retry, _ELECTION_RETRY_MS)
 
-    def _put_if_in_term(self, term: _Term, name: str, process: Callable[[], None]) -> None:
+    def _put_if_in_term(self, term: _Term | None, name: str, process: Callable[[], None]) -> None:
         def process_in_term() -> None:
             if self._term is term:
                 process()

@@ -99,7 +99,12 @@ def is_complete(assignment: ReplicaAssignment, isr: Collection[int], online: Col
 
 
 class PartitionReassignment:
-    """Used by the event thread.  watch(name, process): a watch that puts an event of that name."""
+    """Used by the event thread.  watch(name, process): a watch that puts an event of that name.  put(name, process):
+    puts one.
+
+    A step is done for all of its partitions together: the node of a topic has all of its partitions, so that one write
+    for each partition would be quadratic.
+    """
 
     def __init__(
         self,
@@ -109,6 +114,7 @@ class PartitionReassignment:
         replicas: ReplicaStateMachine,
         partitions: PartitionStateMachine,
         watch: Callable[[str, Callable[[], None]], Watch],
+        put: Callable[[str, Callable[[], None]], None],
     ) -> None:
         self._context = context
         self._store = store
@@ -116,6 +122,9 @@ class PartitionReassignment:
         self._replicas = replicas
         self._partitions = partitions
         self._watch = watch
+        self._put = put
+        #: Partitions whose ISR has changed; an event that looks at all of them is queued if there is one.
+        self._changed: dict[TopicPartition, None] = {}
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -131,7 +140,8 @@ class PartitionReassignment:
                 results[tp] = error
         # The last word counts, whichever way it came.
         self._remove_orders(lambda tp, target: tp in accepted)
-        return {tp: results[tp] if tp in results else self._begin(tp, accepted[tp]) for tp in targets}
+        results.update(self._begin(accepted))
+        return {tp: results[tp] for tp in targets}
 
     def list(self, topic_partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
         """The assignments of those that are being reassigned, of all for None."""
@@ -160,6 +170,7 @@ class PartitionReassignment:
             self._store.delete_node(znodes.REASSIGN_PARTITIONS)
             return
         ended = set()
+        begun: dict[TopicPartition, ReplicaAssignment] = {}
         for tp, target in orders.items():
             try:
                 current = self._assignment(tp)
@@ -170,20 +181,25 @@ class PartitionReassignment:
                 ended.add(tp)
                 continue
             if assignment != current or not current.is_being_reassigned:
-                refused = self._begin(tp, assignment)
-                if refused is not None:
-                    logger.error("%s: the reassignment to %s is refused: %s", tp, _listed(target), refused)
-                if not self._context.assignments[tp].is_being_reassigned or refused is not None:
-                    ended.add(tp)
+                begun[tp] = assignment
+        for tp, refused in self._begin(begun).items():
+            if refused is not None:
+                logger.error("%s: the reassignment to %s is refused: %s", tp, _listed(orders[tp]), refused)
+            if not self._context.assignments[tp].is_being_reassigned or refused is not None:
+                ended.add(tp)
         if ended:
             self._remove_orders(lambda tp, target: tp in ended)
 
     def resume(self, broker_ids: Collection[int] | None = None) -> None:
         """Take the next step of reassignments that run: of those to one of these brokers, of all for None."""
         context = self._context
-        for tp in sorted(context.being_reassigned):
-            if broker_ids is None or not set(broker_ids).isdisjoint(context.assignments[tp].target):
-                self._advance(tp)
+        if broker_ids is None:
+            self._changed.clear()  # of an earlier term
+        self._advance(
+            tp
+            for tp in sorted(context.being_reassigned)
+            if broker_ids is None or not set(broker_ids).isdisjoint(context.assignments[tp].target)
+        )
 
     def topics_deleted(self, names: Collection[str]) -> None:
         """A topic that is being deleted is not reassigned any more: all of its replicas are deleted."""
@@ -200,147 +216,181 @@ class PartitionReassignment:
 
     # -- steps ------------------------------------------------------------------------------------------
 
-    def _begin(self, tp: TopicPartition, assignment: ReplicaAssignment) -> ApiError | None:
-        """Store the assignment and take its first step; why it is refused.
+    def _begin(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> dict[TopicPartition, ApiError | None]:
+        """Store the assignments and take their first step; why those that are refused are, None for the others.
 
         Replicas that only the reassignment before this one would have added are deleted now.
         """
         context = self._context
-        current = context.assignments[tp]
-        if assignment != current:
-            unneeded = [replica for replica in current.replicas if replica not in assignment.replicas]
-            try:
-                self._keep_an_in_sync_replica(tp, assignment, unneeded)
-            except ApiError as error:
-                return error
-            logger.info("%s is reassigned: %s", tp, assignment)
-            context.set_assignment(tp, assignment)
-            # Before the assignment without them is stored: the next controller would not know of their logs.
-            self._delete_replicas(tp, unneeded)
-            self._store.change_assignment(tp, assignment)
-        self._advance(tp)
-        return None
+        changed = {tp: new for tp, new in assignments.items() if new != context.assignments[tp]}
+        unneeded = {
+            tp: [replica for replica in context.replicas_of(tp) if replica not in new.replicas]
+            for tp, new in changed.items()
+        }
+        refused = self._keep_in_sync_replicas(changed, {tp: replicas for tp, replicas in unneeded.items() if replicas})
+        begun = {tp: new for tp, new in changed.items() if tp not in refused}
+        for tp, new in begun.items():
+            logger.info("%s is reassigned: %s", tp, new)
+            context.set_assignment(tp, new)
+        # Before the assignment without them is stored: the next controller would not know of their logs.
+        self._delete_replicas(PartitionReplica(tp, replica) for tp in begun for replica in unneeded[tp])
+        self._store.change_assignments(begun)
+        self._advance(tp for tp in assignments if tp not in refused)
+        return {tp: refused.get(tp) for tp in assignments}
 
-    def _keep_an_in_sync_replica(
-        self, tp: TopicPartition, assignment: ReplicaAssignment, unneeded: Collection[int]
-    ) -> None:
-        """Let a remaining replica lead before others are deleted.  Raises InvalidReplicaAssignment."""
+    def _keep_in_sync_replicas(
+        self,
+        assignments: Mapping[TopicPartition, ReplicaAssignment],
+        unneeded: Mapping[TopicPartition, Collection[int]],
+    ) -> dict[TopicPartition, ApiError]:
+        """Let remaining replicas lead before others are deleted; InvalidReplicaAssignment for each partition where none
+        can."""
         context = self._context
-        state = self._store.states([tp]).get(tp)
-        if state is None or not unneeded:
-            return
-        online = context.online_replicas(assignment.replicas, tp)
-        if not may_drop_replicas(assignment.replicas, state.isr, online, state.leader):
-            raise InvalidReplicaAssignment(
-                f"None of the replicas {_listed(assignment.replicas)} is alive and in sync, the ISR is "
-                f"{_listed(state.isr)}: records would be lost."
-            )
-        if state.leader in unneeded:
-            current = context.assignments[tp]
-            context.set_assignment(tp, assignment)
-            failed = self._partitions.handle_state_changes([tp], PartitionState.ONLINE, ElectionStrategy.OFFLINE)
-            if failed:
-                context.set_assignment(tp, current)
-                raise InvalidReplicaAssignment(f"No other replica can lead: {failed[tp]}")
+        refused: dict[TopicPartition, ApiError] = {}
+        for tp, state in self._store.states(unneeded).items():
+            remaining = assignments[tp].replicas
+            if not may_drop_replicas(remaining, state.isr, context.online_replicas(remaining, tp), state.leader):
+                refused[tp] = InvalidReplicaAssignment(
+                    f"None of the replicas {_listed(remaining)} is alive and in sync, the ISR is "
+                    f"{_listed(state.isr)}: records would be lost."
+                )
+            elif state.leader in unneeded[tp]:
+                current = context.assignments[tp]
+                context.set_assignment(tp, assignments[tp])
+                failed = self._partitions.handle_state_changes([tp], PartitionState.ONLINE, ElectionStrategy.OFFLINE)
+                if failed:
+                    context.set_assignment(tp, current)
+                    refused[tp] = InvalidReplicaAssignment(f"No other replica can lead: {failed[tp]}")
+        return refused
 
-    def _advance(self, tp: TopicPartition) -> None:
+    def _advance(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Wait for the target replicas (Kafka's phase A), or end the reassignment if they are in sync (phase B)."""
         context = self._context
-        if context.is_queued_for_deletion(tp.topic):
-            return
-        assignment = context.assignments[tp]
-        if self._is_complete(tp):
-            self._complete(tp, assignment)
-        elif self._announce(tp):  # A1
-            # A2.  After a fail-over they have a state already.
-            new = [PartitionReplica(tp, replica) for replica in assignment.adding]
-            new = [replica for replica in new if context.replica_state(replica) is State.NON_EXISTENT]
-            self._replicas.handle_state_changes(new, State.NEW)
+        advanced = [tp for tp in topic_partitions if not context.is_queued_for_deletion(tp.topic)]
+        complete = self._complete_ones(advanced)
+        self._complete(complete)
+        waiting = self._announce([tp for tp in advanced if tp not in complete])  # A1
+        # A2.  After a fail-over they have a state already.
+        new = [PartitionReplica(tp, replica) for tp in waiting for replica in context.assignments[tp].adding]
+        new = [replica for replica in new if context.replica_state(replica) is State.NON_EXISTENT]
+        self._replicas.handle_state_changes(new, State.NEW)
 
-    def _is_complete(self, tp: TopicPartition) -> bool:
-        """From the stored ISR, which is watched as long as the answer is no."""
+    def _complete_ones(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, None]:
+        """Those that are complete, from the stored ISR, which is watched as long as the answer is no."""
         context = self._context
-        assignment = context.assignments[tp]
-        if not assignment.is_being_reassigned:
-            return True
-        watch = self._watch(f"PartitionReassignmentIsrChange {tp}", partial(self._isr_changed, tp))
-        self._store.watch_node(znodes.partition_state(*tp), watch)
-        state = self._store.states([tp]).get(tp)
-        online = context.online_replicas(assignment.replicas, tp)
-        return state is not None and is_complete(assignment, state.isr, online)
+        running = [tp for tp in topic_partitions if context.assignments[tp].is_being_reassigned]
+        states = self._store.states(running, self._isr_watch)
+        waiting = set()
+        for tp in running:
+            assignment = context.assignments[tp]
+            online = context.online_replicas(assignment.replicas, tp)
+            if tp not in states or not is_complete(assignment, states[tp].isr, online):
+                waiting.add(tp)
+        return {tp: None for tp in topic_partitions if tp not in waiting}
+
+    def _isr_watch(self, tp: TopicPartition) -> Watch:
+        return self._watch(f"PartitionReassignmentIsrChange {tp}", partial(self._isr_changed, tp))
 
     def _isr_changed(self, tp: TopicPartition) -> None:
-        context = self._context
-        if tp in context.being_reassigned and not context.is_queued_for_deletion(tp.topic) and self._is_complete(tp):
-            self._complete(tp, context.assignments[tp])
+        """Those whose watches were called until now end together."""
+        if not self._changed:
+            self._put("PartitionReassignmentIsrChanges", self._isrs_changed)
+        self._changed[tp] = None
 
-    def _complete(self, tp: TopicPartition, assignment: ReplicaAssignment) -> None:
+    def _isrs_changed(self) -> None:
         context = self._context
-        added = [PartitionReplica(tp, replica) for replica in context.online_replicas(assignment.adding, tp)]
+        changed = [tp for tp in self._changed if not context.is_queued_for_deletion(tp.topic)]
+        self._changed.clear()
+        self._complete(self._complete_ones([tp for tp in changed if tp in context.being_reassigned]))
+
+    def _complete(self, topic_partitions: Collection[TopicPartition]) -> None:
+        context = self._context
+        before = {tp: context.assignments[tp] for tp in topic_partitions}
+        if not before:
+            return
+        added = [
+            PartitionReplica(tp, replica)
+            for tp, assignment in before.items()
+            for replica in context.online_replicas(assignment.adding, tp)
+        ]
         # B1 to B3: in memory first, so that the requests have the target replicas only.
         self._replicas.handle_state_changes(added, State.ONLINE)
-        completed = ReplicaAssignment(assignment.target)
-        context.set_assignment(tp, completed)
-        if not self._lead_by_a_target_replica(tp):
-            context.set_assignment(tp, assignment)
-            return
+        for tp, assignment in before.items():
+            context.set_assignment(tp, ReplicaAssignment(assignment.target))
+        led = self._lead_by_target_replicas(before)
+        for tp, assignment in before.items():
+            if tp not in led:
+                context.set_assignment(tp, assignment)
         # B4, B5: whoever stops between these and B6 leaves what the next controller does once more.
-        self._delete_replicas(tp, assignment.removing)
+        self._delete_replicas(PartitionReplica(tp, replica) for tp in led for replica in before[tp].removing)
         # B6
-        if assignment.is_being_reassigned:
-            self._store.change_assignment(tp, completed)
-            logger.info("%s: the reassignment is complete, its replicas are %s", tp, _listed(completed.replicas))
+        completed = {tp: context.assignments[tp] for tp in led}
+        self._store.change_assignments({tp: new for tp, new in completed.items() if before[tp].is_being_reassigned})
+        for tp, new in completed.items():
+            logger.info("%s: the reassignment is complete, its replicas are %s", tp, _listed(new.replicas))
         # B7, B8
-        self._remove_orders(lambda ordered, target: (ordered, tuple(target)) == (tp, completed.replicas))
-        self._batch.add_update_metadata(context.live_or_shutting_down_ids, [tp])
+        self._remove_orders(lambda tp, target: tp in completed and tuple(target) == completed[tp].replicas)
+        self._batch.add_update_metadata(context.live_or_shutting_down_ids, completed)
         self._batch.send()
 
-    def _lead_by_a_target_replica(self, tp: TopicPartition) -> bool:
-        """Whether there is a leader among the partition's replicas now; all of them know what has changed."""
+    def _lead_by_target_replicas(self, topic_partitions: Collection[TopicPartition]) -> Sequence[TopicPartition]:
+        """Those that have a leader among their replicas now; all replicas know what has changed."""
         context = self._context
-        state = self._store.states([tp]).get(tp)
-        if state is not None and state.leader in context.online_replicas(context.replicas_of(tp), tp):
-            return self._announce(tp)
-        failed = self._partitions.handle_state_changes([tp], PartitionState.ONLINE, ElectionStrategy.REASSIGNMENT)
-        return not failed
+        states = self._store.states(topic_partitions)
+        led = {
+            tp for tp, state in states.items() if state.leader in context.online_replicas(context.replicas_of(tp), tp)
+        }
+        announced = set(self._announce([tp for tp in topic_partitions if tp in led]))
+        others = [tp for tp in topic_partitions if tp not in led]
+        failed = self._partitions.handle_state_changes(others, PartitionState.ONLINE, ElectionStrategy.REASSIGNMENT)
+        return [tp for tp in topic_partitions if tp in announced or (tp not in led and tp not in failed)]
 
-    def _announce(self, tp: TopicPartition) -> bool:
-        """Raise the leader epoch, take who is not assigned out of the ISR, and send the replicas both; False if another
-        controller wrote since."""
+    def _announce(self, topic_partitions: Collection[TopicPartition]) -> Sequence[TopicPartition]:
+        """Raise the leader epochs, take who is not assigned out of the ISR, and send the replicas both; without those
+        partitions to which another controller has written since."""
         context = self._context
-        assignment = context.assignments[tp]
-        state = self._raise_leader_epoch(tp)
-        if state is None:
-            return False
-        context.leadership[tp] = state
-        # A new replica may be made in any data directory, also where another one has failed.
-        self._batch.add_leader_and_isr(assignment.origin, tp, state, is_new=False)
-        self._batch.add_leader_and_isr(assignment.adding, tp, state, is_new=True)
+        raised = self._raise_leader_epochs(topic_partitions)
+        for tp, state in raised.items():
+            assignment = context.assignments[tp]
+            context.leadership[tp] = state
+            # A new replica may be made in any data directory, also where another one has failed.
+            self._batch.add_leader_and_isr(assignment.origin, tp, state, is_new=False)
+            self._batch.add_leader_and_isr(assignment.adding, tp, state, is_new=True)
         self._batch.send()
-        return True
+        return list(raised)
 
-    def _raise_leader_epoch(self, tp: TopicPartition) -> LeaderAndIsr | None:
-        epoch = self._context.epoch
-        while True:
-            stored = self._store.states([tp]).get(tp)
-            if stored is None or stored.controller_epoch > epoch:
-                logger.error("%s: its leader epoch is not raised, stored is %s", tp, stored)
-                return None
-            # The leader may just have taken in a replica that is not assigned any more.
-            isr = tuple(member for member in stored.isr if member in self._context.replicas_of(tp)) or stored.isr
-            state = replace(stored, leader_epoch=stored.leader_epoch + 1, isr=isr, controller_epoch=epoch)
-            error = self._store.change_states({tp: state})[tp]
-            if error is None:
-                return replace(state, partition_epoch=state.partition_epoch + 1)
-            if not isinstance(error, BadVersion):
-                raise error
+    def _raise_leader_epochs(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LeaderAndIsr]:
+        context = self._context
+        raised = {}
+        remaining = list(topic_partitions)
+        while remaining:
+            stored = self._store.states(remaining)
+            states = {}
+            for tp in remaining:
+                state = stored.get(tp)
+                if state is None or state.controller_epoch > context.epoch:
+                    logger.error("%s: its leader epoch is not raised, stored is %s", tp, state)
+                    continue
+                # The leader may just have taken in a replica that is not assigned any more.
+                isr = tuple(member for member in state.isr if member in context.replicas_of(tp)) or state.isr
+                epoch = state.leader_epoch + 1
+                states[tp] = replace(state, leader_epoch=epoch, isr=isr, controller_epoch=context.epoch)
+            remaining = []
+            for tp, error in self._store.change_states(states).items():
+                if error is None:
+                    raised[tp] = replace(states[tp], partition_epoch=states[tp].partition_epoch + 1)
+                elif isinstance(error, BadVersion):
+                    remaining.append(tp)
+                else:
+                    raise error
+        return raised
 
-    def _delete_replicas(self, tp: TopicPartition, broker_ids: Collection[int]) -> None:
+    def _delete_replicas(self, replicas: Iterable[PartitionReplica]) -> None:
         """They leave the ISR, stop, and delete their logs; nobody waits for that."""
-        replicas = [PartitionReplica(tp, broker_id) for broker_id in broker_ids]
-        if replicas:
+        deleted = list(replicas)
+        if deleted:
             for state in (State.OFFLINE, State.DELETION_STARTED, State.DELETION_SUCCESSFUL, State.NON_EXISTENT):
-                self._replicas.handle_state_changes(replicas, state)
+                self._replicas.handle_state_changes(deleted, state)
 
     def _remove_orders(self, is_removed: Callable[[TopicPartition, Sequence[int]], bool]) -> None:
         """Take partitions out of /admin/reassign_partitions; without any the node is deleted."""

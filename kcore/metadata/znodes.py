@@ -94,14 +94,15 @@ class TopicZNode(NamedTuple):
     adding: dict[int, list[int]] = {}
     removing: dict[int, list[int]] = {}
 
-    def with_replicas(
-        self, number: int, replicas: Sequence[int], adding: Sequence[int], removing: Sequence[int]
-    ) -> TopicZNode:
-        """With other replicas of one partition; adding and removing are empty while it is not reassigned."""
+    def with_replicas(self, partitions: Mapping[int, tuple[Sequence[int], Sequence[int], Sequence[int]]]) -> TopicZNode:
+        """With other replicas of some partitions: (replicas, adding, removing) of each; the last two are empty while it
+        is not reassigned."""
+        adding = {number: of_partition[1] for number, of_partition in partitions.items()}
+        removing = {number: of_partition[2] for number, of_partition in partitions.items()}
         return self._replace(
-            assignment=self.assignment | {number: list(replicas)},
-            adding=_with(self.adding, number, adding),
-            removing=_with(self.removing, number, removing),
+            assignment=self.assignment | {number: list(part[0]) for number, part in partitions.items()},
+            adding=_with(self.adding, adding),
+            removing=_with(self.removing, removing),
         )
 
     def encode(self) -> bytes:
@@ -373,9 +374,10 @@ def _endpoint_from_string(text: str) -> tuple[str, tuple[str, int]]:
     return name, (host.removeprefix("[").removesuffix("]"), _number(int(port), high=_MAX_PORT))
 
 
-def _with(assignment: Mapping[int, list[int]], number: int, replicas: Sequence[int]) -> dict[int, list[int]]:
-    others = {other: listed for other, listed in assignment.items() if other != number}
-    return others | {number: list(replicas)} if replicas else others
+def _with(assignment: Mapping[int, list[int]], changed: Mapping[int, Sequence[int]]) -> dict[int, list[int]]:
+    """Partitions without replicas are left out."""
+    others = {number: listed for number, listed in assignment.items() if number not in changed}
+    return others | {number: list(replicas) for number, replicas in changed.items() if replicas}
 
 
 def _keyed(assignment: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:

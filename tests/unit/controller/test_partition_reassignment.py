@@ -258,6 +258,30 @@ def test_many_partitions_move_at_once_and_each_gets_its_own_answer(world):
     assert topic(world).assignment == {0: [2], 1: [2], 2: [3]}
 
 
+def test_partitions_of_a_topic_that_begin_or_end_together_need_one_write_of_its_node(world):
+    """The node has all partitions: a write for each would be quadratic.  A node's version counts its writes."""
+    world.start(1, 2, 3)
+    partitions = [TopicPartition("t", number) for number in range(40)]
+    world.create_topic("t", [[1, 2]] * len(partitions))
+
+    def writes():
+        return world.admin.get(znodes.topic("t")).version
+
+    assert alter(world, dict.fromkeys(partitions, (3, 2))) == dict.fromkeys(partitions)
+    assert writes() == 1
+    for tp in partitions[:20]:
+        world.set_isr(*tp, [1, 2, 3])
+    world.settle()
+    assert writes() == 2
+    assert set(running(world)) == set(partitions[20:])
+    for tp in partitions[20:]:
+        world.set_isr(*tp, [1, 2, 3])
+    world.settle()
+    assert writes() == 3
+    for tp in partitions:
+        assert_ended(world, [3, 2], tp)
+
+
 def test_partitions_that_were_added_meanwhile_are_not_overwritten(world):
     world.start(1, 2)
     world.create_topic("t", [[1]])
