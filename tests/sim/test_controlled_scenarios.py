@@ -1,7 +1,11 @@
 """One history for each rule of the controller: it breaks an invariant if the rule is taken out."""
 
+import pytest
+
+from kcore.controller import partition_reassignment
 from kcore.controller.controller_store import ControllerStore
 from kcore.controller.kafka_controller import KafkaController
+from kcore.controller.partition_reassignment import PartitionReassignment
 from kcore.controller.partition_state_machine import PartitionStateMachine
 from kcore.controller.replica_state_machine import ReplicaStateMachine
 from kcore.controller.topic_deletion_manager import TopicDeletionManager
@@ -13,6 +17,7 @@ from kcore.server.fetch_session import CachedPartition
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from tests.sim.events import (
     STORE,
+    CancelReassignment,
     Consume,
     Crash,
     CreateTopic,
@@ -22,6 +27,7 @@ from tests.sim.events import (
     DeleteTopic,
     DieInWrite,
     Duplicate,
+    ExpireSession,
     LateRequests,
     Lose,
     LoseStoreAnswer,
@@ -229,3 +235,96 @@ def test_KIP_455_a_log_of_a_replica_that_went_while_its_broker_was_down_is_set_a
     )
     history.goes_well()
     history.breaks(REASSIGNED, topic_adoption, "is_on_others", lambda node, partition, broker_id: False)
+
+
+@pytest.mark.parametrize("writes", range(1, 7))
+def test_CTRL_18_a_reassignment_goes_on_wherever_its_controller_dies(scenario, writes):
+    """After the assignment, the leader epoch, the leader among the targets, each ISR without a replica that goes."""
+    history = scenario(
+        Settings(controller=True, brokers=4),
+        DieInWrite(499, 0, writes=writes, down_ms=3000),
+        Reassign(500, 0, (3, 1)),
+        Produce(6000, 0),
+    )
+    history.goes_well()
+    history.breaks(REASSIGNED, PartitionReassignment, "resume", lambda self, broker_ids=None: None)
+
+
+def test_KIP_455_a_cancellation_does_not_delete_the_last_replica_in_sync(scenario):
+    """Broker 3 alone is in the ISR, and down, when the reassignment to it is cancelled."""
+    history = scenario(
+        Settings(controller=True, brokers=4),
+        Crash(300, 1, "is killed", down_ms=2500, noticed_ms=10),
+        Reassign(500, 0, (3, 1)),
+        Crash(1000, 2, "is killed", down_ms=6000, noticed_ms=10),
+        Crash(1500, 0, "is killed", down_ms=6000, noticed_ms=10),
+        Produce(2000, 0),
+        Crash(2500, 3, "is killed", down_ms=4000, noticed_ms=10),
+        CancelReassignment(3500, 0),
+    )
+    history.goes_well()
+    history.breaks(
+        HAS_A_LEADER, partition_reassignment, "may_drop_replicas", lambda remaining, isr, online, leader: True
+    )
+
+
+def test_KIP_455_a_cancellation_deletes_the_logs_that_were_added(scenario):
+    history = scenario(
+        Settings(controller=True, brokers=4),
+        Crash(300, 1, "is killed", down_ms=2500, noticed_ms=10),
+        Reassign(500, 0, (3, 1)),
+        CancelReassignment(1000, 0),
+    )
+    history.goes_well()
+    history.breaks(REASSIGNED, PartitionReassignment, "_delete_replicas", lambda self, replicas: None)
+
+
+def test_KIP_455_a_cancellation_that_meets_the_end_is_refused_or_leaves_no_trace(scenario):
+    for at_ms in range(500, 530, 2):
+        history = scenario(Settings(controller=True, brokers=4), Reassign(500, 0, (3, 1)), CancelReassignment(at_ms, 0))
+        history.goes_well()
+
+
+def test_KIP_455_a_target_broker_that_dies_before_it_has_caught_up_is_waited_for(scenario):
+    history = scenario(
+        Settings(controller=True, brokers=4),
+        Produce(400, 0),
+        Reassign(500, 0, (3, 1)),
+        Crash(503, 3, "is killed", down_ms=3000, noticed_ms=10),
+    )
+    history.goes_well()
+    history.breaks(REASSIGNED, PartitionReassignment, "_isr_changed", lambda self, tp: None)
+
+
+def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario):
+    history = scenario(
+        Settings(controller=True, brokers=4),
+        Crash(490, 2, "is killed", down_ms=3000, noticed_ms=10),
+        Cut(495, 0, 3, for_ms=1000),
+        Reassign(510, 0, (3, 1), is_ordered=True),
+        DeleteTopic(512, 0),
+    )
+    history.goes_well()
+    history.breaks(REASSIGNED, PartitionReassignment, "topics_deleted", lambda self, names: None)
+
+
+def test_PSM_06_a_target_replica_leads_when_the_old_leader_goes(scenario):
+    history = scenario(Settings(controller=True, brokers=4, partitions=2), Reassign(500, 1, (3, 0)))
+    history.goes_well()
+    history.breaks(
+        HAS_A_LEADER, PartitionReassignment, "_lead_by_target_replicas", lambda self, partitions: list(partitions)
+    )
+
+
+@pytest.mark.parametrize("at_ms", [499, 501, 503, 505, 507, 509, 512])
+def test_PSM_06_the_session_of_the_old_leader_expires_at_any_moment_of_a_reassignment(scenario, at_ms):
+    """The new replica is in sync with another leader than the one that it was added to."""
+    history = scenario(
+        Settings(controller=True, brokers=4, partitions=2),
+        Cut(495, 1, 3, for_ms=10),
+        Reassign(500, 1, (3, 0)),
+        ExpireSession(at_ms, 1),
+        Produce(2500, 1),
+    )
+    history.goes_well()
+    history.breaks(REASSIGNED, PartitionReassignment, "_isr_changed", lambda self, tp: None)
