@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import random
+import zlib
 
 import pytest
 from hypothesis import settings
@@ -15,6 +17,14 @@ settings.register_profile("random examples", deadline=None, print_blob=True)
 settings.load_profile("random examples" if "KCORE_RANDOM" in os.environ else "same examples")
 
 _numbers = itertools.count()
+
+
+@pytest.fixture
+def seed(request):
+    """Of a test's random numbers: the same in each run, as the examples of property tests."""
+    chosen = random.randrange(1 << 30) if "KCORE_RANDOM" in os.environ else zlib.crc32(request.node.nodeid.encode())
+    request.node.add_report_section("setup", "seed", str(chosen))  # of a failed test
+    return chosen
 
 
 @pytest.fixture(scope="session")

@@ -109,9 +109,7 @@ def test_an_impossible_array_length_closes_the_connection(broker, bystander, cou
         assert client.is_closed()
 
 
-def test_garbage_ends_connections_and_nothing_else(broker, bystander):
-    seed = random.randrange(1 << 30)
-    print(f"seed={seed}")
+def test_garbage_ends_connections_and_nothing_else(broker, bystander, seed):
     rng = random.Random(seed)
     for _ in range(300):
         with Client(broker) as client:
@@ -126,9 +124,7 @@ def test_garbage_ends_connections_and_nothing_else(broker, bystander):
 
 
 @pytest.mark.parametrize("api_key", SUPPORTED, ids=lambda key: key.name)
-def test_mutated_requests_are_answered_or_end_their_connection(broker, bystander, api_key):
-    seed = random.randrange(1 << 30)
-    print(f"seed={seed}")
+def test_mutated_requests_are_answered_or_end_their_connection(broker, bystander, api_key, seed):
     rng = random.Random(seed)
     for _ in range(40):
         version = rng.randint(*SUPPORTED[api_key])

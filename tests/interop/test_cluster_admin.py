@@ -5,6 +5,7 @@ import time
 import pytest
 
 import kcore
+from tests.cluster_sessions import LONG_MS
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 kafka = pytest.importorskip("kafka")
@@ -22,7 +23,7 @@ def eventually(condition):
 
 @pytest.fixture(scope="module")
 def cluster():
-    settings = {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": 30_000}
+    settings = {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": LONG_MS}
     with kcore.Cluster(3, offsets_topic_num_partitions=1, **settings) as cluster:
         yield cluster
 

@@ -120,6 +120,8 @@ class BrokerProcesses:
     def __init__(self, directory: Path, store: str = "sqlite", *, topic: str, partitions: int, session_ms: int) -> None:
         self.directory = directory
         self.session_ms = session_ms
+        #: Of single brokers, besides those of all.
+        self.settings: dict[int, dict[str, str]] = {number: {} for number in BROKERS}
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         self.paused: set[int] = set()
         #: (seconds since the beginning, what happened).
@@ -151,7 +153,7 @@ class BrokerProcesses:
 
     def start(self, number: int) -> None:
         """Returns at once; await_serving() waits."""
-        settings = SETTINGS | {"zookeeper.session.timeout.ms": str(self.session_ms)}
+        settings = SETTINGS | {"zookeeper.session.timeout.ms": str(self.session_ms)} | self.settings[number]
         command = [sys.executable, "-m", "kcore.tools.main", "serve", "--id", str(number)]
         command += ["--store", self.store_process.address, "--data", str(self.data_dir(number))]
         command += ["--port", str(self._ports[number])]

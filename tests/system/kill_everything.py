@@ -256,13 +256,24 @@ class _Clients:
         }
 
 
-def create_topic(servers: str) -> None:
+def create_topic(servers: str, topic: object = None) -> None:
+    """Once the brokers know each other, the controller too, which may learn of them after the one that answers here."""
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient, NewTopic
 
+    new_topic = topic or NewTopic(TOPIC, PARTITIONS, len(BROKERS), config=TOPIC_SETTINGS)
     admin = AdminClient({"bootstrap.servers": servers})
     await_true(lambda: len(admin.list_topics(timeout=60).brokers) == len(BROKERS), "the brokers never knew each other")
-    for future in admin.create_topics([NewTopic(TOPIC, PARTITIONS, len(BROKERS), config=TOPIC_SETTINGS)]).values():
-        future.result(DEADLINE_S)
+
+    def is_created() -> bool:
+        (future,) = admin.create_topics([new_topic]).values()
+        try:
+            future.result(DEADLINE_S)
+        except KafkaException as error:
+            return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
+        return True
+
+    await_true(is_created, "the topic was not created")
 
 
 def check_logs(processes: BrokerProcesses, histories: Sequence[PartitionHistory]) -> None:

@@ -1,14 +1,17 @@
 """A follower comes back to a leader that has much more than it, and replication is throttled (KIP-73): processes."""
 
 import os
-import signal
 import time
 
 import pytest
 
-from tests.system.test_cluster_kill_dash_nine import DEADLINE_S, TOPIC, Processes, await_true
+pytest.importorskip("confluent_kafka")
 
-confluent_kafka = pytest.importorskip("confluent_kafka")
+import confluent_kafka
+from confluent_kafka.admin import NewTopic
+
+from tests.system.broker_processes import BROKERS, DEADLINE_S, BrokerProcesses, await_true
+from tests.system.kill_everything import TOPIC, create_topic
 
 RATE = 128 * 1024
 #: What the follower lacks: two minutes' worth.
@@ -20,19 +23,10 @@ BATCH_BYTES = 16 * 1024
 
 @pytest.fixture
 def processes(tmp_path):
-    processes = Processes(tmp_path)
+    # The sessions outlive pauses of the machine.
+    processes = BrokerProcesses(tmp_path, topic=TOPIC, partitions=1, session_ms=60_000)
     yield processes
     processes.close()
-
-
-def create_topic(servers, **config):
-    from confluent_kafka.admin import AdminClient, NewTopic
-
-    admin = AdminClient({"bootstrap.servers": servers})
-    await_true(lambda: len(admin.list_topics(timeout=10).brokers) == 2, "the brokers never knew each other")
-    topic = NewTopic(TOPIC, 1, replica_assignment=[[0, 1]], config=config)
-    for future in admin.create_topics([topic]).values():
-        future.result(DEADLINE_S)
 
 
 def produce(servers, count):
@@ -57,24 +51,20 @@ def bytes_of(directory):
 
 @pytest.mark.parametrize("side", ["leader", "follower"])
 def test_a_throttled_follower_copies_but_no_faster_than_its_rate(processes, tmp_path, side):
-    rates = {number: [] for number in range(2)}
-    rates[0 if side == "leader" else 1].append(f"{side}.replication.throttled.rate={RATE}")
-    limits = [f"replica.fetch.max.bytes={FETCHED_AT_ONCE}", f"replica.fetch.response.max.bytes={FETCHED_AT_ONCE}"]
-    for number in range(2):
-        processes.start(number, *rates[number], *limits)
-    for number in range(2):
-        processes.serving(number)
-    servers = f"127.0.0.1:{processes.ports[0]}"
-    create_topic(servers, **{f"{side}.replication.throttled.replicas": "*"})
-    follower = processes.running.pop(1)
-    follower.send_signal(signal.SIGTERM)
-    follower.communicate(timeout=DEADLINE_S)
-    await_true(lambda: processes.state(0).isr == [0], "a follower that has stopped stays in the ISR")
-    produce(servers, LACKING)
+    limits = {"replica.fetch.max.bytes": str(FETCHED_AT_ONCE), "replica.fetch.response.max.bytes": str(FETCHED_AT_ONCE)}
+    for number in BROKERS:
+        processes.settings[number] |= limits
+    processes.settings[0 if side == "leader" else 1][f"{side}.replication.throttled.rate"] = str(RATE)
+    processes.start_all()
+    settings = {f"{side}.replication.throttled.replicas": "*"}
+    create_topic(processes.bootstrap_servers, NewTopic(TOPIC, 1, replica_assignment=[[0, 1]], config=settings))
+    processes.terminate(1)
+    await_true(lambda: (state := processes.state(0)) and state.isr == [0], "a stopped follower stays in the ISR")
+    produce(processes.bootstrap_servers, LACKING)
     assert bytes_of(tmp_path / "0") > LACKING and bytes_of(tmp_path / "1") == 0
 
     start = time.monotonic()
-    processes.start(1, *rates[1], *limits)
+    processes.start(1)
     copied, first_bytes = 0, None
     # Three seconds are enough for all of it without a throttle.
     while copied < 4 * RATE or time.monotonic() - first_bytes < 3:

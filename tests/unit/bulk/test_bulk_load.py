@@ -507,7 +507,9 @@ def as_another_broker_finds_it(data_dir, copy):
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_kcore_all_of_them(tmp_path, replace):
+def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_kcore_all_of_them(
+    tmp_path, replace, seed
+):
     origin = tmp_path / "origin"
     first, second = random_rows(11, 60), random_rows(12, 160, topics=("orders", "others"))
     load(origin, first, topic="orders", partitions=2)
@@ -539,7 +541,7 @@ def test_a_crash_at_any_step_of_the_commit_leaves_each_partition_old_or_new_and_
     assert contents(tmp_path / "whole") == new
     seen = set()
     every = 1 if {"KCORE_LONG", "KCORE_CRASH_SEEDS"} & os.environ.keys() else changes // 20
-    for step in range(random.randrange(every), changes, every):
+    for step in range(random.Random(seed).randrange(every), changes, every):
         data_dir = tmp_path / f"step-{step}"
         try:
             run(data_dir, step)

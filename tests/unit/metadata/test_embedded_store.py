@@ -18,6 +18,13 @@ from kcore.metadata.embedded_store import FILE_NAME, SESSION_TIMEOUT_MS, Embedde
 from kcore.metadata.store import Create, EventType, MultiFailed, StoreError, WatchEvent
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.005)
+
+
 @pytest.fixture
 def store(tmp_path):
     store = EmbeddedStore(str(tmp_path / FILE_NAME))
@@ -45,6 +52,7 @@ def test_polls_become_rare_once_no_node_has_changed_for_a_while_and_frequent_aga
         seen = threading.Event()
         store.get("/a", lambda event: seen.set())
         assert store._poll_delay_ms() == 100
+        wait_until(lambda: store._watched_zxid >= 0)  # the first poll has seen the creation
         clock.sleep(embedded_store.QUIET_AFTER_MS)
         assert store._poll_delay_ms() == embedded_store.QUIET_POLL_MS
         store.get("/b", lambda event: None)
@@ -71,7 +79,7 @@ def test_a_file_that_is_not_such_a_store_is_named_and_left_alone(tmp_path, conte
 
 
 def _count_up(path, times):
-    store = EmbeddedStore(path)
+    store = EmbeddedStore(path, busy_timeout_ms=60_000)
     for _ in range(times):
         store.update("/n", lambda data: str(int(data or b"0") + 1).encode())
     store.close()
@@ -79,7 +87,7 @@ def _count_up(path, times):
 
 def test_threads_and_processes_share_a_store_without_losing_an_update(tmp_path):
     path = str(tmp_path / FILE_NAME)
-    store = EmbeddedStore(path)
+    store = EmbeddedStore(path, busy_timeout_ms=60_000)
 
     def count():
         for _ in range(50):
@@ -202,15 +210,15 @@ def test_watches_see_another_process_and_its_death(tmp_path):
     process.start()
     process.join()
     for _ in range(2):
-        assert came.acquire(timeout=30)
+        assert came.acquire(timeout=60)
     assert sorted(events, key=str) == sorted(
         [WatchEvent(EventType.CHANGED, "/n"), WatchEvent(EventType.CREATED, "/p/e")], key=str
     )
-    with contextlib.closing(sqlite3.connect(path)) as db:
+    store.get("/p/e", watch=watch)
+    with contextlib.closing(sqlite3.connect(path, timeout=60)) as db:
         db.execute("UPDATE session SET timeout_ms = 50")  # instead of 18 s
         db.commit()
-    store.get("/p/e", watch=watch)
-    assert came.acquire(timeout=30)
+    assert came.acquire(timeout=60)
     assert events[2:] == [WatchEvent(EventType.DELETED, "/p/e")]
     store.close()
 
@@ -221,7 +229,7 @@ def test_a_watch_of_an_own_change_does_not_wait_for_the_next_poll(tmp_path):
     store.get("/a", watch=lambda event: came.set())
     time.sleep(0.2)  # the poll that the watch itself has caused is over
     store.create("/a")
-    assert came.wait(10)
+    assert came.wait(60)
     store.close()
 
 

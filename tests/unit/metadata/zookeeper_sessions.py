@@ -5,7 +5,7 @@ import time
 
 from kazoo.client import KazooClient
 
-from kcore.metadata.store import StoreError
+from kcore.metadata.store import SessionEvent, StoreError
 
 _DEADLINE_S = 60
 
@@ -30,22 +30,36 @@ def _pass_through(put):
 
 
 def expire(store):
-    """End the session at the server: with its id and its password anybody can."""
+    """End the session at the server: with its id and its password anybody can.  Returns once the store's listeners
+    have been called."""
     session = store._session  # a listener may begin the next at once
+    were_called = threading.Event()
+
+    def note(event):
+        if event is SessionEvent.EXPIRED:
+            were_called.set()
+
+    store.add_session_listener(note)  # the last one
     deadline = time.monotonic() + _DEADLINE_S
-    while not session.has_expired:
+    while not were_called.is_set():
         assert time.monotonic() < deadline, "the session did not end"
-        _close_in_its_name(session.client)
-        try:
-            wait_until(lambda: session.has_expired, 2)
-        except AssertionError:
-            pass  # its owner took the session back before the other connection could close it
+        if not session.has_expired:
+            end_session(identity(store))
+        were_called.wait(2)  # in vain if its owner took the session back before the other connection could close it
+    store._listeners.remove(note)
 
 
-def _close_in_its_name(client):
-    hosts = ",".join(f"{host}:{port}" for host, port in client.hosts)
-    other = KazooClient(hosts, timeout=30, client_id=client.client_id, connection_retry={"max_tries": -1})
-    other.start(_DEADLINE_S)
+def identity(store):
+    """What end_session() needs, also once the store was abandoned."""
+    client = store._session.client
+    return ",".join(f"{host}:{port}" for host, port in client.hosts), client.client_id
+
+
+def end_session(identity):
+    """Close the session.  An owner that is alive may take it back before."""
+    hosts, client_id = identity
+    other = KazooClient(hosts, timeout=30, client_id=client_id, connection_retry={"max_tries": -1})
+    other.start_async().wait(_DEADLINE_S)  # start() raises if the owner has taken it back meanwhile
     other.stop()
     other.close()
 

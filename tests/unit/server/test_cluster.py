@@ -17,6 +17,7 @@ from kcore.server.cluster_controller import controlled_shutdown
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache
+from tests.cluster_sessions import LONG_MS, kill, short_session
 
 DEADLINE_S = 60
 
@@ -30,7 +31,7 @@ def await_true(condition):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with kcore.Cluster(3, zookeeper_session_timeout_ms=6000, offsets_topic_num_partitions=2) as cluster:
+    with kcore.Cluster(3, zookeeper_session_timeout_ms=LONG_MS, offsets_topic_num_partitions=2) as cluster:
         yield cluster
 
 
@@ -93,7 +94,7 @@ def test_a_broker_that_stops_hands_its_leaders_over_and_one_that_comes_back_foll
 def test_the_others_take_over_from_a_controller_that_was_killed(cluster):
     cluster.create_topic("orphan", partitions=3)
     controller = cluster.controller()
-    cluster.kill(controller)
+    kill(cluster, controller)
     assert controller not in cluster.brokers
     assert not was_clean_shutdown(os.path.join(cluster.data_dir, str(controller)))
     await_true(lambda: cluster.controller() not in (None, controller))
@@ -123,10 +124,11 @@ def test_what_does_not_go_is_refused(cluster):
 
 
 def test_a_stopped_cluster_starts_again_with_its_topics(tmp_path):
-    with kcore.Cluster(2, tmp_path, f"sqlite:{tmp_path / 'store.db'}") as cluster:
+    settings = {"zookeeper_session_timeout_ms": LONG_MS}
+    with kcore.Cluster(2, tmp_path, f"sqlite:{tmp_path / 'store.db'}", **settings) as cluster:
         topic_id = cluster.create_topic("kept", partitions=2)
     assert cluster.brokers == {} and (tmp_path / "1" / "meta.properties").exists()
-    with kcore.Cluster(2, tmp_path, f"sqlite:{tmp_path / 'store.db'}") as cluster:
+    with kcore.Cluster(2, tmp_path, f"sqlite:{tmp_path / 'store.db'}", **settings) as cluster:
         await_true(lambda: all(broker.metadata_cache.topic("kept") for broker in cluster.brokers.values()))
         assert cluster.brokers[1].metadata_cache.topic_id("kept") == topic_id
         await_true(lambda: None not in [cluster.leader("kept", n) for n in range(2)])
@@ -165,7 +167,8 @@ def test_a_mistyped_store_is_refused_and_not_made(tmp_path):
 
 
 def test_each_broker_of_a_cluster_has_a_rack_of_its_own():
-    with kcore.Cluster(3, racks=["a", None, "b"], default_replication_factor=2) as cluster:
+    settings = {"default_replication_factor": 2, "zookeeper_session_timeout_ms": LONG_MS}
+    with kcore.Cluster(3, racks=["a", None, "b"], **settings) as cluster:
         for broker in cluster.brokers.values():
             snapshot = broker.metadata_cache.snapshot
             assert [snapshot.broker(number).rack for number in range(3)] == ["a", None, "b"]
@@ -206,7 +209,8 @@ def test_a_forked_child_leaves_the_cluster_of_its_parent_alone():
 def test_a_broker_that_was_not_stopped_by_the_cluster_is_left_out_until_it_starts_again(cluster, end):
     victim = cluster.controller()
     broker = cluster.brokers[victim]
-    getattr(broker, end)()
+    with short_session(broker):
+        getattr(broker, end)()
     assert victim not in cluster.brokers and str(victim) not in repr(cluster).partition("running")[2].partition("]")[0]
     with pytest.raises(RuntimeError, match=f"broker {victim} does not run"):
         cluster.stop(victim)
@@ -255,7 +259,7 @@ def test_when_a_stop_or_start_returns_the_others_metadata_have_it(cluster, is_co
 @pytest.mark.parametrize("is_controller", [True, False])
 def test_a_topic_is_created_on_brokers_that_run_at_once_after_one_was_killed(cluster, is_controller):
     victim = next(number for number in cluster.brokers if (number == cluster.controller()) is is_controller)
-    cluster.kill(victim)
+    kill(cluster, victim)
     topic = f"not-on-the-killed-{is_controller}"
     cluster.create_topic(topic, partitions=4, replication_factor=1)
     assert sorted({cluster.leader(topic, n) for n in range(4)}) == sorted(cluster.brokers)
@@ -263,7 +267,7 @@ def test_a_topic_is_created_on_brokers_that_run_at_once_after_one_was_killed(clu
 
 def test_a_broker_that_stops_after_the_controller_was_killed_hands_over_to_the_next_one(cluster, caplog):
     cluster.create_topic("handed-late", partitions=6)
-    cluster.kill(cluster.controller())
+    kill(cluster, cluster.controller())
     victim, last = cluster.brokers
     cluster.stop(victim)
     assert not warnings(caplog)
@@ -277,7 +281,7 @@ def warnings(caplog):
 
 
 def test_all_brokers_stop_at_once_when_no_controller_can_elect_other_leaders(caplog):
-    with kcore.Cluster(3, zookeeper_session_timeout_ms=60_000) as cluster:
+    with kcore.Cluster(3, zookeeper_session_timeout_ms=LONG_MS) as cluster:
         cluster.create_topic("t", partitions=3)
         cluster.kill(cluster.controller())
         left = list(cluster.brokers.values())
@@ -285,9 +289,9 @@ def test_all_brokers_stop_at_once_when_no_controller_can_elect_other_leaders(cap
 
 
 def test_a_stop_that_the_others_do_not_notice_raises_after_a_deadline(monkeypatch):
-    with kcore.Cluster(2, zookeeper_session_timeout_ms=4000) as cluster:
+    with kcore.Cluster(2, zookeeper_session_timeout_ms=LONG_MS) as cluster:
         with monkeypatch.context() as patch:
-            patch.setattr(cluster_module, "WAIT_MS", -3900)  # and 4 s
+            patch.setattr(cluster_module, "WAIT_MS", 100 - LONG_MS)  # and the session's timeout
             patch.setattr(cluster, "_agree", lambda gone=(): False)
             with pytest.raises(RequestTimedOut, match="waited 100 ms for a controller"):
                 cluster.stop(1)
@@ -343,7 +347,7 @@ def test_a_stopped_temporary_cluster_makes_no_directory_when_it_is_asked():
 
 
 def test_all_brokers_are_stopped_when_the_stop_of_one_raises(monkeypatch):
-    cluster = kcore.Cluster(3).start()
+    cluster = kcore.Cluster(3, zookeeper_session_timeout_ms=LONG_MS).start()
     brokers, data_dir = list(cluster.brokers.values()), cluster.data_dir
     stop, errors = kcore.Broker.stop, []
 

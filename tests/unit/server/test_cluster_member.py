@@ -973,9 +973,7 @@ def test_no_request_of_a_client_to_a_member_calls_the_store_on_the_network_threa
 
 
 @pytest.mark.parametrize("api_key", INTER_BROKER, ids=lambda key: key.name)
-def test_mutated_requests_of_a_controller_are_answered_or_end_their_connection(broker, controller, api_key):
-    seed = random.randrange(1 << 30)
-    print(f"seed={seed}")
+def test_mutated_requests_of_a_controller_are_answered_or_end_their_connection(broker, controller, api_key, seed):
     rng = random.Random(seed)
     controller.leader_and_isr({"t": [controller.state()]})
     for _ in range(60):

@@ -6,11 +6,12 @@ import pytest
 
 import kcore
 from kcore.common.metrics import metric_name
+from tests.cluster_sessions import LONG_MS
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    with kcore.Cluster(3, **{"min.insync.replicas": 2}) as cluster:
+    with kcore.Cluster(3, min_insync_replicas=2, zookeeper_session_timeout_ms=LONG_MS) as cluster:
         cluster.create_topic("t")
         yield cluster
 

@@ -11,6 +11,7 @@ from kcore.errors import ElectionNotNeeded, InvalidReplicaAssignment, NoReassign
 from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import list_partition_reassignments as lpr
+from tests.cluster_sessions import LONG_MS, kill
 from tests.unit.server.client import Client, batch
 from tests.unit.server.test_every_version import produce_request
 
@@ -28,7 +29,7 @@ def await_true(condition):
 def cluster():
     settings = {"log_segment_delete_delay_ms": 100, "replica_fetch_max_bytes": 1000}
     # Leaders move when a test says so.
-    settings |= {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": 8000}
+    settings |= {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": LONG_MS}
     settings |= {"replica_lag_time_max_ms": 10_000}
     with kcore.Cluster(3, offsets_topic_num_partitions=1, **settings) as cluster:
         yield cluster
@@ -221,7 +222,7 @@ def test_CTRL_18_the_controller_is_killed_and_the_next_one_ends_the_reassignment
             client.ask(produce_request(cluster.brokers[start], topic, 0, batch(b"x" * 10_000)), 9)
     assert alter(cluster, topic, {0: [target]}) == {0: 0}
     assert (topic, 0) in running(cluster)
-    cluster.kill(controller)
+    kill(cluster, controller)
     try:
         await_true(lambda: cluster.controller() in (start, target))
         assert running(cluster) == {(topic, 0): ([target, start], [target], [start])}

@@ -8,6 +8,7 @@ import kcore
 from kcore.errors import NONE, NotController, StaleBrokerEpoch, UnknownTopicId, UnknownTopicOrPartition
 from kcore.protocol.messages import allocate_producer_ids as ap
 from kcore.protocol.messages import alter_partition as alter
+from tests.cluster_sessions import LONG_MS
 from tests.unit.server.client import Client
 
 DEADLINE_S = 60
@@ -22,7 +23,7 @@ def await_true(condition):
 
 @pytest.fixture(scope="module")
 def cluster():
-    with kcore.Cluster(2, offsets_topic_num_partitions=1) as cluster:
+    with kcore.Cluster(2, offsets_topic_num_partitions=1, zookeeper_session_timeout_ms=LONG_MS) as cluster:
         cluster.create_topic("t", partitions=2, replication_factor=1)
         await_true(lambda: cluster.controller() is not None)
         yield cluster

@@ -447,8 +447,7 @@ def test_the_directory_of_a_running_broker_can_be_verified(tmp_path, capsys):
     assert summary["batches"] == 50
 
 
-def test_random_garbage_never_crashes_the_tools(tmp_path, capsys):
-    seed = random.randrange(2**32)
+def test_random_garbage_never_crashes_the_tools(tmp_path, capsys, seed):
     rng = random.Random(seed)
     sources = [
         (p, f)
