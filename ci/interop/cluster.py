@@ -41,7 +41,8 @@ RACK, IN_RACK = "b", 1
 BATCH_SIZE, BATCHES = 16 << 10, 64
 CONFIG = {
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-    "zookeeper.session.timeout.ms": "4000",
+    # Longer than a busy machine stands still.
+    "zookeeper.session.timeout.ms": "12000",
     # The leaders are to stay where they are.
     "auto.leader.rebalance.enable": "false",
     "log.segment.delete.delay.ms": "1000",

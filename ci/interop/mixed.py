@@ -24,18 +24,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench.peers.real_kafka import answers, free_port  # noqa: E402
+from bench.peers.real_kafka import answers  # noqa: E402
 from bench.peers.replicate import wait_for  # noqa: E402
 from ci.interop.mirror import kcore, step  # noqa: E402
 from kcore.metadata import znodes  # noqa: E402
 from kcore.metadata.open_store import open_store  # noqa: E402
 from kcore.metadata.store import NoNode  # noqa: E402
+from tests.zookeeper_server import free_port  # noqa: E402
 
 JAVA_BROKERS, KCORE_BROKER = (1, 2), 3
 TOPIC = "mixed"
 #: Replicas of each partition, the preferred leader first.
 ASSIGNMENT = ((1, 3, 2), (2, 3, 1), (3, 1, 2), (3, 2, 1))
-SESSION_TIMEOUT_MS = 6000
+#: Longer than a busy machine stands still.
+SESSION_TIMEOUT_MS = 12_000
 _LOG4J = """\
 log4j.rootLogger=WARN, out
 log4j.appender.out=org.apache.log4j.ConsoleAppender
@@ -121,7 +123,7 @@ class Mixed:
         process = self._processes.pop(broker)
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(60)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -217,7 +219,7 @@ class Writer:
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 5,
-                "message.timeout.ms": 120_000,
+                "message.timeout.ms": 300_000,
             }
         )
         self._is_running = True
@@ -229,7 +231,7 @@ class Writer:
 
     def _write(self) -> None:
         while self._is_running:
-            for _ in range(20):
+            for _ in range(20 if len(self._producer) < 20_000 else 0):
                 self._producer.produce(
                     TOPIC, b"%d" % self._sent, partition=self._sent % len(ASSIGNMENT), on_delivery=self._delivered
                 )
@@ -257,7 +259,7 @@ class Writer:
     def stop(self) -> None:
         self._is_running = False
         self._thread.join()
-        self._producer.flush(60)
+        self._producer.flush(120)
         if self.errors or len(self.acknowledged) != self._sent:
             raise RuntimeError(f"{self._sent - len(self.acknowledged)} of {self._sent} were lost: {self.errors[:3]}")
 
@@ -320,7 +322,7 @@ def consume(bootstrap_servers: str, count: int) -> list[tuple[int, int, bytes]]:
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "mixed", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(len(ASSIGNMENT))])
     records: list[tuple[int, int, bytes]] = []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while len(records) < count and time.monotonic() < deadline:
         messages = consumer.consume(1000, 1.0)
         records += [(m.partition(), m.offset(), m.value()) for m in messages if not m.error()]

@@ -58,7 +58,7 @@ def test_two_members_share_a_group_and_the_next_resumes_where_it_committed(broke
     def member():
         return AIOKafkaConsumer(
             name, bootstrap_servers=servers, group_id=name, auto_offset_reset="earliest", enable_auto_commit=False,
-            session_timeout_ms=6000, heartbeat_interval_ms=300,
+            session_timeout_ms=30_000, heartbeat_interval_ms=300,
         )  # fmt: skip
 
     async def run():

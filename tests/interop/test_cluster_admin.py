@@ -54,13 +54,13 @@ def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
     partition = confluent_kafka.TopicPartition("grown", 0)
 
     def elect():
-        ((_, error),) = admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, [partition]).result(30).items()
+        ((_, error),) = admin.elect_leaders(confluent_kafka.ElectionType.PREFERRED, [partition]).result(60).items()
         return error if error is None else error.name()
 
     assert elect() is None and cluster.leader("grown") == target[0]
     assert elect() == "ELECTION_NOT_NEEDED"
     for future in admin.create_partitions([NewPartitions("grown", 4)]).values():
-        future.result(30)
+        future.result(60)
     eventually(lambda: [len(cluster.isr("grown", number)) for number in range(4)] == [3, 3, 3, 3])
 
 

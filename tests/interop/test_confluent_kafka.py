@@ -50,7 +50,7 @@ def values(*items):
 
 def consumer(servers, group, **config):
     return Consumer(
-        {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest", "session.timeout.ms": 6000}
+        {"bootstrap.servers": servers, "group.id": group, "auto.offset.reset": "earliest", "session.timeout.ms": 30_000}
         | config
     )
 
@@ -76,7 +76,7 @@ def read_all(servers, topic, partition=0, **config):
     try:
         client.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
         messages = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             assert time.monotonic() < deadline, "no end of the partition"
             for message in client.consume(1000, 0.05):

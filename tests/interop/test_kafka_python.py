@@ -34,7 +34,7 @@ def produce(servers, topic, values, **config):
     producer = KafkaProducer(bootstrap_servers=servers, **config)
     try:
         futures = [producer.send(topic, value) for value in values]
-        return [future.get(20).offset for future in futures]
+        return [future.get(60).offset for future in futures]
     finally:
         producer.close()
 

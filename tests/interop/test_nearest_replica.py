@@ -100,7 +100,9 @@ def test_a_consumer_with_a_rack_is_served_by_the_follower_in_it_alone(brokers, n
     for number in range(COUNT):
         producer.produce(name, b"%d" % number, partition=0)
     assert producer.flush(DEADLINE_S) == 0
-    partition = producer.list_topics(name).topics[name].partitions[0]
+    # The followers have the records; their metadata may have the topic later.
+    eventually(lambda: all(broker.metadata_cache.topic(name) for broker in brokers), "not all brokers know the topic")
+    partition = producer.list_topics(name, timeout=DEADLINE_S).topics[name].partitions[0]
     assert sorted(partition.isrs) == [0, 1, 2]
     follower = (partition.leader + 1) % 3
     assert read(servers, name, RACKS[follower]) == [b"%d" % number for number in range(COUNT)]

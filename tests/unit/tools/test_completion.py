@@ -50,7 +50,7 @@ class TypedAt:
 
     def wait_for(self, text: str) -> str:
         """What was shown until the text came; AssertionError after 30 seconds."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while text not in self.shown:
             ready, _, _ = select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))
             assert ready, f"no {text!r} in {self.shown!r}"

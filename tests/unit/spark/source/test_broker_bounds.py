@@ -34,11 +34,11 @@ def options(broker, directory):
 
 def produce(broker, topic, count):
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(count):
         producer.produce(topic, b"value %d" % number, partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def test_a_running_broker_gives_the_offset_up_to_which_its_files_can_be_read(broker, directory):
