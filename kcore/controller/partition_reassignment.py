@@ -267,6 +267,8 @@ class PartitionReassignment:
         """Wait for the target replicas (Kafka's phase A), or end the reassignment if they are in sync (phase B)."""
         context = self._context
         advanced = [tp for tp in topic_partitions if not context.is_queued_for_deletion(tp.topic)]
+        if not advanced:
+            return
         complete = self._complete_ones(advanced)
         self._complete(complete)
         waiting = self._announce([tp for tp in advanced if tp not in complete])  # A1
