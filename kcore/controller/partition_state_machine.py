@@ -27,7 +27,7 @@ from kcore.controller.election import (
     reassignment_election,
 )
 from kcore.errors import KafkaError
-from kcore.metadata.store import BadVersion
+from kcore.metadata.store import BadVersion, NodeExists
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,11 @@ class PartitionStateMachine:
     def _initialise(
         self, topic_partitions: Iterable[TopicPartition], failed: dict[TopicPartition, StateChangeFailed]
     ) -> None:
-        """The first leader of new partitions (PSM-04)."""
+        """The first leader of new partitions (PSM-04).
+
+        A partition may have a state already: somebody has written its topic's node last, or anew.  Then it is elected
+        from that; in Kafka it waits for the next controller.
+        """
         context = self._context
         states = {}
         for tp in topic_partitions:
@@ -144,11 +148,18 @@ class PartitionStateMachine:
                 failed[tp] = StateChangeFailed(f"no replica of {list(replicas)} is alive")
             else:
                 states[tp] = LeaderAndIsr(election.leader, INITIAL_LEADER_EPOCH, election.isr, context.epoch)
-        for tp, error in self._store.create_states(states).items():
-            if error is not None:
+        errors = self._store.create_states(states)
+        conflicts = [tp for tp, error in errors.items() if isinstance(error, NodeExists)]
+        existing = self._store.states(conflicts) if conflicts else {}
+        for tp, error in errors.items():
+            if tp in existing:
+                context.set_partition_state(tp, PartitionState.OFFLINE)
+            elif error is not None:
                 failed[tp] = StateChangeFailed(f"its state could not be created: {error!r}")
-                continue
-            self._led(tp, states[tp], is_new=True)
+            else:
+                self._led(tp, states[tp], is_new=True)
+        if existing:
+            self._elect(list(existing), ElectionStrategy.OFFLINE, False, failed)
 
     def _elect(
         self,

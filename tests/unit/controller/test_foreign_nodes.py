@@ -1,11 +1,18 @@
 """Nodes that no broker would write: the controller logs them and goes on, and brokers never elect each other without
 pause."""
 
+from random import Random
+
 import pytest
 
+from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaStorageError
 from kcore.metadata import znodes
+from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
+from tests.unit.controller.world import partitions_of
+
+T0 = TopicPartition("t", 0)
 
 TOPIC = b'{"version":1,"partitions":{"0":[1,2]}}'
 STATE = b'{"controller_epoch":1,"leader":%s,"version":1,"leader_epoch":%s,"isr":%s}'
@@ -99,6 +106,23 @@ def test_a_state_that_cannot_be_read_keeps_no_broker_from_the_metadata_of_others
     assert "other" in {topic.topic_name for request in requests for topic in request.topic_states}
     for request in requests:
         request.encode(7)
+
+
+def test_a_partition_that_has_a_state_before_its_topic_is_noticed_gets_a_leader_from_that(world):
+    """Somebody restores a topic and writes its node last; partition 1 has no state yet."""
+    world.start(1, 2, 3)
+    old = znodes.PartitionStateZNode(3, 7, [3, 2], 1)
+    world.admin.create_recursive(znodes.partition_state("t", 0), old.encode())
+    world.admin.create_recursive(znodes.partition("t", 1))
+    world.settle()
+    assignment = {0: [1, 2, 3], 1: [1, 2]}
+    world.admin.set(znodes.topic("t"), znodes.TopicZNode(assignment, znodes.random_id(Random(1))).encode())
+    world.settle()
+    restored, new = world.state("t", 0), world.state("t", 1)
+    assert (restored.leader, restored.leader_epoch, list(restored.isr)) == (2, 8, [3, 2])
+    assert (new.leader, new.leader_epoch, list(new.isr)) == (1, 0, [1, 2])
+    sent = {broker for broker, request in world.requests.take(LeaderAndIsrRequest) if T0 in partitions_of(request)}
+    assert sent == {1, 2, 3}
 
 
 def test_CTRL_07_brokers_that_all_fail_do_not_elect_each_other_without_pause(world, monkeypatch):
