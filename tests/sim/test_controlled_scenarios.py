@@ -279,10 +279,13 @@ def test_KIP_455_a_cancellation_deletes_the_logs_that_were_added(scenario):
     history.breaks(REASSIGNED, PartitionReassignment, "_delete_replicas", lambda self, replicas: None)
 
 
-def test_KIP_455_a_cancellation_that_meets_the_end_is_refused_or_leaves_no_trace(scenario):
-    for at_ms in range(500, 530, 2):
-        history = scenario(Settings(controller=True, brokers=4), Reassign(500, 0, (3, 1)), CancelReassignment(at_ms, 0))
-        history.goes_well()
+@pytest.mark.parametrize("at_ms", range(501, 513, 2))
+def test_KIP_455_a_cancellation_that_meets_the_end_is_refused_or_leaves_no_trace(scenario, at_ms):
+    history = scenario(
+        Settings(controller=True, brokers=4), Reassign(500, 0, (3, 1)), CancelReassignment(at_ms, 0), Produce(600, 0)
+    )
+    history.goes_well()
+    history.breaks(REASSIGNED, PartitionReassignment, "_delete_replicas", lambda self, replicas: None)
 
 
 def test_KIP_455_a_target_broker_that_dies_before_it_has_caught_up_is_waited_for(scenario):
