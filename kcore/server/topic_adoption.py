@@ -20,7 +20,7 @@ from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
-from kcore.metadata.store import MetadataStore
+from kcore.metadata.store import MetadataStore, StoreError
 from kcore.server.topic_configs import KEEP_ALL_RECORDS, TopicConfigs
 
 logger = logging.getLogger(__name__)
@@ -84,10 +84,9 @@ class TopicAdoption:
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether a directory belongs to an earlier topic of the name, or to other members alone.  False for a topic
         that is not in the store (it is adopted), and for the rest of an interrupted deletion (it is deleted)."""
-        stored = self._store.get(znodes.topic(topic_partition.topic))
-        if stored is None:
+        node = self._stored_topic(topic_partition.topic)
+        if node is None:
             return False
-        node = znodes.TopicZNode.decode(stored.data)
         if is_earlier_topic(node, topic_id):
             return topic_id not in self._interrupted_deletions
         return self._is_member and is_on_others(node, topic_partition.partition, self._broker_id)
@@ -96,9 +95,9 @@ class TopicAdoption:
 
     def partition_count(self, name: str) -> int:
         """How many partitions a topic has, in the store or else in the directories; 0 if there is no such topic."""
-        node = self._store.get(znodes.topic(name))
+        node = self._stored_topic(name)
         if node is not None:
-            return len(znodes.TopicZNode.decode(node.data).assignment)
+            return len(node.assignment)
         here = [log.topic_partition for log in self._log_manager.all_logs()]
         return max((partition + 1 for topic, partition in here if topic == name), default=0)
 
@@ -154,6 +153,15 @@ class TopicAdoption:
         """Of the producers at work in the logs of these topics; -1 for none."""
         logs = [self._log_manager.get_log(TopicPartition(name, number)) for name in topics for number in hosted[name]]
         return max((log.max_producer_id for log in logs if log), default=-1)
+
+    def _stored_topic(self, name: str) -> znodes.TopicZNode | None:
+        """None, too, for a node that is half-written or foreign: it says nothing about a directory."""
+        node = self._store.get(znodes.topic(name))
+        try:
+            return znodes.TopicZNode.decode(node.data) if node is not None else None
+        except StoreError as error:
+            logger.error("%s cannot be read: %s", znodes.topic(name), error)
+            return None
 
     # -- notes of deletions -----------------------------------------------------------------------------
 

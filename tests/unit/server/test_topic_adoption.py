@@ -62,6 +62,16 @@ def test_a_members_directory_of_a_partition_that_is_on_others_alone_is_a_stray(r
     assert adoption.is_stray(TopicPartition("t", 2), NEW) is False  # the store does not know it
 
 
+@pytest.mark.parametrize("body", [b"", b'{"partitions":{"0":[2', b"[]", b'{"version":3}'])
+def test_a_topic_whose_node_cannot_be_read_keeps_its_directories(body):
+    """Else they would be offline until the next start, although the node is written again soon."""
+    store = MemoryStore()
+    store.create_recursive(znodes.topic("t"), body)
+    adoption = TopicAdoption(1, store, Logs((TopicPartition("t", 0), NEW)), TopicConfigs(), Random(1), is_member=True)
+    assert not adoption.is_stray(TopicPartition("t", 0), NEW)
+    assert adoption.partition_count("t") == 1
+
+
 @pytest.mark.parametrize("note", ["new", "old"])
 def test_a_directory_whose_deletion_was_interrupted_is_deleted_and_no_stray(note):
     store = store_with(("t", NEW))
