@@ -24,7 +24,7 @@ from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
+from kcore.errors import InconsistentTopicId, InvalidConfig, KafkaError, KafkaStorageError
 from kcore.log.log_cleaner import CleanerConfig, LogCleaner
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir, RecoveryProgress
@@ -95,7 +95,8 @@ class LogManager:
         self._executors = executors
         self._scheduler = scheduler
         self._clock_scheduler = clock_scheduler or scheduler
-        self._num_recovery_threads = max(num_recovery_threads, 1)
+        #: For each data directory; may be set at any time.
+        self.num_recovery_threads = max(num_recovery_threads, 1)
         self._flush_check_ms = flush_check_ms
         self._flush_checkpoint_ms = flush_checkpoint_ms
         self._start_offset_checkpoint_ms = start_offset_checkpoint_ms
@@ -153,7 +154,7 @@ class LogManager:
     def _load_dirs(self) -> None:
         live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
         loaders = [
-            LogDirLoader(log_dir, self._load, self.config_of, self._num_recovery_threads, self._executors)
+            LogDirLoader(log_dir, self._load, self.config_of, self.num_recovery_threads, self._executors)
             for log_dir in live
         ]
         if loaders:
@@ -293,7 +294,7 @@ class LogManager:
     def _close_all(self, logs: Collection[UnifiedLog]) -> bool:
         """Close logs, several at a time: fsync is what takes the time, and it waits without the GIL."""
         try:
-            with self._executors(self._num_recovery_threads, "kcore-log-closing") as threads:
+            with self._executors(self.num_recovery_threads, "kcore-log-closing") as threads:
                 return all(list(threads.map(_close, logs)))
         except RuntimeError:
             # An interpreter that is on its way out starts no more threads; so one after the other.
@@ -323,8 +324,11 @@ class LogManager:
             self.default_config = default_config
             self._producer_id_expiration_ms = producer_id_expiration_ms
             for log in self._logs.all():
-                log.config = self.config_of(log.topic_partition.topic)
                 log.producer_state_manager.producer_id_expiration_ms = producer_id_expiration_ms
+                try:
+                    log.config = self.config_of(log.topic_partition.topic)
+                except InvalidConfig as error:
+                    logger.error("%s keeps its settings: %s", log.topic_partition, error)
 
     def reconfigure_topic(self, topic: str) -> None:
         """The topic's own settings have changed: each of its open logs follows them from its next operation on."""

@@ -22,9 +22,11 @@ BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
-#: Sequential nodes: each says whose settings below /config have changed.
 USER_CONFIGS = "/config/users"
 CLIENT_CONFIGS = "/config/clients"
+#: Below these three, the settings of all for which there are no others.
+DEFAULT_ENTITY = "<default>"
+#: Sequential nodes: each says whose settings below /config have changed.
 CONFIG_CHANGES = "/config/changes"
 #: Of a sequential node that says whose settings have changed, with encode_config_change().
 CONFIG_CHANGE = f"{CONFIG_CHANGES}/config_change_"
@@ -64,6 +66,11 @@ def partition_state(name: str, number: int) -> str:
 
 def topic_config(name: str) -> str:
     return f"{TOPIC_CONFIGS}/{name}"
+
+
+def broker_config(entity: str) -> str:
+    """entity: a broker's id, or DEFAULT_ENTITY for all brokers."""
+    return f"{BROKER_CONFIGS}/{entity}"
 
 
 def topic_deletion(topic_id: UUID) -> str:

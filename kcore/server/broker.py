@@ -63,6 +63,7 @@ from kcore.server.replica_fetchers import replica_fetchers
 from kcore.server.replication_quota_manager import ReplicationQuotas
 from kcore.server.request_handler_pool import RequestHandlerPool
 from kcore.server.store_topic_changes import StoreTopicChanges
+from kcore.server.stored_broker_configs import StoredBrokerConfigs
 from kcore.server.topic_adoption import TopicAdoption
 from kcore.server.topic_changes import TopicChanges, has_partitions, is_gone
 from kcore.server.topic_configs import TopicConfigs
@@ -202,6 +203,8 @@ class Broker:
         self.store = store_of(config, self._given_store, working, self._is_temporary, parts)
         identity = read_identity(working, self.store, config.configured_broker_id, is_member=self._is_member)
         self.broker_id, self.cluster_id = identity
+        broker_configs = StoredBrokerConfigs(self.broker_id, config, self.store)
+        broker_configs.load()
         unclean = not all(was_clean_shutdown(path) for path in working)
 
         # What waits for a disk must not delay what the clock decides.  MockTime runs them in this order.
@@ -309,6 +312,7 @@ class Broker:
         if is_member:
             member_scheduler = self._scheduler(parts, "cluster-member", clients_time)
             self.client_quotas.follow(member_scheduler)
+            broker_configs.follow(member_scheduler)
             self.cluster_member = ClusterMember(
                 self.broker_id,
                 self.store,
@@ -335,6 +339,7 @@ class Broker:
                 _RETRY_OFFLINE_MS,
             )
         pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
+        parts.callback(config.on_change(("num.io.threads",), lambda: pool.resize(config["num.io.threads"])))
         self._apis = KafkaApis(
             Services(
                 self.broker_id,
@@ -349,6 +354,7 @@ class Broker:
                 FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], time),
                 self.replication_quotas,
                 self.client_quotas,
+                broker_configs,
                 self.cluster_member if is_member else None,
             )
         )

@@ -84,11 +84,12 @@ def follow_log_settings(config: KafkaConfig, log_manager: LogManager) -> Callabl
     """Give the log manager the settings that change at run time; what comes back ends that."""
 
     def reconfigure() -> None:
+        log_manager.num_recovery_threads = config["num.recovery.threads.per.data.dir"]
         log_manager.reconfigure(config.log_config, config["producer.id.expiration.ms"])
         if log_manager.cleaner is not None:
             log_manager.cleaner.reconfigure(config.cleaner_config)
 
-    others = ("max.connections", "num.replica.fetchers", *RATES)
+    others = ("max.connections", "num.replica.fetchers", "num.io.threads", *RATES)
     return config.on_change([name for name in RECONFIGURABLE if not name.startswith(others)], reconfigure)
 
 

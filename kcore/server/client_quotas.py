@@ -27,7 +27,6 @@ REQUEST_PERCENTAGE = "request_percentage"
 #: Quotas that are whole numbers, and all of them.
 _WHOLE = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
 KEYS = (*_WHOLE, REQUEST_PERCENTAGE)
-_DEFAULT_NODE = "<default>"
 #: Nodes below /config/changes that stay in the store of a broker alone, where nobody reads them.
 _KEPT_CHANGES = 100
 _RETRY_MS = 1000
@@ -170,11 +169,11 @@ def _path(entity: QuotaEntity) -> str:
 
 def _node(name: EntityName) -> str:
     """A name in a path.  Source: Sanitizer, Kafka."""
-    return quote(name, safe="-._").replace("~", "%7E") if isinstance(name, str) else _DEFAULT_NODE
+    return quote(name, safe="-._").replace("~", "%7E") if isinstance(name, str) else znodes.DEFAULT_ENTITY
 
 
 def _name(node: str) -> EntityName:
-    return DEFAULT if node == _DEFAULT_NODE else unquote(node)
+    return DEFAULT if node == znodes.DEFAULT_ENTITY else unquote(node)
 
 
 def _quotas_in(entity: QuotaEntity, data: bytes) -> dict[str, float]:

@@ -6,7 +6,7 @@ Source: ZkAdminManager.incrementalAlterConfigs, AdminZkClient.changeTopicConfig,
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kcore.common.config_def import ConfigType
@@ -44,6 +44,27 @@ def topic_config_changes(
     defaults: the broker's settings of logs, to which APPEND and SUBTRACT apply where the topic has none.
     Raises InvalidConfig for a setting or a value that no topic has, and InvalidRequest.
     """
+
+    def list_items(name: str) -> Iterable[str] | None:
+        key = LOG_CONFIG_DEF.get(name)
+        if key is None or key.type is not ConfigType.LIST:
+            return None
+        whole = LogConfig.from_kafka({name: current[name]} if name in current else {}, defaults)
+        items: tuple[str, ...] = getattr(whole, name.replace(".", "_"))
+        return items
+
+    changes = changes_of(operations, list_items)
+    LogConfig.from_kafka(changed_config(current, changes), defaults)
+    return changes
+
+
+def changes_of(
+    operations: Iterable[ConfigOperation], list_items: Callable[[str], Iterable[str] | None]
+) -> dict[str, str | None]:
+    """What operations change.  list_items(name): what a list has now, None for a setting that is no list.
+
+    Raises InvalidConfig for APPEND and SUBTRACT on another setting, InvalidRequest for what no operation may be.
+    """
     changes: dict[str, str | None] = {}
     for name, operation, value in operations:
         if name in changes:
@@ -55,18 +76,15 @@ def topic_config_changes(
         elif operation == AlterConfigOp.SET:
             changes[name] = value
         elif operation in (AlterConfigOp.APPEND, AlterConfigOp.SUBTRACT):
-            key = LOG_CONFIG_DEF.get(name)
-            if key is None or key.type is not ConfigType.LIST:
+            items = list_items(name)
+            if items is None:
                 raise InvalidConfig(f"Config value append is not allowed for config key: {name}")
-            whole = LogConfig.from_kafka({name: current[name]} if name in current else {}, defaults)
-            items: list[str] = list(getattr(whole, name.replace(".", "_")))
             named = [item.strip() for item in value.split(",") if item.strip()]
             is_appended = operation == AlterConfigOp.APPEND
             left = [*items, *named] if is_appended else [item for item in items if item not in named]
             changes[name] = ",".join(dict.fromkeys(left))
         else:
             raise InvalidRequest(f"Unknown config operation: {operation}")
-    LogConfig.from_kafka(changed_config(current, changes), defaults)
     return changes
 
 
@@ -75,8 +93,8 @@ def changed_config(config: Mapping[str, str], changes: ConfigChanges) -> dict[st
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def store_topic_config(store: MetadataStore, topic: str, changes: ConfigChanges) -> None:
-    """Change settings of a topic in the store; others that are there stay, also those that this broker does not know.
+def store_config(store: MetadataStore, path: str, changes: ConfigChanges) -> None:
+    """Change settings in a node; others that are there stay, also those that this broker does not know.
 
     Raises StoreError.
     """
@@ -84,11 +102,11 @@ def store_topic_config(store: MetadataStore, topic: str, changes: ConfigChanges)
     def change(data: bytes | None) -> bytes:
         return znodes.encode_config(changed_config(znodes.decode_config(data) if data else {}, changes))
 
-    store.update(znodes.topic_config(topic), change)
+    store.update(path, change)
 
 
 def announce_config_change(store: MetadataStore, entity_path: str) -> None:
-    """Have every broker of a cluster read the settings of an entity, as topics/T.  StoredTopicConfigs deletes the
-    node."""
+    """Have every broker of a cluster read the settings of an entity, as topics/T or brokers/N.  StoredTopicConfigs
+    deletes the node."""
     store.ensure_path(znodes.CONFIG_CHANGES)
     store.create(znodes.CONFIG_CHANGE, znodes.encode_config_change(entity_path), sequential=True)

@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigKey
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
-from kcore.server.kafka_config import KAFKA_CONFIG_DEF, KafkaConfig
+from kcore.server.kafka_config import KAFKA_CONFIG_DEF, RECONFIGURABLE, KafkaConfig
 
 #: Where a value comes from.  Source: DescribeConfigsResponse.ConfigSource, Kafka.
-DYNAMIC_TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
+DYNAMIC_TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3
+STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
 
 
 class Synonym(NamedTuple):
@@ -43,7 +44,7 @@ def topic_entries(config: LogConfig, broker: KafkaConfig) -> list[ConfigEntry]:
             synonyms.extend(_broker_synonyms(KAFKA_CONFIG_DEF[name], broker))
         if not broker_names:
             synonyms.append(Synonym(key.name, key.format(key.default), DEFAULT_CONFIG))
-        # Static settings go before any default, whatever the name: log.retention.hours=1 beats log.retention.ms unset.
+        # What is set goes before any default, whatever the name: log.retention.hours=1 beats log.retention.ms unset.
         synonyms.sort(key=lambda synonym: synonym.source)
         source = synonyms[0].source if synonyms else DEFAULT_CONFIG
         entries.append(ConfigEntry(key.name, values[key.name], source, False, int(key.type), key.doc, synonyms))
@@ -51,20 +52,38 @@ def topic_entries(config: LogConfig, broker: KafkaConfig) -> list[ConfigEntry]:
 
 
 def broker_entries(broker: KafkaConfig) -> list[ConfigEntry]:
-    """Every setting of the broker that it honours.  None can be changed while it runs."""
+    """Every setting of the broker that it honours."""
     entries = []
     for key in KAFKA_CONFIG_DEF:
         synonyms = _broker_synonyms(key, broker)
-        source = STATIC_BROKER_CONFIG if key.name in broker.originals else DEFAULT_CONFIG
+        source = synonyms[0].source if synonyms else DEFAULT_CONFIG
         value = key.format(broker[key.name])
-        entries.append(ConfigEntry(key.name, value, source, True, int(key.type), key.doc, synonyms))
+        is_fixed = key.name not in RECONFIGURABLE
+        entries.append(ConfigEntry(key.name, value, source, is_fixed, int(key.type), key.doc, synonyms))
+    return entries
+
+
+def cluster_entries(broker: KafkaConfig) -> list[ConfigEntry]:
+    """The settings that the store has for all brokers, as this one follows them."""
+    entries = []
+    for name, value in sorted(broker.levels.cluster.items()):
+        key, source = KAFKA_CONFIG_DEF[name], DYNAMIC_DEFAULT_BROKER_CONFIG
+        text = key.format(key.parse(value))
+        entries.append(ConfigEntry(name, text, source, False, int(key.type), key.doc, [Synonym(name, text, source)]))
     return entries
 
 
 def _broker_synonyms(key: ConfigKey, broker: KafkaConfig) -> list[Synonym]:
-    synonyms = []
-    if key.name in broker.originals:
-        synonyms.append(Synonym(key.name, key.format(broker[key.name]), STATIC_BROKER_CONFIG))
+    levels = broker.levels
+    synonyms = [
+        Synonym(key.name, key.format(key.parse(level[key.name])), source)
+        for level, source in (
+            (levels.broker, DYNAMIC_BROKER_CONFIG),
+            (levels.cluster, DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (levels.static, STATIC_BROKER_CONFIG),
+        )
+        if key.name in level
+    ]
     default: Any = key.default
     if default is not None:
         synonyms.append(Synonym(key.name, key.format(default), DEFAULT_CONFIG))

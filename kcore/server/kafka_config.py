@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least
 from kcore.coordinator.group.group_config import GroupConfig
-from kcore.errors import InvalidConfig
+from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
 from kcore.network.listener import SERVED_PROTOCOLS, Listener, SecurityProtocol
@@ -324,6 +324,8 @@ RECONFIGURABLE = frozenset(
         "leader.replication.throttled.rate",
         "max.connections",
         "max.connections.per.ip",
+        "num.io.threads",
+        "num.recovery.threads.per.data.dir",
         "num.replica.fetchers",
         "producer.id.expiration.ms",
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -331,8 +333,31 @@ RECONFIGURABLE = frozenset(
     }
 )
 
+#: Numbers of threads: a client may at most double or halve one at a time.  Source: DynamicThreadPool, LogCleaner.
+_THREAD_COUNTS = ("log.cleaner.threads", *sorted(name for name in RECONFIGURABLE if re.match(r"num\..*", name)))
+
+
+class ConfigLevels(NamedTuple):
+    """What is set where, by Kafka's names: in the store for this broker, in the store for all brokers, and at the
+    start (with reconfigure()).  The first that has a setting wins.  Source: KIP-226."""
+
+    broker: Mapping[str, Any]
+    cluster: Mapping[str, Any]
+    static: Mapping[str, Any]
+
+    @property
+    def merged(self) -> dict[str, Any]:
+        return {**self.static, **self.cluster, **self.broker}
+
+    def changed(self, changes: Mapping[str, str | None], *, is_cluster: bool) -> ConfigLevels:
+        """With some settings in the store changed; None for one that is deleted."""
+        level = {**(self.cluster if is_cluster else self.broker), **changes}
+        present = {name: value for name, value in level.items() if value is not None}
+        return self._replace(cluster=present) if is_cluster else self._replace(broker=present)
+
 
 class _Settings(NamedTuple):
+    levels: ConfigLevels
     originals: Mapping[str, Any]
     values: Mapping[str, Any]
     log_config: LogConfig
@@ -360,14 +385,19 @@ class KafkaConfig:
                 _check_other(name, value, other_names)
         self._at_start = originals
         self._changes: dict[str, Any] = {}
-        self._settings = _checked(originals)
+        self._settings = _checked(ConfigLevels({}, {}, originals))
         self._lock = threading.Lock()
         self._observers: list[tuple[frozenset[str], Callable[[], None]]] = []
 
     @property
     def originals(self) -> Mapping[str, Any]:
-        """What was set, by Kafka's name; DescribeConfigs distinguishes it from the defaults."""
+        """What was set on any level, by Kafka's name; DescribeConfigs distinguishes it from the defaults."""
         return self._settings.originals
+
+    @property
+    def levels(self) -> ConfigLevels:
+        """What was set where."""
+        return self._settings.levels
 
     @property
     def log_config(self) -> LogConfig:
@@ -375,7 +405,8 @@ class KafkaConfig:
         return self._settings.log_config
 
     def reconfigure(self, changes: Mapping[str, Any]) -> None:
-        """Give settings new values, all at once; None takes a setting back to what it was at the start.
+        """Give settings new values, all at once; None takes a setting back to what it was at the start.  What the store
+        has of a setting wins over both, and nothing is stored.
 
         Raises InvalidConfig, with nothing changed, for a setting that cannot be changed while the broker runs, and for
         what the constructor raises it for.  Source: KIP-226.
@@ -386,12 +417,56 @@ class KafkaConfig:
             raise InvalidConfig(f"cannot be changed while the broker runs: {', '.join(fixed)}")
         with self._lock:
             present = {name: value for name, value in (self._changes | named).items() if value is not None}
-            old, new = self._settings, _checked(self._at_start | present)
-            self._settings, self._changes = new, present
-            changed = {name for name in RECONFIGURABLE if old.values[name] != new.values[name]}
-            for names, observer in list(self._observers):
-                if names & changed:
-                    observer()
+            new = _checked(self.levels._replace(static=self._at_start | present))
+            self._changes = present
+            self._use(new)
+
+    def use_stored(self, *, broker: Mapping[str, str], cluster: Mapping[str, str]) -> None:
+        """Follow what the store has for this broker and for all brokers, instead of what it had before.
+
+        A setting that this broker cannot change while it runs, or a value that its name does not take, is logged and
+        left out; settings that do not go together are logged, and the ones of before stay.
+        Source: DynamicBrokerConfig.processReconfiguration, Kafka 3.9.
+        """
+        with self._lock:
+            levels = self.levels._replace(broker=_followed(broker), cluster=_followed(cluster))
+            if levels == self.levels:
+                return
+            try:
+                new = _checked(levels)
+            except InvalidConfig as error:
+                logger.error("the settings of brokers in the store do not go together, and are not followed: %s", error)
+            else:
+                self._use(new)
+
+    def check_stored(self, changes: Mapping[str, str | None], *, is_cluster: bool) -> None:
+        """Whether a client may change settings in the store so, for all brokers or for this one; None deletes.
+
+        Raises InvalidRequest for a setting that cannot be changed while the broker runs, InvalidConfig for one that
+        there is not, for a value that its name does not take or that does not go together with the others, and for a
+        number of threads that is more than twice or less than half the present one.  Source: KIP-226.
+        """
+        named = {name: value for name, value in changes.items() if value is not None}
+        fixed = sorted(named.keys() - RECONFIGURABLE)
+        for name in fixed:
+            if name not in KAFKA_CONFIG_DEF and name not in _IGNORED_NAMES:
+                raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, ())}")
+        if fixed:
+            raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+        for name, value in named.items():
+            KAFKA_CONFIG_DEF[name].parse(value)
+        old, new = self._settings, _checked(self.levels.changed(changes, is_cluster=is_cluster))
+        for name in _THREAD_COUNTS:
+            if name in named:
+                _check_thread_count(name, old.values[name], new.values[name])
+
+    def _use(self, new: _Settings) -> None:
+        """With the lock held."""
+        old, self._settings = self._settings, new
+        changed = {name for name in RECONFIGURABLE if old.values[name] != new.values[name]}
+        for names, observer in list(self._observers):
+            if names & changed:
+                observer()
 
     def on_change(self, names: Collection[str], observer: Callable[[], None]) -> Callable[[], None]:
         """Call observer() after each change of one of these settings, on the thread that made it; it reads the new
@@ -531,9 +606,36 @@ def _check_listeners(values: Mapping[str, Any]) -> None:
         )
 
 
-def _checked(originals: Mapping[str, Any]) -> _Settings:
+def _followed(stored: Mapping[str, str]) -> dict[str, str]:
+    """What of a level of the store a running broker can follow; the rest is logged."""
+    followed = {}
+    for name, value in stored.items():
+        try:
+            if name not in RECONFIGURABLE:
+                raise InvalidConfig("a running broker does not change it")
+            KAFKA_CONFIG_DEF[name].parse(value)
+        except InvalidConfig as error:
+            logger.error("the setting %s=%s of brokers in the store is not followed: %s", name, value, error)
+        else:
+            followed[name] = value
+    return followed
+
+
+def _check_thread_count(name: str, old: int, new: int) -> None:
+    """Raises InvalidConfig.  Source: DynamicThreadPool.validateReconfiguration, Kafka 3.9."""
+    failed = f"Dynamic thread count update validation failed for {name}={new}"
+    if new < 1:
+        raise InvalidConfig(f"{failed}, value should be at least 1")
+    if new < old // 2:
+        raise InvalidConfig(f"{failed}, value should be at least half the current value {old}")
+    if new > max(old, 1) * 2:
+        raise InvalidConfig(f"{failed}, value should not be greater than double the current value {old}")
+
+
+def _checked(levels: ConfigLevels) -> _Settings:
     """Raises InvalidConfig for a value that its name does not take, and for values that do not go together."""
-    settings = _Settings(originals, KAFKA_CONFIG_DEF.parse(originals), LogConfig.from_broker(originals))
+    originals = levels.merged
+    settings = _Settings(levels, originals, KAFKA_CONFIG_DEF.parse(originals), LogConfig.from_broker(originals))
     values = settings.values
     if values["group.min.session.timeout.ms"] > values["group.max.session.timeout.ms"]:
         raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")

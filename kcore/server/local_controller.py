@@ -21,7 +21,7 @@ from kcore.metadata.multi_builder import MultiBuilder
 from kcore.metadata.store import MetadataStore, MultiFailed, NodeExists
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.replica.replica_manager import ReplicaManager
-from kcore.server.config_changes import ConfigChanges, changed_config, store_topic_config
+from kcore.server.config_changes import ConfigChanges, changed_config, store_config
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo, TopicInfo
 from kcore.server.topic_adoption import HostedLogs, TopicAdoption
 from kcore.server.topic_changes import Assignment
@@ -184,7 +184,7 @@ class LocalController:
     def change_config(self, name: str, changes: ConfigChanges) -> None:
         """Its logs follow the settings from their next operation on."""
         with self._lock:
-            store_topic_config(self._store, name, changes)
+            store_config(self._store, znodes.topic_config(name), changes)
             self._topic_configs.set(name, changed_config(self._topic_configs.get(name), changes))
             self.on_config_change(name)
 

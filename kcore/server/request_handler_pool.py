@@ -41,6 +41,10 @@ class RequestHandlerPool:
         """The same, after every earlier task of this method has ended (for the controller's requests)."""
         self._in_order.submit(request, task)
 
+    def resize(self, num_threads: int) -> None:
+        """Requests in any order have up to num_threads threads from now on; one too many ends after its request."""
+        self._any_order.resize(num_threads)
+
     def shutdown(self) -> None:
         """Forget the requests that wait; return when those that run have ended.  Not from a thread of the pool."""
         self._any_order.shutdown()
@@ -68,9 +72,20 @@ class _Lane:
             if len(self._waiting) <= self._idle:
                 self._changed.notify()
             elif len(self._threads) < self._max_threads:
-                thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                self._start_thread()
+
+    def resize(self, max_threads: int) -> None:
+        with self._changed:
+            self._max_threads = max_threads
+            self._changed.notify_all()
+            if not self._stopping:
+                for _ in range(min(max_threads - len(self._threads), len(self._waiting) - self._idle)):
+                    self._start_thread()
+
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _forget(self, request: Request) -> None:
         with self._changed:
@@ -79,11 +94,15 @@ class _Lane:
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._stopping:
+                while not self._waiting and not self._stopping and len(self._threads) <= self._max_threads:
                     self._idle += 1
                     self._changed.wait()
                     self._idle -= 1
                 if self._stopping:
+                    return
+                if len(self._threads) > self._max_threads:
+                    self._threads.remove(threading.current_thread())
+                    self._changed.notify()  # the notification may have been of a request
                     return
                 request, task = self._waiting.popitem(last=False)
             try:

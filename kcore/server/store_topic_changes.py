@@ -15,7 +15,7 @@ from kcore.errors import ReassignmentInProgress, TopicAlreadyExists, UnknownTopi
 from kcore.metadata import znodes
 from kcore.metadata.multi_builder import MultiBuilder
 from kcore.metadata.store import BadVersion, MetadataStore, MultiFailed, NodeExists
-from kcore.server.config_changes import ConfigChanges, announce_config_change, store_topic_config
+from kcore.server.config_changes import ConfigChanges, announce_config_change, store_config
 from kcore.server.metadata_cache import TopicInfo
 from kcore.server.topic_changes import Assignment
 
@@ -71,7 +71,7 @@ class StoreTopicChanges:
         """All brokers follow the settings a moment later.  Raises UnknownTopicOrPartition."""
         if self._store.get(znodes.topic(name)) is None:
             raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-        store_topic_config(self._store, name, changes)
+        store_config(self._store, znodes.topic_config(name), changes)
         announce_config_change(self._store, f"topics/{name}")
 
     def delete_topic(self, topic: TopicInfo) -> None:

@@ -17,7 +17,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -315,6 +318,34 @@ def test_cluster_and_broker_describe_themselves(broker, servers):
     resource = ConfigResource(ResourceType.BROKER, "1")
     entries = admin.describe_configs([resource])[resource].result(60)
     assert entries["num.partitions"].value == "1" and entries["num.partitions"].is_read_only
+
+
+def test_settings_of_a_broker_are_changed_described_and_taken_back(broker, servers):
+    admin = AdminClient({"bootstrap.servers": servers})
+    rate = "leader.replication.throttled.rate"
+
+    def alter(name, operation, value, setting=rate):
+        entry = ConfigEntry(setting, value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, name, incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(60)
+
+    def described():
+        resource = ConfigResource(ResourceType.BROKER, "1")
+        entry = admin.describe_configs([resource])[resource].result(60)[rate]
+        return entry.value, ConfigSource(entry.source)
+
+    alter("1", AlterConfigOpType.SET, "1000000")
+    assert described() == ("1000000", ConfigSource.DYNAMIC_BROKER_CONFIG)
+    assert broker.replication_quotas.leader.bytes_per_second == 1_000_000
+    alter("1", AlterConfigOpType.DELETE, None)
+    assert described()[1] == ConfigSource.DEFAULT_CONFIG
+    for setting, value, code in (
+        ("num.partitions", "3", KafkaError.INVALID_REQUEST),
+        (rate, "fast", KafkaError.INVALID_CONFIG),
+    ):
+        with pytest.raises(KafkaException) as refused:
+            alter("1", AlterConfigOpType.SET, value, setting)
+        assert refused.value.args[0].code() == code and setting in refused.value.args[0].str()
 
 
 def test_groups_are_listed_described_altered_and_deleted(servers, name):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kcore.server.producer_ids import ProducerIdManager
     from kcore.server.replication_quota_manager import ReplicationQuotas
     from kcore.server.request_handler_pool import RequestHandlerPool
+    from kcore.server.stored_broker_configs import StoredBrokerConfigs
 
 
 @dataclass(slots=True)
@@ -36,5 +37,6 @@ class Services:
     fetch_sessions: FetchSessionCache
     replication_quotas: ReplicationQuotas
     client_quotas: ClientQuotas
+    broker_configs: StoredBrokerConfigs
     #: None for a broker alone, which the handlers of the controller's requests are not loaded for.
     cluster_member: ClusterMember | None = None

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32): of topics and of this broker."""
+"""DescribeConfigs (32): of topics, of this broker, and of all brokers of the cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kcore.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
-from kcore.server.config_entries import DEFAULT_CONFIG, ConfigEntry, broker_entries, topic_entries
+from kcore.server.config_entries import DEFAULT_CONFIG, ConfigEntry, broker_entries, cluster_entries, topic_entries
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -27,7 +27,7 @@ class Handler:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
         self._config = services.config
-        self._broker_id = services.broker_id
+        self._broker_configs = services.broker_configs
 
     def handle(self, context: RequestContext, body: DescribeConfigsRequest) -> None:
         # Each resource once: one topic 20,000 times in a request of 0.1 MB would make a response of 87 MB.  The keys
@@ -74,15 +74,8 @@ class Handler:
         )
 
     def _broker(self, name: str) -> list[ConfigEntry]:
-        if not name:
-            return []  # the dynamic defaults of all brokers, of which there are none
-        if not name.isascii() or not name.removeprefix("-").isdigit():
-            raise InvalidRequest(f"Broker id must be an integer, but it is: {name}")
-        if int(name) != self._broker_id:
-            raise InvalidRequest(
-                f"Unexpected broker id, expected {self._broker_id} or empty string, but received {name}"
-            )
-        return broker_entries(self._config)
+        is_cluster = self._broker_configs.is_cluster(name)
+        return cluster_entries(self._config) if is_cluster else broker_entries(self._config)
 
     def error_response(self, body: DescribeConfigsRequest, error_code: int, version: int) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(

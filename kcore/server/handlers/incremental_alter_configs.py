@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (44): of topics.  A broker's settings come from its files."""
+"""IncrementalAlterConfigs (44): of topics, of this broker, and of all brokers of the cluster."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kcore.server.config_changes import ConfigOperation
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
-_TOPIC = 2
-_OTHERS = {4: "a broker", 8: "a broker's loggers", 16: "client metrics", 32: "a group"}
+_TOPIC, _BROKER = 2, 4
+_OTHERS = {8: "a broker's loggers", 16: "client metrics", 32: "a group"}
 
 
 class Handler:
@@ -24,6 +24,7 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._admin = services.admin_manager
+        self._broker_configs = services.broker_configs
 
     def handle(self, context: RequestContext, body: IncrementalAlterConfigsRequest) -> None:
         counts = Counter((resource.resource_type, resource.resource_name) for resource in body.resources)
@@ -40,11 +41,14 @@ class Handler:
         context.respond(IncrementalAlterConfigsResponse(responses=responses))
 
     def _alter(self, resource: AlterConfigsResource, validate_only: bool) -> None:
-        if resource.resource_type != _TOPIC:
-            kind = _OTHERS.get(resource.resource_type, f"resource type {resource.resource_type}")
-            raise InvalidRequest(f"Only settings of topics can be changed, not of {kind}")
         operations = [ConfigOperation(c.name, c.config_operation, c.value) for c in resource.configs]
-        self._admin.alter_topic_config(resource.resource_name, operations, validate_only)
+        if resource.resource_type == _TOPIC:
+            self._admin.alter_topic_config(resource.resource_name, operations, validate_only)
+        elif resource.resource_type == _BROKER:
+            self._broker_configs.alter(resource.resource_name, operations, validate_only)
+        else:
+            kind = _OTHERS.get(resource.resource_type, f"resource type {resource.resource_type}")
+            raise InvalidRequest(f"Only settings of topics and brokers can be changed, not of {kind}")
 
     def error_response(
         self, body: IncrementalAlterConfigsRequest, error_code: int, version: int

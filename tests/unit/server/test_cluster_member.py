@@ -686,10 +686,10 @@ def test_a_missing_broker_for_the_offsets_topic_is_logged_once(store, caplog):
     ] * 2
 
 
-def test_settings_of_a_broker_are_refused_by_its_name(controller):
-    resource = AlterConfigsResource(resource_type=4, resource_name="1", configs=[])
+def test_settings_of_something_else_than_topics_and_brokers_are_refused_by_its_name(controller):
+    resource = AlterConfigsResource(resource_type=8, resource_name="1", configs=[])
     (response,) = controller.client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
-    assert response.error_message == "Only settings of topics can be changed, not of a broker"
+    assert response.error_message == "Only settings of topics and brokers can be changed, not of a broker's loggers"
 
 
 # -- groups

@@ -135,3 +135,33 @@ def test_shutdown_drops_what_waits_and_returns_when_what_runs_has_ended():
     pool.submit_in_order(FakeRequest(), lambda: ran.append("too late"))
     time.sleep(0.02)
     assert ran == ["running"] and pool_threads() == []
+
+
+def test_a_pool_that_grows_takes_the_requests_that_wait_and_one_that_shrinks_ends_its_idle_threads(pool):
+    go, running = threading.Event(), []
+
+    def task():
+        running.append(threading.current_thread())
+        go.wait(60)
+
+    for _ in range(4):
+        pool.submit(FakeRequest(), task)
+    eventually(lambda: len(running) == 2, "two threads do not run")
+    pool.resize(4)
+    eventually(lambda: len(running) == 4, "the requests that waited do not run")
+    go.set()
+    pool.resize(1)
+    eventually(lambda: len(pool_threads()) == 1, "the threads too many do not end")
+    done = threading.Event()
+    pool.submit(FakeRequest(), done.set)
+    assert done.wait(60)
+
+
+def test_no_request_is_left_while_the_pool_changes_its_size(pool):
+    done = []
+    for number in range(300):
+        pool.submit(FakeRequest(), lambda number=number: done.append(number))
+        pool.resize(1 + number % 3)
+    eventually(lambda: len(done) == 300, "a request was left")
+    pool.resize(1)
+    eventually(lambda: len(pool_threads()) <= 1, "a thread too many does not end")
