@@ -79,7 +79,7 @@ def checked_isr_change(
     return replace(current, isr=change.isr)
 
 
-#: KafkaController._put_call(): (name, what the active controller does, called with its result or its error).
+#: KafkaController.put_call(): (name, what the active controller does, called with its result or its error).
 PutCall = Callable[[str, Callable[[], IsrAnswers], OnIsrsAltered], None]
 
 

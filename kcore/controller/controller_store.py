@@ -184,9 +184,9 @@ class ControllerStore:
         config = _decoded(znodes.decode_config, node.data, znodes.topic_config(name)) if node is not None else None
         return config or {}
 
-    def is_unclean_election_enabled(self, default: bool, topic: str) -> bool:
+    def is_unclean_election_enabled(self, default: Callable[[], bool], topic: str) -> bool:
         value = self.topic_config(topic).get("unclean.leader.election.enable")
-        return default if value is None else value.strip().lower() == "true"
+        return default() if value is None else value.strip().lower() == "true"
 
     def states(
         self, topic_partitions: Iterable[TopicPartition], watch_for: Callable[[TopicPartition], Watch] | None = None

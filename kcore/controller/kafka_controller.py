@@ -71,12 +71,12 @@ OnControlledShutdown = Callable[[ApiError | None, Collection[TopicPartition]], N
 
 
 class ControllerSettings(NamedTuple):
-    """The broker's settings that matter to a controller, by Kafka's names.
+    """The broker's settings that matter to a controller, by Kafka's names; the first can change, and is a function.
 
     rebalance_interval_ms: leader.imbalance.check.interval.seconds; 0 where auto.leader.rebalance.enable is false.
     """
 
-    unclean_leader_election_enable: bool = False
+    unclean_leader_election_enable: Callable[[], bool] = lambda: False
     delete_topic_enable: bool = True
     rebalance_interval_ms: float = 0
     leader_imbalance_per_broker_percentage: int = 10
@@ -153,7 +153,7 @@ class KafkaController:
         #: Kafka's UncleanLeaderElectionsPerSec, as a count.
         self.unclean_leader_elections = 0
         self._term: _Term | None = None
-        self.isr_changes = IsrChanges(self.context, self._store, batch, self._put_call)
+        self.isr_changes = IsrChanges(self.context, self._store, batch, self.put_call)
         self._tasks: list[ScheduledTask] = []
         #: After an error ended its term: it stands for no election, or brokers with one error would elect each other.
         self._is_backing_off = False
@@ -196,7 +196,7 @@ class KafkaController:
             else:
                 on_done(None, result)
 
-        self._put_call("ControlledShutdown", partial(self._controlled_shutdown, broker_id, broker_epoch), answer)
+        self.put_call("ControlledShutdown", partial(self._controlled_shutdown, broker_id, broker_epoch), answer)
 
     def alter_partition_reassignments(
         self, targets: Targets, on_done: OnResult[Mapping[TopicPartition, ApiError | None]]
@@ -205,7 +205,7 @@ class KafkaController:
 
         on_done: with the error of each partition, or with NotController, UnknownServerError.
         """
-        self._put_call("ApiPartitionReassignment", lambda: self.partition_reassignment.alter(targets), on_done)
+        self.put_call("ApiPartitionReassignment", lambda: self.partition_reassignment.alter(targets), on_done)
 
     def list_partition_reassignments(
         self,
@@ -213,9 +213,7 @@ class KafkaController:
         on_done: OnResult[Mapping[TopicPartition, ReplicaAssignment]],
     ) -> None:
         """Those that run, of these partitions or, for None, of all."""
-        self._put_call(
-            "ListPartitionReassignments", lambda: self.partition_reassignment.list(topic_partitions), on_done
-        )
+        self.put_call("ListPartitionReassignments", lambda: self.partition_reassignment.list(topic_partitions), on_done)
 
     def elect_leaders(
         self,
@@ -225,7 +223,7 @@ class KafkaController:
     ) -> None:
         """on_done: with the new leader of each partition or why there is none, or with NotController,
         UnknownServerError."""
-        self._put_call(
+        self.put_call(
             "ReplicaLeaderElection", lambda: self.leader_elections.elect(election_type, topic_partitions), on_done
         )
 
@@ -234,7 +232,7 @@ class KafkaController:
     def _put(self, name: str, process: Callable[[], None], preempt: Callable[[], None] | None = None) -> None:
         self.events.put(ControllerEvent(name, partial(self._guarded, process), preempt))
 
-    def _put_call(self, name: str, call: Callable[[], _T], on_done: OnResult[_T]) -> None:
+    def put_call(self, name: str, call: Callable[[], _T], on_done: OnResult[_T]) -> None:
         """Have the active controller do something; any other answers NotController."""
 
         def process() -> None:

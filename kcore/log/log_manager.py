@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -26,7 +27,7 @@ from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InconsistentTopicId, InvalidConfig, KafkaError, KafkaStorageError
 from kcore.log.log_cleaner import CleanerConfig, LogCleaner
-from kcore.log.log_config import LogConfig
+from kcore.log.log_config import MAX_LONG, LogConfig
 from kcore.log.log_dir import LogDir, RecoveryProgress
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
 from kcore.log.log_dir_loader import LogDirLoader
@@ -315,8 +316,16 @@ class LogManager:
         return list(self._logs.future().values())
 
     def config_of(self, topic: str) -> LogConfig:
-        """The topic's settings on top of the defaults."""
-        return LogConfig.from_kafka(self._topic_configs(topic), self.default_config)
+        """The topic's settings on top of the defaults.  The latter may have changed since the topic's were checked:
+        where its own min.compaction.lag.ms and the default of max.compaction.lag.ms, or the reverse, do not go
+        together, these two defaults do not apply."""
+        own = self._topic_configs(topic)
+        try:
+            return LogConfig.from_kafka(own, self.default_config)
+        except InvalidConfig as error:
+            logger.warning("topic %s: %s; the broker's default does not apply", topic, error)
+            without_lags = replace(self.default_config, min_compaction_lag_ms=0, max_compaction_lag_ms=MAX_LONG)
+            return LogConfig.from_kafka(own, without_lags)
 
     def reconfigure(self, default_config: LogConfig, producer_id_expiration_ms: int) -> None:
         """Other defaults from now on, for the logs that are open too: each log's next operation follows them."""
@@ -325,10 +334,7 @@ class LogManager:
             self._producer_id_expiration_ms = producer_id_expiration_ms
             for log in self._logs.all():
                 log.producer_state_manager.producer_id_expiration_ms = producer_id_expiration_ms
-                try:
-                    log.config = self.config_of(log.topic_partition.topic)
-                except InvalidConfig as error:
-                    logger.error("%s keeps its settings: %s", log.topic_partition, error)
+                log.config = self.config_of(log.topic_partition.topic)
 
     def reconfigure_topic(self, topic: str) -> None:
         """The topic's own settings have changed: each of its open logs follows them from its next operation on."""

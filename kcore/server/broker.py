@@ -383,6 +383,7 @@ class Broker:
                 self.cluster_member.register_again,
                 clients_time,
                 member_scheduler,
+                parts,
             )
             parts.callback(self.cluster_member.stop)
             self.cluster_member.start(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 
 from kcore.client.blocking_sender import BlockingSender
 from kcore.common.scheduler import Scheduler
@@ -36,8 +38,10 @@ def make_controller(
     register_again: Callable[[], object],
     time: Time,
     scheduler: Scheduler,
+    parts: ExitStack,
 ) -> KafkaController:
-    """The controller of a broker, not started.  time: real time, in which other brokers answer."""
+    """The controller of a broker, not started.  time: real time, in which other brokers answer.  parts: when it is
+    closed, the controller follows the settings no more."""
     listener_name = inter_broker_listener_name(config)
 
     def make_sender(broker: LiveBroker) -> NegotiatingSender:
@@ -49,14 +53,23 @@ def make_controller(
 
     is_rebalanced = config["auto.leader.rebalance.enable"]
     settings = ControllerSettings(
-        unclean_leader_election_enable=config.log_config.unclean_leader_election_enable,
+        unclean_leader_election_enable=lambda: config.log_config.unclean_leader_election_enable,
         delete_topic_enable=config["delete.topic.enable"],
         rebalance_interval_ms=config["leader.imbalance.check.interval.seconds"] * 1000 if is_rebalanced else 0,
         leader_imbalance_per_broker_percentage=config["leader.imbalance.per.broker.percentage"],
         inter_broker_listener_name=listener_name,
     )
     channels = ControllerChannelManager(broker_id, make_sender, time)
-    return KafkaController(broker_id, store, channels, settings, register_again, time, scheduler)
+    controller = KafkaController(broker_id, store, channels, settings, register_again, time, scheduler)
+    elect = partial(elect_where_there_is_no_leader, controller)
+    parts.callback(config.on_change(("unclean.leader.election.enable",), elect))
+    return controller
+
+
+def elect_where_there_is_no_leader(controller: KafkaController) -> None:
+    """Have the active controller do so: unclean.leader.election.enable has changed for all topics."""
+    trigger_online = controller.partition_state_machine.trigger_online
+    controller.put_call("UncleanLeaderElectionEnable", trigger_online, lambda result: None)
 
 
 def controlled_shutdown(

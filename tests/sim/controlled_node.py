@@ -190,7 +190,7 @@ class ControlledNode(Node):
             session,
             NodeChannels(self),
             ControllerSettings(
-                unclean_leader_election_enable=settings.unclean, rebalance_interval_ms=settings.rebalance_ms
+                unclean_leader_election_enable=lambda: settings.unclean, rebalance_interval_ms=settings.rebalance_ms
             ),
             self.member.register_again,
             time,

@@ -13,6 +13,7 @@ from kcore.metadata.store import ConnectionLost, Create, Delete, NodeExists, Set
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
+from kcore.server.cluster_controller import elect_where_there_is_no_leader
 from tests.unit.controller.world import FakeChannels, partitions_of
 
 T0 = TopicPartition("t", 0)
@@ -674,6 +675,24 @@ def test_PSM_05_an_unclean_leader_only_where_the_topic_allows_it(world):
     assert (world.state("safe").leader, world.state("safe").isr) == (-1, [3])
     assert (world.state("unsafe").leader, world.state("unsafe").isr) == (2, [2])
     assert world.active.unclean_leader_elections == 1
+
+
+def test_unclean_elections_that_are_enabled_for_all_topics_are_held_at_once(world):
+    is_enabled = []
+    settings = ControllerSettings(unclean_leader_election_enable=lambda: bool(is_enabled))
+    world.start(1, 2, 3, settings=settings)
+    world.create_topic("t", [[3, 2]])
+    world.create_topic("safe", [[3, 2]], {"unclean.leader.election.enable": "false"})
+    for topic in ("t", "safe"):
+        world.set_isr(topic, 0, [3])
+    world.kill(3)
+    assert world.state("t").leader == -1
+    is_enabled.append(True)
+    for controller in world.controllers.values():
+        elect_where_there_is_no_leader(controller)
+    world.settle()
+    assert (world.state("t").leader, world.state("t").isr) == (2, [2])
+    assert world.state("safe").leader == -1
 
 
 def test_PSM_07_an_order_brings_the_leader_back_to_the_preferred_replica(world):

@@ -809,8 +809,9 @@ def test_settings_that_cannot_be_changed_are_refused(client):
     ]
     twice = [iac.AlterConfigsResource(resource_type=2, resource_name="a", configs=[])] * 2
     response = client.ask(iac.IncrementalAlterConfigsRequest(resources=[*resources, *twice]), 1)
-    expected = [UnknownTopicOrPartition.code, InvalidRequest.code, InvalidRequest.code, InvalidRequest.code]
+    expected = [UnknownTopicOrPartition.code, InvalidConfig.code, InvalidRequest.code, InvalidRequest.code]
     assert [result.error_code for result in response.responses] == expected
+    assert "log.retention.ms" in response.responses[1].error_message
 
 
 @every_version(ApiKey.ELECT_LEADERS)
