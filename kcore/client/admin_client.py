@@ -38,7 +38,7 @@ from kcore.protocol.schema import Message
 Address = tuple[str, int]
 _M = TypeVar("_M", bound=Message)
 
-_TOPIC = 2
+_TOPIC, _BROKER = 2, 4
 _SET, _DELETE = 0, 1
 #: Before the controller is looked up again.
 _RETRY_MS = 200
@@ -270,14 +270,16 @@ class AdminClient:
 
     def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Set settings of a topic; None deletes one.  Raises UnknownTopicOrPartition, InvalidConfig."""
-        configs = [
-            iac.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
-            for key, value in changes.items()
-        ]
-        resource = iac.AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=configs)
-        response = self._ask_any(
-            iac.IncrementalAlterConfigsRequest(resources=[resource]), iac.IncrementalAlterConfigsResponse
-        )
+        request = _alter_request(_TOPIC, name, changes)
+        response = self._ask_any(request, iac.IncrementalAlterConfigsResponse)
+        for result in response.responses:
+            _raise_error(result.error_code, result.error_message)
+
+    def alter_broker_config(self, broker: Node, changes: Mapping[str, str | None]) -> None:
+        """Set settings of a running broker; None deletes one.  Raises InvalidRequest for a setting that a running
+        broker cannot change, InvalidConfig."""
+        request = _alter_request(_BROKER, str(broker.broker_id), changes)
+        response = self._send((broker.host, broker.port), request, iac.IncrementalAlterConfigsResponse)
         for result in response.responses:
             _raise_error(result.error_code, result.error_message)
 
@@ -397,6 +399,17 @@ def preferred_assignment(brokers: Sequence[int], number: int) -> tuple[int, ...]
     as the others."""
     start = number % len(brokers)
     return (*brokers[start:], *brokers[:start])
+
+
+def _alter_request(
+    resource_type: int, name: str, changes: Mapping[str, str | None]
+) -> iac.IncrementalAlterConfigsRequest:
+    configs = [
+        iac.AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
+        for key, value in changes.items()
+    ]
+    resource = iac.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
+    return iac.IncrementalAlterConfigsRequest(resources=[resource])
 
 
 def _node(broker: m.MetadataResponseBroker) -> tuple[int, str, int, str | None]:

@@ -308,6 +308,16 @@ class LogConfig:
         return config
 
     @classmethod
+    def of_topic(cls, own: Mapping[str, str], defaults: LogConfig) -> LogConfig:
+        """from_kafka() for stored settings of a topic.  The defaults may have changed since these were checked: where
+        the topic's min.compaction.lag.ms is above the default of max.compaction.lag.ms, or the reverse, neither default
+        applies."""
+        try:
+            return cls.from_kafka(own, defaults)
+        except InvalidConfig:
+            return cls.from_kafka(own, replace(defaults, min_compaction_lag_ms=0, max_compaction_lag_ms=MAX_LONG))
+
+    @classmethod
     def from_broker(cls, properties: Mapping[str, Any]) -> LogConfig:
         """The defaults that a broker's settings (log.segment.bytes, log.retention.hours, ...) give its topics.
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -25,9 +24,9 @@ from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import InconsistentTopicId, InvalidConfig, KafkaError, KafkaStorageError
+from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
 from kcore.log.log_cleaner import CleanerConfig, LogCleaner
-from kcore.log.log_config import MAX_LONG, LogConfig
+from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir, RecoveryProgress
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
 from kcore.log.log_dir_loader import LogDirLoader
@@ -316,16 +315,8 @@ class LogManager:
         return list(self._logs.future().values())
 
     def config_of(self, topic: str) -> LogConfig:
-        """The topic's settings on top of the defaults.  The latter may have changed since the topic's were checked:
-        where its own min.compaction.lag.ms and the default of max.compaction.lag.ms, or the reverse, do not go
-        together, these two defaults do not apply."""
-        own = self._topic_configs(topic)
-        try:
-            return LogConfig.from_kafka(own, self.default_config)
-        except InvalidConfig as error:
-            logger.warning("topic %s: %s; the broker's default does not apply", topic, error)
-            without_lags = replace(self.default_config, min_compaction_lag_ms=0, max_compaction_lag_ms=MAX_LONG)
-            return LogConfig.from_kafka(own, without_lags)
+        """The topic's settings on top of the defaults."""
+        return LogConfig.of_topic(self._topic_configs(topic), self.default_config)
 
     def reconfigure(self, default_config: LogConfig, producer_id_expiration_ms: int) -> None:
         """Other defaults from now on, for the logs that are open too: each log's next operation follows them."""

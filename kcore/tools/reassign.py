@@ -20,7 +20,8 @@ from kcore.tools.cluster_command import (
     split_partitions,
     topics_of,
 )
-from kcore.tools.command_line import DAMAGE, OK, UsageError
+from kcore.tools.command_line import DAMAGE, OK, UsageError, positive
+from kcore.tools.reassign_throttle import remove_throttle, throttle
 
 _POLL_MS = 200
 #: How long after the end of a move the brokers' metadata may still show the replicas of before.
@@ -41,6 +42,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--status", action="store_true", help="what is being moved; without TOPIC of all topics")
     what.add_argument("--cancel", action="store_true", help="go back to the replicas of before; without TOPIC for all")
+    what.add_argument(
+        "--unthrottle", action="store_true", help="remove the throttle of a move that has ended, from TOPIC and brokers"
+    )
+    parser.add_argument(
+        "--throttle",
+        type=positive,
+        metavar="BYTES",
+        help="with --to: copy at most so many bytes a second to, and from, each broker; with --wait until all is "
+        "moved, else until --unthrottle",
+    )
     parser.add_argument("--dry-run", action="store_true", help="with --to: print what would be moved, and move nothing")
     parser.add_argument("--wait", action="store_true", help="with --to: wait until all is moved, or until Ctrl-C")
     add_cluster(parser, "kcore reassign orders --to 1,2,3 --wait", "one JSON object a line for each partition")
@@ -48,11 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """0; 1 if a partition was refused, or ended elsewhere while we waited.  Raises UsageError, OSError, KafkaError."""
-    if args.to is None and (args.dry_run or args.wait):
-        raise UsageError("--dry-run and --wait go with --to")
+    if args.to is None and (args.dry_run or args.wait or args.throttle):
+        raise UsageError("--dry-run, --wait and --throttle go with --to")
     with admin_client(args) as admin:
         if args.to is not None:
             return _move(admin, args)
+        if args.unthrottle:
+            return _unthrottle(admin, args)
         wanted = None
         if args.partitions:
             wanted = partitions(args.partitions, admin.describe_cluster(topics_of(args.partitions)))
@@ -86,13 +99,26 @@ def _move(admin: AdminClient, args: argparse.Namespace) -> int:
     }
     if args.dry_run:
         return _show(args, dict.fromkeys(targets), targets, "would move to", there)
+    if args.throttle and len(there) < len(targets):
+        present = {
+            tp: running[tp].replicas if tp in running else cluster.topics[tp.topic].partitions[tp.partition].replicas
+            for tp in targets
+        }
+        throttle(admin, cluster, targets, present, args.throttle)
     # Also those that are there already: the metadata may be older than another's move.
     results = admin.alter_reassignments(targets)
     status = _show(args, results, targets, "moves to", there)
     accepted = {tp: targets[tp] for tp, error in results.items() if error is None and tp not in there}
+    if args.throttle and not args.json and accepted and not args.wait:
+        topics = " ".join(topics_of(args.partitions))
+        print(f"throttled; when all is moved: kcore reassign {topics} --unthrottle")
+    if args.throttle and not accepted:
+        _unthrottle(admin, args)
     if not args.wait or not accepted:
         return status
     elsewhere = await_moves(admin, accepted)
+    if args.throttle:
+        _unthrottle(admin, args)
     for tp, replicas in sorted(elsewhere.items()):
         reason = f"it was cancelled or moved again: replicas {ids_text(replicas)}, not {ids_text(targets[tp])}"
         if args.json:
@@ -103,6 +129,20 @@ def _move(admin: AdminClient, args: argparse.Namespace) -> int:
     if not args.json:
         print(f"{counted(len(accepted) - len(elsewhere), 'partition')} moved")
     return DAMAGE if elsewhere else status
+
+
+def _unthrottle(admin: AdminClient, args: argparse.Namespace) -> int:
+    """After moves, or with --unthrottle.  Raises UsageError."""
+    if not args.partitions:
+        raise UsageError("--unthrottle needs a TOPIC")
+    topics = topics_of(args.partitions)
+    if remove_throttle(admin, admin.describe_cluster(topics), topics):
+        text = "the throttle is removed"
+    else:
+        text = "partitions are still being moved: the brokers keep the rates of the throttle"
+    if not args.json:
+        print(text)
+    return OK
 
 
 def await_moves(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kcore.common import topic_names
 from kcore.errors import NONE, ApiError, InvalidRequest, UnknownTopicOrPartition, code_of
+from kcore.log.log_config import LogConfig
 from kcore.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -24,7 +25,7 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
-        self._log_manager = services.replica_manager.log_manager
+        self._admin = services.admin_manager
         self._config = services.config
         self._broker_configs = services.broker_configs
 
@@ -68,7 +69,8 @@ class Handler:
         topic_names.validate(name)
         if self._cache.topic(name) is None:
             raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-        return topic_entries(self._log_manager.config_of(name), self._config)
+        own = self._admin.topic_config(name)
+        return topic_entries(LogConfig.of_topic(own, self._config.log_config), self._config)
 
     def _broker(self, name: str) -> list[ConfigEntry]:
         is_cluster = self._broker_configs.is_cluster(name)

@@ -1,0 +1,102 @@
+"""`kcore reassign --throttle` and `--unthrottle`."""
+
+import time
+
+import pytest
+
+import kcore
+from kcore.common.topic_partition import TopicPartition
+from kcore.metadata import znodes
+from kcore.tools.main import main
+from kcore.tools.reassign_throttle import FOLLOWER_LIST, LEADER_LIST, throttled_replicas
+
+DEADLINE_S = 60
+UNBOUNDED = 2**63 - 1
+
+
+def test_present_replicas_are_throttled_as_leaders_and_added_ones_as_followers():
+    t0, t1, u0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+    targets = {t0: (1, 2), t1: (2, 1), u0: (3,)}
+    present = {t0: (0, 1), t1: (1, 0), u0: (3, 4)}
+    assert throttled_replicas(targets, present) == {
+        "t": {LEADER_LIST: ["0:0", "0:1", "1:1", "1:0"], FOLLOWER_LIST: ["0:2", "1:2"]},
+        "u": {LEADER_LIST: ["0:3", "0:4"], FOLLOWER_LIST: []},
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    settings = {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": 30_000}
+    with kcore.Cluster(3, offsets_topic_num_partitions=1, **settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def reassign(cluster, capsys):
+    def reassign(*words):
+        """(exit status, stdout)."""
+        status = main(["reassign", *words, "--bootstrap", cluster.bootstrap_servers])
+        out, err = capsys.readouterr()
+        assert not err
+        return status, out
+
+    return reassign
+
+
+def rates(cluster):
+    """(leader's, follower's) by broker."""
+    quotas = [cluster.brokers[number].replication_quotas for number in range(3)]
+    return [(of.leader.bytes_per_second, of.follower.bytes_per_second) for of in quotas]
+
+
+def own_config(cluster, topic):
+    """As the store has it: the brokers follow a moment later."""
+    return znodes.decode_config(cluster.brokers[0].store.get(znodes.topic_config(topic)).data)
+
+
+def create(cluster, topic, broker):
+    reference = main(["topics", "create", topic, "--assign", str(broker), "--bootstrap", cluster.bootstrap_servers])
+    assert reference == 0
+    await_true(lambda: all(b.metadata_cache.topic(topic) is not None for b in cluster.brokers.values()))
+
+
+def await_true(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never became so"
+        time.sleep(0.02)
+
+
+def test_a_throttle_stays_until_it_is_removed(cluster, reassign, capsys):
+    create(cluster, "t", 0)
+    capsys.readouterr()
+    status, out = reassign("t", "--to", "1", "--throttle", "1000")
+    assert (status, out.splitlines()) == (
+        0,
+        ["t-0 moves to 1", "throttled; when all is moved: kcore reassign t --unthrottle"],
+    )
+    assert rates(cluster) == [(1000, 1000), (1000, 1000), (UNBOUNDED, UNBOUNDED)]
+    assert own_config(cluster, "t") == {LEADER_LIST: "0:0", FOLLOWER_LIST: "0:1"}
+    await_true(lambda: reassign("--status")[1] == "nothing is being moved\n")
+    assert reassign("t", "--unthrottle") == (0, "the throttle is removed\n")
+    assert rates(cluster) == [(UNBOUNDED, UNBOUNDED)] * 3
+    assert own_config(cluster, "t") == {}
+
+
+def test_who_waits_for_the_end_of_a_move_has_the_throttle_removed(cluster, reassign, capsys):
+    create(cluster, "w", 0)
+    capsys.readouterr()
+    status, out = reassign("w", "--to", "2", "--throttle", "1000000", "--wait")
+    assert (status, out.splitlines()) == (0, ["w-0 moves to 2", "the throttle is removed", "1 partition moved"])
+    assert rates(cluster) == [(UNBOUNDED, UNBOUNDED)] * 3
+    assert own_config(cluster, "w") == {}
+
+
+def test_a_rate_that_brokers_refuse_moves_nothing(cluster, capsys):
+    create(cluster, "r", 0)
+    capsys.readouterr()
+    words = ["reassign", "r", "--to", "1", "--throttle", str(2**63), "--bootstrap", cluster.bootstrap_servers]
+    assert main(words) == 2
+    assert "leader.replication.throttled.rate" in capsys.readouterr().err
+    assert own_config(cluster, "r") == {}
+    assert cluster.leader("r") == 0
