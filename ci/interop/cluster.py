@@ -66,7 +66,8 @@ class JavaTools:
 
     def run(self, main: str, *arguments: str) -> str:
         """What one of Kafka's tools prints.  Raises RuntimeError unless it exits with 0 and reports no error."""
-        command = [*self._java, f"org.apache.kafka.tools.{main}", *arguments]
+        name = main if main.startswith("kafka.") else f"org.apache.kafka.tools.{main}"
+        command = [*self._java, name, *arguments]
         result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
         output = result.stdout + result.stderr
         if result.returncode or re.search(r"^(Error|Exception|Caused by)", output, re.MULTILINE):
@@ -252,26 +253,47 @@ def use_tools(tools: JavaTools, brokers: Brokers, work: Path, count: int) -> Non
     counts = [json.loads(line)["count"] for line in consumed.splitlines() if '"records_consumed"' in line]
     check(sum(counts) == 1000, consumed[-2000:])
     verify_replicas(tools, brokers)
+    change_broker_settings(tools, server)
     move_partitions(tools, brokers, work)
 
 
+def change_broker_settings(tools: JavaTools, server: tuple[str, str]) -> None:
+    """kafka-configs for one broker and for all (KIP-226)."""
+    main, brokers = "kafka.admin.ConfigCommand", ("--entity-type", "brokers")
+    setting = "log.cleaner.backoff.ms"
+    for entity, value, source in (
+        (("--entity-default",), 14_000, "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+        (("--entity-name", "1"), 13_000, "DYNAMIC_BROKER_CONFIG"),
+    ):
+        tools.run(main, *server, "--alter", *brokers, *entity, "--add-config", f"{setting}={value}")
+        described = tools.run(main, *server, "--describe", *brokers, *entity)
+        check(f"{{{source}:{setting}={value}" in described, described)
+        tools.run(main, *server, "--alter", *brokers, *entity, "--delete-config", setting)
+        check(setting not in tools.run(main, *server, "--describe", *brokers, *entity), entity)
+
+
 def move_partitions(tools: JavaTools, brokers: Brokers, work: Path) -> None:
-    """kafka-reassign-partitions and kafka-leader-election: in the end each broker has the partition, and broker 3 leads
-    it."""
+    """kafka-reassign-partitions, throttled, and kafka-leader-election: in the end each broker has the partition, and
+    broker 3 leads it."""
     server = ("--bootstrap-server", brokers.bootstrap_servers)
     tools.run("TopicCommand", *server, "--create", "--topic", MOVED, "--replica-assignment", "1:2")
     tools.run("VerifiableProducer", *server, "--topic", MOVED, "--max-messages", "1000", "--acks", "-1")
     plan = work / "reassign.json"
-    file = ("--reassignment-json-file", str(plan), "--preserve-throttles")
+    file = ("--reassignment-json-file", str(plan))
 
     def moved_to() -> bool:
         verified = tools.run("reassign.ReassignPartitionsCommand", *server, *file, "--verify")
-        return f"Reassignment of partition {MOVED}-0 is completed." in verified
+        if f"Reassignment of partition {MOVED}-0 is completed." not in verified:
+            return False
+        check("Clearing broker-level throttles" in verified, verified)
+        return True
 
     for replicas in ([3, 1], [3, 2, 1]):
         partition = {"topic": MOVED, "partition": 0, "replicas": replicas}
         plan.write_text(json.dumps({"version": 1, "partitions": [partition]}))
-        started = tools.run("reassign.ReassignPartitionsCommand", *server, *file[:2], "--execute")
+        limit = ("--execute", "--throttle", "50000000")
+        started = tools.run("reassign.ReassignPartitionsCommand", *server, *file, *limit)
+        check("The inter-broker throttle limit was set to 50000000 B/s" in started, started)
         check(f"Successfully started partition reassignment for {MOVED}-0" in started, started)
         wait_for(moved_to, f"{MOVED} on {replicas}")
         listed = tools.run("reassign.ReassignPartitionsCommand", *server, "--list")
