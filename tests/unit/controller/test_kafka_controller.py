@@ -281,12 +281,12 @@ def test_CTRL_11_a_change_between_watch_and_read_is_not_missed(world):
     controller = world.active
     real, created = controller._store.states, []
 
-    def create_while_reading(partitions):
+    def create_while_reading(partitions, *watch):
         if not created:
             created.append(1)
             node = znodes.TopicZNode({0: [1]}, None)
             world.admin.create_recursive(znodes.topic("between"), node.encode())
-        return real(partitions)
+        return real(partitions, *watch)
 
     controller._move(None)
     controller._store.states = create_while_reading
@@ -300,12 +300,12 @@ def test_CTRL_11_a_broker_that_dies_while_the_state_is_read_is_not_missed(world)
     controller = world.active
     real, died = controller._store.states, []
 
-    def die_while_reading(partitions):
+    def die_while_reading(partitions, *watch):
         if not died:
             died.append(world.controllers.pop(2))
             del world.channels[2]
             world.end_session(world.stores.pop(2))
-        return real(partitions)
+        return real(partitions, *watch)
 
     world.controllers[2].events.close()  # so that broker 1 is elected again
     controller._move(None)
