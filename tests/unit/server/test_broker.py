@@ -41,7 +41,7 @@ from tests.unit.server.client import Client, batch
 def produce(broker, topic, *values, partition=0):
     data = p.PartitionProduceData(index=partition, records=batch(*values))
     request = p.ProduceRequest(
-        acks=-1, timeout_ms=1000, topic_data=[p.TopicProduceData(name=topic, partition_data=[data])]
+        acks=-1, timeout_ms=60_000, topic_data=[p.TopicProduceData(name=topic, partition_data=[data])]
     )
     with Client(broker) as client:
         (answer,) = client.ask(request, 9).responses[0].partition_responses
@@ -469,7 +469,7 @@ def test_many_clients_write_one_partition_and_every_record_has_its_own_offset(th
         def write(number):
             data = p.PartitionProduceData(index=0)
             request = p.ProduceRequest(
-                acks=-1, timeout_ms=1000, topic_data=[p.TopicProduceData(name="t", partition_data=[data])]
+                acks=-1, timeout_ms=60_000, topic_data=[p.TopicProduceData(name="t", partition_data=[data])]
             )
             with Client(broker) as client:
                 for count in range(100):

@@ -75,8 +75,13 @@ def test_restarts_leave_no_threads_files_or_exit_handlers_behind():
         fds, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
         for _ in range(3):
             broker.restart()
+        deadline = time.monotonic() + 60
+        # A thread of the first life may have been about to end when they were counted, and one of the last may be now.
+        while threading.active_count() > threads:
+            assert time.monotonic() < deadline, threading.enumerate()
+            time.sleep(0.01)
         gc.collect()
-        assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == (fds, threads)
+        assert len(os.listdir("/proc/self/fd")) <= fds
 
 
 def test_a_restart_that_fails_leaves_a_broker_that_has_stopped():
