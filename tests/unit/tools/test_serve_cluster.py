@@ -43,7 +43,8 @@ def lines_until(process, text):
 
 @pytest.mark.timeout(5 * DEADLINE_S)
 def test_a_killed_broker_is_reported_with_the_command_that_starts_it_and_ctrl_c_stops_the_others(serve, tmp_path):
-    process = serve("--brokers", "2", "--hints")
+    # A session that outlives pauses of the machine.
+    process = serve("--brokers", "2", "--hints", "-o", "zookeeper.session.timeout.ms=20000")
     hints = lines_until(process, "explain isr")
     (servers,) = re.findall(r"kcore: serving .* on (\S+)$", hints[0], re.M)
     first, _ = servers.split(",")
