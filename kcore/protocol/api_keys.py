@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 
 
 class ApiKey(IntEnum):
@@ -222,6 +223,7 @@ def is_served(api_key: ApiKey, version: int) -> bool:
     return first <= version <= last
 
 
+@lru_cache(1024)
 def is_flexible(api_key: ApiKey, version: int) -> bool:
     """Whether this version of the API has compact lengths and tagged fields."""
     first = _FLEXIBLE_FROM.get(api_key, 0)

@@ -9,6 +9,7 @@ Source: RequestHeader.json and ResponseHeader.json, ApiKeys.responseHeaderVersio
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.errors import InvalidRequest
@@ -73,12 +74,17 @@ def decode_request_header(buffer: bytes | bytearray | memoryview, position: int 
 
 def encode_request_header(api_key: ApiKey, api_version: int, correlation_id: int, client_id: str | None) -> bytes:
     """The header that a client puts before its request."""
-    fixed = _FIXED.pack(api_key, api_version, correlation_id)
+    return _FIXED.pack(api_key, api_version, correlation_id) + _request_header_end(api_key, api_version, client_id)
+
+
+@lru_cache(256)
+def _request_header_end(api_key: ApiKey, api_version: int, client_id: str | None) -> bytes:
+    """What follows the correlation id: the same in all requests that a sender makes of one API."""
     if api_key == ApiKey.CONTROLLED_SHUTDOWN and api_version == 0:
-        return fixed
+        return b""
     name = b"" if client_id is None else client_id.encode()
     tags = b"\0" if is_flexible(api_key, api_version) else b""
-    return fixed + _INT16.pack(-1 if client_id is None else len(name)) + name + tags
+    return _INT16.pack(-1 if client_id is None else len(name)) + name + tags
 
 
 def encode_response_header(api_key: ApiKey, api_version: int, correlation_id: int) -> bytes:

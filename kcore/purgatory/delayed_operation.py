@@ -115,10 +115,11 @@ class DelayedOperationPurgatory:
             return True
         timer_task = self._timer.add(operation._expire, operation.delay_ms)
         operation._timer_task = timer_task
-        if operation.is_completed:
-            # By somebody else, who may not have seen the timer task or, having held it outside, the lists.
-            self._forget(operation)
-        return operation.is_completed
+        if not operation._completed.locked():
+            return False
+        # By somebody else, who may not have seen the timer task or, having held it outside, the lists.
+        self._forget(operation)
+        return True
 
     def check_and_complete(self, key: Hashable) -> int:
         """Try all operations that wait under key; how many this call completed (PURG-04).

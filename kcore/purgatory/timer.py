@@ -13,24 +13,23 @@ from kcore.common.time import Time
 
 logger = logging.getLogger(__name__)
 
-#: Cancelled tasks stay in the heap until their deadline, but no more of them than live ones plus this many:
-#: below it a rebuild costs more than it frees.
+#: Cancelled tasks stay in the heap until their deadline, or until it has grown to twice what was live when they were
+#: last removed, and by this many: below it a rebuild costs more than it frees.
 _CANCELLED_KEPT = 1000
 
 
 class TimerTask:
     """What Timer.add returns; cancel() takes it back."""
 
-    __slots__ = ("_timer", "callback", "deadline_ms")
+    __slots__ = ("callback", "deadline_ms")
 
-    def __init__(self, timer: Timer, callback: Callable[[], None], deadline_ms: float) -> None:
-        self._timer = timer
+    def __init__(self, callback: Callable[[], None], deadline_ms: float) -> None:
         self.callback: Callable[[], None] | None = callback
         self.deadline_ms = deadline_ms
 
     def cancel(self) -> None:
         """Do not run it.  No effect on a task that ran, runs just now, or was cancelled before."""
-        self._timer._cancel(self)
+        self.callback = None
 
 
 class Timer:
@@ -47,7 +46,7 @@ class Timer:
         self._changed = threading.Condition(self._lock)
         self._heap: list[tuple[float, int, TimerTask]] = []
         self._sequence = itertools.count()
-        self._cancelled = 0
+        self._rebuild_above = _CANCELLED_KEPT
         # What await_next_deadline() sleeps until; None when nobody sleeps there, so that add() need not wake it.
         self._sleeping_until: float | None = None
         self._woken = False
@@ -59,23 +58,16 @@ class Timer:
     def add(self, callback: Callable[[], None], delay_ms: float) -> TimerTask:
         """Have callback() called delay_ms from now, at the next advance() when delay_ms <= 0."""
         deadline_ms = self._time.hi_res_clock_ms() + delay_ms
-        task = TimerTask(self, callback, deadline_ms)
+        task = TimerTask(callback, deadline_ms)
         with self._lock:
             heapq.heappush(self._heap, (deadline_ms, next(self._sequence), task))
+            if len(self._heap) > self._rebuild_above:
+                self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+                heapq.heapify(self._heap)
+                self._rebuild_above = 2 * len(self._heap) + _CANCELLED_KEPT
             if self._sleeping_until is not None and deadline_ms < self._sleeping_until:
                 self._changed.notify_all()
         return task
-
-    def _cancel(self, task: TimerTask) -> None:
-        with self._lock:
-            if task.callback is None:
-                return
-            task.callback = None
-            self._cancelled += 1
-            if self._cancelled > len(self._heap) // 2 + _CANCELLED_KEPT:
-                self._heap = [entry for entry in self._heap if entry[2].callback is not None]
-                heapq.heapify(self._heap)
-                self._cancelled = 0
 
     def advance(self) -> int:
         """Run every task whose deadline has come; how many ran.  An exception in one is logged, the others run."""
@@ -99,7 +91,6 @@ class Timer:
             if callback is not None:
                 task.callback = None
                 return callback
-            self._cancelled -= 1
         return None
 
     def await_next_deadline(self) -> None:
@@ -107,7 +98,6 @@ class Timer:
         with self._lock:
             while self._heap and self._heap[0][2].callback is None:
                 heapq.heappop(self._heap)
-                self._cancelled -= 1
             deadline_ms = self._heap[0][0] if self._heap else float("inf")
             wait_ms = deadline_ms - self._time.hi_res_clock_ms()
             if wait_ms > 0 and not self._woken:
@@ -126,7 +116,7 @@ class Timer:
     def size(self) -> int:
         """Tasks that are still to run."""
         with self._lock:
-            return len(self._heap) - self._cancelled
+            return sum([task.callback is not None for _, _, task in self._heap])
 
 
 class TimerThread(ShutdownableThread):

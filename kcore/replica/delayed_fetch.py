@@ -31,7 +31,16 @@ class DelayedFetch(DelayedOperation):
     Source: DelayedFetch, Kafka 2.4.
     """
 
-    __slots__ = ("_callback", "_fetch_infos", "_params", "_replica_manager", "_run", "_start_offsets", "keys")
+    __slots__ = (
+        "_any_record_completes",
+        "_callback",
+        "_fetch_infos",
+        "_params",
+        "_replica_manager",
+        "_run",
+        "_start_offsets",
+        "keys",
+    )
 
     def __init__(
         self,
@@ -50,6 +59,8 @@ class DelayedFetch(DelayedOperation):
         self._replica_manager = replica_manager
         self._callback = callback
         self.keys = {topic_partition: at for at, (topic_partition, _) in enumerate(fetch_infos)}
+        # And no partition is named twice.
+        self._any_record_completes = params.min_bytes <= 1 and len(self.keys) == len(fetch_infos)
 
     def try_complete(self) -> bool:
         min_bytes = self._params.min_bytes
@@ -67,22 +78,21 @@ class DelayedFetch(DelayedOperation):
     def try_complete_for(self, key: Hashable) -> bool:
         # With min_bytes 1 a partition completes the fetch or it does not, whatever is in the others: an append to one
         # of a follower's 2,000 partitions looks at this one.
-        at = self.keys.get(key) if isinstance(key, TopicPartition) else None
-        is_named_twice = len(self.keys) < len(self._fetch_infos)
-        if at is None or self._params.min_bytes > 1 or is_named_twice:
+        if not self._any_record_completes or key not in self.keys:
             return self.try_complete()
-        return self._readable_bytes(at) != 0 and self.force_complete()
+        assert isinstance(key, TopicPartition)
+        return self._readable_bytes(self.keys[key]) != 0 and self.force_complete()
 
     def _readable_bytes(self, at: int) -> int | None:
         """How much this partition has to read, at most its limit; None where the fetch must be answered at once."""
         topic_partition, data = self._fetch_infos[at]
         start = self._start_offsets[at]
+        params = self._params
         try:
             partition = self._replica_manager.get_partition_or_exception(topic_partition)
-            partition.check_readable(data.current_leader_epoch, self._params.only_leader)
+            partition.check_readable(data.current_leader_epoch, params.client is None and params.only_leader)
         except ApiError:
             return None  # Cases A to E: the fresh read will give the reason.
-        params = self._params
         # Equal offsets are no reason, even on different segments: a roll leaves the limit where it was (PURG-15).
         if partition.last_fetchable_offset(params.isolation) == start.message_offset:
             return 0

@@ -183,7 +183,7 @@ def _is_not_compared(state: PartitionFetchState, answer: FetchedPartition) -> bo
     The leader has forgotten the epochs there, so it cannot say that they diverge.  Nobody reads them any more, but a
     producer's batch among them would be taken for one that is committed when its producer sends it again.
     """
-    return state.lag is None and state.fetch_offset <= answer.log_start_offset
+    return state.fetch_offset <= answer.log_start_offset
 
 
 class FetcherState:
@@ -316,6 +316,19 @@ class FetcherState:
         self._changed.pop(tp, None)  # which has the same order
         self._set(tp, state)
 
+    def _set_fetched(self, tp: TopicPartition, state: PartitionFetchState, *, to_end: bool) -> None:
+        """_move_to_end() or _set() of one that is fetched and not delayed, before and after."""
+        if to_end:
+            del self._states[tp]
+            self._changed.pop(tp, None)
+            self._lagging.pop(tp, None)
+        self._states[tp] = state
+        self._changed[tp] = None
+        if state.lag:
+            self._lagging[tp] = None
+        elif not to_end:
+            self._lagging.pop(tp, None)
+
     def _delay(self, partitions: Iterable[TopicPartition], now_ms: float) -> None:
         """FT-26: one that is delayed already is not delayed further."""
         for tp in partitions:
@@ -344,8 +357,14 @@ class FetcherState:
         backoff_ms = self._config.fetch_backoff_ms
         if self._in_flight is not None:
             return Wait(now_ms + backoff_ms)
-        self._end_delays(now_ms)
-        self._in_flight = self._epoch_lookup() or self._offset_lookup() or self._fetch(now_ms)
+        if self._delayed:
+            self._end_delays(now_ms)
+        lookup = None
+        if self._truncating:
+            lookup = self._epoch_lookup()
+        if lookup is None and self._looking_up:
+            lookup = self._offset_lookup()
+        self._in_flight = self._fetch(now_ms) if lookup is None else lookup
         if self._in_flight is not None:
             return self._in_flight
         ends = [self._states[tp].delayed_until_ms or now_ms for tp in self._delayed]
@@ -548,7 +567,8 @@ class FetcherState:
                 raise RuntimeError(
                     f"{tp}: fetched from {state.fetch_offset}, the log ends at {log_end_offset}"
                 )  # RFT-03
-            if _is_not_compared(state, answer) and logs.log_start_offset(tp) < log_end_offset:
+            is_first = state.lag is None
+            if is_first and _is_not_compared(state, answer) and logs.log_start_offset(tp) < log_end_offset:
                 logger.warning("%s: none of our records was compared with the leader's, the log starts anew", tp)
                 logs.truncate_fully_and_start_at(tp, log_end_offset)
                 state = state._replace(last_fetched_epoch=logs.latest_epoch(tp))
@@ -570,12 +590,9 @@ class FetcherState:
         next_offset = state.fetch_offset if appended is None else appended.last_offset + 1
         last_epoch = state.last_fetched_epoch if appended is None else appended.last_leader_epoch
         # Fetching, and not delayed, as it was when the request was made.
-        lag = max(0, answer.high_watermark - next_offset)
+        lag = answer.high_watermark - next_offset if answer.high_watermark > next_offset else 0
         state = PartitionFetchState(next_offset, state.current_leader_epoch, Phase.FETCHING, lag, last_epoch)
-        if appended is not None:
-            self._move_to_end(tp, state)
-        else:
-            self._set(tp, state)
+        self._set_fetched(tp, state, to_end=appended is not None)
 
     def _truncate_to_epoch_end(
         self, tp: TopicPartition, state: PartitionFetchState, leader_epoch: int, leader_end_offset: int, now_ms: float

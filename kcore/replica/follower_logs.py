@@ -54,7 +54,8 @@ class ReplicaLogs:
         raise KafkaStorageError(f"{tp}: {'is not hosted any more' if partition is None else partition.reason}")
 
     def _log(self, tp: TopicPartition) -> UnifiedLog:
-        return self._partition(tp).log
+        partition = self._get_partition(tp)
+        return partition.log if type(partition) is Partition else self._partition(tp).log
 
     def log_end_offset(self, tp: TopicPartition) -> int:
         return self._log(tp).log_end_offset

@@ -613,18 +613,16 @@ class Partition:
 
         It is taken in like any other fetch, at fetch_time_ms (ms; None: it has been).
         """
-        state = self._state
-        if not isinstance(state, LeaderState) or broker_id not in state.isr.committed:
+        log, state = self.log, self._state
+        if data.fetch_offset != log.log_end_offset or not isinstance(state, LeaderState):
             return None
         replica = state.replicas.get(broker_id)
-        if replica is None:
+        idle = None if replica is None else replica.idle_fetch
+        if replica is None or idle is None or idle.data is not data or broker_id not in state.isr.committed:
             return None
-        idle = replica.idle_fetch
-        if idle is None or idle.data is not data or 0 <= data.current_leader_epoch != state.leader_epoch:
-            return None
-        log, result, old = self.log, idle.answer[1], replica.state
+        result, old = idle.answer[1], replica.state
         if (
-            data.fetch_offset != log.log_end_offset
+            0 <= data.current_leader_epoch != state.leader_epoch
             or result.high_watermark != log.high_watermark
             or result.last_stable_offset != log.last_stable_offset
             or result.log_start_offset != log.log_start_offset

@@ -54,11 +54,12 @@ class CachedPartition:
     """One partition of a session: what the client asks of it, and the offsets that it was last answered.
 
     topic is "" for a partition that the client names by its topic's id; topic_partition then has the name of the last
-    resolve().  data is replaced, never changed.
+    resolve().  data is replaced, never changed.  found_in: the serial of the last metadata that had the partition.
     """
 
     __slots__ = (
         "data",
+        "found_in",
         "high_watermark",
         "last_stable_offset",
         "log_start_offset",
@@ -72,6 +73,7 @@ class CachedPartition:
         self.topic_id = topic_id
         self.topic_partition = TopicPartition(topic, number)
         self.data = data
+        self.found_in = 0
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
 
     @property
@@ -296,22 +298,23 @@ class IncrementalFetchContext:
         with session.lock:
             self.check_current()
             answers = []
-            to_read = {} if session.view is None else session.view.to_read
+            view = session.view
             for answer in results:
                 cached, result = answer
-                if cached.topic_partition in idle or result.records.size_in_bytes:
-                    to_read.pop(cached.topic_partition, None)
-                if cached.topic_partition not in idle:
-                    to_read[cached.topic_partition] = None
+                if view is not None:
+                    if cached.topic_partition in idle or result.records.size_in_bytes:
+                        view.to_read.pop(cached.topic_partition, None)
+                    if cached.topic_partition not in idle:
+                        view.to_read[cached.topic_partition] = None
                 if not cached.update(result):
                     continue
                 answers.append(answer)
-                if result.records.size_in_bytes:
+                partitions = session.partitions
+                if result.records.size_in_bytes and len(partitions) > 1:
                     key = (
                         cached.topic_id if session.uses_topic_ids else cached.topic,
                         cached.topic_partition.partition,
                     )
-                    partitions = session.partitions
                     partitions[key] = partitions.pop(key)
         return session.session_id, answers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -50,7 +51,7 @@ class TopicInfo(NamedTuple):
 class MetadataSnapshot:
     """The cluster at one moment.  Whoever reads several things reads them from one snapshot.
 
-    controller_id: a broker's id, -1 for none.
+    controller_id: a broker's id, -1 for none.  serial: no other snapshot of this process has it.
     """
 
     cluster_id: str
@@ -58,6 +59,7 @@ class MetadataSnapshot:
     _brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
     _topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     _names: Mapping[UUID, str] = field(default_factory=dict)
+    serial: int = field(init=False, compare=False, default_factory=itertools.count(1).__next__)
 
     # -- brokers ----------------------------------------------------------------------------------------
 

@@ -84,6 +84,8 @@ class RemoteLeaderEndPoint:
         self._topic_id = topic_id
         self._broker_epoch = broker_epoch
         self._session = FetchSessionHandler()
+        self._versions: Mapping[ApiKey, tuple[int, int]] | None = None
+        self._fetch_version = -1
         # Of the topics in the session: the ids that they have there.  Empty where it goes by name.
         self._session_ids: dict[str, UUID] = {}
         self._session_names: dict[UUID, str] = {}
@@ -94,16 +96,22 @@ class RemoteLeaderEndPoint:
         if isinstance(request, FetchRequest) and not request.partitions and self._session.epoch == INITIAL_EPOCH:
             return FetchReply()  # no session that would have to forget anything
         versions = self._sender.api_versions()
+        if versions is not self._versions:
+            self._take_versions(versions)
+        if isinstance(request, FetchRequest):
+            return self._fetch(request, self._fetch_version)
+        if isinstance(request, ListOffsetsRequest):
+            return self._list_offsets(request, _newest(versions, ApiKey.LIST_OFFSETS, 11))
+        return self._offsets_for_epochs(request, _newest(versions, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4))
+
+    def _take_versions(self, versions: Mapping[ApiKey, tuple[int, int]]) -> None:
+        """Those of a new connection.  Raises UnsupportedVersion if the leader is another than before."""
         fetch_version = _newest(versions, ApiKey.FETCH, fetch_messages.FetchRequest.max_version)
         features = LeaderFeatures(fetch_version >= _FIRST_THAT_TRUNCATES, ApiKey.OFFSET_FOR_LEADER_EPOCH in versions)
         if features != self.features:
             self.features = features
             raise UnsupportedVersion(f"{self._sender}: Fetch up to {fetch_version}, {features}")
-        if isinstance(request, FetchRequest):
-            return self._fetch(request, fetch_version)
-        if isinstance(request, ListOffsetsRequest):
-            return self._list_offsets(request, _newest(versions, ApiKey.LIST_OFFSETS, 11))
-        return self._offsets_for_epochs(request, _newest(versions, ApiKey.OFFSET_FOR_LEADER_EPOCH, 4))
+        self._versions, self._fetch_version = versions, fetch_version
 
     def close(self) -> None:
         self._sender.close()
@@ -142,10 +150,7 @@ class RemoteLeaderEndPoint:
         try:
             if response.error_code:
                 return self._on_session_error(for_code(response.error_code)(f"{self._sender}: Fetch"), sent.session)
-            partitions = {
-                TopicPartition(name, data.partition_index): _fetched(data)
-                for name, data in self._answers(response, version)
-            }
+            partitions = self._answers(response, version)
         except BaseException:
             self.abandon_fetch()
             raise
@@ -164,9 +169,7 @@ class RemoteLeaderEndPoint:
         if session is None:
             return None
         ids = self._ids_of(session, version)
-        by_other_names = bool(session.to_send) and bool(ids) != bool(self._session_ids)
-        has_other_topics = any(self._session_ids.get(name, topic_id) != topic_id for name, topic_id in ids.items())
-        if session.epoch != INITIAL_EPOCH and (by_other_names or has_other_topics):
+        if session.epoch != INITIAL_EPOCH and self._is_of_another_session(session, ids):
             # A session goes by ids or by names; a topic with another id is another topic.
             self._session.on_failure()
             session = self._session.next_request(request.partitions)
@@ -176,16 +179,33 @@ class RemoteLeaderEndPoint:
         if session.epoch == INITIAL_EPOCH:
             self._session_ids, self._session_names = {}, {}
         for name, topic_id in ids.items():
-            self._session_ids[name] = topic_id
-            self._session_names[topic_id] = name
+            if self._session_ids.get(name) is not topic_id:
+                self._session_ids[name] = topic_id
+                self._session_names[topic_id] = name
         return session
+
+    def _is_of_another_session(self, session: SessionRequest, ids: Mapping[str, UUID]) -> bool:
+        """Whether the session that we have goes by names and these by ids, or the reverse, or a topic has another id."""
+        known_ids = self._session_ids
+        if session.to_send and bool(ids) != bool(known_ids):
+            return True
+        for name, topic_id in ids.items():
+            known = known_ids.get(name)
+            if known is not topic_id and known is not None and known != topic_id:
+                return True
+        return False
 
     def _ids_of(self, session: SessionRequest, version: int) -> dict[str, UUID]:
         """The ids of the topics to send, or none if the leader or this broker does not know all of them."""
+        ids: dict[str, UUID] = {}
         if version < _FIRST_WITH_TOPIC_IDS:
-            return {}
-        ids = {name: self._topic_id(name) for name in {tp.topic for tp in session.to_send}}
-        return {} if ZERO_UUID in ids.values() else ids
+            return ids
+        for tp in session.to_send:
+            if tp.topic not in ids:
+                topic_id = ids[tp.topic] = self._topic_id(tp.topic)
+                if topic_id is ZERO_UUID or topic_id == ZERO_UUID:
+                    return {}
+        return ids
 
     def _version(self, version: int) -> int:
         return version if self._session_ids else min(version, _FIRST_WITH_TOPIC_IDS - 1)
@@ -242,18 +262,19 @@ class RemoteLeaderEndPoint:
 
     def _answers(
         self, response: fetch_messages.FetchResponse, version: int
-    ) -> Iterable[tuple[str, fetch_messages.PartitionData]]:
+    ) -> dict[TopicPartition, FetchedPartition]:
         by_id = self._version(version) >= _FIRST_WITH_TOPIC_IDS
-        seen = set()
+        answers: dict[TopicPartition, FetchedPartition] = {}
         for topic in response.responses:
             name = self._session_names.get(topic.topic_id) if by_id else topic.topic
             if name is None:
                 raise InvalidRequest(f"{self._sender}: Fetch was answered for topic id {topic.topic_id}")
             for data in topic.partitions:
-                if (name, data.partition_index) in seen:
-                    raise InvalidRequest(f"{self._sender}: two answers for {name}-{data.partition_index}")
-                seen.add((name, data.partition_index))
-                yield name, data
+                tp = TopicPartition(name, data.partition_index)
+                if tp in answers:
+                    raise InvalidRequest(f"{self._sender}: two answers for {tp}")
+                answers[tp] = _fetched(data)
+        return answers
 
     def _on_session_error(self, error: ApiError, session: SessionRequest) -> FetchReply:
         """RFT-17: an incremental fetch is repeated as a full one at once; a full one that is refused raises."""
@@ -354,5 +375,5 @@ def _fetched(data: fetch_messages.PartitionData) -> FetchedPartition:
         data.high_watermark,
         data.log_start_offset,
         (diverging.epoch, diverging.end_offset) if diverging.end_offset >= 0 or diverging.epoch >= 0 else None,
-        _error(data.error_code),
+        _error(data.error_code) if data.error_code else None,
     )

@@ -309,18 +309,21 @@ class Handler:
         snapshot = self._cache.snapshot
         readable: list[CachedPartition] = []
         refused: list[tuple[CachedPartition, FetchPartitionResult]] = []
+        by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
         for cached in partitions:
             error: type[ApiError] | None = None
-            if version >= FIRST_VERSION_WITH_TOPIC_IDS and not cached.resolve(snapshot):
-                error = UnknownTopicId
-            elif not snapshot.contains(cached.topic_partition):
-                error = UnknownTopicOrPartition
-            elif version < 10 and self._is_stored_in_zstd(cached.topic_partition):
-                error = UnsupportedCompressionType
-            elif version >= FIRST_VERSION_WITH_TOPIC_IDS and self._is_log_of_another(
-                cached.topic_partition, cached.topic_id
-            ):
-                error = InconsistentTopicId
+            if cached.found_in != snapshot.serial:
+                if by_id and not cached.resolve(snapshot):
+                    error = UnknownTopicId
+                elif not snapshot.contains(cached.topic_partition):
+                    error = UnknownTopicOrPartition
+                else:
+                    cached.found_in = snapshot.serial
+            if error is None:
+                if version < 10 and self._is_stored_in_zstd(cached.topic_partition):
+                    error = UnsupportedCompressionType
+                elif by_id and self._is_log_of_another(cached.topic_partition, cached.topic_id):
+                    error = InconsistentTopicId
             if error is None:
                 readable.append(cached)
             else:
