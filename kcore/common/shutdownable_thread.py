@@ -54,7 +54,8 @@ class ShutdownableThread:
 
     def _run(self) -> None:
         try:
-            while self.is_running:
+            is_ended = self._shutdown_initiated.is_set
+            while not is_ended():
                 self.do_work()
         except Exception:
             logger.exception("%s: stopped by an error", self.name)

@@ -101,7 +101,7 @@ class Processor(ShutdownableThread):
             self.wake_up()
             return
         self._answer(connection, chunks)
-        if self._current is not connection:
+        if self._current is not connection and connection.buffered_bytes:
             self._backlog.append(connection)
 
     def abort(self, connection: Connection, reason: object) -> None:

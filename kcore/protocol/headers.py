@@ -68,7 +68,10 @@ def decode_request_header(buffer: bytes | bytearray | memoryview, position: int 
             raise InvalidRequest(f"client_id at position {position}: not UTF-8") from None
         position += length
     if is_flexible(api_key, version):
-        position = _skip_tagged_fields(buffer, position)
+        if position < end and buffer[position] == 0:
+            position += 1  # none, as nearly always
+        else:
+            position = _skip_tagged_fields(buffer, position)
     return RequestHeader(api_key, version, correlation_id, client_id, position)
 
 

@@ -8,7 +8,7 @@ Source: RemoteLeaderEndPoint, Kafka 3.9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
@@ -185,7 +185,7 @@ class RemoteLeaderEndPoint:
         return session
 
     def _is_of_another_session(self, session: SessionRequest, ids: Mapping[str, UUID]) -> bool:
-        """Whether the session that we have goes by names and these by ids, or the reverse, or a topic has another id."""
+        """Whether ours goes by names and these by ids, or the reverse, or a topic has another id now."""
         known_ids = self._session_ids
         if session.to_send and bool(ids) != bool(known_ids):
             return True
@@ -260,9 +260,7 @@ class RemoteLeaderEndPoint:
             )
         return topics
 
-    def _answers(
-        self, response: fetch_messages.FetchResponse, version: int
-    ) -> dict[TopicPartition, FetchedPartition]:
+    def _answers(self, response: fetch_messages.FetchResponse, version: int) -> dict[TopicPartition, FetchedPartition]:
         by_id = self._version(version) >= _FIRST_WITH_TOPIC_IDS
         answers: dict[TopicPartition, FetchedPartition] = {}
         for topic in response.responses:

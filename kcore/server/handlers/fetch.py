@@ -373,7 +373,8 @@ class Handler:
         if not self._compares_topic_ids:
             return False
         hosted = self._replica_manager.get_partition(topic_partition)
-        return isinstance(hosted, Partition) and hosted.topic_id not in (None, topic_id)
+        known = hosted.log.topic_id if isinstance(hosted, Partition) else None
+        return known is not None and known is not topic_id and known != topic_id
 
     def error_response(self, body: FetchRequest, error_code: int, version: int) -> FetchResponse:
         refused = {(t, p): error_code for t, topic in enumerate(body.topics) for p in range(len(topic.partitions))}
