@@ -373,7 +373,7 @@ class Handler:
         if not self._compares_topic_ids:
             return False
         hosted = self._replica_manager.get_partition(topic_partition)
-        known = hosted.log.topic_id if isinstance(hosted, Partition) else None
+        known = hosted.topic_id if isinstance(hosted, Partition) else None
         return known is not None and known is not topic_id and known != topic_id
 
     def error_response(self, body: FetchRequest, error_code: int, version: int) -> FetchResponse:
