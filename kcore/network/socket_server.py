@@ -70,6 +70,8 @@ class Processor(ShutdownableThread):
         self._incoming: deque[Connection] = deque()
         #: Connections with requests that wait although nobody is at work on one.
         self._backlog: deque[Connection] = deque()
+        #: Connections with more to read, as far as we know, that are not polled for it.  An ordered set.
+        self._unread: dict[Connection, None] = {}
         #: Connections that may not begin a request before queued.max.request.bytes allows it.
         self._starved: set[Connection] = set()
         #: (when it ends, order, connection) of connections that are throttled, as a heap.
@@ -77,7 +79,7 @@ class Processor(ShutdownableThread):
         self._mute_order = itertools.count()
         self._current: Connection | None = None
         self._ident = -1
-        self._idle_check_ms = 0.0
+        self._idle_check_ms = self._turn_began_ms = 0.0
         self.queued_bytes = 0
         #: Descriptor of a listening socket -> what takes its connections.
         self._accepts: dict[int, Callable[[], None]] = {}
@@ -138,7 +140,7 @@ class Processor(ShutdownableThread):
     def do_work(self) -> None:
         self._ident = threading.get_ident()
         events = self._poller.poll(self._timeout_ms())
-        now = self._time.hi_res_clock_ms()
+        now = self._turn_began_ms = self._time.hi_res_clock_ms()
         for fd, ready in events:
             connection = self._connections.get(fd)
             if connection is not None:
@@ -155,6 +157,8 @@ class Processor(ShutdownableThread):
             self._serve(connection)
         for _ in range(len(self._backlog)):
             self._serve(self._backlog.popleft())
+        if self._unread:
+            self._read_unread(now)
         if self._starved and self._server.may_begin_request():
             for connection in self._starved:
                 self._set_interest(connection, READ)
@@ -167,9 +171,12 @@ class Processor(ShutdownableThread):
             self.resume_accept()
 
     def _timeout_ms(self) -> float:
-        if self._backlog or self._completions or self._incoming:
+        if self._backlog or self._completions or self._incoming or self._unread:
             return 0
         deadline = self._idle_check_ms if self._connections else -1.0
+        if self._accept_again_ms < 0 and not self._muted:
+            # The check of idle connections has seconds of time.
+            return deadline if deadline < 0 else max(0.0, deadline - self._turn_began_ms) + 1
         if self._accept_again_ms >= 0:
             deadline = self._accept_again_ms if deadline < 0 else min(deadline, self._accept_again_ms)
         if self._muted:
@@ -225,6 +232,19 @@ class Processor(ShutdownableThread):
             self.queued_bytes += connection.buffered_bytes - before
             if waiting:
                 self._serve(connection)
+
+    def _read_unread(self, now: float) -> None:
+        """Read what a peer has sent behind a request that is answered now.  While the peer goes on like that, the
+        connection is never polled; it is again once there is nothing more to read."""
+        unread, self._unread = self._unread, {}
+        for connection in unread:
+            if connection.fd < 0 or connection.request is not None:
+                continue
+            connection.last_active_ms = now
+            self._on_readable(connection)
+            is_waiting = connection.request is not None or connection in self._unread or connection in self._starved
+            if connection.fd >= 0 and not is_waiting:
+                self._set_interest(connection, READ)
 
     def _serve(self, connection: Connection) -> None:
         """Handle what waits on a connection, until one request stays in flight."""
@@ -282,7 +302,9 @@ class Processor(ShutdownableThread):
             self._mute(connection, connection.throttle_ms)
             return
         connection.request = None
-        if connection.interest != READ:
+        if connection.interest == 0:
+            self._unread[connection] = None
+        elif connection.interest != READ:
             self._set_interest(connection, READ)
 
     def _mute(self, connection: Connection, for_ms: float) -> None:

@@ -154,8 +154,9 @@ class DelayedOperationPurgatory:
     def _forget(self, operation: DelayedOperation) -> None:
         with self._lock:
             self._remove(operation, operation._watch_keys)
-        if operation._timer_task is not None:
-            operation._timer_task.cancel()
+        timer_task = operation._timer_task
+        if timer_task is not None:
+            timer_task.callback = None  # as cancel()
 
     def operations(self, key: Hashable) -> list[DelayedOperation]:
         """Those that wait under key and observe it, oldest first; some may have completed since."""

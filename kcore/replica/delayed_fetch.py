@@ -35,6 +35,7 @@ class DelayedFetch(DelayedOperation):
         "_any_record_completes",
         "_callback",
         "_fetch_infos",
+        "_only_leader",
         "_params",
         "_replica_manager",
         "_run",
@@ -58,6 +59,7 @@ class DelayedFetch(DelayedOperation):
         self._start_offsets = start_offsets
         self._replica_manager = replica_manager
         self._callback = callback
+        self._only_leader = params.only_leader
         self.keys = {topic_partition: at for at, (topic_partition, _) in enumerate(fetch_infos)}
         # And no partition is named twice.
         self._any_record_completes = params.min_bytes <= 1 and len(self.keys) == len(fetch_infos)
@@ -90,7 +92,7 @@ class DelayedFetch(DelayedOperation):
         params = self._params
         try:
             partition = self._replica_manager.get_partition_or_exception(topic_partition)
-            partition.check_readable(data.current_leader_epoch, params.client is None and params.only_leader)
+            partition.check_readable(data.current_leader_epoch, self._only_leader)
         except ApiError:
             return None  # Cases A to E: the fresh read will give the reason.
         # Equal offsets are no reason, even on different segments: a roll leaves the limit where it was (PURG-15).

@@ -425,7 +425,8 @@ class FetcherState:
                 self._to_fetch[tp] = data
                 changed.append(tp)
         self._changed = {}
-        self._delay(failing, now_ms)
+        if failing:
+            self._delay(failing, now_ms)
         config, last = self._config, self._last_fetch
         if not self._to_fetch and (last is None or not changed or not config.uses_sessions):
             self._last_fetch = None

@@ -63,7 +63,8 @@ class ReplicaFetcherThread(ShutdownableThread):
                 logger.warning("%s: a request failed", self.name, exc_info=error)
             return error
         if isinstance(reply, FetchReply):
-            self.bytes += sum([len(answer.records) for answer in reply.partitions.values()])
+            for answer in reply.partitions.values():
+                self.bytes += len(answer.records)
         return reply
 
     def _process(self, request: LeaderRequest, reply: LeaderReply | Exception) -> None:

@@ -138,7 +138,9 @@ class RemoteLeaderEndPoint:
         session = self._session_request(request, version)
         if session is None:
             return None
-        return SentFetch(request, session, self._fetch_message(request, session, version), self._version(version))
+        if not self._session_ids:
+            version = min(version, _FIRST_WITH_TOPIC_IDS - 1)
+        return SentFetch(request, session, self._fetch_message(request, session, version), version)
 
     def abandon_fetch(self) -> None:
         """There is no response, and there will be none: the next fetch begins another session."""
@@ -207,16 +209,13 @@ class RemoteLeaderEndPoint:
                     return {}
         return ids
 
-    def _version(self, version: int) -> int:
-        return version if self._session_ids else min(version, _FIRST_WITH_TOPIC_IDS - 1)
-
     def _fetch_message(
         self, request: FetchRequest, session: SessionRequest, version: int
     ) -> fetch_messages.FetchRequest:
         forgotten: dict[str, list[int]] = {}
         for tp in session.to_forget:
             forgotten.setdefault(tp.topic, []).append(tp.partition)
-        with_state = self._version(version) >= _FIRST_WITH_REPLICA_STATE
+        with_state = version >= _FIRST_WITH_REPLICA_STATE
         message = fetch_messages.FetchRequest(
             replica_id=-1 if with_state else self._broker_id,
             max_wait_ms=request.max_wait_ms,
@@ -261,7 +260,7 @@ class RemoteLeaderEndPoint:
         return topics
 
     def _answers(self, response: fetch_messages.FetchResponse, version: int) -> dict[TopicPartition, FetchedPartition]:
-        by_id = self._version(version) >= _FIRST_WITH_TOPIC_IDS
+        by_id = version >= _FIRST_WITH_TOPIC_IDS
         answers: dict[TopicPartition, FetchedPartition] = {}
         for topic in response.responses:
             name = self._session_names.get(topic.topic_id) if by_id else topic.topic

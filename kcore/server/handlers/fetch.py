@@ -17,6 +17,7 @@ from kcore.errors import (
     UnsupportedCompressionType,
     UnsupportedVersion,
 )
+from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.protocol.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -156,7 +157,8 @@ class Handler:
     def _params(self, context: RequestContext, body: FetchRequest) -> FetchParams:
         version = context.api_version
         replica_id = _replica_id(body, version)
-        max_bytes = min(body.max_bytes, self._config["fetch.max.bytes"])
+        limit: int = self._config["fetch.max.bytes"]
+        max_bytes = body.max_bytes if body.max_bytes < limit else limit
         quota = self._client_quotas.fetch
         if quota.is_enabled and replica_id < 0:
             in_window = quota.max_amount_in_window(context.principal.name, context.client_id)
@@ -169,9 +171,11 @@ class Handler:
             replica_id=replica_id,
             replica_epoch=body.replica_state.replica_epoch if version >= 15 else -1,
             max_wait_ms=body.max_wait_ms,
-            min_bytes=min(body.min_bytes, max_bytes),
+            min_bytes=body.min_bytes if body.min_bytes < max_bytes else max_bytes,
             max_bytes=max_bytes,
-            isolation=FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
+            isolation=FetchIsolation.LOG_END
+            if replica_id >= 0
+            else FetchParams.isolation_of(replica_id, body.isolation_level == _READ_COMMITTED),
             hard_max_bytes=version <= 2,
             client=client,
             quota=self._leader_quota if is_throttled else None,

@@ -143,6 +143,40 @@ def test_pipelined_requests_wait_while_one_is_in_flight_and_are_answered_in_orde
     assert [read_frame(sock) for _ in range(4)] == [b"late", b"second", b"third", b"fourth"]
 
 
+def test_a_connection_with_a_request_behind_each_answer_is_not_polled_in_between(serve, monkeypatch):
+    modified = []
+
+    class CountingPoller:
+        def __init__(self):
+            self.poller = new_poller()
+
+        def __getattr__(self, name):
+            return getattr(self.poller, name)
+
+        def modify(self, fd, interest):
+            modified.append(interest)
+            self.poller.modify(fd, interest)
+
+    monkeypatch.setattr(module, "new_poller", CountingPoller)
+    parked = []
+    sock = connect(serve(parked.append))
+    sock.sendall(frame(b"0"))
+    eventually(lambda: parked, "the first request")
+    sock.sendall(frame(b"1"))
+    for i in range(20):
+        eventually(lambda: parked and modified == [0], "a request waits behind the one that is in flight")
+        sock.sendall(frame(b"%d" % (i + 2)))
+        answer(parked.pop(), b"%d" % i)
+        assert read_frame(sock) == b"%d" % i
+    for i in (20, 21):
+        eventually(lambda: parked, "the last requests")
+        answer(parked.pop(), b"%d" % i)
+        assert read_frame(sock) == b"%d" % i
+    eventually(lambda: modified == [0, READ], "polled again once nothing is left")
+    sock.sendall(frame(b"more"))
+    eventually(lambda: parked and parked[0].buffer == b"more", "read again")
+
+
 def test_one_connection_answers_another_connections_request(serve):
     parked = []
 
