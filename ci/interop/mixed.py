@@ -3,8 +3,12 @@
 1. Under a kcore controller: brokers of both kinds replicate each other, and each leads.  While an idempotent producer
    writes with acks=all, a Java broker is killed, then the kcore broker, which is the controller, then whoever is it
    after that; each starts again, and all replicas get in sync.  What was acknowledged is there.
-2. Kafka's tools: kafka-topics, kafka-leader-election under a Java controller, zookeeper-shell.
-3. `kcore diff` finds the replicas of both kinds equal.
+2. kafka-reassign-partitions moves partitions from Java brokers to the kcore broker and back, while the producer writes:
+   under a kcore controller, under it with a Java broker killed and with ZooKeeper killed meanwhile, and under a Java
+   controller with ZooKeeper killed meanwhile.
+3. Kafka's tools: kafka-topics, kafka-leader-election under controllers of both kinds, zookeeper-shell;
+   kafka-verifiable-producer and, in a group, kafka-verifiable-consumer while brokers and ZooKeeper are killed.
+4. `kcore diff` finds the replicas of both kinds equal.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,13 +33,21 @@ from bench.peers.replicate import wait_for  # noqa: E402
 from ci.interop.mirror import kcore, step  # noqa: E402
 from kcore.metadata import znodes  # noqa: E402
 from kcore.metadata.open_store import open_store  # noqa: E402
-from kcore.metadata.store import NoNode  # noqa: E402
+from kcore.metadata.store import ConnectionLost, NoNode, SessionExpired  # noqa: E402
 from tests.zookeeper_server import free_port  # noqa: E402
 
 JAVA_BROKERS, KCORE_BROKER = (1, 2), 3
 TOPIC = "mixed"
 #: Replicas of each partition, the preferred leader first.
 ASSIGNMENT = ((1, 3, 2), (2, 3, 1), (3, 1, 2), (3, 2, 1))
+MOVED = "moved"
+#: Replicas of each partition of MOVED: the leader's replica goes from Java to kcore, and from kcore to Java; one more
+#: replica, and one less.
+HERE = ((1, 2), (3, 1), (2, 1), (3, 1))
+THERE = ((3, 2), (2, 1), (2, 1, 3), (1,))
+Assignment = Sequence[Sequence[int]]
+#: Bytes of each partition of MOVED, which take a moment to copy.
+LOAD, LOAD_RECORD = 24 << 20, 1024
 #: Longer than a busy machine stands still.
 SESSION_TIMEOUT_MS = 12_000
 _LOG4J = """\
@@ -60,7 +72,7 @@ class Mixed:
     """ZooKeeper, the Java brokers 1 and 2 and the kcore broker 3, each a process."""
 
     def __init__(self, jars: str, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         (directory / "log4j.properties").write_text(_LOG4J)
         log4j = f"-Dlog4j.configuration=file:{directory / 'log4j.properties'}"
         self._java = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", log4j, "-cp", f"{jars}/*"]
@@ -71,9 +83,9 @@ class Mixed:
     # -- processes --------------------------------------------------------------------------------------
 
     def start_zookeeper(self) -> None:
-        config = self._directory / "zookeeper.properties"
+        config = self.directory / "zookeeper.properties"
         config.write_text(
-            f"tickTime=500\ndataDir={self._directory / 'zookeeper'}\nclientPort={self._ports['zookeeper']}\n"
+            f"tickTime=500\ndataDir={self.directory / 'zookeeper'}\nclientPort={self._ports['zookeeper']}\n"
             "clientPortAddress=127.0.0.1\nmaxClientCnxns=0\nadmin.enableServer=false\nmaxSessionTimeout=60000\n"
         )
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -98,7 +110,7 @@ class Mixed:
                 "zookeeper.connect": self.zookeeper,
                 "listeners": f"PLAINTEXT://127.0.0.1:{self._ports[broker]}",
             }
-            config = self._directory / f"{broker}.properties"
+            config = self.directory / f"{broker}.properties"
             config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
             command = [*self._java, "-Xmx384M", "kafka.Kafka", str(config)]
         self._launch(broker, command)
@@ -110,7 +122,7 @@ class Mixed:
             raise RuntimeError(f"broker {broker} did not start:\n{self.output(broker)}")
 
     def _launch(self, name: object, command: Sequence[str]) -> None:
-        with open(self._directory / f"{name}.out", "ab") as out:
+        with open(self.directory / f"{name}.out", "ab") as out:
             environment = os.environ | {"PYTHONPATH": str(ROOT)}
             self._processes[name] = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
 
@@ -142,14 +154,14 @@ class Mixed:
             self.kill("zookeeper")
 
     def output(self, name: object) -> str:
-        return (self._directory / f"{name}.out").read_text()[-4000:]
+        return (self.directory / f"{name}.out").read_text()[-4000:]
 
     def print_outputs(self) -> None:
-        for path in sorted(self._directory.glob("*.out")):
+        for path in sorted(self.directory.glob("*.out")):
             print(f"--- {path.name}\n{path.read_text()[-4000:]}", file=sys.stderr)
 
     def data_dir(self, broker: int) -> Path:
-        return self._directory / f"data{broker}"
+        return self.directory / f"data{broker}"
 
     @property
     def bootstrap_servers(self) -> str:
@@ -157,17 +169,36 @@ class Mixed:
 
     def run(self, main: str, *arguments: str, stdin: str | None = None) -> str:
         """What one of Kafka's tools prints.  Raises RuntimeError unless it exits with 0."""
-        command = [*self._java, "-Xmx128M", main, *arguments]
+        command = self.tool_command(main, *arguments)
         result = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, input=stdin)
         if result.returncode:
             raise RuntimeError(f"{main} {' '.join(arguments)}: {result.stdout[-2000:]}\n{result.stderr[-2000:]}")
         return result.stdout
 
+    def tool_command(self, main: str, *arguments: str) -> list[str]:
+        return [*self._java, "-Xmx128M", main, *arguments]
+
     # -- what ZooKeeper says ----------------------------------------------------------------------------
 
-    def state(self, partition: int) -> znodes.PartitionStateZNode | None:
-        node = self._store.get(znodes.partition_state(TOPIC, partition))
-        return znodes.PartitionStateZNode.decode(node.data) if node is not None else None
+    def state(self, partition: int, topic: str = TOPIC) -> znodes.PartitionStateZNode | None:
+        data = self._get(znodes.partition_state(topic, partition))
+        return znodes.PartitionStateZNode.decode(data) if data is not None else None
+
+    def assignment(self, topic: str) -> znodes.TopicZNode:
+        """Empty if there is no such topic, or no answer."""
+        data = self._get(znodes.topic(topic))
+        return znodes.TopicZNode.decode(data) if data is not None else znodes.TopicZNode({})
+
+    def _get(self, path: str) -> bytes | None:
+        """None if there is no such node, or if ZooKeeper cannot be reached now."""
+        try:
+            node = self._store.get(path)
+        except SessionExpired:
+            self._store.new_session()
+            return None
+        except ConnectionLost:
+            return None
+        return node.data if node is not None else None
 
     def connect(self) -> None:
         self._store = open_store(f"zookeeper://{self.zookeeper}", session_timeout_ms=60_000)
@@ -176,13 +207,13 @@ class Mixed:
         self._store.close()
 
     def controller(self) -> int | None:
-        node = self._store.get(znodes.CONTROLLER)
-        return znodes.ControllerZNode.decode(node.data).broker_id if node is not None else None
+        data = self._get(znodes.CONTROLLER)
+        return znodes.ControllerZNode.decode(data).broker_id if data is not None else None
 
     def depose(self) -> None:
         try:
             self._store.delete(znodes.CONTROLLER)
-        except NoNode:
+        except (NoNode, ConnectionLost):
             pass
 
     def registered(self) -> list[int]:
@@ -195,24 +226,27 @@ class Mixed:
 
         wait_for(have_leaders, f"leaders other than {without}")
 
-    def await_whole_isr(self) -> None:
+    def await_whole_isr(self, topic: str = TOPIC, assignment: Assignment = ASSIGNMENT) -> None:
+        def states() -> list[znodes.PartitionStateZNode | None]:
+            return [self.state(number, topic) for number in range(len(assignment))]
+
         def is_whole() -> bool:
-            states = [self.state(number) for number in range(len(ASSIGNMENT))]
-            return all(state is not None and sorted(state.isr) == [1, 2, 3] for state in states)
+            pairs = zip(states(), assignment, strict=True)
+            return all(state is not None and sorted(state.isr) == sorted(replicas) for state, replicas in pairs)
 
         try:
-            wait_for(is_whole, "all replicas to be in sync", 90)
+            wait_for(is_whole, "all replicas to be in sync")
         except TimeoutError as error:
-            states = [self.state(number) for number in range(len(ASSIGNMENT))]
-            raise RuntimeError(f"{error}: {states}") from error
+            raise RuntimeError(f"{error}: {states()}") from error
 
 
 class Writer:
     """A producer with acks=all and idempotence, on a thread; remembers what was acknowledged."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, topic: str, partitions: int) -> None:
         from confluent_kafka import Producer
 
+        self.topic, self.partitions = topic, partitions
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -232,11 +266,13 @@ class Writer:
     def _write(self) -> None:
         while self._is_running:
             for _ in range(20 if len(self._producer) < 20_000 else 0):
-                self._producer.produce(
-                    TOPIC, b"%d" % self._sent, partition=self._sent % len(ASSIGNMENT), on_delivery=self._delivered
-                )
-                self._sent += 1
+                self._send(b"%d" % self._sent)
             self._producer.poll(0.02)
+
+    def _send(self, value: bytes) -> None:
+        partition = self._sent % self.partitions
+        self._producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered)
+        self._sent += 1
 
     def _delivered(self, error: object, message: object) -> None:
         if error is not None:
@@ -247,7 +283,7 @@ class Writer:
     def await_more(self) -> None:
         goals = [
             sum(partition == number for partition, _, _ in list(self.acknowledged)) + 50
-            for number in range(len(ASSIGNMENT))
+            for number in range(self.partitions)
         ]
 
         def has_more() -> bool:
@@ -264,6 +300,61 @@ class Writer:
             raise RuntimeError(f"{self._sent - len(self.acknowledged)} of {self._sent} were lost: {self.errors[:3]}")
 
 
+class Verifiable:
+    """Kafka's verifiable producer and, in a group, its verifiable consumer, from start() to finish()."""
+
+    TOPIC = "verified"
+
+    def __init__(self, mixed: Mixed) -> None:
+        self._mixed = mixed
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        config = self._mixed.directory / "verifiable.properties"
+        config.write_text("enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=300000\n")
+        options = ("--topic", self.TOPIC, "--bootstrap-server", self._mixed.bootstrap_servers)
+        self._start("VerifiableProducer", *options, "--throughput", "200", "--producer.config", str(config))
+        group = ("--group-id", "verifiers", "--reset-policy", "earliest", "--session-timeout", "10000")
+        self._start("VerifiableConsumer", *options, *group, "--verbose")
+
+    def _start(self, tool: str, *arguments: str) -> None:
+        command = self._mixed.tool_command(f"org.apache.kafka.tools.{tool}", *arguments)
+        with open(self._path(tool), "wb") as out:
+            self._processes[tool] = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
+
+    def _path(self, tool: str) -> Path:
+        return self._mixed.directory / f"{tool}.lines"
+
+    def _values(self, tool: str, event: str) -> set[str]:
+        lines = self._path(tool).read_text(errors="replace").splitlines()
+        events = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+        return {line["value"] for line in events if line["name"] == event}
+
+    def finish(self) -> None:
+        """What the one has sent, the other reads.  Raises RuntimeError if a record was refused."""
+        self._stop("VerifiableProducer")
+        refused = self._values("VerifiableProducer", "producer_send_error")
+        check(not refused, f"{len(refused)} records were refused, as {sorted(refused)[:3]}")
+        sent = self._values("VerifiableProducer", "producer_send_success")
+        check(len(sent) > 100, f"{len(sent)} records were sent")
+        wait_for(
+            lambda: sent <= self._values("VerifiableConsumer", "record_data"),
+            f"the verifiable consumer to read all of {len(sent)}",
+            pause_s=1,
+        )
+        self._stop("VerifiableConsumer")
+
+    def _stop(self, tool: str) -> None:
+        process = self._processes.pop(tool)
+        process.send_signal(signal.SIGTERM)
+        process.wait(180)
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+
 def _is_open(port: int) -> bool:
     try:
         socket.create_connection(("127.0.0.1", port), 1).close()
@@ -277,26 +368,26 @@ def check(holds: bool, otherwise: object) -> None:
         raise RuntimeError(str(otherwise))
 
 
-def create_topic(mixed: Mixed) -> None:
-    assignment = ",".join(":".join(map(str, replicas)) for replicas in ASSIGNMENT)
+def create_topic(mixed: Mixed, topic: str, assignment: Assignment, min_insync_replicas: int) -> None:
+    text = ",".join(":".join(map(str, replicas)) for replicas in assignment)
     mixed.run(
         "org.apache.kafka.tools.TopicCommand",
-        *("--bootstrap-server", mixed.bootstrap_servers, "--create", "--topic", TOPIC),
-        *("--replica-assignment", assignment, "--config", "min.insync.replicas=2"),
+        *("--bootstrap-server", mixed.bootstrap_servers, "--create", "--topic", topic),
+        *("--replica-assignment", text, "--config", f"min.insync.replicas={min_insync_replicas}"),
     )
-    mixed.await_whole_isr()
-    leaders = [mixed.state(number).leader for number in range(len(ASSIGNMENT))]  # type: ignore[union-attr]
-    check(leaders == [replicas[0] for replicas in ASSIGNMENT], f"leaders {leaders}")
+    mixed.await_whole_isr(topic, assignment)
+    leaders = [mixed.state(number, topic).leader for number in range(len(assignment))]  # type: ignore[union-attr]
+    check(leaders == [replicas[0] for replicas in assignment], f"leaders {leaders}")
 
 
-def elect_preferred(mixed: Mixed) -> None:
+def elect_preferred(mixed: Mixed, topic: str = TOPIC, assignment: Assignment = ASSIGNMENT) -> None:
     server = ("--bootstrap-server", mixed.bootstrap_servers)
     options = ("--election-type", "preferred", "--all-topic-partitions")
     mixed.run("org.apache.kafka.tools.LeaderElectionCommand", *server, *options)
 
     def are_elected() -> bool:
-        states = [mixed.state(number) for number in range(len(ASSIGNMENT))]
-        return [state and state.leader for state in states] == [replicas[0] for replicas in ASSIGNMENT]
+        states = [mixed.state(number, topic) for number in range(len(assignment))]
+        return [state and state.leader for state in states] == [replicas[0] for replicas in assignment]
 
     wait_for(are_elected, "the preferred leaders")
 
@@ -312,29 +403,141 @@ def kill(mixed: Mixed, writer: Writer, broker: int) -> None:
 
 
 def compare(mixed: Mixed, writer: Writer) -> None:
-    read = consume(mixed.bootstrap_servers, len(writer.acknowledged))
+    read = consume(mixed.bootstrap_servers, writer)
     check(read == sorted(writer.acknowledged), f"{len(read)} records are not the {len(writer.acknowledged)} sent")
 
 
-def consume(bootstrap_servers: str, count: int) -> list[tuple[int, int, bytes]]:
+def consume(bootstrap_servers: str, writer: Writer) -> list[tuple[int, int, bytes]]:
+    """The records of the topic that are the writer's."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "mixed", "auto.offset.reset": "earliest"})
-    consumer.assign([TopicPartition(TOPIC, number, 0) for number in range(len(ASSIGNMENT))])
+    partitions = [TopicPartition(writer.topic, number, 0) for number in range(writer.partitions)]
+    ends = [consumer.get_watermark_offsets(partition, timeout=60)[1] for partition in partitions]
+    consumer.assign(partitions)
+    positions = [0] * len(ends)
     records: list[tuple[int, int, bytes]] = []
     deadline = time.monotonic() + 120
-    while len(records) < count and time.monotonic() < deadline:
-        messages = consumer.consume(1000, 1.0)
-        records += [(m.partition(), m.offset(), m.value()) for m in messages if not m.error()]
+    while positions != ends and time.monotonic() < deadline:
+        for message in consumer.consume(1000, 1.0):
+            if not message.error():
+                positions[message.partition()] = message.offset() + 1
+                if len(message.value()) < LOAD_RECORD:
+                    records.append((message.partition(), message.offset(), message.value()))
     consumer.close()
+    check(positions == ends, f"read up to {positions} of {ends}")
     return sorted(records)
 
 
-def replicas_are_equal(mixed: Mixed) -> None:
-    for number in range(len(ASSIGNMENT)):
-        first, *others = [str(mixed.data_dir(broker) / f"{TOPIC}-{number}") for broker in (1, 2, 3)]
+def replicas_are_equal(mixed: Mixed, topic: str, assignment: Assignment) -> None:
+    for number, replicas in enumerate(assignment):
+        first, *others = [str(mixed.data_dir(broker) / f"{topic}-{number}") for broker in replicas]
         for other in others:
             kcore("diff", "--quiet", first, other)
+
+
+def load(mixed: Mixed) -> None:
+    """So many bytes in each partition of MOVED, with some of Kafka's own tools."""
+    count = len(HERE) * LOAD // LOAD_RECORD
+    main = "org.apache.kafka.tools.ProducerPerformance"
+    options = ("--topic", MOVED, "--num-records", str(count), "--record-size", str(LOAD_RECORD), "--throughput", "-1")
+    properties = (f"bootstrap.servers={mixed.bootstrap_servers}", "acks=all")
+    mixed.run(main, *options, "--producer-props", *properties)
+
+
+class Reassignment:
+    """kafka-reassign-partitions --execute as a process, and what ZooKeeper says about the progress."""
+
+    def __init__(self, mixed: Mixed, target: Assignment) -> None:
+        self._mixed, self._target = mixed, target
+        moves = [{"topic": MOVED, "partition": number, "replicas": replicas} for number, replicas in enumerate(target)]
+        self._plan = mixed.directory / "reassign.json"
+        self._plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+        self._process = self._execute()
+
+    def _execute(self) -> subprocess.Popen[str]:
+        main = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
+        server = ("--bootstrap-server", self._mixed.bootstrap_servers)
+        options = ("--reassignment-json-file", str(self._plan), "--execute", "--additional")
+        command = self._mixed.tool_command(main, *server, *options)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def await_begin(self) -> int:
+        """How many partitions are being moved, as soon as there is one; 0 if all were moved before that was seen."""
+        counts: list[int] = []
+
+        def has_begun() -> bool:
+            node = self._mixed.assignment(MOVED)
+            counts.append(len(node.adding.keys() | node.removing.keys()))
+            return counts[-1] > 0 or self._is_done()
+
+        wait_for(has_begun, "a reassignment to begin", pause_s=0.001)
+        return counts[-1]
+
+    def await_end(self) -> None:
+        """All replicas are where they are to be, and in sync.  Where the tool was cut off from the controller, it is
+        run again."""
+
+        def is_done() -> bool:
+            if self._process.poll() is None:
+                return False
+            node = self._mixed.assignment(MOVED)
+            if node.assignment and not node.adding and not node.removing and not self._is_done():
+                self._process = self._execute()
+            return self._is_done()
+
+        try:
+            wait_for(is_done, "the reassignment to end", 180, pause_s=0.2)
+        except TimeoutError as error:
+            output = self._process.communicate(timeout=60) if self._process.poll() is not None else "still running"
+            raise RuntimeError(f"{error}: {self._mixed.assignment(MOVED)}, {output}") from error
+        self._process.communicate()
+        self._mixed.await_whole_isr(MOVED, self._target)
+        for number, replicas in enumerate(self._target):
+            for broker in {1, 2, 3} - set(replicas):
+                directory = self._mixed.data_dir(broker) / f"{MOVED}-{number}"
+                wait_for(lambda directory=directory: not directory.exists(), f"{directory} to go")  # type: ignore[misc]
+
+    def _is_done(self) -> bool:
+        node = self._mixed.assignment(MOVED)
+        replicas = [node.assignment.get(number) for number in range(len(self._target))]
+        return replicas == [list(brokers) for brokers in self._target] and not node.adding and not node.removing
+
+
+def reassign(mixed: Mixed, writer: Writer, target: Assignment, meanwhile: Callable[[], None] | None = None) -> None:
+    """Move MOVED's partitions while the writer writes; `meanwhile` is called as soon as one is being moved."""
+    writer.await_more()
+    reassignment = Reassignment(mixed, target)
+    count = reassignment.await_begin()
+    if meanwhile is not None:
+        meanwhile()
+        print(f"    while {count} of {len(target)} partitions were being moved", flush=True)
+    reassignment.await_end()
+    writer.await_more()
+
+
+def restart_zookeeper(mixed: Mixed) -> None:
+    """kill -9, and away for longer than it needs to start."""
+    mixed.kill("zookeeper")
+    time.sleep(3)
+    mixed.start_zookeeper()
+
+
+def restart_java_broker(mixed: Mixed) -> None:
+    mixed.kill(JAVA_BROKERS[1])
+    mixed.await_leaders(without=JAVA_BROKERS[1])
+    mixed.start(JAVA_BROKERS[1])
+
+
+def restart_zookeeper_under_load(mixed: Mixed, writer: Writer) -> None:
+    """Records are acknowledged while it is away: leaders need it only for changes."""
+    writer.await_more()
+    mixed.kill("zookeeper")
+    writer.await_more()
+    mixed.start_zookeeper()
+    wait_for(lambda: mixed.controller() is not None, "a controller")
+    mixed.await_whole_isr()
+    writer.await_more()
 
 
 def read_with_shell(mixed: Mixed) -> None:
@@ -364,8 +567,33 @@ def await_controller(mixed: Mixed, wanted: Sequence[int]) -> None:
     wait_for(is_elected, f"one of {wanted} to be the controller", pause_s=1)
 
 
+def move_partitions(mixed: Mixed) -> None:
+    await_controller(mixed, [KCORE_BROKER])
+    step("a topic to be moved", lambda: create_topic(mixed, MOVED, HERE, 1))
+    step("with data", lambda: load(mixed))
+    writer = Writer(mixed.bootstrap_servers, MOVED, len(HERE))
+    try:
+        step("under a kcore controller kafka-reassign-partitions", lambda: reassign(mixed, writer, THERE))
+        step("and kafka-leader-election", lambda: elect_preferred(mixed, MOVED, THERE))
+        zookeeper, java = (lambda: restart_zookeeper(mixed)), (lambda: restart_java_broker(mixed))
+        await_controller(mixed, [KCORE_BROKER])
+        step("back, ZooKeeper is killed meanwhile", lambda: reassign(mixed, writer, HERE, zookeeper))
+        await_controller(mixed, [KCORE_BROKER])
+        step("again, a Java broker is killed meanwhile", lambda: reassign(mixed, writer, THERE, java))
+        await_controller(mixed, JAVA_BROKERS)
+        step(
+            "under a Java controller back, ZooKeeper is killed meanwhile",
+            lambda: reassign(mixed, writer, HERE, zookeeper),
+        )
+        step("and kafka-leader-election", lambda: elect_preferred(mixed, MOVED, HERE))
+    finally:
+        writer.stop()
+    step("each acknowledged record of it is read once", lambda: compare(mixed, writer))
+
+
 def run(jars: str, directory: Path) -> None:
     mixed = Mixed(jars, directory)
+    verifiable = Verifiable(mixed)
     brokers = (*JAVA_BROKERS, KCORE_BROKER)
     try:
         mixed.start_zookeeper()
@@ -376,26 +604,34 @@ def run(jars: str, directory: Path) -> None:
             mixed.wait_until_it_answers(broker)
         wait_for(lambda: mixed.registered() == sorted(brokers), "three brokers")
         await_controller(mixed, [KCORE_BROKER])
-        step("under a kcore controller kafka-topics makes a topic", lambda: create_topic(mixed))
-        writer = Writer(mixed.bootstrap_servers)
+        step("under a kcore controller kafka-topics makes a topic", lambda: create_topic(mixed, TOPIC, ASSIGNMENT, 2))
+        create_topic(mixed, verifiable.TOPIC, ASSIGNMENT, 2)
+        verifiable.start()
+        writer = Writer(mixed.bootstrap_servers, TOPIC, len(ASSIGNMENT))
         try:
             step("a Java broker is killed and starts again", lambda: kill(mixed, writer, JAVA_BROKERS[0]))
             step("the kcore controller is killed and starts again", lambda: kill(mixed, writer, KCORE_BROKER))
             await_controller(mixed, JAVA_BROKERS)
             step("under a Java controller the kcore broker is killed", lambda: kill(mixed, writer, KCORE_BROKER))
+            step("ZooKeeper is killed and starts again", lambda: restart_zookeeper_under_load(mixed, writer))
         finally:
             writer.stop()
         step("each acknowledged record is read once", lambda: compare(mixed, writer))
+        step("kafka-verifiable-consumer reads what kafka-verifiable-producer has sent", verifiable.finish)
         await_controller(mixed, JAVA_BROKERS)
         step("kafka-leader-election elects the preferred leaders", lambda: elect_preferred(mixed))
         step("zookeeper-shell reads what both kinds have written", lambda: read_with_shell(mixed))
+        move_partitions(mixed)
         mixed.stop_all()
-        step("replicas of both kinds are equal", lambda: replicas_are_equal(mixed))
+        step("replicas of both kinds are equal", lambda: replicas_are_equal(mixed, TOPIC, ASSIGNMENT))
+        step("those that were moved too", lambda: replicas_are_equal(mixed, MOVED, HERE))
+        step("and those of the verifiable producer", lambda: replicas_are_equal(mixed, verifiable.TOPIC, ASSIGNMENT))
         mixed.disconnect()
     except BaseException:
         mixed.print_outputs()
         raise
     finally:
+        verifiable.close()
         mixed.close()
 
 
