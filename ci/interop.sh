@@ -20,4 +20,4 @@ PYTHONPATH=. "${PYTHON:-python3}" ci/interop/spark_connector.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mirror.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/cluster.py "$jars" "$classes"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mixed.py "$(bash ci/kafka_jars.sh kafka39)"
-PYTHONPATH=. "${PYTHON:-python3}" -m tests.system.kill_everything --seconds 60 --seed 16 --store zookeeper
+PYTHONPATH=. "${PYTHON:-python3}" -m tests.system.kill_everything --seconds 60 --seed 3 --store zookeeper

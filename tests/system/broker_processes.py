@@ -124,6 +124,7 @@ class BrokerProcesses:
         self.settings: dict[int, dict[str, str]] = {number: {} for number in BROKERS}
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         self.paused: set[int] = set()
+        self._starting: set[int] = set()
         #: (seconds since the beginning, what happened).
         self.timeline: list[tuple[float, str]] = []
         self.on_event: Callable[[float, str], None] = lambda at, event: None
@@ -160,6 +161,7 @@ class BrokerProcesses:
         for name, value in settings.items():
             command += ["-o", f"{name}={value}"]
         self.note(f"start {number}")
+        self._starting.add(number)
         with open(self._file(number, "err"), "ab") as log, open(self._file(number, "out"), "wb") as out:
             self.running[number] = subprocess.Popen(command, stdout=out, stderr=log)
 
@@ -175,7 +177,9 @@ class BrokerProcesses:
 
     def await_serving(self, number: int) -> None:
         await_true(lambda: self.is_serving(number), f"broker {number} does not serve", pause_s=0.2)
-        self.note(f"{number} serves")
+        if number in self._starting:
+            self._starting.remove(number)
+            self.note(f"{number} serves")
 
     def kill(self, number: int) -> None:
         self.note(f"kill {number}")
