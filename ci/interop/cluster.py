@@ -266,10 +266,12 @@ def change_broker_settings(tools: JavaTools, server: tuple[str, str]) -> None:
         (("--entity-name", "1"), 13_000, "DYNAMIC_BROKER_CONFIG"),
     ):
         tools.run(main, *server, "--alter", *brokers, *entity, "--add-config", f"{setting}={value}")
-        described = tools.run(main, *server, "--describe", *brokers, *entity)
-        check(f"{{{source}:{setting}={value}" in described, described)
+        # The broker that describes may learn of the change after the one that has carried it out.
+        describe = ("--describe", *brokers, *entity)
+        text = f"{{{source}:{setting}={value}"
+        wait_for(lambda d=describe, t=text: t in tools.run(main, *server, *d), text)  # type: ignore[misc]
         tools.run(main, *server, "--alter", *brokers, *entity, "--delete-config", setting)
-        check(setting not in tools.run(main, *server, "--describe", *brokers, *entity), entity)
+        wait_for(lambda d=describe: setting not in tools.run(main, *server, *d), f"{entity} without {setting}")  # type: ignore[misc]
 
 
 def move_partitions(tools: JavaTools, brokers: Brokers, work: Path) -> None:
