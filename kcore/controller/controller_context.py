@@ -109,7 +109,9 @@ class ControllerContext:
         self.epoch = 0
         self.epoch_version = 0
         self.live_brokers: dict[int, LiveBroker] = {}
+        #: Those that have announced that they stop; stopped: those of them that have done so.
         self.shutting_down: set[int] = set()
+        self.stopped: set[int] = set()
         self.topic_ids: dict[str, UUID | None] = {}
         self.assignments: dict[TopicPartition, ReplicaAssignment] = {}
         self.being_reassigned: set[TopicPartition] = set()
@@ -122,6 +124,21 @@ class ControllerContext:
         self.topics_to_delete: set[str] = set()
         self.topics_with_deletion_started: set[str] = set()
         self.topics_ineligible_for_deletion: set[str] = set()
+
+    # -- brokers ----------------------------------------------------------------------------------------
+
+    def note_gone(self, broker_ids: Collection[int]) -> None:
+        """Their registrations have ended."""
+        self.stopped |= self.shutting_down & set(broker_ids)
+        self.shutting_down.difference_update(broker_ids)
+        for broker_id in broker_ids:
+            self.offline_dirs.pop(broker_id, None)
+
+    def note_registered(self, broker_ids: Collection[int]) -> None:
+        for broker_id in broker_ids:
+            self.offline_dirs.pop(broker_id, None)
+            self.shutting_down.discard(broker_id)
+            self.stopped.discard(broker_id)
 
     # -- topics -----------------------------------------------------------------------------------------
 

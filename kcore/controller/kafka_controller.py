@@ -507,9 +507,7 @@ class KafkaController:
 
     def _on_broker_startup(self, broker_ids: Collection[int]) -> None:
         context = self.context
-        for broker_id in broker_ids:
-            context.offline_dirs.pop(broker_id, None)
-            context.shutting_down.discard(broker_id)
+        context.note_registered(broker_ids)
         # All others get the live brokers; the new ones need all metadata before they can follow a leader.
         self._send_update_metadata(context.live_or_shutting_down_ids - set(broker_ids), ())
         self._send_update_metadata(broker_ids, context.leadership)
@@ -525,9 +523,7 @@ class KafkaController:
 
     def _on_broker_failure(self, broker_ids: Collection[int]) -> None:
         context = self.context
-        context.shutting_down.difference_update(broker_ids)
-        for broker_id in broker_ids:
-            context.offline_dirs.pop(broker_id, None)
+        context.note_gone(broker_ids)
         self._on_replicas_offline(context.replicas_on(broker_ids))
 
     def _on_replicas_offline(self, replicas: Collection[PartitionReplica]) -> None:

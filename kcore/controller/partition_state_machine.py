@@ -111,7 +111,11 @@ class PartitionStateMachine:
         self._batch.send()
         if failed:
             # It is normal that no other broker can lead the partitions of the last broker that stops.
-            level = logging.INFO if strategy is ElectionStrategy.CONTROLLED_SHUTDOWN else logging.WARNING
+            leadership, stopped = self._context.leadership, self._context.stopped
+            is_expected = strategy is ElectionStrategy.CONTROLLED_SHUTDOWN or all(
+                tp in leadership and stopped.issuperset(leadership[tp].isr) for tp in failed
+            )
+            level = logging.INFO if is_expected else logging.WARNING
             tp, error = next(iter(failed.items()))
             logger.log(level, "%d partitions without change to %s: %s: %s", len(failed), target.value, tp, error)
         return failed

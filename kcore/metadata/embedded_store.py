@@ -359,8 +359,13 @@ class EmbeddedStore(MetadataStore):
             self._is_closed = True
             try:
                 if ends_session and self._session_id is not None and not self._has_expired:
-                    with self._transaction():
+                    with self._brief_wait() as wait, self._transaction():
                         self._end_session(self._session_id)
+                    if wait.is_busy:
+                        raise ConnectionLost(f"{self.path} is locked")
+            except (sqlite3.Error, StoreError) as error:
+                # As after a lost connection: the others end the session when it has been silent for its timeout.
+                logger.warning("session %d could not be ended: %s", self._session_id, error)
             finally:
                 self._db.close()
 

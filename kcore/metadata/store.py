@@ -269,7 +269,10 @@ class MetadataStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End the session: its ephemeral nodes are deleted.  Called again it does nothing."""
+        """End the session: its ephemeral nodes are deleted, or once its timeout has passed if the store is away.
+
+        Called again it does nothing.  Raises nothing for a store that is away.
+        """
 
     @abstractmethod
     def abandon(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import tempfile
@@ -14,7 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from kcore.common.time import SYSTEM_TIME, Time
-from kcore.errors import InvalidConfig, RequestTimedOut
+from kcore.errors import InvalidConfig, KafkaError, RequestTimedOut
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME
 from kcore.metadata.open_store import open_store
@@ -23,6 +24,8 @@ from kcore.server.broker import Broker
 from kcore.server.broker_identity import check_store_exists
 from kcore.server.call_arguments import integer
 from kcore.server.kafka_config import KafkaConfig
+
+logger = logging.getLogger(__name__)
 
 #: How long a broker may be silent until the others take it for dead.
 SESSION_TIMEOUT_MS = 4000
@@ -166,11 +169,7 @@ class Cluster:
             for lock in self._broker_locks:
                 locks.enter_context(lock)
             errors: list[BaseException] = []
-            controller = None
-            try:
-                controller = self.controller() if self._brokers else None
-            except Exception as error:
-                errors.append(error)
+            controller = self._controller_at_stop()
             if controller not in self.brokers:  # no controller can elect other leaders
                 for broker in self._brokers.values():
                     broker.cluster_member.hands_over = False
@@ -226,6 +225,13 @@ class Cluster:
         with self._lock:
             self._brokers[number], self._stores[number], self._ports[number] = broker, store, broker.port
             self._is_stopped = False
+
+    def _controller_at_stop(self) -> int | None:
+        try:
+            return self.controller() if self._brokers else None
+        except (KafkaError, OSError) as error:  # then no controller can elect anybody either
+            logger.warning("the cluster stops without its metadata store: %s", error)
+            return None
 
     def _forget(self, number: int) -> tuple[Broker, MetadataStore]:
         with self._lock:

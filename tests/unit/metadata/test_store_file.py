@@ -145,6 +145,19 @@ def test_a_file_that_is_deleted_or_replaced_is_named_and_the_store_is_away_until
     assert events == [SessionEvent.SUSPENDED, SessionEvent.CONNECTED]
 
 
+def test_a_store_that_is_closed_while_it_is_locked_leaves_its_session_to_the_others(path, opened, caplog):
+    clock = MockTime()
+    store, other = opened(clock), opened(clock)
+    store.create("/e", ephemeral=True)
+    _ = other.session_id
+    with locked(path):
+        store.close()
+    assert [(record.levelname, record.exc_info) for record in caplog.records] == [("WARNING", None)]
+    assert other.get("/e") is not None
+    pass_time(clock, 2 * TIMEOUT_MS, other)
+    assert other.get("/e") is None
+
+
 def test_the_poller_says_once_that_the_store_is_away(opened, path, caplog):
     """A line per poll would be ten a second."""
     store = opened(MockTime())

@@ -288,6 +288,34 @@ def test_all_brokers_stop_at_once_when_no_controller_can_elect_other_leaders(cap
     assert not warnings(caplog) and all(broker.has_stopped for broker in left)
 
 
+def test_a_healthy_cluster_stops_without_a_warning(caplog):
+    """Partitions whose replicas are on the brokers that stop first have no leader in the end, and fetchers no one to
+    fetch from: that is no news to anybody."""
+    with caplog.at_level(logging.INFO), kcore.Cluster(3, zookeeper_session_timeout_ms=60_000) as cluster:
+        cluster.create_topic("everywhere", partitions=4)
+        cluster.create_topic("once", partitions=3, replication_factor=1)
+        controller = cluster.controller()
+        others = [number for number in range(3) if number != controller]
+        cluster.brokers[controller].admin_manager.create_topic("not-there", assignments={0: others, 1: others[::-1]})
+        await_true(lambda: cluster.leader("not-there", 1) is not None)
+        caplog.clear()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    # The test is about this: an election of which everybody knew that it would fail.
+    assert [r for r in caplog.records if "without change to OnlinePartition: not-there" in r.getMessage()]
+
+
+def test_a_cluster_whose_store_is_away_stops_and_says_so(tmp_path, caplog):
+    with kcore.Cluster(3, tmp_path / "data", store=f"sqlite:{tmp_path / 'cluster.db'}") as cluster:
+        cluster.create_topic("t", partitions=3)
+        brokers = list(cluster.brokers.values())
+        os.rename(tmp_path / "cluster.db", tmp_path / "aside.db")
+    assert all(broker.has_stopped for broker in brokers)
+    assert all(was_clean_shutdown(str(tmp_path / "data" / str(number))) for number in range(3))
+    assert not [record for record in caplog.records if record.exc_info]
+    messages = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert any("stops without its metadata store" in message for message in messages)
+
+
 def test_a_stop_that_the_others_do_not_notice_raises_after_a_deadline(monkeypatch):
     with kcore.Cluster(2, zookeeper_session_timeout_ms=LONG_MS) as cluster:
         with monkeypatch.context() as patch:

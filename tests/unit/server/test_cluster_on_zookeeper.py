@@ -118,6 +118,21 @@ def test_produce_and_fetch_do_not_notice_that_the_store_is_away(own_server):
         wait_until(lambda: values(cluster, "t") == [b"0", b"1", b"2", b"3"])
 
 
+def test_a_cluster_stops_while_the_store_is_away(own_server):
+    address = f"{own_server.address}/stop"
+    cluster = kcore.Cluster(2, store=address, zookeeper_session_timeout_ms=LONG_MS).start()
+    brokers = list(cluster.brokers.values())
+    cluster.create_topic("t")
+    own_server.stop()
+    try:
+        for broker in brokers:
+            wait_until(lambda broker=broker: not broker.store._session._is_connected)
+        cluster.stop()
+    finally:
+        own_server.start()
+    assert all(broker.has_stopped for broker in brokers)
+
+
 def test_brokers_whose_sessions_have_expired_register_again(own_server):
     with kcore.Cluster(2, store=f"{own_server.address}/expiry", zookeeper_session_timeout_ms=LONG_MS) as cluster:
         cluster.create_topic("t")
