@@ -28,6 +28,7 @@ from kcore.controller.controller_event_manager import ControllerEvent, Controlle
 from kcore.controller.controller_request_batch import ControllerBrokerRequestBatch
 from kcore.controller.controller_store import ControllerMoved, ControllerStore
 from kcore.controller.election import ElectionStrategy
+from kcore.controller.election_backoff import ElectionBackoff, Pause
 from kcore.controller.leader_elections import ElectionType, LeaderElections
 from kcore.controller.partition_reassignment import PartitionReassignment, Targets
 from kcore.controller.partition_state_machine import PartitionStateMachine
@@ -156,7 +157,7 @@ class KafkaController:
         self.isr_changes = IsrChanges(self.context, self._store, batch, self.put_call)
         self._tasks: list[ScheduledTask] = []
         #: After an error ended its term: it stands for no election, or brokers with one error would elect each other.
-        self._is_backing_off = False
+        self._backoff = ElectionBackoff(time)
 
     # -- life -------------------------------------------------------------------------------------------
 
@@ -271,12 +272,14 @@ class KafkaController:
                 self._retry_startup()
             raise
 
-    def _retry_startup(self) -> None:
+    def _retry_startup(self, pause: Pause | None = None) -> None:
         def retry() -> None:
-            self._is_backing_off = False
+            if pause is not None:
+                self._backoff.end(pause)
             self._put("Startup", self._startup)
 
-        self._scheduler.schedule(f"kcore-reelect-{self.broker_id}", retry, _ELECTION_RETRY_MS)
+        delay_ms = pause.delay_ms if pause is not None else _ELECTION_RETRY_MS
+        self._scheduler.schedule(f"kcore-reelect-{self.broker_id}", retry, delay_ms)
 
     def _put_if_in_term(self, term: _Term | None, name: str, process: Callable[[], None]) -> None:
         def process_in_term() -> None:
@@ -313,7 +316,7 @@ class KafkaController:
         if self.active_controller_id == self.broker_id and not self.is_active:
             # The answer to our election was lost.  Whoever hears of the deletion is elected, perhaps this broker.
             self._store.withdraw()
-        elif self.active_controller_id == NO_CONTROLLER and not self._is_backing_off:
+        elif self.active_controller_id == NO_CONTROLLER and self._backoff.pause is None:
             self._elect()
 
     def _resign_if_replaced(self) -> None:
@@ -343,6 +346,7 @@ class KafkaController:
         self.active_controller_id = self.broker_id
         self.context.clear()
         self.context.epoch = epoch
+        self._backoff.elected()
         try:
             self._fail_over()
         except SessionExpired:
@@ -353,7 +357,7 @@ class KafkaController:
 
     def _move(self, error: BaseException | None) -> None:
         """CTRL-07: resign and delete /controller, so that another broker can be elected."""
-        self._is_backing_off = self._is_backing_off or (self.is_active and error is not None)
+        pause = self._backoff.begin() if self.is_active and error is not None else None
         try:
             if self.is_active:
                 self._store.delete_controller()
@@ -363,7 +367,7 @@ class KafkaController:
         self._resign()
         if error is not None:
             # The node's deletion wakes up the watch; a store that failed may have lost that.
-            self._retry_startup()
+            self._retry_startup(pause)
 
     def _resign(self) -> None:
         """Clear the context and close the connections; watches of this term are ignored from now on."""

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.controller.election_backoff import election_backoff_ms
 from kcore.errors import KafkaStorageError
 from kcore.metadata import znodes
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -147,3 +148,94 @@ def test_CTRL_07_brokers_that_all_fail_do_not_elect_each_other_without_pause(wor
     world.scheduler.tick()
     world.settle()
     assert epoch(world) == before + 4 and world.active
+
+
+def test_no_controller_is_elected_with_an_epoch_that_requests_cannot_carry(world):
+    """They have 32 bits for it."""
+    world.start(1, 2)
+    world.admin.set(znodes.CONTROLLER_EPOCH, b"%d" % (2**31 - 2))
+    assert fail_over(world) == 1 and world.active.context.epoch == 2**31 - 1
+    world.create_topic("t", [[1, 2]])
+    for _, request in world.requests.take(UpdateMetadataRequest):
+        request.encode(7)
+    assert fail_over(world) == 0
+    assert not any(controller.is_active for controller in world.controllers.values())
+    assert world.admin.get(znodes.CONTROLLER) is None
+
+
+def test_the_pause_before_the_next_election_doubles_up_to_a_minute():
+    assert [election_backoff_ms(failures) for failures in range(1, 9)] == [
+        1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000,
+    ]  # fmt: skip
+    assert election_backoff_ms(10**9) == 60_000
+
+
+def test_CTRL_07_a_broker_that_always_fails_raises_the_epoch_less_and_less_often(world, monkeypatch):
+    """It was once a second."""
+    world.start(1)
+
+    def fail():
+        raise KafkaStorageError("always")
+
+    def pass_s(seconds):
+        for _ in range(2 * seconds):
+            world.time.sleep(500)
+            world.scheduler.tick()
+            world.settle()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.controllers[1].replica_state_machine, "startup", fail)
+        before = epoch(world)
+        world.admin.delete(znodes.CONTROLLER)
+        world.settle()
+        epochs = []
+        for seconds in (0, 1, 2, 4, 8, 16, 32, 60, 60):
+            pass_s(seconds)
+            epochs.append(epoch(world) - before)
+        assert epochs == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    pass_s(60)
+    assert world.active and epoch(world) == before + 10
+    # A term that lasted is the end of the row of failures.
+    pass_s(61)
+    with monkeypatch.context() as patch:
+        patch.setattr(world.controllers[1].replica_state_machine, "startup", fail)
+        world.active._guarded(lambda: None)
+        with pytest.raises(KafkaStorageError):
+            world.active._guarded(fail)
+        world.settle()
+        assert not world.controllers[1].is_active
+    pass_s(1)
+    assert world.active and epoch(world) == before + 11
+
+
+def test_CTRL_07_an_error_of_another_kind_does_not_shorten_the_pause(world, monkeypatch):
+    """A broker that is not the controller tries again after a second when an event of it fails."""
+    world.start(1)
+    controller = world.controllers[1]
+
+    def fail():
+        raise KafkaStorageError("always")
+
+    for _ in range(3):
+        with pytest.raises(KafkaStorageError):
+            world.active._guarded(fail)
+        world.settle()
+        for _ in range(4):
+            if not controller.is_active:
+                world.time.sleep(1000)
+                world.scheduler.tick()
+                world.settle()
+    with pytest.raises(KafkaStorageError):
+        world.active._guarded(fail)  # the fourth: 8 s
+    with pytest.raises(KafkaStorageError):
+        controller._guarded(fail)
+    before = epoch(world)
+    for _ in range(7):
+        world.time.sleep(1000)
+        world.scheduler.tick()
+        world.settle()
+        assert epoch(world) == before
+    world.time.sleep(1000)
+    world.scheduler.tick()
+    world.settle()
+    assert epoch(world) == before + 1 and world.active

@@ -1,0 +1,52 @@
+"""How long a broker whose terms as controller end with errors waits before it stands for election again.
+
+Kafka's controller resigns and deletes /controller after such an error, and is elected again at once if no other broker
+is faster (KafkaController.triggerControllerMove, 3.9): with an error that does not pass, the epoch rises without pause.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kcore.common.time import Time
+
+FIRST_MS, LONGEST_MS = 1000, 60_000
+
+
+def election_backoff_ms(failures: int) -> int:
+    """After so many terms, one after the other, that an error has ended: 1 s, 2 s, 4 s … 60 s."""
+    return min(FIRST_MS << min(failures - 1, 16), LONGEST_MS)
+
+
+class Pause(NamedTuple):
+    number: int
+    delay_ms: int
+
+
+class ElectionBackoff:
+    """Of one broker.  Not thread-safe: the controller's event thread; end() also on another."""
+
+    def __init__(self, time: Time) -> None:
+        self._time = time
+        self._pauses = 0
+        self._failures = 0
+        self._elected_ms = 0.0
+        #: Meanwhile the broker stands for no election.
+        self.pause: Pause | None = None
+
+    def elected(self) -> None:
+        self._elected_ms = self._time.hi_res_clock_ms()
+
+    def begin(self) -> Pause:
+        """An error has ended the term.  A term longer than the longest pause was no failure, nor were those before."""
+        if self._time.hi_res_clock_ms() - self._elected_ms > LONGEST_MS:
+            self._failures = 0
+        self._failures += 1
+        self._pauses += 1
+        self.pause = Pause(self._pauses, election_backoff_ms(self._failures))
+        return self.pause
+
+    def end(self, pause: Pause) -> None:
+        """Nothing happens if a later one has begun."""
+        if self.pause == pause:
+            self.pause = None
