@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ class DelayedFetch(DelayedOperation):
 
     __slots__ = (
         "_any_record_completes",
+        "_available",
+        "_available_lock",
         "_callback",
         "_fetch_infos",
         "_only_leader",
@@ -63,27 +66,61 @@ class DelayedFetch(DelayedOperation):
         self.keys = {topic_partition: at for at, (topic_partition, _) in enumerate(fetch_infos)}
         # And no partition is named twice.
         self._any_record_completes = params.min_bytes <= 1 and len(self.keys) == len(fetch_infos)
+        # With min_bytes above 1: what each place had to read when it was last looked at, after a look at all of them.
+        self._available: list[int] = []
+        self._available_lock = threading.Lock() if params.min_bytes > 1 else None
 
     def try_complete(self) -> bool:
-        min_bytes = self._params.min_bytes
+        if self._available_lock is not None:
+            with self._available_lock:  # or another thread's older count could replace a newer one
+                is_enough = self._is_enough()
+            return is_enough and self.force_complete()
+        for at in range(len(self._fetch_infos)):
+            if self._readable_bytes(at) != 0:
+                return self.force_complete()
+        return False
+
+    def _is_enough(self) -> bool:
+        """Whether all partitions together have min_bytes, or one of them has an error."""
+        counts = []
         accumulated = 0
         for at in range(len(self._fetch_infos)):
             available = self._readable_bytes(at)
             if available is None:
-                return self.force_complete()
-            if available:
-                accumulated += available
-                if accumulated >= min_bytes:
-                    return self.force_complete()
+                return True
+            counts.append(available)
+            accumulated += available
+            if accumulated >= self._params.min_bytes:
+                return True
+        self._available = counts
         return False
 
     def try_complete_for(self, key: Hashable) -> bool:
-        # With min_bytes 1 a partition completes the fetch or it does not, whatever is in the others: an append to one
-        # of a follower's 2,000 partitions looks at this one.
-        if not self._any_record_completes or key not in self.keys:
+        if key not in self.keys:
             return self.try_complete()
         assert isinstance(key, TopicPartition)
-        return self._readable_bytes(self.keys[key]) != 0 and self.force_complete()
+        # With min_bytes 1 a partition completes the fetch or it does not, whatever is in the others: an append to one
+        # of a follower's 2,000 partitions looks at this one.
+        if self._any_record_completes:
+            return self._readable_bytes(self.keys[key]) != 0 and self.force_complete()
+        # A quota may throttle another partition no longer.
+        if self._available_lock is None or self._params.quota is not None or len(self.keys) < len(self._fetch_infos):
+            return self.try_complete()
+        return self._may_be_enough(self.keys[key]) and self.try_complete()
+
+    def _may_be_enough(self, at: int) -> bool:
+        """False if the bytes of this partition, with those of the others when they were last looked at, are too few:
+        each change of another has been reported for that one."""
+        assert self._available_lock is not None
+        with self._available_lock:
+            counts = self._available
+            if not counts:
+                return True
+            available = self._readable_bytes(at)
+            if available is None:
+                return True
+            counts[at] = available
+            return sum(counts) >= self._params.min_bytes
 
     def _readable_bytes(self, at: int) -> int | None:
         """How much this partition has to read, at most its limit; None where the fetch must be answered at once."""

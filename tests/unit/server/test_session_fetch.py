@@ -460,3 +460,46 @@ def test_PURG_11_a_fetch_that_names_a_partition_twice_waits_for_both_places(brok
     assert not results
     broker.produce("t", b"b", partition=3)
     assert results
+
+
+def test_PURG_11_a_fetch_that_waits_for_many_bytes_looks_only_at_the_partition_that_has_got_some(broker, monkeypatch):
+    """An append to one of 1,000 partitions cost the producer's thread a look at all of them."""
+    broker.produce("t", b"a", partition=0)
+    manager = broker.replica_manager
+    size = broker.log("t", 0).size
+    params = FetchParams(max_wait_ms=60_000, min_bytes=3 * size, isolation=FetchIsolation.HIGH_WATERMARK)
+    tps = [TopicPartition("t", number) for number in range(COUNT)]
+    infos = [(tp, FetchPartitionData(0, 1 << 20)) for tp in tps]
+    starts = [LogOffsetMetadata(0, 0, 0)] * COUNT
+    results, looks = [], []
+    readable_bytes = DelayedFetch._readable_bytes
+    monkeypatch.setattr(DelayedFetch, "_readable_bytes", lambda self, at: looks.append(at) or readable_bytes(self, at))
+    fetch = DelayedFetch(params, infos, starts, manager, results.append)
+    assert not manager.delayed_fetch_purgatory.watch(fetch, fetch.keys)
+    looks.clear()
+    for _ in range(5):
+        assert manager.delayed_fetch_purgatory.check_and_complete(tps[7]) == 0
+    broker.produce("t", b"b", partition=9)
+    assert not results and set(looks) == {7, 9} and len(looks) < COUNT
+    broker.produce("t", b"c", partition=9)
+    assert len(results) == 1
+    (answer,) = results
+    assert [tp.partition for tp, result in answer if result.records.size_in_bytes] == [0, 9]
+
+
+def test_PURG_11_bytes_that_a_truncation_has_taken_away_do_not_complete_a_fetch(broker):
+    manager, tps = broker.replica_manager, [TopicPartition("t", number) for number in range(2)]
+    broker.produce("t", b"a", partition=0)
+    broker.produce("t", b"b", partition=0)
+    size = broker.log("t", 0).size // 2
+    params = FetchParams(max_wait_ms=60_000, min_bytes=3 * size, isolation=FetchIsolation.LOG_END)
+    infos = [(tp, FetchPartitionData(0, 1 << 20)) for tp in tps]
+    results = []
+    fetch = DelayedFetch(params, infos, [LogOffsetMetadata(0, 0, 0)] * 2, manager, results.append)
+    assert not manager.delayed_fetch_purgatory.watch(fetch, fetch.keys)
+    broker.log("t", 0).is_served = False  # as a follower, which this broker alone is not
+    broker.log("t", 0).truncate_to(1)
+    broker.produce("t", b"c", partition=1)  # 3 with what was counted, 2 with what is there
+    assert not results
+    broker.produce("t", b"d", partition=1)
+    assert len(results) == 1
