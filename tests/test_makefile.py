@@ -1,5 +1,6 @@
 """A bare `make` lists the targets; the dependencies of pyproject.toml are read as pip reads them."""
 
+import os
 import re
 import subprocess
 import sys
@@ -37,6 +38,8 @@ def test_make_run_starts_one_broker_and_with_brokers_a_cluster_in_another_direct
         done = subprocess.run(
             ["make", "--no-print-directory", "-n", "run", *variables],
             cwd=ROOT,
+            # Without variables that the Makefile would take over.
+            env={"PATH": os.environ["PATH"]},
             capture_output=True,
             text=True,
             timeout=200,
