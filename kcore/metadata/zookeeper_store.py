@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from queue import SimpleQueue
 from typing import Any
 
@@ -57,6 +58,7 @@ from kcore.metadata.store import (
     check_path,
 )
 from kcore.metadata.watch_table import deliver, event_between
+from kcore.metadata.zookeeper_reads import MultiRead
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +70,17 @@ _MAX_RETRY_S = 1.0
 _CLOSE_TIMEOUT_S = 5.0
 #: Requests without an answer, of one get_many() or multi_many().
 _MAX_IN_FLIGHT = 128
+#: Nodes that one request reads.
+_MAX_READ = 500
+
+
+#: Between two looks whether the connection is there again.
+_RECONNECT_POLL_MS = 20
+
+
+class _Unimplemented(StoreError):
+    """The server does not know the request."""
+
 
 _ERRORS: tuple[tuple[type[Exception], type[StoreError]], ...] = (
     (exceptions.NodeExistsError, NodeExists),
@@ -136,6 +149,7 @@ class ZookeeperStore(MetadataStore):
         self._listeners: list[SessionListener] = []
         self._events: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._is_closed = False
+        self._has_multi_read = True
         # The number of the change that created the chroot's node.
         self._chroot_czxid: int | None = None
         self._is_chroot_gone = False
@@ -147,6 +161,7 @@ class ZookeeperStore(MetadataStore):
         if not self._session.start(self._connection_timeout_ms):
             self._session.abandon()
             raise self._unreachable()
+        self._find_multi_read()
         self._deliverer.start()
         self._watch_chroot()
 
@@ -160,6 +175,25 @@ class ZookeeperStore(MetadataStore):
         retry = KazooRetry(max_tries=-1, max_delay=_MAX_RETRY_S, interrupt=handler.is_stopping.is_set)
         timeout_s = self._session_timeout_ms / 1000
         return KazooClient(self._hosts + chroot, timeout_s, handler=handler, connection_retry=retry, logger=_KAZOO_LOG)
+
+    def _find_multi_read(self) -> None:
+        """Find out whether the server reads many nodes with one request.
+
+        One before 3.6 answers that it does not know it, and then breaks the connection: here, where nobody uses it yet.
+        """
+        try:
+            self._session.call(partial(self._session.read, ["/"]))
+        except _Unimplemented:
+            self._has_multi_read = False
+            pause = threading.Event()
+            for _ in range(self._connection_timeout_ms // _RECONNECT_POLL_MS):
+                try:
+                    self._session.call(lambda: self._session.client.exists_async("/"))
+                    return
+                except StoreError:
+                    pause.wait(_RECONNECT_POLL_MS / 1000)
+        except StoreError:
+            pass  # whatever is wrong, the first caller finds out
 
     def _create_chroot(self) -> None:
         client = self._new_client("")
@@ -208,6 +242,11 @@ class ZookeeperStore(MetadataStore):
             check_path(path)
         session = self._live_session()
         nodes: list[Node | None] = []
+        if not watches and self._has_multi_read:
+            try:
+                return self._multi_read(session, paths)
+            except _Unimplemented:
+                self._has_multi_read = False  # the connection is now to a server of another version
         for begin in range(0, len(paths), _MAX_IN_FLIGHT):
             some = paths[begin : begin + _MAX_IN_FLIGHT]
             if watches:
@@ -215,6 +254,17 @@ class ZookeeperStore(MetadataStore):
             else:
                 starts = [partial(session.client.get_async, path) for path in some]
                 nodes += [_node_or_none(answer) for answer in session.call_many(starts, NoNode)]
+        return nodes
+
+    def _multi_read(self, session: _Session, paths: Sequence[str]) -> list[Node | None]:
+        """Raises _Unimplemented."""
+        pieces = [paths[begin : begin + _MAX_READ] for begin in range(0, len(paths), _MAX_READ)]
+        answers = session.call_many([partial(session.read, piece) for piece in pieces])
+        nodes: list[Node | None] = []
+        for path, node in zip(paths, chain.from_iterable(answers), strict=True):
+            if isinstance(node, Exception):
+                raise _store_error(node, path)
+            nodes.append(node)
         return nodes
 
     def _get_and_watch(
@@ -524,25 +574,36 @@ class _Session:
             if not self._is_connected:
                 raise ConnectionLost(f"session {self.session_id} is suspended")
         pending = [start() for start in starts]
+        # They come in order: this thread is woken once, not for each.
+        in_time = not pending or pending[-1].wait(self._timeout_s)
         answers: list[Any] = []
         for one in pending:
             try:
-                answers.append(self._answer(one))
+                answers.append(self._answer(one, self._timeout_s if in_time else 0))
             except StoreError as error:
                 if expected is None or not isinstance(error, expected):
                     raise
                 answers.append(error)
         return answers
 
-    def _answer(self, pending: Any) -> Any:
+    def _answer(self, pending: Any, timeout_s: float) -> Any:
         try:
-            return pending.get(timeout=self._timeout_s)
+            return pending.get(timeout=timeout_s)
         except exceptions.ConnectionClosedError:
             if self.has_expired:
                 raise SessionExpired(f"session {self.session_id}") from None
             raise StoreClosed("the store is closed") from None
+        except exceptions.UnimplementedError as error:
+            raise _Unimplemented("the server does not know the request") from error
         except (exceptions.KazooException, KazooTimeoutError) as error:
             raise _store_error(error, "") from error
+
+    def read(self, paths: Sequence[str]) -> Any:
+        """For call(): the nodes, None for each that is not there."""
+        answer = self.client.handler.async_result()
+        chroot = self.client.chroot
+        self.client._call(MultiRead([chroot + path if path != "/" else chroot or path for path in paths]), answer)
+        return answer
 
     # -- watches ----------------------------------------------------------------------------------------
 

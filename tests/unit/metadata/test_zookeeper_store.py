@@ -6,11 +6,13 @@ What it has in common with the others is in test_store_contract.py.
 import contextlib
 import logging
 import re
+import struct
 import threading
 
 import pytest
 from kazoo import exceptions as kazoo_exceptions
 from kazoo.protocol.states import KazooState
+from kazoo.security import make_acl
 
 from kcore.errors import UnknownServerError
 from kcore.metadata.api_errors import api_error
@@ -24,6 +26,7 @@ from kcore.metadata.store import (
     EventType,
     MultiFailed,
     MultiTooLarge,
+    Node,
     NodeExists,
     NotAllowed,
     SessionEvent,
@@ -32,6 +35,7 @@ from kcore.metadata.store import (
     StoreError,
     WatchEvent,
 )
+from kcore.metadata.zookeeper_reads import MultiRead
 from kcore.metadata.zookeeper_store import _KAZOO_LOG, _Session, _store_error
 from tests import zookeeper_server
 from tests.unit.metadata.zookeeper_sessions import deliver_all, expire, wait_until
@@ -128,6 +132,47 @@ def test_a_store_is_open_once_its_own_listener_knows_of_the_connection(zookeeper
     store = opened(zookeeper)
     assert store.session_id != 0
     store.create("/x")
+
+
+# -- many reads -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", [MultiRead.type, 999])
+def test_many_reads_also_of_a_server_that_has_no_request_for_them(zookeeper, opened, monkeypatch, operation):
+    """A server before 3.6 does not know the request, as none knows number 999."""
+    monkeypatch.setattr(MultiRead, "type", operation)
+    store = opened(f"{zookeeper}/many")
+    paths = [f"/node-{number:04}" for number in range(1200)]
+    store.multi([Create(path, path.encode()) for path in paths])
+    store.set("/node-0007", b"")
+    store.create("/e", "\N{SNOWMAN}".encode(), ephemeral=True)
+    assert store._has_multi_read is (operation != 999)
+    asked = ["/", "/missing", *paths, "/e", "/node-0007"]
+    for _ in range(2):
+        assert store.get_many(asked) == [store.get(path) for path in asked]
+
+
+def test_a_node_that_may_not_be_read_is_the_error_of_many_reads(zookeeper, opened):
+    store = opened(zookeeper)
+    client = store._session.client
+    client.create("/secret", b"", acl=[make_acl("world", "anyone", write=True)])
+    store.create("/open")
+    for reads in (lambda: store.get("/secret"), lambda: store.get_many(["/open", "/secret"])):
+        with pytest.raises(NotAllowed):
+            reads()
+    assert store.get_many(["/open"])[0].data == b""
+
+
+@pytest.mark.parametrize("size", range(0, 150, 7))
+def test_an_answer_that_was_cut_is_an_error(size):
+    stat = struct.pack(">qqqqiiiqiiq", 5, 6, 0, 0, 3, 0, 0, 9, 2, 0, 5)
+    whole = (
+        struct.pack(">i?ii", 4, False, 0, 2) + b"ab" + stat + struct.pack(">i?ii", -1, False, -101, -101)
+    ) + struct.pack(">i?i", -1, True, -1)
+    assert MultiRead.deserialize(whole, 0) == [Node(b"ab", 3, 5, 9), None]
+    if size < len(whole):
+        with pytest.raises(struct.error):
+            MultiRead.deserialize(whole[:size], 0)
 
 
 # -- sizes ----------------------------------------------------------------------------------------------
