@@ -1,11 +1,12 @@
-"""The comparisons of storage and Spark in `make bench-peers`, without their Java sides."""
+"""The comparisons of storage, Spark and fail-over in `make bench-peers`, without their Java sides."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
-from bench.peers import spark, storage, storage_cases, storage_data
+from bench.peers import failover, spark, storage, storage_cases, storage_data
 from bench.tables import markdown_table
 
 MIB = storage_data.MIB
@@ -144,3 +145,49 @@ def test_cpu_seconds_are_those_of_all_processes_below_also_of_one_that_ended_but
     assert meter.seconds >= 0.7, "both burnt 0.4 s, seen to a quarter of a second"
     assert same.seconds >= 0.7
     assert 0.3 <= less.seconds <= meter.seconds - 0.3
+
+
+@pytest.mark.parametrize(
+    "times, expected",
+    [([9.9, 10.1, 10.2, 16.5, 16.6], 6.5), ([9.9, 16.5, 17.0], 6.5), ([9.0, 16.5, 18.0, 20.0], 6.5)],
+    ids=["answers of before still came", "none came", "slow afterwards"],
+)
+def test_a_partition_has_resumed_at_the_end_of_its_longest_pause(times, expected):
+    assert failover.resumed_after(times, 10.0, 20.0) == pytest.approx(expected)
+
+
+def test_a_pause_counts_from_the_last_record_before_and_to_the_end():
+    assert failover.longest_pause([1.0, 9.0, 10.5, 12.0], 10.0, 13.0) == 1.5
+    assert failover.longest_pause([1.0, 7.0, 10.5], 10.0, 11.0) == 3.5
+    assert failover.longest_pause([10.5], 10.0, 15.0) == 4.5
+    assert failover.longest_pause([], 10.0, 15.0) == 5.0
+
+
+def test_each_acknowledged_record_is_found_once_with_its_offset_or_the_comparison_fails():
+    records = [("t", 0, offset, b"%d" % offset) for offset in range(4)]
+    assert failover.compared(records, records) == failover.Comparison(4, 0, 0, 0)
+    assert failover.compared(records[:3], records) == (3, 0, 0, 1)
+    assert failover.compared(records, records).is_sound and failover.compared(records[:3], records).is_sound
+    assert failover.compared(records, records[:3]) == (4, 1, 0, 0)
+    twice = [*records, ("t", 0, 4, b"3")]
+    assert failover.compared(records, twice) == (4, 0, 1, 1)
+    moved = [*records[:3], ("t", 0, 7, b"3")]
+    assert not failover.compared(records, moved).is_sound and not failover.compared(records, twice).is_sound
+
+
+def test_the_table_of_failover_has_a_verdict_for_each_goal_and_none_without_a_rival():
+    rows = dict.fromkeys([*failover.GOALS, "other", failover.ERRORS], 2.0) | {failover.ERRORS: 0.0}
+    rivals = dict.fromkeys(rows, 2.0)
+    lines = failover.report({"kcore": [rows], "Apache Kafka": [rivals]}).splitlines()
+    assert sum("<= 1: met" in line for line in lines) == 3 and sum("<= 0.5: MISSED" in line for line in lines) == 2
+    assert sum("0: met" in line for line in lines) == 1
+    assert "met" not in failover.report({"kcore": [rows]}).replace("0: met", "")
+    assert "MISSED" in failover.report({"kcore": [rows | {failover.ERRORS: 1.0}]})
+
+
+@pytest.mark.skipif("KCORE_LONG" not in os.environ, reason="kills brokers for a minute: CI runs it (KCORE_LONG=1)")
+def test_a_command_kills_the_controller_and_a_leader_and_nothing_is_lost(capsys):
+    options = ["--only", "kcore", "--store", "sqlite", "--partitions", "30", "--session-timeout-ms", "4000"]
+    assert failover.main(options) == 0
+    printed = capsys.readouterr().out
+    assert " 0 lost, 0 twice" in printed and "first record after the death of the controller" in printed
