@@ -32,7 +32,8 @@ class LeaderEpochFileCache(LatestEpoch):
 
     checkpoint None keeps everything in memory (a log opened for reading).  A change that makes the entries differ from
     the file replaces the file without an fsync.  flush() syncs it; the log calls it before its recovery point passes
-    the entries.  The recovery scan reads every entry above the recovery point again from the batches.
+    the entries.  The recovery scan reads every entry above the recovery point again from the batches.  So the epoch of
+    a new leader, which has no records yet, is not written at once (assign(write=False)).
 
     The file keeps the epochs below the log start until forget_below() says that this log start is on the disk: after a
     crash with the old log start, the records below the new one would be there without their epochs.
@@ -70,11 +71,12 @@ class LeaderEpochFileCache(LatestEpoch):
         entries = self._entries
         return entries[-1] if entries else None
 
-    def assign(self, epoch: int, start_offset: int) -> bool:
+    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> bool:
         """Add an entry: `epoch` starts at start_offset.  Entries that contradict it are removed (EPOCH-04).
 
-        Returns whether anything changed: the latest epoch with the same or a later offset changes nothing.  Raises
-        ValueError for negative values, OSError with the cache unchanged.
+        write=False: the next change or flush() writes the file.  Returns whether anything changed: the latest epoch
+        with the same or a later offset changes nothing.  Raises ValueError for negative values, OSError with the cache
+        unchanged.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"{self._name}: leader epoch {epoch} starting at {start_offset}")
@@ -82,7 +84,11 @@ class LeaderEpochFileCache(LatestEpoch):
             latest = self.latest_entry
             if latest is not None and epoch == latest.epoch and start_offset >= latest.start_offset:
                 return False
-            self._replace(self._with(EpochEntry(epoch, start_offset)))
+            entries = self._with(EpochEntry(epoch, start_offset))
+            if write:
+                self._replace(entries)
+            else:
+                self._set(entries)
             return True
 
     def note(self, batch: RecordBatch) -> None:

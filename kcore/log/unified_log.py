@@ -211,11 +211,15 @@ class UnifiedLog(LogHotPath):
         return self.leader_epoch_cache.end_offset_for(epoch, self.log_end_offset)
 
     def maybe_assign_epoch_start_offset(self, epoch: int, start_offset: int) -> None:
-        """Raises KafkaStorageError."""
+        """Begin a new leader's epoch.  Raises KafkaStorageError.
+
+        The file is written with the next flush: a fail-over gives a thousand partitions a new epoch at once, and a
+        start drops an epoch without records.  That of records above the recovery point is read from their batches.
+        """
         with self.lock:
             self._check_writable()
             try:
-                self.leader_epoch_cache.assign(epoch, start_offset)
+                self.leader_epoch_cache.assign(epoch, start_offset, write=self._sole_replica)
             except OSError as error:
                 raise self._storage_failed("write the leader epochs of", error) from error
 

@@ -132,8 +132,9 @@ class MetadataPartitionStateStore:
         to_look_at = list(changes)
         writes: list[_Write] = []
         while True:
-            for change in to_look_at:
-                prepared = self._prepared(change, registrations)
+            paths = [znodes.partition_state(*change.topic_partition) for change in to_look_at]
+            for change, node in zip(to_look_at, self._store.get_many(paths), strict=True):
+                prepared = self._prepared(change, node, registrations)
                 if isinstance(prepared, _Write):
                     writes.append(prepared)
                 else:
@@ -164,12 +165,13 @@ class MetadataPartitionStateStore:
                     answers[write.change.topic_partition] = StoredIsr(write.change.isr, version)
             writes, to_look_at = [], []
 
-    def _prepared(self, change: _Change, registrations: dict[int, Node | None]) -> _Write | StoredIsr | ApiError:
+    def _prepared(
+        self, change: _Change, node: Node | None, registrations: dict[int, Node | None]
+    ) -> _Write | StoredIsr | ApiError:
         """How to write a change; or its answer, if it cannot be written or is no longer right."""
         tp, isr, expected_version, broker_epochs, leader_epoch, _ = change
         path = znodes.partition_state(tp.topic, tp.partition)
         try:
-            node = self._store.get(path)
             if node is None:
                 return UnknownTopicOrPartition(f"{tp}: its state is not stored")
             state = znodes.PartitionStateZNode.decode(node.data)

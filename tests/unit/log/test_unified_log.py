@@ -282,6 +282,28 @@ def test_TRUNC_01_an_epoch_without_records_goes_all_the_same(log):
     assert log.leader_epoch_cache.entries == ((1, 0),)
 
 
+def test_EPOCH_01_a_new_leaders_epoch_costs_no_file_and_a_killed_broker_reads_it_from_the_records(tmp_path):
+    logs = Logs(tmp_path / "orders-0")
+    log = logs.open(sole_replica=False)
+    log.append_as_leader(batch(3), 1)
+    log.flush()
+    with recorded() as record:
+        log.maybe_assign_epoch_start_offset(4, 3)
+        log.maybe_assign_epoch_start_offset(5, 3)
+        assert record.changes() == []
+    assert log.leader_epoch_cache.entries == ((1, 0), (5, 3))
+    log.append_as_leader(batch(2), 5)
+    log.maybe_assign_epoch_start_offset(7, 5)
+    # As after kill -9: what was written is there, and nothing was closed.
+    (tmp_path / "killed").mkdir()
+    shutil.copytree(tmp_path / "orders-0", tmp_path / "killed" / "orders-0")
+    killed = Logs(tmp_path / "killed" / "orders-0").open(clean=False, sole_replica=False)
+    assert killed.leader_epoch_cache.entries == ((1, 0), (5, 3))
+    # With the flush they are in the file, before the recovery point passes them.
+    log.flush()
+    assert (tmp_path / "orders-0" / "leader-epoch-checkpoint").read_text().splitlines()[2:] == ["1 0", "5 3", "7 5"]
+
+
 def test_TRUNC_02_a_truncation_below_the_first_segment_starts_anew(log):
     log.append_as_leader(batch(3))
     log.truncate_fully_and_start_at(100)

@@ -72,15 +72,15 @@ def test_PART_17_at_another_version_nothing_is_written_and_what_is_stored_comes_
 
 
 def test_a_change_between_look_and_write_is_seen(stored, monkeypatch):
-    get = stored.store.get
+    get_many = stored.store.get_many
 
-    def get_then_change(path):
-        node = get(path)
+    def get_then_change(paths):
+        nodes = get_many(paths)
         monkeypatch.undo()
         stored.store.set(PATH, znodes.PartitionStateZNode(0, 5, [0, 7], 2).encode())
-        return node
+        return nodes
 
-    monkeypatch.setattr(stored.store, "get", get_then_change)
+    monkeypatch.setattr(stored.store, "get_many", get_then_change)
     assert stored.change({0}, 0) == StoredIsr(frozenset({0, 7}), 1)
 
 
