@@ -157,10 +157,10 @@ def test_a_partition_has_resumed_at_the_end_of_its_longest_pause(times, expected
 
 
 def test_a_pause_counts_from_the_last_record_before_and_to_the_end():
-    assert failover.longest_pause([1.0, 9.0, 10.5, 12.0], 10.0, 13.0) == 1.5
-    assert failover.longest_pause([1.0, 7.0, 10.5], 10.0, 11.0) == 3.5
-    assert failover.longest_pause([10.5], 10.0, 15.0) == 4.5
-    assert failover.longest_pause([], 10.0, 15.0) == 5.0
+    assert failover.longest_pause([1.0, 9.0, 10.5, 12.0], 10.0, 13.0) == (1.5, 12.0)
+    assert failover.longest_pause([1.0, 7.0, 10.5], 10.0, 11.0) == (3.5, 10.5)
+    assert failover.longest_pause([10.5], 10.0, 15.0) == (4.5, 15.0)
+    assert failover.longest_pause([], 10.0, 15.0) == (5.0, 15.0)
 
 
 def test_each_acknowledged_record_is_found_once_with_its_offset_or_the_comparison_fails():

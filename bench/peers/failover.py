@@ -360,11 +360,11 @@ def resumed_after(times: Sequence[float], begin: float, end: float) -> float:
     return max(pauses)[1] - begin
 
 
-def longest_pause(times: Sequence[float], begin: float, end: float) -> float:
-    """In seconds; one that began before `begin` counts from its beginning."""
+def longest_pause(times: Sequence[float], begin: float, end: float) -> tuple[float, float]:
+    """In seconds, and its end; one that began before `begin` counts from its beginning."""
     before = [one for one in times if one <= begin][-1:] or [begin]
     moments = [*before, *(one for one in times if begin < one <= end), end]
-    return max(after - earlier for earlier, after in pairwise(moments))
+    return max((after - earlier, after) for earlier, after in pairwise(moments))
 
 
 def read_all(bootstrap_servers: str, partitions: Iterable[TopicAndPartition]) -> list[tuple[str, int, int, bytes]]:
@@ -476,7 +476,7 @@ def measure_death(
         ALL.format(who): resumed[-1],
         f"brokers' CPU until then ({who})": cpu,
         OTHERS.format(who): max(
-            longest_pause(times, begin, end) for partition, times in writer.times.items() if partition not in led
+            longest_pause(times, begin, end)[0] for partition, times in writer.times.items() if partition not in led
         ),
     }
 
@@ -492,8 +492,10 @@ def measure_restart(cluster: Cluster, writer: Writer, broker: int, partitions: i
     wait_for_whole_isrs(cluster, partitions)
     writer.wait_for_more()
     end = time.monotonic()
+    pause, pause_end = max(longest_pause(times, begin, end) for times in writer.times.values())
     return {
-        RESTART: max(longest_pause(times, begin, end) for times in writer.times.values()),
+        RESTART: pause,
+        "restart: begin of that pause": pause_end - pause - begin,
         "restart: until it has stopped": stopped - begin,
         "restart: from there until it answers": answered - stopped,
         "restart: from there until all ISRs are whole": end - answered,

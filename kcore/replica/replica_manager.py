@@ -628,10 +628,18 @@ class ReplicaManager:
             self.log_manager.checkpoint_high_watermarks(high_watermarks)
             self._checkpointed = high_watermarks
 
-    def shutdown(self) -> None:
-        """Answer all waiting requests, and write the high watermarks.  The log manager closes the logs."""
+    def begin_shutdown(self) -> None:
+        """Begin to copy no partition any more; those that are copied go on.
+
+        A broker that is about to stop follows the new leaders of what it has led.  If it caught up with them, it would
+        be in their ISRs again, and each produce with acks=all would wait for it after its end.
+        """
         with self.state_change_lock:
             self._is_shutting_down = True
+
+    def shutdown(self) -> None:
+        """Answer all waiting requests, and write the high watermarks.  The log manager closes the logs."""
+        self.begin_shutdown()
         self.fetchers.close()
         self.log_dir_moves.close()
         for task in self._tasks:

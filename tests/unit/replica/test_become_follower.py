@@ -141,6 +141,17 @@ def test_RM_19_a_change_that_comes_before_the_new_fetcher_starts_wins(node):
     assert node.fetchers.sources == {} and node.replica_manager.get_partition(TP).is_leader
 
 
+def test_RM_20_a_broker_that_is_about_to_stop_goes_on_copying_and_begins_nothing_new(node):
+    """It would catch up with whoever leads after it, and be in the ISR when it stops."""
+    node.become(follow())
+    node.become(update(OTHER))
+    assert set(node.fetchers.sources) == {TP}
+    node.replica_manager.begin_shutdown()
+    node.become(follow(tp=OTHER, epoch=3))
+    assert not node.replica_manager.get_partition(OTHER).is_leader
+    assert set(node.fetchers.sources) == {TP} and ("close",) not in node.fetchers.events
+
+
 def test_RM_20_a_broker_that_shuts_down_starts_no_fetcher(node):
     node.replica_manager.shutdown()
     assert node.fetchers.events == [("close",)]
