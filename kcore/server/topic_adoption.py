@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 from uuid import UUID
@@ -70,6 +71,8 @@ class TopicAdoption:
         self._random = random
         # Topic id -> name, of deletions that the last stop has interrupted.
         self._interrupted_deletions: dict[UUID, str] = {}
+        # The topics that have directories, None for those that the store does not know: decoded once, not for each log.
+        self._stored: dict[str, znodes.TopicZNode | None] = {}
 
     # -- before the logs are opened ---------------------------------------------------------------------
 
@@ -77,14 +80,25 @@ class TopicAdoption:
         """Read which deletions were interrupted, and give topics that the store does not know settings that keep their
         data."""
         self._interrupted_deletions = self._read_deletions()
-        for name in set(topics_on_disk) - set(self._store.children(znodes.TOPICS)):
-            if not self._topic_configs.get(name):
+        nodes = self._store.get_many([znodes.topic(name) for name in topics_on_disk])
+        for name, node in zip(topics_on_disk, nodes, strict=True):
+            with suppress(StoreError):  # is_stray() says what is wrong
+                self._stored[name] = znodes.TopicZNode.decode(node.data) if node is not None else None
+            if node is None and not self._topic_configs.get(name):
                 self._topic_configs.set(name, KEEP_ALL_RECORDS)
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether a directory belongs to an earlier topic of the name, or to other members alone.  False for a topic
         that is not in the store (it is adopted), and for the rest of an interrupted deletion (it is deleted)."""
-        node = self._stored_topic(topic_partition.topic)
+        name = topic_partition.topic
+        if name not in self._stored:
+            self._stored[name] = self._stored_topic(name)
+        if not self._is_stray(topic_partition, topic_id, self._stored[name]):
+            return False
+        # Rarely comes here: the topic may have changed since prepare() has read it.
+        return self._is_stray(topic_partition, topic_id, self._stored_topic(name))
+
+    def _is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None, node: znodes.TopicZNode | None) -> bool:
         if node is None:
             return False
         if is_earlier_topic(node, topic_id):

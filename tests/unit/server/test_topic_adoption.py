@@ -72,6 +72,23 @@ def test_a_topic_whose_node_cannot_be_read_keeps_its_directories(body):
     assert adoption.partition_count("t") == 1
 
 
+def test_a_start_reads_the_topics_of_all_directories_once(monkeypatch):
+    store, reads = store_with(("t", NEW), ("u", OLD)), []
+    get_many = store.get_many
+    monkeypatch.setattr(store, "get_many", lambda paths: reads.append(sorted(paths)) or get_many(paths))
+    adoption = adoption_of(store)
+    adoption.prepare({"t", "u", "v"})
+    get = store.get
+    monkeypatch.setattr(store, "get", None)
+    assert not any(adoption.is_stray(TopicPartition(name, 0), OLD) for name in "uv" for _ in range(5))
+    monkeypatch.setattr(store, "get", get)
+    assert adoption.is_stray(TopicPartition("t", 0), OLD)
+    # Only of what seems to be a stray the topic is read once more, for it may have changed meanwhile.
+    store.set(znodes.topic("t"), znodes.TopicZNode({0: [1]}, OLD).encode())
+    assert not adoption.is_stray(TopicPartition("t", 0), OLD)
+    assert reads == [["/brokers/topics/t", "/brokers/topics/u", "/brokers/topics/v"]]
+
+
 @pytest.mark.parametrize("note", ["new", "old"])
 def test_a_directory_whose_deletion_was_interrupted_is_deleted_and_no_stray(note):
     store = store_with(("t", NEW))
