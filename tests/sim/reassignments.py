@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ApiError, UnknownServerError
+from kcore.errors import ApiError, RequestTimedOut, UnknownServerError
 from kcore.metadata import znodes
 
 #: Partition -> its replicas after the reassignment, None to cancel the one that runs.
@@ -89,7 +89,7 @@ class Reassignments:
                 error = result if isinstance(result, ApiError) else result[tp]
                 what = "accepted" if outcome.is_ordered else "cancelled"
                 self.counts[what if error is None else f"refused: {type(error).__name__}"] += 1
-                if isinstance(error, UnknownServerError):
+                if isinstance(error, RequestTimedOut | UnknownServerError):  # perhaps done
                     self._outcomes.setdefault(tp, []).append(outcome)
                 elif error is None:
                     # Another one may have ended since it was asked to be cancelled.
