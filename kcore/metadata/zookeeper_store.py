@@ -66,6 +66,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_PORT = 2181
 #: The longest pause between two attempts to connect.
 _MAX_RETRY_S = 1.0
+#: How many servers in turn may leave a new connection without an answer before a session ends.
+_ATTEMPTS_A_SESSION = 3
 #: How long close() waits until the server has confirmed the end of the session.
 _CLOSE_TIMEOUT_S = 5.0
 #: Requests without an answer, of one get_many() or multi_many().
@@ -174,7 +176,9 @@ class ZookeeperStore(MetadataStore):
         # The interruption: so that stop() need not wait for the next attempt.
         retry = KazooRetry(max_tries=-1, max_delay=_MAX_RETRY_S, interrupt=handler.is_stopping.is_set)
         timeout_s = self._session_timeout_ms / 1000
-        return KazooClient(self._hosts + chroot, timeout_s, handler=handler, connection_retry=retry, logger=_KAZOO_LOG)
+        # A server in kazoo's list is waited for that share of the session's timeout.
+        hosts = ",".join([self._hosts] * -(-_ATTEMPTS_A_SESSION // len(self._hosts.split(","))))
+        return KazooClient(hosts + chroot, timeout_s, handler=handler, connection_retry=retry, logger=_KAZOO_LOG)
 
     def _find_multi_read(self) -> None:
         """Find out whether the server reads many nodes with one request.

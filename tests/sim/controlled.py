@@ -75,6 +75,8 @@ class ControlledCluster(Cluster):
         self._deleted: dict[str, None] = {}
         #: (broker, partition) where records may be lost that the stored ISR counts on.
         self._tainted: set[tuple[int, TopicPartition]] = set()
+        #: Brokers that lost power and have not started again: a leader may still take one into an ISR.
+        self._without_power: set[int] = set()
         #: Brokers that are about to stop: they move what they lead to others.
         self._stopping: set[int] = set()
         self._disconnected_until_ms: dict[int, int] = {}
@@ -306,6 +308,8 @@ class ControlledCluster(Cluster):
         replicas = self._assignment(tp.topic)[tp.partition]
         self.partitions[tp] = LeaderAndIsrUpdate(tp, state.leader, state.leader_epoch, state.isr, replicas, version)
         self._tainted -= {(other, of) for other, of in self._tainted if of == tp and other not in state.isr}
+        joined = set(state.isr).difference(old.isr if old is not None else ())
+        self._tainted |= {(other, tp) for other in joined & self._without_power}
         text = f"leader {state.leader} epoch {state.leader_epoch} ISR {list(state.isr)}"
         self.trace.append(f"state {tp} {text} by {broker}")
         self.tell(f"{tp}: broker {broker} stores {text}")
@@ -458,6 +462,7 @@ class ControlledCluster(Cluster):
         cut = self.disks[broker].crash(node.log_manager, loses_power=loses_power, kept=kept)
         self.trace.append(f"crash {broker} {cut}")
         if loses_power:
+            self._without_power.add(broker)
             self._tainted |= {(broker, tp) for tp, state in self.partitions.items() if broker in state.isr}
         session_id = node.session.session_id
         self.agenda.after(noticed_ms, f"session of broker {broker} ends", lambda: self.tree.expire(session_id))
@@ -484,6 +489,7 @@ class ControlledCluster(Cluster):
             self.agenda.after(START_RETRY_MS, f"broker {broker} tries to start", lambda: self._start(broker))
             return
         self._tainted -= {(other, tp) for other, tp in self._tainted if other == broker}
+        self._without_power.discard(broker)
         session = Session(self.tree, broker, lambda: self.may_die(broker), lambda: self._disconnect(broker, 20))
         path = self.disks[broker].path
         node = self.nodes[broker] = ControlledNode(broker, path, self.time, self, self.settings, session)

@@ -6,6 +6,7 @@ What it has in common with the others is in test_store_contract.py.
 import contextlib
 import logging
 import re
+import socket
 import struct
 import threading
 
@@ -74,6 +75,48 @@ def is_lost(store):
 
 def answers(store):
     return store.get("/") is not None
+
+
+class Proxy:
+    """Passes connections on to a server, and leaves as many as `silent` says without an answer."""
+
+    def __init__(self, port):
+        self.silent = 0
+        self._port = port
+        self._sockets = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"zookeeper://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._sockets.append(client)
+                if self.silent:
+                    self.silent -= 1
+                    continue
+                server = socket.create_connection(("127.0.0.1", self._port))
+                self._sockets.append(server)
+                for source, target in ((client, server), (server, client)):
+                    threading.Thread(target=self._pass_on, args=(source, target), daemon=True).start()
+
+    @staticmethod
+    def _pass_on(source, target):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_RDWR)
+
+    def break_connections(self):
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.break_connections()
 
 
 def no_new_connection(store):
@@ -213,6 +256,16 @@ def test_pieces_keep_order_and_groups_and_stay_below_the_limit():
 
 
 # -- lost connections -----------------------------------------------------------------------------------
+
+
+def test_a_connection_that_is_left_without_an_answer_does_not_cost_the_session(own_server, opened):
+    with contextlib.closing(Proxy(own_server.port)) as proxy:
+        store = opened(f"{proxy.address}/silent", 15_000)
+        session_id = store.session_id
+        proxy.silent = 1
+        proxy.break_connections()
+        wait_until(lambda: proxy.silent == 0 and answers(store))
+        assert store.session_id == session_id
 
 
 def test_a_restart_of_the_server_suspends_a_session_and_loses_neither_nodes_nor_watches(own_server, opened):
