@@ -18,6 +18,7 @@ from kcore.purgatory.delayed_operation import DelayedOperation, DelayedOperation
 from kcore.replica.delayed_fetch import FetchCallback
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPartitionResult
 from kcore.replica.partition import Partition
+from kcore.replica.partition_state import LeaderState
 from kcore.replica.replica_manager import ReplicaManager
 
 Results = list[tuple[TopicPartition, FetchPartitionResult]]
@@ -254,14 +255,15 @@ def _is_idle(
 ) -> bool:
     """Whether a partition that was just read, with nothing to answer, needs no other read before it changes.
 
-    Not a follower's that is not in the ISR: each of its fetches may let it join.  Nor one of a consumer that may be
-    sent elsewhere: nobody reports when a replica in its rack can serve it (RD-25).
+    Not a follower's that is not in the ISR: each of its fetches may let it join.  Once that is proposed, no fetch does
+    before the store has answered, which is reported: of a broker that has come back a thousand partitions join at once,
+    and reading all of them with each fetch keeps the thread that stores them from running.  Nor one of a consumer that
+    may be sent elsewhere: nobody reports when a replica in its rack can serve it (RD-25).
     """
     if params.client is not None and params.client.rack and replica_manager.preferred_read_replica is not None:
         return False
     partition = replica_manager.get_partition(topic_partition)
-    return (
-        isinstance(partition, Partition)
-        and partition.last_fetchable_offset(params.isolation) == data.fetch_offset
-        and (params.replica_id < 0 or params.replica_id in partition.isr)
-    )
+    if not isinstance(partition, Partition) or partition.last_fetchable_offset(params.isolation) != data.fetch_offset:
+        return False
+    state = partition.state
+    return params.replica_id < 0 or (isinstance(state, LeaderState) and params.replica_id in state.isr.maximal)

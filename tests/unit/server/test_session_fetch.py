@@ -9,7 +9,7 @@ import pytest
 import kcore
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import InvalidFetchSessionEpoch
+from kcore.errors import IneligibleReplica, InvalidFetchSessionEpoch
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import fetch as f
@@ -19,6 +19,7 @@ from kcore.replica.explain import waiting_requests
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
+from kcore.replica.partition_state_store import StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.session_fetch import SessionFetch, SessionWatch
 from tests.unit.server.client import Client, batch
@@ -445,6 +446,42 @@ def test_PART_12_a_follower_is_read_often_enough_to_be_seen_caught_up_and_at_onc
         0, 1, False, AppendOrigin.CLIENT, {TopicPartition("t", 9): bytearray(batch(b"x"))}, lambda statuses: None
     )
     assert reader.receive() == {9: (0, [b"x"])}
+
+
+def test_PART_13_partitions_that_a_follower_is_about_to_join_are_not_read_again_before_the_store_has_answered(
+    broker, client, reads, monkeypatch
+):
+    me, manager = broker.broker_id, broker.replica_manager
+    tps = [TopicPartition("t", number) for number in range(COUNT)]
+    updates = [LeaderAndIsrUpdate(tp, me, 1, (me,), (me, 2)) for tp in tps]
+    assert not any(manager.become_leader_or_follower(updates, 1).values())
+    proposed = []
+
+    class Store:
+        def change_isr(self, topic_partition, isr, expected_version, on_done, **epochs):
+            proposed.append((topic_partition, StoredIsr(isr, expected_version + 1), on_done))
+
+    for tp in tps:
+        partition = manager.get_partition(tp)
+        monkeypatch.setattr(partition, "_state_store", Store())
+        monkeypatch.setattr(partition, "is_alive", lambda broker_id: True)
+    reader = Reader(client, replica_id=2).open(broker)
+    reader.fetch()
+    assert sorted(tp for tp, *_ in proposed) == tps
+    reads.clear()
+    for _ in range(3):
+        assert reader.fetch() == {}
+    assert reads == []
+    # An answer is reported, so the next fetch of a partition that was refused proposes it again.
+    refused, *stored = proposed
+    proposed.clear()
+    refused[2](IneligibleReplica("registered again"))
+    for _, answer, on_done in stored:
+        on_done(answer)
+    assert reader.fetch() == {} and [tp for tp, *_ in proposed] == [refused[0]]
+    assert [tp for tp in tps if 2 in manager.get_partition(tp).isr] == sorted(tp for tp, *_ in stored)
+    reads.clear()
+    assert reader.fetch() == {} and reads == []
 
 
 @pytest.mark.parametrize("first", [0, 1])
