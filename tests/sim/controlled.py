@@ -308,8 +308,9 @@ class ControlledCluster(Cluster):
         replicas = self._assignment(tp.topic)[tp.partition]
         self.partitions[tp] = LeaderAndIsrUpdate(tp, state.leader, state.leader_epoch, state.isr, replicas, version)
         self._tainted -= {(other, of) for other, of in self._tainted if of == tp and other not in state.isr}
-        joined = set(state.isr).difference(old.isr if old is not None else ())
-        self._tainted |= {(other, tp) for other in joined & self._without_power}
+        if old is not None:  # in a new partition there was nothing to lose
+            joined = set(state.isr).difference(old.isr)
+            self._tainted |= {(other, tp) for other in joined & self._without_power}
         text = f"leader {state.leader} epoch {state.leader_epoch} ISR {list(state.isr)}"
         self.trace.append(f"state {tp} {text} by {broker}")
         self.tell(f"{tp}: broker {broker} stores {text}")
