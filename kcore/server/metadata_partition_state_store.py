@@ -17,11 +17,13 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, FencedLeaderEpoch, IneligibleReplica, UnknownServerError, UnknownTopicOrPartition
 from kcore.metadata import znodes
 from kcore.metadata.store import (
+    BadVersion,
     Check,
     ConnectionLost,
     MetadataStore,
     MultiFailed,
     Node,
+    NoNode,
     Operation,
     SessionExpired,
     SetData,
@@ -133,7 +135,7 @@ class MetadataPartitionStateStore:
         writes: list[_Write] = []
         while True:
             paths = [znodes.partition_state(*change.topic_partition) for change in to_look_at]
-            for change, node in zip(to_look_at, self._store.get_many(paths), strict=True):
+            for change, node in zip(to_look_at, self._nodes(paths), strict=True):
                 prepared = self._prepared(change, node, registrations)
                 if isinstance(prepared, _Write):
                     writes.append(prepared)
@@ -146,12 +148,17 @@ class MetadataPartitionStateStore:
             try:
                 results = self._store.multi(operations)
             except MultiFailed as error:
-                # Changed since it was read: look again at whatever stands on that node; nothing was written.
                 failed = operations[error.index]
                 affected = [write for write in writes if failed is write.set_state or failed in write.checks]
                 writes = [write for write in writes if write not in affected]
                 registrations = {}
                 to_look_at = [write.change for write in affected]
+                if not isinstance(error.cause, BadVersion | NoNode):
+                    logger.error("%d ISRs could not be stored: %s", len(affected), error)
+                    for change in to_look_at:
+                        answers[change.topic_partition] = UnknownServerError(f"{error}")
+                    to_look_at = []
+                # Else changed since it was read: look again at whatever stands on that node; nothing was written.
                 continue
             except (ConnectionLost, SessionExpired):
                 raise
@@ -165,13 +172,33 @@ class MetadataPartitionStateStore:
                     answers[write.change.topic_partition] = StoredIsr(write.change.isr, version)
             writes, to_look_at = [], []
 
+    def _nodes(self, paths: Sequence[str]) -> Sequence[Node | StoreError | None]:
+        """Each node, or why it cannot be read.  Raises ConnectionLost, SessionExpired."""
+        try:
+            return self._store.get_many(paths)
+        except (ConnectionLost, SessionExpired):
+            raise
+        except StoreError:
+            # The error of one node is that of them all: read them one by one.
+            return [self._node(path) for path in paths]
+
+    def _node(self, path: str) -> Node | StoreError | None:
+        try:
+            return self._store.get(path)
+        except (ConnectionLost, SessionExpired):
+            raise
+        except StoreError as error:
+            return error
+
     def _prepared(
-        self, change: _Change, node: Node | None, registrations: dict[int, Node | None]
+        self, change: _Change, node: Node | StoreError | None, registrations: dict[int, Node | None]
     ) -> _Write | StoredIsr | ApiError:
         """How to write a change; or its answer, if it cannot be written or is no longer right."""
         tp, isr, expected_version, broker_epochs, leader_epoch, _ = change
         path = znodes.partition_state(tp.topic, tp.partition)
         try:
+            if isinstance(node, StoreError):
+                raise node
             if node is None:
                 return UnknownTopicOrPartition(f"{tp}: its state is not stored")
             state = znodes.PartitionStateZNode.decode(node.data)

@@ -8,7 +8,7 @@ from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME, EmbeddedStore
-from kcore.metadata.store import Check, ConnectionLost, SetData, StoreError
+from kcore.metadata.store import Check, ConnectionLost, MultiFailed, NotAllowed, SetData, StoreError
 from kcore.replica.partition_state_store import StoredIsr
 from kcore.server.metadata_partition_state_store import (
     CHECK_INTERVAL_MS,
@@ -116,6 +116,68 @@ def test_a_malformed_state_is_an_error_of_its_partition_and_the_others_are_store
     stored.scheduler.tick()
     assert [type(answer) for answer in broken] == [errors.UnknownServerError]
     assert answers == [StoredIsr(frozenset({0}), 1)]
+
+
+def test_a_state_that_cannot_be_read_is_an_error_of_its_partition_and_the_others_are_stored(stored, monkeypatch):
+    partitions = with_two_more(stored)
+    get = stored.store.get
+
+    def refuse_one(path, *watch):
+        if path == PATH:
+            raise NotAllowed(path)
+        return get(path, *watch)
+
+    monkeypatch.setattr(stored.store, "get", refuse_one)
+    # As with ZooKeeper: the error of one node is that of the call.
+    monkeypatch.setattr(stored.store, "get_many", lambda paths: [refuse_one(path) for path in paths])
+    answers = [stored.propose({0}, 0, tp) for tp in partitions]
+    stored.scheduler.tick()
+    assert answers[0] == answers[2] == [StoredIsr(frozenset({0}), 1)]
+    assert [type(answer) for answer in answers[1]] == [errors.UnknownServerError]
+
+
+def test_while_the_store_is_away_it_is_not_the_error_of_one_state_that_counts(stored, monkeypatch):
+    partitions = with_two_more(stored)
+
+    def refuse(paths):
+        raise NotAllowed("one of them")
+
+    def away(path, *watch):
+        raise ConnectionLost("no answer")
+
+    monkeypatch.setattr(stored.store, "get_many", refuse)
+    monkeypatch.setattr(stored.store, "get", away)
+    answers = [stored.propose({0}, 0, tp) for tp in partitions]
+    stored.scheduler.tick()
+    assert answers == [[], [], []]
+    monkeypatch.undo()
+    stored.advance(10_000)
+    assert answers == [[StoredIsr(frozenset({0}), 1)]] * 3
+
+
+def test_a_state_that_cannot_be_written_is_an_error_of_its_partition_and_the_others_are_stored(stored, monkeypatch):
+    partitions = with_two_more(stored)
+    multi = stored.store.multi
+
+    def refuse_one(operations):
+        for index, operation in enumerate(operations):
+            if operation.path == PATH:
+                raise MultiFailed(index, NotAllowed(PATH))
+        return multi(operations)
+
+    monkeypatch.setattr(stored.store, "multi", refuse_one)
+    answers = [stored.propose({0}, 0, tp) for tp in partitions]
+    stored.scheduler.tick()
+    assert answers[0] == answers[2] == [StoredIsr(frozenset({0}), 1)]
+    assert [type(answer) for answer in answers[1]] == [errors.UnknownServerError]
+
+
+def with_two_more(stored):
+    """Three partitions; TP is the second one."""
+    others = TopicPartition("t", 2), TopicPartition("t", 4)
+    for tp in others:
+        stored.store.create_recursive(znodes.partition_state(*tp), znodes.PartitionStateZNode(0, 5, [0, 1], 2).encode())
+    return others[0], TP, others[1]
 
 
 def test_changes_that_wait_together_are_one_write(stored, monkeypatch):
