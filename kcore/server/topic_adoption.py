@@ -19,6 +19,7 @@ from uuid import UUID
 from kcore.common import topic_names
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
+from kcore.errors import InvalidTopicException
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore, StoreError
@@ -48,6 +49,14 @@ def is_on_others(node: znodes.TopicZNode, partition: int, broker_id: int) -> boo
     While a reassignment runs, the stored replicas are the old and the new ones."""
     replicas = node.assignment.get(partition) or []
     return bool(replicas) and broker_id not in replicas
+
+
+def _can_be_topic(name: str) -> bool:
+    try:
+        topic_names.validate(name)
+    except InvalidTopicException:
+        return False
+    return True
 
 
 class TopicAdoption:
@@ -80,12 +89,16 @@ class TopicAdoption:
         """Read which deletions were interrupted, and give topics that the store does not know settings that keep their
         data."""
         self._interrupted_deletions = self._read_deletions()
-        nodes = self._store.get_many([znodes.topic(name) for name in topics_on_disk])
-        for name, node in zip(topics_on_disk, nodes, strict=True):
+        names = [name for name in topics_on_disk if _can_be_topic(name)]
+        nodes = dict(zip(names, self._store.get_many([znodes.topic(name) for name in names]), strict=True))
+        for name in topics_on_disk:
+            node = nodes.get(name)
             with suppress(StoreError):  # is_stray() says what is wrong
                 self._stored[name] = znodes.TopicZNode.decode(node.data) if node is not None else None
             if node is None and not self._topic_configs.get(name):
                 self._topic_configs.set(name, KEEP_ALL_RECORDS)
+            if name not in nodes:
+                logger.warning("directories of %r are left alone: no topic can have this name", name)
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether a directory belongs to an earlier topic of the name, or to other members alone.  False for a topic
@@ -135,10 +148,9 @@ class TopicAdoption:
     def hosted_logs(self) -> HostedLogs:
         hosted: dict[str, dict[int, HostedLog]] = defaultdict(dict)
         for log in self._log_manager.all_logs():
-            if log.topic_partition.topic != topic_names.CLUSTER_METADATA_TOPIC:
-                hosted[log.topic_partition.topic][log.topic_partition.partition] = HostedLog(
-                    log.topic_id, log.last_epoch
-                )
+            name = log.topic_partition.topic
+            if name != topic_names.CLUSTER_METADATA_TOPIC and _can_be_topic(name):
+                hosted[name][log.topic_partition.partition] = HostedLog(log.topic_id, log.last_epoch)
         return hosted
 
     def adopted_topics(
@@ -170,7 +182,7 @@ class TopicAdoption:
 
     def _stored_topic(self, name: str) -> znodes.TopicZNode | None:
         """None, too, for a node that is half-written or foreign: it says nothing about a directory."""
-        node = self._store.get(znodes.topic(name))
+        node = self._store.get(znodes.topic(name)) if _can_be_topic(name) else None
         try:
             return znodes.TopicZNode.decode(node.data) if node is not None else None
         except StoreError as error:

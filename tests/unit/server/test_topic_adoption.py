@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+import kcore
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
@@ -136,3 +137,14 @@ def test_a_topic_is_adopted_with_its_directories_id_unless_another_topic_has_it(
 def test_the_partitions_of_a_topic_are_counted_in_the_store_or_else_in_the_directories():
     adoption = adoption_of(store_with(("t", NEW)), (TopicPartition("t", 7), NEW), (TopicPartition("u", 4), None))
     assert [adoption.partition_count(name) for name in ("t", "u", "none")] == [1, 5, 0]
+
+
+@pytest.mark.parametrize("name", [".", "..", "a\x7fb", "x\ue000", "\U0001f600", "a b"])
+def test_a_directory_whose_name_no_topic_can_have_is_left_alone_and_the_others_are_served(tmp_path, name):
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("t")
+    (tmp_path / f"{name}-0").mkdir()
+    with kcore.Broker(tmp_path) as broker:
+        assert broker.store.children("/brokers/topics") == ["t"]
+        assert broker.log("t").log_end_offset == 0
+    assert (tmp_path / f"{name}-0").is_dir()
