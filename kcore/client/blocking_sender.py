@@ -92,7 +92,8 @@ class BlockingSender:
             return _decode_reply(reply, api_key, api_version, correlation_id)
         except BlockingIOError:
             self._disconnect()
-            raise TimeoutError(errno.ETIMEDOUT, f"{self}: no answer in {self._request_timeout_ms} ms") from None
+            reason = f"no answer (timeout {self._request_timeout_ms / 1000:g} s)"
+            raise TimeoutError(errno.ETIMEDOUT, reason) from None
         except BaseException:
             self._disconnect()
             self._check_open()

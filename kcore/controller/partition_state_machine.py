@@ -239,6 +239,10 @@ class PartitionStateMachine:
             live = context.online_replicas(assignment.replicas, tp, include_shutting_down=True)
             election = controlled_shutdown_election(assignment.replicas, state.isr, live, context.shutting_down)
         if election is None:
+            if strategy is ElectionStrategy.PREFERRED:
+                raise StateChangeFailed(
+                    f"the preferred leader {assignment.replicas[0]} may not lead: live {live}, ISR {list(state.isr)}"
+                )
             kind = "unclean" if unclean else strategy.value
             raise StateChangeFailed(
                 f"{kind} election: none of {list(assignment.replicas)} may lead, live {live}, ISR {list(state.isr)}"

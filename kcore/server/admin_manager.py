@@ -368,12 +368,14 @@ class AdminManager:
     # -- delete -----------------------------------------------------------------------------------------
 
     def delete_topic(self, name: str) -> TopicInfo:
-        """Delete a topic with its data; what it was.  Raises UnknownTopicOrPartition, RequestTimedOut if the store
-        cannot be reached."""
+        """Delete a topic with its data; what it was.  Raises UnknownTopicOrPartition, InvalidRequest for an internal
+        topic, RequestTimedOut if the store cannot be reached."""
         with self._lock, store_errors_for_clients(f"deletion of topic {name}"):
             topic = self._cache.topic(name)
             if topic is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+            if topic_names.is_internal(name):
+                raise InvalidRequest(f"The topic '{name}' is internal: the brokers need it, it cannot be deleted.")
             self._changes.delete_topic(topic)
             logger.info("deleted topic %s", name)
             return topic

@@ -483,7 +483,8 @@ class Broker:
             return created.topic_id
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and its data.  Raises UnknownTopicOrPartition; RuntimeError unless the broker runs."""
+        """Delete a topic and its data.  Raises UnknownTopicOrPartition, InvalidRequest for an internal topic;
+        RuntimeError unless the broker runs."""
         with self._serving():
             deleted = self.admin_manager.delete_topic(string("name", name))
             self.group_coordinator.handle_deleted_partitions(

@@ -58,7 +58,7 @@ _BROKER_KEYS = [
     ConfigKey("socket.receive.buffer.bytes", _INT, -1, at_least(-1), "SO_RCVBUF; -1: the system's own tuning."),
     ConfigKey("socket.listen.backlog.size", _INT, 50, at_least(1), "Connections the kernel holds until accepted."),
     ConfigKey("max.connections", _INT, 2**31 - 1, at_least(0), "Connections beyond wait to be accepted."),
-    ConfigKey("max.connections.per.ip", _INT, 2**31 - 1, at_least(0), "Connections beyond are closed."),
+    ConfigKey("max.connections.per.ip", _INT, 2**31 - 1, at_least(1), "Connections beyond are closed."),
     ConfigKey("connections.max.idle.ms", _LONG, 600_000, None, "Idle connections are closed after this; -1: never."),
     ConfigKey("queued.max.request.bytes", _LONG, -1, None, "Bytes of requests in memory; -1: no limit."),
     # -- topics

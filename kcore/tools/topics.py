@@ -48,6 +48,12 @@ def _replication_factor(topic: TopicDescription) -> int:
     return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
 
 
+def _replicas_text(topic: TopicDescription) -> str:
+    smallest = min((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+    largest = _replication_factor(topic)
+    return f"{counted(largest, 'replica')} each" if smallest == largest else f"{smallest} to {largest} replicas"
+
+
 def _add_describe(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topics", nargs="*", metavar="TOPIC", help="default: all, internal ones too")
     add_cluster(parser, "kcore topics describe orders", "one JSON object a line for each topic")
@@ -66,7 +72,7 @@ def _run_describe(args: argparse.Namespace) -> int:
         settings = " ".join(f"{key}={value}" for key, value in own.items())
         print(
             f"{topic.name}: {counted(len(topic.partitions), 'partition')}, "
-            f"{counted(_replication_factor(topic), 'replica')} each{', ' + settings if settings else ''}"
+            f"{_replicas_text(topic)}{', ' + settings if settings else ''}"
         )
         for number, partition in topic.partitions.items():
             print(

@@ -199,7 +199,7 @@ def test_a_silent_server_is_a_timeout():
         return None if is_silent else good(frame)
 
     with server(answer, answer, answer) as (host, port, accepted), sender(host, port, 50) as to_server:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=r"no answer \(timeout 0\.05 s\)"):
             to_server.send(REQUEST, 4)
         is_silent = False
         to_server._request_timeout_ms = TIMEOUT_MS

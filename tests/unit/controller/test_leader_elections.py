@@ -43,6 +43,7 @@ def test_PSM_07_a_preferred_election_says_of_each_partition_who_leads_or_why_nob
         T2: ElectionNotNeeded,
         unknown: UnknownTopicOrPartition,
     }
+    assert str(results[T1]).startswith("the preferred leader 3 may not lead: live [1], ISR [1]")
     assert [world.state("t", number).leader for number in range(3)] == [2, 1, 1]
 
 

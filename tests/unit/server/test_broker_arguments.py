@@ -4,8 +4,16 @@ import numpy as np
 import pytest
 
 import kcore
-from kcore.errors import InvalidConfig, InvalidPartitions, InvalidTopicException, UnknownTopicOrPartition
+from kcore.errors import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidRequest,
+    InvalidTopicException,
+    UnknownTopicOrPartition,
+)
+from kcore.protocol.messages import delete_topics as dt
 from kcore.testing import MockTime
+from tests.unit.server.client import Client
 
 
 @pytest.mark.parametrize("port", ["23011", None, 1.5, True, b"1"])
@@ -127,3 +135,24 @@ def test_numbers_of_numpy_are_numbers():
         assert [record.value for record in read] == [b"y"]
         with pytest.raises(TypeError, match="start_offset must be an int"):
             broker.consume("t", start_offset=1.0)
+
+
+def test_an_internal_topic_is_not_deleted():
+    with kcore.Broker(offsets_topic_num_partitions=1) as broker, Client(broker) as client:
+        broker.create_topic("__consumer_offsets")
+        with pytest.raises(InvalidRequest, match="'__consumer_offsets' is internal"):
+            broker.delete_topic("__consumer_offsets")
+        by_id = dt.DeleteTopicState(topic_id=broker.metadata_cache.topic_id("__consumer_offsets"))
+        for request in (
+            dt.DeleteTopicsRequest(topics=[by_id]),
+            dt.DeleteTopicsRequest(topics=[dt.DeleteTopicState(name="__consumer_offsets")]),
+        ):
+            (answer,) = client.ask(request, 6).responses
+            assert answer.error_code == InvalidRequest.code and "is internal" in answer.error_message
+        assert "__consumer_offsets" in broker.metadata_cache.snapshot.topic_names()
+
+
+@pytest.mark.parametrize("name", ["max.connections.per.ip", "max_connections_per_ip"])
+def test_a_broker_that_would_refuse_every_connection_does_not_start(name):
+    with pytest.raises(InvalidConfig, match=r"max\.connections\.per\.ip"):
+        kcore.Broker(**{name: 0})

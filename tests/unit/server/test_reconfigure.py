@@ -35,6 +35,10 @@ def test_what_is_read_is_the_new_value_and_none_takes_back_the_one_of_the_start(
             {"max.connections": 3, "log.segment.bytes": "many"},
             r"Invalid value many for configuration log\.segment\.bytes",
         ),
+        (
+            {"max.connections": 3, "max.connections.per.ip": 0},
+            r"Invalid value 0 for configuration max\.connections\.per\.ip",
+        ),
         ({"max.connections": 3, "log.cleaner.threads": 1000}, r"log\.cleaner\.dedupe\.buffer\.size"),
     ],
 )

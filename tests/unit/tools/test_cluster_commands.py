@@ -106,6 +106,21 @@ def test_a_topic_is_created_with_the_brokers_of_each_partition(cluster, run):
     assert [partition["replicas"] for partition in described["partitions"]] == [[2, 0], [1, 2]]
 
 
+def test_an_internal_topic_is_not_deleted_and_the_error_says_why(cluster, run, text):
+    run("topics", "create", "__consumer_offsets", "--assign", "0,1")
+    known_everywhere(cluster, "__consumer_offsets")
+    status, out, err = text("topics", "delete", "__consumer_offsets")
+    assert (status, out) == (2, "") and "'__consumer_offsets' is internal" in err
+    assert "__consumer_offsets" in text("topics", "list", "--internal")[1]
+
+
+def test_partitions_with_different_numbers_of_replicas_are_described_with_both(cluster, run, text):
+    run("topics", "create", "uneven", "--assign", "0,1:1,2")
+    known_everywhere(cluster, "uneven")
+    assert run("reassign", "uneven:1", "--to", "1", "--wait")[0] == 0
+    await_true(lambda: text("topics", "describe", "uneven")[1].startswith("uneven: 2 partitions, 1 to 2 replicas\n"))
+
+
 def test_the_brokers_of_a_topic_take_turns_as_preferred_leaders():
     assert [preferred_assignment((4, 5, 6), number) for number in range(4)] == [
         (4, 5, 6),
