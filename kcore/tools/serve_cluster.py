@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kcore.client.admin_client import AdminClient
 from kcore.common.properties import read_properties
 from kcore.common.text import counted
-from kcore.common.time import SYSTEM_TIME
+from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import KafkaError
 from kcore.log import meta_properties
 from kcore.server.cluster import cluster_settings, store_address
@@ -28,6 +28,10 @@ SESSION_TIMEOUT_MS = 6000
 #: How long the brokers may take to start, and then to know each other.
 _START_S = 120
 _POLL_S = 0.1
+#: Signals this long after the first are the same request: coreutils' timeout signals a process and then its group.
+_SAME_SIGNAL_MS = 1000
+#: A broker that takes longer to stop is named.
+_LONG_STOP_S = 5
 #: Of a broker's log, printed when it has ended.
 _LAST_LINES = 5
 
@@ -76,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 class _ServedCluster:
     """The broker processes.  For one thread, but for request_stop()."""
 
-    def __init__(self, args: argparse.Namespace) -> None:
+    def __init__(self, args: argparse.Namespace, *, time: Time = SYSTEM_TIME) -> None:
         """Raises UsageError."""
         given = {text.partition("=")[0].strip() for text in args.overrides}
         given |= set(read_properties(args.config)) if args.config else set()
@@ -91,6 +95,8 @@ class _ServedCluster:
             raise UsageError(f"{args.data} is the data directory of one broker: give another one for a cluster")
         settings = {**cluster_settings(args.brokers), "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS}
         self._args = args
+        self._time = time
+        self._first_signal_ms: float | None = None
         self._overrides = [f"{name}={value}" for name, value in settings.items() if name not in given]
         self._overrides += args.overrides
         self._store = args.store or store_address(args.data)
@@ -101,6 +107,11 @@ class _ServedCluster:
 
     def request_stop(self, *_: object) -> None:
         """A signal handler."""
+        now_ms = self._time.hi_res_clock_ms()
+        if self._first_signal_ms is None:
+            self._first_signal_ms = now_ms
+        elif now_ms - self._first_signal_ms < _SAME_SIGNAL_MS:
+            return
         self._events.put(_Event(None))
 
     # -- life -------------------------------------------------------------------------------------------
@@ -141,7 +152,7 @@ class _ServedCluster:
                     print(f"  {shlex.join(self._command(event.broker_id or 0, is_hint=True))}", flush=True)
 
     def stop(self) -> bool:
-        """Stop the brokers, the controller last: it elects the leaders that replace the others.  A signal meanwhile
+        """Stop the brokers, the controller last: it elects the leaders that replace the others.  A later signal
         kills those that still run.  Returns whether all have stopped cleanly."""
         controller, self._has_ended_uncleanly = self._controller(), False
         for number in sorted(self._running, key=lambda number: number == controller):
@@ -151,14 +162,18 @@ class _ServedCluster:
         return not self._has_ended_uncleanly
 
     def _wait_for_end(self, number: int) -> None:
+        timeout_s: float | None = _LONG_STOP_S
         while number in self._running:
             try:
-                event = self._next_event(None)
+                event = self._next_event(timeout_s)
             except _StopRequested:
                 for process in self._running.values():
                     process.kill()
                 continue
-            if event is not None and event.line is None:
+            if event is None:
+                print(f"kcore: waiting for broker {number} to stop; another Ctrl-C kills what still runs", flush=True)
+                timeout_s = None
+            elif event.line is None:
                 how = self._how_it_ended(event)
                 if event.broker_id != number or self._has_ended_uncleanly:
                     print(f"kcore: {how}", flush=True)

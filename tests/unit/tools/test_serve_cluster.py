@@ -11,6 +11,7 @@ import pytest
 
 from kcore.log import meta_properties
 from kcore.server.broker_identity import STORE_FILE_NAME
+from kcore.testing import MockTime
 from kcore.tools import serve_cluster
 from kcore.tools.main import main
 
@@ -87,19 +88,68 @@ def test_what_cannot_be_the_same_for_all_brokers_is_refused(tmp_path, monkeypatc
     assert not (tmp_path / "c").exists()
 
 
-def test_a_setting_of_the_file_or_the_command_line_wins_over_the_ones_for_a_cluster(tmp_path):
-    file = tmp_path / "server.properties"
-    file.write_text("zookeeper.session.timeout.ms=9000\n")
-    args = SimpleNamespace(
+def arguments_of(tmp_path, *, config=None, overrides=()):
+    return SimpleNamespace(
         brokers=3,
         id=None,
         data=str(tmp_path / "c"),
-        config=str(file),
-        overrides=["default.replication.factor=1"],
+        config=config,
+        overrides=list(overrides),
         store=None,
         host=None,
         port=9092,
     )
+
+
+class Process:
+    """Ends when it is killed."""
+
+    returncode = -signal.SIGKILL
+
+    def __init__(self):
+        self.calls = []
+
+    def terminate(self):
+        self.calls.append("terminate")
+
+    def kill(self):
+        self.calls.append("kill")
+
+
+def test_a_second_signal_within_a_second_is_the_same_request_and_a_later_one_kills(tmp_path, monkeypatch, capsys):
+    time = MockTime()
+    cluster = serve_cluster._ServedCluster(arguments_of(tmp_path), time=time)
+    cluster.request_stop()
+    time.sleep(999)
+    cluster.request_stop()
+    with pytest.raises(serve_cluster._StopRequested):
+        cluster._next_event(60)
+    assert cluster._events.empty()
+    cluster._running[1] = process = Process()
+    monkeypatch.setattr(cluster, "_controller", lambda: None)
+    monkeypatch.setattr(serve_cluster, "_LONG_STOP_S", 0)
+    next_event = cluster._next_event
+
+    def after_the_notice(timeout_s):
+        if timeout_s is None and process.calls == ["terminate"]:
+            time.sleep(1)
+            cluster.request_stop()
+        elif process.calls == ["terminate", "kill"]:
+            cluster._events.put(serve_cluster._Event(1))
+        return next_event(timeout_s)
+
+    monkeypatch.setattr(cluster, "_next_event", after_the_notice)
+    assert not cluster.stop()
+    assert capsys.readouterr().out == (
+        "kcore: waiting for broker 1 to stop; another Ctrl-C kills what still runs\n"
+        "kcore: broker 1 has ended by SIGKILL\n"
+    )
+
+
+def test_a_setting_of_the_file_or_the_command_line_wins_over_the_ones_for_a_cluster(tmp_path):
+    file = tmp_path / "server.properties"
+    file.write_text("zookeeper.session.timeout.ms=9000\n")
+    args = arguments_of(tmp_path, config=str(file), overrides=["default.replication.factor=1"])
     command = serve_cluster._ServedCluster(args)._command(2)
     settings = [command[at + 1] for at, word in enumerate(command) if word == "-o"]
     assert "offsets.topic.replication.factor=3" in settings
