@@ -31,7 +31,7 @@ class ElectionBackoff:
         self._pauses = 0
         self._failures = 0
         self._elected_ms = 0.0
-        #: Meanwhile the broker stands for no election.
+        #: Meanwhile the broker stands for no election; it still deletes a /controller node that it has left behind.
         self.pause: Pause | None = None
 
     def elected(self) -> None:
@@ -46,7 +46,7 @@ class ElectionBackoff:
         self.pause = Pause(self._pauses, election_backoff_ms(self._failures))
         return self.pause
 
-    def end(self, pause: Pause) -> None:
-        """Nothing happens if a later one has begun."""
+    def end(self, pause: Pause | None) -> None:
+        """Nothing happens if a later one has begun, nor for None."""
         if self.pause == pause:
             self.pause = None

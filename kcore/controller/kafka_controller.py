@@ -274,8 +274,7 @@ class KafkaController:
 
     def _retry_startup(self, pause: Pause | None = None) -> None:
         def retry() -> None:
-            if pause is not None:
-                self._backoff.end(pause)
+            self._backoff.end(pause)
             self._put("Startup", self._startup)
 
         delay_ms = pause.delay_ms if pause is not None else _ELECTION_RETRY_MS
@@ -363,6 +362,8 @@ class KafkaController:
                 self._store.delete_controller()
         except (StoreError, ControllerMoved) as failure:
             logger.warning("controller %d: its node could not be deleted: %s", self.broker_id, failure)
+            if error is not None:
+                self._retry_startup()  # Soon, not after the pause: while the node is there nobody is elected.
         self.active_controller_id = NO_CONTROLLER
         self._resign()
         if error is not None:

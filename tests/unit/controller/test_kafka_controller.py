@@ -221,6 +221,43 @@ def test_a_resignation_whose_answer_was_lost_leaves_no_controller_without_a_term
     assert active_ids(world) == [1] and world.active.context.live_brokers.keys() == {1}
 
 
+def test_CTRL_07_a_node_that_was_left_behind_is_withdrawn_each_second_though_its_owner_pauses(world, monkeypatch):
+    """While it is there no other broker can be elected."""
+    world.start(1)
+    for _ in range(3):
+        world.controllers[1]._backoff.begin()
+    world.start(2)
+    store = world.stores[1]
+    real = store.multi
+
+    def fail(operations):
+        if any(isinstance(o, Delete) and o.path == znodes.CONTROLLER for o in operations):
+            raise ConnectionLost("timed out")
+        return real(operations)
+
+    def pass_a_second():
+        world.time.sleep(1000)
+        world.scheduler.tick()
+        world.settle()
+
+    monkeypatch.setattr(store, "multi", fail)
+    world.controllers[1]._move(ConnectionLost("the cause"))
+    assert world.controllers[1]._backoff.pause.delay_ms == 8000
+    for _ in range(3):
+        pass_a_second()
+        assert active_ids(world) == [] and world.admin.get(znodes.CONTROLLER) is not None
+    monkeypatch.undo()
+    pass_a_second()
+    assert active_ids(world) == [2]
+    # Its own candidacy waits for the end of the pause: at 4 s there is no controller, at 8 s it is elected.
+    world.kill(2)
+    for _ in range(3):
+        pass_a_second()
+        assert active_ids(world) == []
+    pass_a_second()
+    assert active_ids(world) == [1]
+
+
 def test_a_session_that_cannot_begin_is_tried_again(world, monkeypatch):
     world.start(1, 2)
     store, failures = world.stores[1], []
