@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
+from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.controller.election_backoff import election_backoff_ms
+from kcore.controller.election_backoff import ElectionBackoff, election_backoff_ms
 from kcore.errors import KafkaStorageError
 from kcore.metadata import znodes
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
@@ -168,6 +169,19 @@ def test_the_pause_before_the_next_election_doubles_up_to_a_minute():
         1000, 2000, 4000, 8000, 16_000, 32_000, 60_000, 60_000,
     ]  # fmt: skip
     assert election_backoff_ms(10**9) == 60_000
+
+
+def test_the_end_of_an_old_pause_does_not_end_a_later_one():
+    time = MockTime()
+    backoff = ElectionBackoff(time)
+    first = backoff.begin()
+    time.sleep(61_000)
+    second = backoff.begin()
+    assert second.delay_ms == first.delay_ms
+    backoff.end(first)
+    assert backoff.pause == second
+    backoff.end(second)
+    assert backoff.pause is None
 
 
 def test_CTRL_07_a_broker_that_always_fails_raises_the_epoch_less_and_less_often(world, monkeypatch):

@@ -470,7 +470,46 @@ def test_no_target_replica_that_leads_no_end(world, monkeypatch):
     assert_ended(world, [2])
 
 
+def test_a_leader_epoch_is_raised_also_where_the_leader_has_just_changed_the_isr(world, monkeypatch):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2]])
+    world.requests.take()
+    store = world.active._store
+    change_states = store.change_states
+
+    def interfere(states):
+        monkeypatch.undo()
+        assert states[T0].leader_epoch == 1
+        world.set_isr("t", 0, [1])
+        return change_states(states)
+
+    monkeypatch.setattr(store, "change_states", interfere)
+    reassign(world, (1, 3))
+    assert (world.state("t").leader_epoch, world.state("t").isr) == (1, [1])
+    sent = [(b, partitions_of(r)[T0]) for b, r in world.requests.take(LeaderAndIsrRequest)]
+    assert {(broker, state.leader_epoch, tuple(state.isr)) for broker, state in sent} == {
+        (broker, 1, (1,)) for broker in (1, 2, 3)
+    }
+
+
 # -- fail-over ------------------------------------------------------------------------------------------
+
+
+def test_CTRL_18_an_isr_change_that_the_end_of_a_term_overtakes_does_not_hide_those_of_the_next(world):
+    """The same broker is elected again while an ISR change waits to be processed."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1]])
+    reassign(world, (2, 3))
+    before = world.active.context.epoch
+    # The watch was called, and the event that it has queued belongs to a term that is over.
+    world.active.partition_reassignment._isr_changed(T0)
+    world.active._resign()
+    world.admin.delete(znodes.CONTROLLER)
+    world.settle()
+    assert world.active.broker_id == 1 and world.active.context.epoch == before + 1
+    catch_up(world, 2)
+    catch_up(world, 3)
+    assert_ended(world, [2, 3])
 
 
 def test_CTRL_14_and_CTRL_18_the_next_controller_goes_on_with_what_is_stored(world):
