@@ -1,6 +1,7 @@
 """How `pytest -n` (pytest-xdist) hands out tests; the examples of property tests; the ZooKeeper server they share."""
 
 import itertools
+import logging
 import os
 import random
 import zlib
@@ -15,6 +16,10 @@ from tests import zookeeper_server
 settings.register_profile("same examples", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("random examples", deadline=None, print_blob=True)
 settings.load_profile("random examples" if "KCORE_RANDOM" in os.environ else "same examples")
+
+# A client of another test may still try to connect: its lines are not this test's.
+for library in ("kafka", "aiokafka"):
+    logging.getLogger(library).propagate = False
 
 _numbers = itertools.count()
 

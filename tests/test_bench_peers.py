@@ -169,6 +169,7 @@ def test_each_acknowledged_record_is_found_once_with_its_offset_or_the_compariso
     assert failover.compared(records[:3], records) == (3, 0, 0, 1)
     assert failover.compared(records, records).is_sound and failover.compared(records[:3], records).is_sound
     assert failover.compared(records, records[:3]) == (4, 1, 0, 0)
+    assert failover.compared(records, [*records, records[3]]) == (4, 0, 0, 0)  # read twice
     twice = [*records, ("t", 0, 4, b"3")]
     assert failover.compared(records, twice) == (4, 0, 1, 1)
     moved = [*records[:3], ("t", 0, 7, b"3")]

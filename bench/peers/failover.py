@@ -419,14 +419,18 @@ class Comparison(NamedTuple):
 def compared(
     acknowledged: Iterable[tuple[str, int, int, bytes]], read: Iterable[tuple[str, int, int, bytes]]
 ) -> Comparison:
-    """A record is lost if it is not there with the offset that its acknowledgement named."""
-    wanted, present = set(acknowledged), list(read)
+    """A record is lost if it is not there with the offset that its acknowledgement named, and there twice if its value
+    is at two offsets."""
+    wanted, present = set(acknowledged), set(read)
     values = Counter((topic, partition, value) for topic, partition, _, value in present)
+    for record in sorted(present):
+        if values[record[0], record[1], record[3]] > 1:
+            print(f"twice: {record}, {'acknowledged' if record in wanted else 'not acknowledged'}", file=sys.stderr)
     return Comparison(
         len(wanted),
-        len(wanted - set(present)),
+        len(wanted - present),
         sum(count - 1 for count in values.values()),
-        len(set(present) - wanted),
+        len(present - wanted),
     )
 
 

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 SCRATCH_BYTES = 65536
 #: Requests of one connection that are handled before the others get their turn.
 TURN_REQUESTS = 16
+#: A connection whose request was read behind another is polled again if there is no answer for so long.
+POLL_AGAIN_MS = 100
 #: How long accepting rests when the process has no file descriptor left.
 ACCEPT_BACKOFF_MS = 100
 
@@ -72,6 +74,9 @@ class Processor(ShutdownableThread):
         self._backlog: deque[Connection] = deque()
         #: Connections with more to read, as far as we know, that are not polled for it.  An ordered set.
         self._unread: dict[Connection, None] = {}
+        #: Connections that are not polled, each with the request that was in flight then.
+        self._unpolled: dict[Connection, Request] = {}
+        self._poll_again_ms = -1.0
         #: Connections that may not begin a request before queued.max.request.bytes allows it.
         self._starved: set[Connection] = set()
         #: (when it ends, order, connection) of connections that are throttled, as a heap.
@@ -167,6 +172,8 @@ class Processor(ShutdownableThread):
             self._unmute(now)
         if now >= self._idle_check_ms:
             self._close_idle(now)
+        if 0 <= self._poll_again_ms <= now:
+            self._poll_again()
         if 0 <= self._accept_again_ms <= now:
             self.resume_accept()
 
@@ -174,11 +181,12 @@ class Processor(ShutdownableThread):
         if self._backlog or self._completions or self._incoming or self._unread:
             return 0
         deadline = self._idle_check_ms if self._connections else -1.0
-        if self._accept_again_ms < 0 and not self._muted:
+        if self._accept_again_ms < 0 and self._poll_again_ms < 0 and not self._muted:
             # The check of idle connections has seconds of time.
             return deadline if deadline < 0 else max(0.0, deadline - self._turn_began_ms) + 1
-        if self._accept_again_ms >= 0:
-            deadline = self._accept_again_ms if deadline < 0 else min(deadline, self._accept_again_ms)
+        for other in (self._accept_again_ms, self._poll_again_ms):
+            if other >= 0:
+                deadline = other if deadline < 0 else min(deadline, other)
         if self._muted:
             deadline = min(deadline, self._muted[0][0])
         if deadline < 0:
@@ -235,7 +243,8 @@ class Processor(ShutdownableThread):
 
     def _read_unread(self, now: float) -> None:
         """Read what a peer has sent behind a request that is answered now.  While the peer goes on like that, the
-        connection is never polled; it is again once there is nothing more to read."""
+        connection is not polled; it is again once there is nothing more to read, or its request has waited for a while:
+        then a peer that hangs up is noticed."""
         unread, self._unread = self._unread, {}
         for connection in unread:
             if connection.fd < 0 or connection.request is not None:
@@ -244,6 +253,17 @@ class Processor(ShutdownableThread):
             self._on_readable(connection)
             is_waiting = connection.request is not None or connection in self._unread or connection in self._starved
             if connection.fd >= 0 and not is_waiting:
+                self._set_interest(connection, READ)
+            elif connection.request is not None:
+                self._unpolled[connection] = connection.request
+                if self._poll_again_ms < 0:
+                    self._poll_again_ms = now + POLL_AGAIN_MS
+
+    def _poll_again(self) -> None:
+        self._poll_again_ms = -1.0
+        unpolled, self._unpolled = self._unpolled, {}
+        for connection, request in unpolled.items():
+            if connection.fd >= 0 and connection.request is request and connection.interest == 0:
                 self._set_interest(connection, READ)
 
     def _serve(self, connection: Connection) -> None:
@@ -342,6 +362,7 @@ class Processor(ShutdownableThread):
         del self._connections[connection.fd]
         self._poller.unregister(connection.fd)
         self._starved.discard(connection)
+        self._unpolled.pop(connection, None)
         self.queued_bytes -= connection.buffered_bytes + connection.in_flight_bytes
         connection.in_flight_bytes = 0
         request, connection.request = connection.request, None
@@ -389,6 +410,7 @@ class Processor(ShutdownableThread):
         self._completions.clear()
         self._backlog.clear()
         self._starved.clear()
+        self._unpolled.clear()
         self._muted.clear()
         self._poller.close()
         self._wake_reader.close()

@@ -39,7 +39,9 @@ def send(connection, chunks):
     """All of it, with a reader at the other end that is slow to begin."""
     is_sent = connection.send(chunks)
     while not is_sent:
-        select.select([], [connection.fd], [], 5)
+        poll = select.poll()  # select() knows no descriptor above 1023
+        poll.register(connection.fd, select.POLLOUT)
+        poll.poll(5000)
         is_sent = connection.flush()
 
 

@@ -143,7 +143,27 @@ def test_pipelined_requests_wait_while_one_is_in_flight_and_are_answered_in_orde
     assert [read_frame(sock) for _ in range(4)] == [b"late", b"second", b"third", b"fourth"]
 
 
+def test_a_peer_that_hangs_up_is_noticed_although_its_request_was_read_behind_another(serve):
+    parked, abandoned = [], []
+
+    def park(request):
+        request.on_abandoned = abandoned.append
+        parked.append(request)
+
+    sock = connect(serve(park))
+    sock.sendall(frame(b"0"))
+    eventually(lambda: parked, "the first request")
+    sock.sendall(frame(b"1"))
+    eventually(lambda: parked[0].connection.interest == 0, "a request waits behind the one that is in flight")
+    answer(parked[0], b"0")
+    assert read_frame(sock) == b"0"  # with unread bytes a close would be a reset, which is noticed in any case
+    eventually(lambda: len(parked) == 2, "the second request")
+    sock.close()
+    eventually(lambda: abandoned == [parked[1]], "the connection is closed")
+
+
 def test_a_connection_with_a_request_behind_each_answer_is_not_polled_in_between(serve, monkeypatch):
+    monkeypatch.setattr(module, "POLL_AGAIN_MS", 600_000)
     modified = []
 
     class CountingPoller:
