@@ -386,6 +386,8 @@ class KafkaConfig:
         self._at_start = originals
         self._changes: dict[str, Any] = {}
         self._settings = _checked(ConfigLevels({}, {}, originals))
+        #: What use_stored() was called with last: what is left out is logged once.
+        self._stored: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
         self._lock = threading.Lock()
         self._observers: list[tuple[frozenset[str], Callable[[], None]]] = []
 
@@ -424,20 +426,18 @@ class KafkaConfig:
     def use_stored(self, *, broker: Mapping[str, str], cluster: Mapping[str, str]) -> None:
         """Follow what the store has for this broker and for all brokers, instead of what it had before.
 
-        A setting that this broker cannot change while it runs, or a value that its name does not take, is logged and
-        left out; settings that do not go together are logged, and the ones of before stay.
-        Source: DynamicBrokerConfig.processReconfiguration, Kafka 3.9.
+        What this broker cannot follow is logged and left out: a setting that does not change while it runs, a value
+        that its name does not take, and a setting that does not go together with the others, or with what was set at
+        the start; of two that contradict each other, the one that is in use stays.
+        Source: DynamicBrokerConfig.processReconfiguration, Kafka 3.9, which leaves out more.
         """
         with self._lock:
-            levels = self.levels._replace(broker=_followed(broker), cluster=_followed(cluster))
-            if levels == self.levels:
+            if (broker, cluster) == self._stored:
                 return
-            try:
-                new = _checked(levels)
-            except InvalidConfig as error:
-                logger.error("the settings of brokers in the store do not go together, and are not followed: %s", error)
-            else:
-                self._use(new)
+            self._stored = (broker, cluster)
+            levels = self.levels._replace(broker=_followed(broker), cluster=_followed(cluster))
+            if levels != self.levels:
+                self._use(_most_of(levels, self.levels))
 
     def check_stored(self, changes: Mapping[str, str | None], *, is_cluster: bool) -> None:
         """Whether a client may change settings in the store so, for all brokers or for this one; None deletes.
@@ -653,6 +653,30 @@ def _checked(levels: ConfigLevels) -> _Settings:
     if values["replica.fetch.wait.max.ms"] > values["replica.socket.timeout.ms"]:
         raise InvalidConfig("replica.fetch.wait.max.ms is greater than replica.socket.timeout.ms: fetches would fail")
     _check_listeners(values)
+    return settings
+
+
+def _most_of(levels: ConfigLevels, present: ConfigLevels) -> _Settings:
+    """With the stored settings that go together; the others are logged.  The present ones take precedence."""
+    try:
+        return _checked(levels)
+    except InvalidConfig:
+        settings = _checked(levels._replace(broker={}, cluster={}))
+    in_use = {(True, *item) for item in present.cluster.items()} | {(False, *item) for item in present.broker.items()}
+    left = [(True, *item) for item in levels.cluster.items()] + [(False, *item) for item in levels.broker.items()]
+    left.sort(key=lambda setting: (setting not in in_use, setting))
+    while True:
+        errors: list[tuple[tuple[bool, str, str], InvalidConfig]] = []
+        for is_cluster, name, value in left:
+            try:
+                settings = _checked(settings.levels.changed({name: value}, is_cluster=is_cluster))
+            except InvalidConfig as error:
+                errors.append(((is_cluster, name, value), error))
+        if len(errors) == len(left):
+            break
+        left = [setting for setting, _ in errors]  # one may go together with a later one
+    for (_, name, value), reason in errors:
+        logger.error("the setting %s=%s of brokers in the store is not followed: %s", name, value, reason)
     return settings
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from kcore.common.config_def import ConfigType
 from kcore.common.scheduler import Scheduler
-from kcore.errors import InvalidRequest
+from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore, SessionEvent, SessionExpired, StoreError, WatchEvent
 from kcore.server.config_changes import ConfigOperation, announce_config_change, changes_of, store_config
@@ -73,6 +73,8 @@ class StoredBrokerConfigs:
         is_cluster = self.is_cluster(resource_name)
         entity = znodes.DEFAULT_ENTITY if is_cluster else str(self._broker_id)
         with self._lock, store_errors_for_clients("settings of brokers"):
+            if self._scheduler is not None:
+                self._read()  # another broker may have changed them just now
             levels = self._config.levels
             level = levels.cluster if is_cluster else levels.broker
 
@@ -93,6 +95,10 @@ class StoredBrokerConfigs:
                     announce_config_change(self._store, f"brokers/{entity}")
                 logger.info("settings of broker %s changed: %s", entity, changes)
                 self._read()
+                level = self._config.levels.cluster if is_cluster else self._config.levels.broker
+                left_out = sorted(name for name, value in changes.items() if value not in (None, level.get(name)))
+                if left_out:
+                    raise InvalidConfig(f"Other settings in the metadata store contradict {', '.join(left_out)}")
 
     def _check_readable(self, path: str) -> None:
         """Raises InvalidRequest: other settings in the node would be lost."""

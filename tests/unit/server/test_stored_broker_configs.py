@@ -7,6 +7,8 @@ import pytest
 
 import kcore
 from kcore import errors
+from kcore.common.scheduler import MockScheduler
+from kcore.common.time import MockTime
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.protocol.messages import describe_configs as dc
@@ -260,12 +262,12 @@ def test_what_another_program_has_stored_is_followed_as_far_as_it_can_be(member,
     assert znodes.decode_config(member.store.get("/config/brokers/0").data) == {**stored, "log.roll.ms": "98"}
 
 
-def test_settings_that_do_not_go_together_leave_those_of_before(member, caplog):
+def test_a_stored_setting_that_contradicts_those_at_the_start_is_left_out_and_the_others_are_followed(member, caplog):
     member.put("0", znodes.encode_config({"log.segment.bytes": "3000"}))
     member.catch_up()
     member.put("0", znodes.encode_config({"log.segment.bytes": "4000", "log.cleaner.dedupe.buffer.size": "7"}))
     member.catch_up()
-    assert member.config["log.segment.bytes"] == 3000
+    assert member.config["log.segment.bytes"] == 4000
     assert "log.cleaner.dedupe.buffer.size" in caplog.text
 
 
@@ -324,3 +326,33 @@ def test_a_setting_that_the_program_changes_gives_way_to_the_stored_one():
     assert config["max.connections"] == 5
     config.use_stored(broker={}, cluster={})
     assert config["max.connections"] == 9
+
+
+def test_of_stored_settings_that_contradict_each_other_only_those_are_left_out_and_a_client_hears_of_it(caplog):
+    """Two clients have set them at two brokers at the same time, or the broker was started with another one."""
+    store = MemoryStore()
+    lags = {"log.cleaner.min.compaction.lag.ms": "1000", "log.cleaner.max.compaction.lag.ms": "500"}
+    stored = {**lags, "log.retention.ms": "7"}
+    store.create_recursive(znodes.broker_config("<default>"), znodes.encode_config(stored))
+    started = KafkaConfig({"broker.id": 1, "log.cleaner.min.compaction.lag.ms": 1000})
+    for config in (KafkaConfig({"broker.id": 1}), started):
+        caplog.clear()
+        configs = StoredBrokerConfigs(1, config, store)
+        for _ in range(2):
+            configs.load()
+        assert config["log.retention.ms"] == 7
+        assert len(config.levels.cluster) == 2 and len(caplog.records) == 1
+        configs.alter(BROKER, [ConfigOperation("log.segment.bytes", SET, "3000")])
+        assert config["log.segment.bytes"] == 3000
+    with pytest.raises(errors.InvalidConfig, match="lag"):
+        configs.alter(CLUSTER, [ConfigOperation("log.cleaner.max.compaction.lag.ms", SET, "400")])
+
+
+def test_a_broker_that_has_not_heard_of_a_change_yet_refuses_what_contradicts_it():
+    tree = MemoryTree()
+    brokers = [StoredBrokerConfigs(n, KafkaConfig({"broker.id": n}), MemoryStore(tree)) for n in (1, 2)]
+    for broker in brokers:
+        broker.follow(MockScheduler(MockTime()))
+    brokers[0].alter(CLUSTER, [ConfigOperation("log.cleaner.min.compaction.lag.ms", SET, "1000")])
+    with pytest.raises(errors.InvalidConfig, match="lag"):
+        brokers[1].alter(CLUSTER, [ConfigOperation("log.cleaner.max.compaction.lag.ms", SET, "500")])
