@@ -545,6 +545,8 @@ class ControlledCluster(Cluster):
         self._all_start = True
         for broker in range(self.settings.brokers):
             self._start(broker)
+        # With the step what the brokers are to do is seen; the next event may be a minute away.
+        self.agenda.after(0, "all brokers start", lambda: None)
         self._wait("a_partition_with_a_live_isr_member_has_a_leader", self._leaderless, QUIET_WITHIN_MS)
         self._wait("deleted_topics_stay_deleted", self._not_deleted, SETTLES_WITHIN_MS)
         self._wait("a_reassignment_ends_with_its_target_replicas", self._not_reassigned, SETTLES_WITHIN_MS)
