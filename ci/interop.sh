@@ -3,8 +3,7 @@
 # against a kcore broker; and what Spark's Kafka connector reads through a real Kafka is what kcore's source reads from
 # its files; and `kcore mirror` copies a real Kafka's topic byte for byte; and Kafka's client and tools work with a
 # cluster of three kcore brokers while some are killed; and kcore brokers and Java brokers replicate each other in one
-# cluster; and nothing is lost while kcore brokers and their ZooKeeper server are killed at random.  On a machine
-# without Maven or Java it says so and exits 0.
+# cluster.  On a machine without Maven or Java it says so and exits 0.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jars=$(bash ci/kafka_jars.sh) || {
@@ -20,4 +19,3 @@ PYTHONPATH=. "${PYTHON:-python3}" ci/interop/spark_connector.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mirror.py
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/cluster.py "$jars" "$classes"
 PYTHONPATH=. "${PYTHON:-python3}" ci/interop/mixed.py "$(bash ci/kafka_jars.sh kafka39)"
-PYTHONPATH=. "${PYTHON:-python3}" -m tests.system.kill_everything --seconds 60 --seed 3 --store zookeeper

@@ -186,6 +186,7 @@ def test_the_table_of_failover_has_a_verdict_for_each_goal_and_none_without_a_ri
     assert "MISSED" in failover.report({"kcore": [rows | {failover.ERRORS: 1.0}]})
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif("KCORE_LONG" not in os.environ, reason="kills brokers for a minute: CI runs it (KCORE_LONG=1)")
 def test_a_command_kills_the_controller_and_a_leader_and_nothing_is_lost(capsys):
     options = ["--only", "kcore", "--store", "sqlite", "--partitions", "30", "--session-timeout-ms", "4000"]
