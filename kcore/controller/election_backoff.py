@@ -31,7 +31,7 @@ class ElectionBackoff:
         self._pauses = 0
         self._failures = 0
         self._elected_ms = 0.0
-        #: Meanwhile the broker stands for no election; it still deletes a /controller node that it has left behind.
+        #: During a pause the broker does not try to become controller; it still deletes its own old /controller node.
         self.pause: Pause | None = None
 
     def elected(self) -> None:

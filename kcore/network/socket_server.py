@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 SCRATCH_BYTES = 65536
 #: Requests of one connection that are handled before the others get their turn.
 TURN_REQUESTS = 16
-#: A connection whose request was read behind another is polled again if there is no answer for so long.
+#: A pipelined request was read without polling its connection; after so long without an answer it is polled again.
 POLL_AGAIN_MS = 100
 #: How long accepting rests when the process has no file descriptor left.
 ACCEPT_BACKOFF_MS = 100
@@ -242,9 +242,10 @@ class Processor(ShutdownableThread):
                 self._serve(connection)
 
     def _read_unread(self, now: float) -> None:
-        """Read what a peer has sent behind a request that is answered now.  While the peer goes on like that, the
-        connection is not polled; it is again once there is nothing more to read, or its request has waited for a while:
-        then a peer that hangs up is noticed."""
+        """Read the next pipelined request of each connection that was just answered, without polling the connection.
+
+        The connection is polled again when it has nothing more to read, or when its request has waited for
+        POLL_AGAIN_MS: polling notices a peer that hangs up."""
         unread, self._unread = self._unread, {}
         for connection in unread:
             if connection.fd < 0 or connection.request is not None:

@@ -1,4 +1,4 @@
-"""What was asked about reassignments, what is stored of them, and which logs may be left behind.
+"""The reassignments that clients asked for, those that are stored, and the logs that may stay after them.
 
 A reassignment ends with exactly the target replicas, or is cancelled without a trace.
 """
