@@ -35,12 +35,14 @@ def pair():
 
 
 def send_all(records, sock):
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
     sent = 0
     while sent < len(records):
         n = records.send_to(sock.fileno(), sent)
         sent += n
         if n == 0:
-            select.select([], [sock], [], 5)
+            poll.poll(5000)
     return sent
 
 

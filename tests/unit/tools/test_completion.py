@@ -49,10 +49,12 @@ class TypedAt:
         self.shown = ""
 
     def wait_for(self, text: str) -> str:
-        """What was shown until the text came; AssertionError after 30 seconds."""
+        """What was shown until the text came; AssertionError after a minute."""
         deadline = time.monotonic() + 60
+        poll = select.poll()
+        poll.register(self.terminal, select.POLLIN)
         while text not in self.shown:
-            ready, _, _ = select.select([self.terminal], [], [], max(0, deadline - time.monotonic()))
+            ready = poll.poll(max(0, 1000 * (deadline - time.monotonic())))
             assert ready, f"no {text!r} in {self.shown!r}"
             self.shown += os.read(self.terminal, 65536).decode(errors="replace")
         before, _, self.shown = self.shown.partition(text)

@@ -1,0 +1,94 @@
+"""A broker that is a member of a cluster; the tests are its controller."""
+
+import threading
+import time
+from uuid import UUID
+
+import pytest
+
+import kcore
+from kcore import errors
+from kcore.common.topic_partition import TopicPartition
+from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.protocol.messages import metadata as m
+from kcore.server.handlers import metadata as metadata_handler
+from tests.unit.server.client import Client
+from tests.unit.server.controller_client import ControllerClient
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TOPIC_ID = UUID(int=77)
+DEADLINE_S = 60
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.005)
+
+
+def run_now(call):
+    threading.Thread(target=call).start()
+
+
+@pytest.fixture
+def tree():
+    return MemoryTree()
+
+
+@pytest.fixture
+def store(tree):
+    return MemoryStore(tree, executor=run_now)
+
+
+@pytest.fixture(autouse=True)
+def _members(monkeypatch):
+    # The tests are the controller.
+    monkeypatch.setattr("kcore.server.broker.make_controller", lambda *args: None)
+    monkeypatch.setattr(metadata_handler, "_FIRST_METADATA_MS", 0)
+
+
+@pytest.fixture
+def broker(store):
+    with kcore.Broker(store=store, offsets_topic_num_partitions=1) as broker:
+        yield broker
+
+
+@pytest.fixture
+def controller(broker):
+    with ControllerClient(broker) as controller:
+        yield controller
+
+
+def with_broker_2(broker):
+    """The live brokers; no broker listens at the second's address."""
+    return {1: {"PLAINTEXT": ("127.0.0.1", broker.port)}, 2: {"PLAINTEXT": ("127.0.0.1", 1)}}
+
+
+def partition(broker, topic_partition=T0):
+    return broker.replica_manager.get_partition(topic_partition)
+
+
+def metadata(broker, version=12, names=None):
+    with Client(broker) as client:
+        topics = None if names is None else [m.MetadataRequestTopic(name=name) for name in names]
+        return client.ask(m.MetadataRequest(topics=topics, allow_auto_topic_creation=version < 4), version)
+
+
+class ActiveController:
+    """What a member needs of a controller; it carries nothing out."""
+
+    is_active = True
+
+    def __init__(self):
+        self.shutdowns = []
+
+    def controlled_shutdown(self, broker_id, broker_epoch, on_done):
+        self.shutdowns.append((broker_id, broker_epoch))
+        if broker_id == 1:
+            on_done(None, [T0])
+        else:
+            on_done(errors.StaleBrokerEpoch("another registration"), ())
+
+    def shutdown(self):
+        pass

@@ -1,0 +1,143 @@
+"""Topics that are created, changed and deleted through a member of a cluster."""
+
+import threading
+
+import kcore
+from kcore import errors
+from kcore.common import file
+from kcore.metadata import znodes
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages import create_partitions as cp
+from kcore.protocol.messages import create_topics as ct
+from kcore.protocol.messages import delete_topics as dt
+from kcore.protocol.messages import find_coordinator as fc
+from kcore.protocol.messages import metadata as m
+from kcore.protocol.messages.api_versions import ApiVersionsRequest
+from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest
+from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
+from tests.unit.server.client import Client
+from tests.unit.server.controller_client import CONTROLLER_ID, ControllerClient
+from tests.unit.server.member.conftest import DEADLINE_S, ActiveController, metadata, wait_until, with_broker_2
+from tests.unit.server.test_network_thread import refuse_to_wait
+
+
+def test_a_broker_that_is_not_the_controller_answers_not_controller_and_metadata_name_the_controller(
+    broker, controller
+):
+    controller.update_metadata({"t": {0: {}}})
+    not_controller = errors.NotController.code
+    client = controller.client
+    topic = ct.CreatableTopic(name="n", num_partitions=1, replication_factor=1)
+    assert client.ask(ct.CreateTopicsRequest(topics=[topic]), 5).topics[0].error_code == not_controller
+    assert client.ask(dt.DeleteTopicsRequest(topic_names=["t"]), 3).responses[0].error_code == not_controller
+    grown = cp.CreatePartitionsTopic(name="t", count=3, assignments=None)
+    assert client.ask(cp.CreatePartitionsRequest(topics=[grown]), 1).results[0].error_code == not_controller
+    assert metadata(broker).controller_id == CONTROLLER_ID
+
+
+def test_a_topic_that_is_created_automatically_is_written_to_the_store_for_the_controller(broker, controller, store):
+    controller.update_metadata()
+    request = m.MetadataRequest(topics=[m.MetadataRequestTopic(name="new")])
+    (topic,) = controller.client.ask(request, 5).topics
+    assert topic.error_code == errors.LeaderNotAvailable.code
+    assert znodes.TopicZNode.decode(store.get(znodes.topic("new")).data).assignment == {0: [1]}
+    # Once more, as a client does while it waits for the leader.
+    assert controller.client.ask(request, 5).topics[0].error_code == errors.LeaderNotAvailable.code
+    controller.leader_and_isr({"new": [controller.state()]})
+    controller.update_metadata({"new": {0: {}}})
+    assert controller.client.ask(request, 5).topics[0].error_code == 0
+
+
+def test_a_call_that_creates_a_topic_returns_when_the_metadata_have_it(broker, controller, store):
+    controller.update_metadata()
+    created = []
+    thread = threading.Thread(target=lambda: created.append(broker.create_topic("mine", 2, retention_ms=7)))
+    thread.start()
+    wait_until(lambda: store.get(znodes.topic("mine")) is not None)
+    assert znodes.decode_config(store.get(znodes.topic_config("mine")).data) == {"retention.ms": "7"}
+    controller.update_metadata({"mine": {0: {}}})
+    assert created == []
+    controller.update_metadata({"mine": {1: {}}})
+    thread.join(DEADLINE_S)
+    assert created == [znodes.TopicZNode.decode(store.get(znodes.topic("mine")).data).topic_id]
+
+
+def test_a_missing_broker_for_the_offsets_topic_is_logged_once(store, caplog):
+    """Every client asks for its coordinator twice a second."""
+    settings = {"offsets.topic.replication.factor": 3}
+    with (
+        kcore.Broker(store=store, **settings) as broker,
+        ControllerClient(broker) as controller,
+        Client(broker) as client,
+    ):
+        controller.update_metadata()
+        for _ in range(3):
+            response = client.ask(fc.FindCoordinatorRequest(key="g"), 3)
+            assert response.error_code == errors.CoordinatorNotAvailable.code
+        # Another reason is another line.
+        controller.update_metadata(brokers=with_broker_2(broker))
+        client.ask(fc.FindCoordinatorRequest(key="g"), 3)
+    refused = [r for r in caplog.records if "could not be created automatically" in r.getMessage()]
+    assert [(r.levelname, f"only {n} broker" in r.getMessage()) for n, r in enumerate(refused, 1)] == [
+        ("WARNING", True)
+    ] * 2
+
+
+def test_the_offsets_topic_is_created_through_the_store(broker, controller, store):
+    controller.update_metadata()
+    answer = controller.client.ask(fc.FindCoordinatorRequest(key="g"), 1)
+    assert answer.error_code == errors.CoordinatorNotAvailable.code
+    assert znodes.TopicZNode.decode(store.get(znodes.topic("__consumer_offsets")).data).assignment == {0: [1]}
+
+
+def test_no_request_of_a_client_to_a_member_calls_the_store_on_the_network_thread(broker, controller, monkeypatch):
+    complaints = refuse_to_wait(broker, monkeypatch)
+    controller.update_metadata({"t": {0: {}}})
+    controller.leader_and_isr({"t": [controller.state()]})
+    client = controller.client
+    client.ask(m.MetadataRequest(topics=[m.MetadataRequestTopic(name="created-for-metadata")]), 5)
+    client.ask(m.MetadataRequest(topics=None), 5)
+    for version in (1, 4):
+        client.ask(fc.FindCoordinatorRequest(**({"key": "g"} if version < 4 else {"coordinator_keys": ["g"]})), version)
+    client.ask(DescribeClusterRequest(), 0)
+    client.ask(ApiVersionsRequest(), 0)
+    topic = ct.CreatableTopic(name="n", num_partitions=1, replication_factor=1)
+    client.ask(ct.CreateTopicsRequest(topics=[topic]), 5)
+    client.ask(dt.DeleteTopicsRequest(topic_names=["t"]), 3)
+    client.ask(ControlledShutdownRequest(broker_id=1), 3)
+    controller.stop_replica("t", delete=True)
+    assert complaints == []
+    file.clear_faults()
+
+
+def test_changes_of_topics_are_answered_when_the_metadata_have_them_or_their_time_is_up(broker, controller, store):
+    broker.cluster_member.controller = ActiveController()
+    controller.update_metadata({"old": {0: {}}})
+    topic = ct.CreatableTopic(name="new", num_partitions=2, replication_factor=1)
+    create = ct.CreateTopicsRequest(topics=[topic], timeout_ms=50)
+    timed_out = errors.RequestTimedOut.code
+    with Client(broker) as client:
+        assert client.ask(create, 5).topics[0].error_code == timed_out
+        assert store.get(znodes.topic("new")) is not None  # it is created all the same
+        create.topics[0].name, create.timeout_ms = "newer", 1000 * DEADLINE_S
+        client.send(create, 5)
+        wait_until(lambda: store.get(znodes.topic("newer")) is not None)
+        controller.update_metadata({"newer": {0: {}, 1: {}}})
+        assert client.receive(ApiKey.CREATE_TOPICS, 5).topics[0].error_code == 0
+        create.validate_only = True
+        create.topics[0].name = "newest"
+        assert client.ask(create, 5).topics[0].error_code == 0
+
+        grown = cp.CreatePartitionsTopic(name="newer", count=3, assignments=None)
+        grow = cp.CreatePartitionsRequest(topics=[grown], timeout_ms=50)
+        assert client.ask(grow, 1).results[0].error_code == timed_out
+        assert sorted(znodes.TopicZNode.decode(store.get(znodes.topic("newer")).data).assignment) == [0, 1, 2]
+
+        delete = dt.DeleteTopicsRequest(topic_names=["newer"], timeout_ms=50)
+        assert client.ask(delete, 3).responses[0].error_code == timed_out
+        assert store.children(znodes.DELETE_TOPICS) == ["newer"]
+        delete.timeout_ms = 1000 * DEADLINE_S
+        client.send(delete, 3)
+        wait_until(lambda: broker.admin_manager._waiting.delayed == 1)
+        controller.update_metadata({"newer": {number: {"leader": -2} for number in range(2)}})
+        assert client.receive(ApiKey.DELETE_TOPICS, 3).responses[0].error_code == 0

@@ -1,0 +1,150 @@
+"""The settings of topics reach the logs of a cluster's members from the store."""
+
+import json
+import threading
+import time
+
+import kcore
+from kcore.metadata import znodes
+from kcore.metadata.memory_store import MemoryStore
+from kcore.metadata.store import (
+    ConnectionLost,
+)
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from kcore.server import cluster_member
+from tests.unit.server.controller_client import ControllerClient
+from tests.unit.server.member.conftest import (
+    DEADLINE_S,
+    run_now,
+    wait_until,
+)
+
+
+def test_a_topics_settings_are_read_from_the_store_when_its_first_partition_comes(broker, controller, store):
+    store.create_recursive(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": "4096", "foreign": "x"}))
+    controller.leader_and_isr({"t": [controller.state()]})
+    assert broker.log("t").config.segment_bytes == 4096
+
+
+def test_settings_that_the_store_did_not_give_are_read_until_it_does(broker, controller, store, monkeypatch):
+    """Until then the topic keeps all records; it had the broker's retention, which deleted some."""
+    monkeypatch.setattr(cluster_member, "_RETRY_MS", 1)
+    settings = znodes.topic_config("t")
+    store.create_recursive(settings, znodes.encode_config({"retention.ms": "12345"}))
+    get, tries = store.get, []
+
+    def get_but_not_the_settings(path, *args):
+        if path == settings:
+            tries.append(path)
+            raise ConnectionLost("away")
+        return get(path, *args)
+
+    with monkeypatch.context() as store_is_away:
+        store_is_away.setattr(store, "get", get_but_not_the_settings)
+        controller.update_metadata()
+        controller.leader_and_isr({"t": [controller.state(0)]})
+        assert broker.log("t").config.retention_ms == -1
+        wait_until(lambda: len(tries) > 3)
+    wait_until(lambda: broker.log("t").config.retention_ms == 12345)
+
+
+def test_changed_settings_reach_the_logs(broker, controller, store):
+    controller.leader_and_isr({"t": [controller.state()], "u": [controller.state()]})
+    for number, (body, size) in enumerate(
+        [
+            ({"version": 2, "entity_path": "topics/t"}, 2048),
+            ({"version": 1, "entity_type": "topics", "entity_name": "t"}, 1024),
+        ]
+    ):
+        store.create_or_set(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": str(size)}))
+        for change in (b"not JSON", b'{"version":2,"entity_path":"clients/c"}', json.dumps(body).encode()):
+            store.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True)
+        wait_until(lambda size=size: broker.log("t").config.segment_bytes == size)
+        assert broker.admin_manager.topic_config("t") == {"segment.bytes": str(size)}, number
+    assert broker.log("u").config.segment_bytes == 1 << 30
+
+
+class SlowStore(MemoryStore):
+    """Its first answer about the settings of topic t is on its way until `arrives` is set."""
+
+    def __init__(self, tree):
+        super().__init__(tree, executor=run_now)
+        self.is_read, self.arrives = threading.Event(), threading.Event()
+
+    def get(self, path, watch=None):
+        node = super().get(path, watch)
+        if path == znodes.topic_config("t") and not self.is_read.is_set():
+            self.is_read.set()
+            assert self.arrives.wait(DEADLINE_S)
+        return node
+
+
+def test_settings_that_are_read_while_they_change_end_as_the_new_ones(tree, store):
+    slow_store = SlowStore(tree)
+    with kcore.Broker(store=slow_store) as broker, ControllerClient(broker) as controller:
+        store.create_recursive(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": "1024"}))
+        controller.client.send(controller.leader_and_isr_request({"t": [controller.state()]}), 7)
+        assert slow_store.is_read.wait(DEADLINE_S)
+        store.set(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": "2048"}))
+        change = b'{"version":2,"entity_path":"topics/t"}'
+        store.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True)
+        time.sleep(0.2)  # by now the change is read, or waits for the first answer
+        slow_store.arrives.set()
+        assert controller.client.receive(ApiKey.LEADER_AND_ISR, 7).error_code == 0
+        wait_until(lambda: broker.admin_manager.topic_config("t") == {"segment.bytes": "2048"})
+        wait_until(lambda: broker.log("t").config.segment_bytes == 2048)
+
+
+def test_settings_of_something_else_than_topics_and_brokers_are_refused_by_its_name(controller):
+    resource = AlterConfigsResource(resource_type=8, resource_name="1", configs=[])
+    (response,) = controller.client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    assert response.error_message == "Only settings of topics and brokers can be changed, not of a broker's loggers"
+
+
+def test_the_settings_of_a_topic_that_is_created_again_are_the_new_ones(broker, controller, store):
+    def create(size):
+        store.create_or_set(znodes.topic_config("t"), znodes.encode_config({"segment.bytes": str(size)}))
+
+    create(1024)
+    controller.leader_and_isr({"t": [controller.state(is_new=True)]})
+    controller.update_metadata({"t": {0: {}}})
+    assert broker.log("t").config.segment_bytes == 1024
+    controller.stop_replica("t", delete=True)
+    create(2048)
+    # Its deletion was not reported to this broker.
+    controller.leader_and_isr({"t": [controller.state(is_new=True)]})
+    assert broker.log("t").config.segment_bytes == 2048
+    controller.update_metadata({"t": {0: {"leader": -2}}})
+    assert broker.admin_manager.topic_config("t") == {}
+    create(4096)
+    controller.update_metadata({"t": {0: {"leader": 2}}})
+    assert broker.admin_manager.topic_config("t") == {"segment.bytes": "4096"}
+
+
+def test_settings_that_cannot_be_read_keep_all_records_and_stop_nothing_else(store, caplog):
+    combination = {"min.compaction.lag.ms": "7", "max.compaction.lag.ms": "5"}
+    bodies = {
+        "cut": b'{"version":1,"config":{"reten',
+        "foreign": b'{"version":1,"config":["a"]}',
+        "combination": znodes.encode_config(combination),
+        "partly": znodes.encode_config({"segment.bytes": "2048", "retention.ms": "soon"}),
+    }
+    for name, body in bodies.items():
+        store.create_recursive(znodes.topic_config(name), body)
+    with kcore.Broker(store=store) as broker, ControllerClient(broker) as controller:
+        controller.leader_and_isr({name: [controller.state(is_new=True)] for name in bodies})
+        configs = {name: broker.log(name).config for name in bodies}
+        assert [configs[name].retention_ms for name in ("cut", "foreign", "combination")] == [-1] * 3
+        assert configs["partly"].segment_bytes == 2048 and configs["partly"].retention_ms > 0
+        assert "cut cannot be read" in caplog.text
+        # Once they are right, they hold; once they are not, the last right ones do.
+        for body in (znodes.encode_config({"segment.bytes": "4096"}), b"not JSON"):
+            store.set(znodes.topic_config("cut"), body)
+            change = b'{"version":2,"entity_path":"topics/cut"}'
+            name = store.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True).rpartition("/")[2]
+            wait_until(lambda name=name: broker.cluster_member._configs._last_change == name)
+            assert broker.admin_manager.topic_config("cut") == {"segment.bytes": "4096"}
