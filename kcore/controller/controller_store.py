@@ -22,6 +22,7 @@ from kcore.metadata.store import (
     Check,
     Create,
     Delete,
+    InvalidPath,
     MetadataStore,
     MultiFailed,
     NodeExists,
@@ -378,7 +379,11 @@ class ControllerStore:
         return {path for path, node in zip(paths, nodes, strict=True) if node is None}
 
     def _delete_recursive(self, path: str, operations: list[Operation]) -> None:
-        if self._store.get(path) is not None:
+        try:
+            node = self._store.get(path)
+        except InvalidPath:  # the order may name what no store takes any more
+            return
+        if node is not None:
             for name in self._store.children(path):
                 self._delete_recursive(f"{path}/{name}", operations)
             operations.append(Delete(path))

@@ -89,6 +89,8 @@ class TopicDeletionManager:
         """Do the next step of each deletion that can go on."""
         context = self._context
         for name in sorted(context.topics_to_delete):
+            if name not in context.topics_to_delete:
+                continue  # _start() of one without replicas has come here again
             replicas = context.replicas_for(context.partitions_of(name))
             states = {context.replica_state(replica) for replica in replicas}
             if states <= {ReplicaState.DELETION_SUCCESSFUL} and name in context.topics_with_deletion_started:

@@ -9,6 +9,9 @@ which nobody could write (another program has locked the file) does not count: a
 it.  A store that has left no watch and made no ephemeral node has neither a row nor a thread, and costs nothing while
 it is idle.
 
+A node whose path ZooKeeper would refuse is not made, but earlier versions have made some: where there is one, it can be
+read, changed and deleted.
+
 The file is a store's if its application_id says so, or its tables if it has none, as earlier versions wrote it.  Any
 other database is refused and left as it is.
 """
@@ -233,24 +236,30 @@ class EmbeddedStore(MetadataStore):
     def get(self, path: str, watch: Watch | None = None) -> Node | None:
         with self._session():
             if watch is None:
-                node = self._db.execute(_GET, (check_path(path),)).fetchone()
+                node = self._db.execute(_GET, (path,)).fetchone()
+                if node is None:
+                    check_path(path)
                 return Node._make(node) if node is not None else None
-            row = self._row(check_path(path))
+            row = self._row(path)
+            if row is None:
+                check_path(path)
             self._watches.watch_data(path, row, watch)
             self._start_polling()
         return row.node() if row is not None else None
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
-        check_path(path)
         with self._session():
             if watch is not None:
                 # Before the names: a child that comes in between is reported once more, not missed.
                 row = self._row(path)
                 if row is None:
-                    raise NoNode(path)
+                    raise NoNode(check_path(path))
                 self._watches.watch_children(path, row, watch)
                 self._start_polling()
             rows = self._db.execute("SELECT path FROM node WHERE parent = ?", (path,)).fetchall()
+            # "" stands for the root's parent.
+            if (not rows or not path) and watch is None and self._row(path) is None:
+                check_path(path)
         return sorted(child.rpartition("/")[2] for (child,) in rows)
 
     def get_many(self, paths: Sequence[str], watches: Sequence[Watch] = ()) -> list[Node | None]:
@@ -258,14 +267,15 @@ class EmbeddedStore(MetadataStore):
             with self._session():
                 return super().get_many(paths, watches)
         nodes: dict[str, Node] = {}
-        for path in paths:
-            check_path(path)
         with self._session():
             for begin in range(0, len(paths), _MANY_PATHS):
                 some = paths[begin : begin + _MANY_PATHS]
                 marks = ", ".join("?" * len(some))
                 rows = self._db.execute(f"SELECT path, {_NODE_COLUMNS} FROM node WHERE path IN ({marks})", some)
                 nodes.update((path, Node._make(columns)) for path, *columns in rows)
+        for path in paths:
+            if path not in nodes:
+                check_path(path)
         return [nodes.get(path) for path in paths]
 
     # -- changes ----------------------------------------------------------------------------------------

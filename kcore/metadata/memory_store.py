@@ -126,7 +126,9 @@ class MemoryStore(MetadataStore):
     def get(self, path: str, watch: Watch | None = None) -> Node | None:
         with self.tree.lock:
             self._check_session()
-            row = self.tree._row(check_path(path))
+            row = self.tree._row(path)
+            if row is None:
+                check_path(path)
             if watch is not None:
                 self._watches.watch_data(path, row, watch)
             return row.node() if row is not None else None
@@ -134,7 +136,9 @@ class MemoryStore(MetadataStore):
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
         with self.tree.lock:
             self._check_session()
-            row = self.tree._row(check_path(path))
+            row = self.tree._row(path)
+            if row is None:
+                check_path(path)
             if watch is not None:
                 if row is None:
                     raise NoNode(path)

@@ -121,9 +121,9 @@ class NodeChanges:
         self.rows[parent] = above._replace(pzxid=self._zxid, num_children=above.num_children - 1)
 
     def _checked(self, path: str, expected_version: int) -> NodeRow:
-        row = self._row(check_path(path))
+        row = self._row(path)
         if row is None:
-            raise NoNode(path)
+            raise NoNode(check_path(path))
         if expected_version not in (ANY_VERSION, row.version):
             raise BadVersion(f"{path}: version {row.version}, expected {expected_version}")
         return row

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -15,7 +16,7 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.errors import InvalidRequest
 from kcore.metadata import znodes
-from kcore.metadata.store import MetadataStore, SessionEvent, SessionExpired, StoreError, WatchEvent
+from kcore.metadata.store import InvalidPath, MetadataStore, SessionEvent, SessionExpired, StoreError, WatchEvent
 from kcore.server.client_quota_manager import DEFAULT, ClientQuotaManager, EntityName, QuotaEntity
 from kcore.server.kafka_config import KafkaConfig
 
@@ -55,6 +56,8 @@ class ClientQuotas:
         self._store = store
         self._lock = threading.Lock()
         self._entities: Mapping[QuotaEntity, Mapping[str, float]] = {}
+        #: The nodes that were there at the last load().
+        self._paths: Mapping[QuotaEntity, str] = {}
         self._scheduler: Scheduler | None = None
 
     @property
@@ -66,12 +69,13 @@ class ClientQuotas:
         """Read all quotas.  Raises StoreError."""
         with self._lock:
             entities = {}
-            for entity in self._stored_entities():
-                node = self._store.get(_path(entity))
+            paths = self._stored_entities()
+            for entity, path in paths.items():
+                node = self._store.get(path)
                 quotas = _quotas_in(entity, node.data) if node is not None else {}
                 if quotas:
                     entities[entity] = quotas
-            self._entities = entities
+            self._entities, self._paths = entities, paths
             for key, manager in (
                 (PRODUCER_BYTE_RATE, self.produce),
                 (CONSUMER_BYTE_RATE, self.fetch),
@@ -80,15 +84,23 @@ class ClientQuotas:
                 manager.update({entity: quotas[key] for entity, quotas in entities.items() if key in quotas})
             self.is_enabled = bool(entities)
 
-    def _stored_entities(self) -> Iterator[QuotaEntity]:
-        children = self._store.children
-        for user_node in children(znodes.USER_CONFIGS):
-            user = _name(user_node)
-            yield QuotaEntity(user, None)
-            for client_node in children(f"{znodes.USER_CONFIGS}/{user_node}/clients"):
-                yield QuotaEntity(user, _name(client_node))
-        for client_node in children(znodes.CLIENT_CONFIGS):
-            yield QuotaEntity(None, _name(client_node))
+    def _stored_entities(self) -> dict[QuotaEntity, str]:
+        """Each with its node's path.  Of two nodes for one name the one that _path() gives counts."""
+        paths: dict[QuotaEntity, str] = {}
+
+        def found(entity: QuotaEntity, path: str) -> None:
+            if paths.get(entity) != _path(entity):
+                paths[entity] = path
+
+        for user_node in self._store.children(znodes.USER_CONFIGS):
+            user, path = _name(user_node), f"{znodes.USER_CONFIGS}/{user_node}"
+            found(QuotaEntity(user, None), path)
+            with suppress(InvalidPath):  # a user "." of an earlier version, without clients
+                for client_node in self._store.children(f"{path}/clients"):
+                    found(QuotaEntity(user, _name(client_node)), f"{path}/clients/{client_node}")
+        for client_node in self._store.children(znodes.CLIENT_CONFIGS):
+            found(QuotaEntity(None, _name(client_node)), f"{znodes.CLIENT_CONFIGS}/{client_node}")
+        return paths
 
     # -- changes by other brokers -----------------------------------------------------------------------
 
@@ -147,7 +159,7 @@ class ClientQuotas:
                     config[key] = str(round(value)) if key in _WHOLE else repr(float(value))
             return znodes.encode_config(config)
 
-        path = _path(entity)
+        path = self._paths.get(entity) or _path(entity)
         self._store.update(path, change)
         self._store.ensure_path(znodes.CONFIG_CHANGES)
         self._store.create(
@@ -168,8 +180,11 @@ def _path(entity: QuotaEntity) -> str:
 
 
 def _node(name: EntityName) -> str:
-    """A name in a path.  Source: Sanitizer, Kafka."""
-    return quote(name, safe="-._").replace("~", "%7E") if isinstance(name, str) else znodes.DEFAULT_ENTITY
+    """A name in a path.  Source: Sanitizer, Kafka, but for "." and "..", which Kafka writes as they are and ZooKeeper
+    refuses; as they are written here, Kafka reads them."""
+    if not isinstance(name, str):
+        return znodes.DEFAULT_ENTITY
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="-._").replace("~", "%7E")
 
 
 def _name(node: str) -> EntityName:

@@ -12,7 +12,7 @@ from kcore.errors import KafkaStorageError
 from kcore.metadata import znodes
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
-from tests.unit.controller.world import partitions_of
+from tests.unit.controller.world import MemoryWorld, partitions_of
 
 T0 = TopicPartition("t", 0)
 
@@ -55,6 +55,22 @@ def test_CTRL_13_a_node_is_deleted_with_what_is_below_it(world, path, data, is_f
     assert epoch(world) == before + is_found_by_fail_over
     assert world.state("t").leader == 1
     assert world.admin.get(path) is None
+
+
+def test_orders_to_delete_topics_of_names_that_no_store_takes_any_more_are_carried_out(tmp_path, monkeypatch):
+    world = MemoryWorld(tmp_path)  # ZooKeeper itself has never taken such a path
+    for name in (".", "..", "a\x01"):
+        for path in (znodes.topic("unused"), znodes.topic_config("unused"), znodes.delete_topic("unused")):
+            world.admin.ensure_path(path.removesuffix("/unused"))
+        with monkeypatch.context() as earlier_version:
+            earlier_version.setattr("kcore.metadata.node_changes.check_path", lambda path: path)
+            world.admin.create(znodes.delete_topic(name))
+    world.start(1, 2)
+    assert epoch(world) == 1
+    assert world.admin.children(znodes.DELETE_TOPICS) == []
+    world.create_topic("t", [[1, 2]])
+    assert world.state("t").leader == 1
+    world.close()
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from kcore.metadata.store import (
     Create,
     Delete,
     EventType,
+    InvalidPath,
     MultiFailed,
     NoChildrenForEphemerals,
     NodeExists,
@@ -175,6 +176,28 @@ def test_a_path_that_zookeeper_would_refuse_is_refused(store, path):
     for call in (store.create, store.get, store.children, store.delete, lambda path: store.set(path, b"")):
         with pytest.raises(StoreError):
             call(path)
+
+
+@pytest.mark.parametrize("name", [".", "..", "x\x01"])
+def test_a_node_with_a_path_that_none_may_have_any_more_is_read_changed_and_deleted(tmp_path, monkeypatch, name):
+    world = EmbeddedWorld(tmp_path)  # ZooKeeper itself has never taken such a path
+    for store in (MemoryStore(), world.open()):
+        store.create("/a")
+        with monkeypatch.context() as earlier_version:
+            earlier_version.setattr("kcore.metadata.node_changes.check_path", lambda path: path)
+            odd = store.create(f"/a/{name}", b"1")
+        assert store.children("/a") == [name] and store.children(odd) == []
+        assert store.get(odd).data == b"1" and store.get(odd, lambda event: None).data == b"1"
+        assert [node.data for node in store.get_many([odd, "/a"])] == [b"1", b""]
+        assert store.set(odd, b"2") == 1
+        for below in (f"{odd}/b", f"{odd}{odd}"):
+            for call in (store.create, store.get, store.children, store.delete, lambda path: store.get_many([path])):  # noqa: B023
+                with pytest.raises(InvalidPath):
+                    call(below)
+        assert store.delete_recursive(odd)
+        with pytest.raises(InvalidPath):
+            store.create(odd)
+        store.close()
 
 
 def test_a_node_that_is_created_later_has_a_greater_czxid(world, store):

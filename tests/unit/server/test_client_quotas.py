@@ -9,6 +9,7 @@ from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.errors import InvalidRequest
 from kcore.metadata import znodes
+from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.metadata.memory_store import MemoryStore
 from kcore.protocol.messages import alter_client_quotas as a
 from kcore.protocol.messages import describe_client_quotas as d
@@ -120,6 +121,9 @@ ENTITIES = {
     "/config/clients/<default>": QuotaEntity(None, DEFAULT),
     "/config/users/User%3Au~": QuotaEntity("User:u~", None),
     "/config/users/<default>": QuotaEntity(DEFAULT, None),
+    "/config/clients/%2E": QuotaEntity(None, "."),
+    "/config/users/%2E%2E/clients/%2E": QuotaEntity("..", "."),
+    "/config/clients/..a.": QuotaEntity(None, "..a."),
     "/config/users/u/clients/c": QuotaEntity("u", "c"),
     "/config/users/%3Cdefault%3E/clients/<default>": QuotaEntity("<default>", DEFAULT),
 }
@@ -139,6 +143,19 @@ def test_quotas_are_where_kafka_keeps_them(store, path, entity):
     (change,) = store.children("/config/changes")
     body = store.get(f"/config/changes/{change}").data
     assert body == b'{"version":2,"entity_path":"%s"}' % path.removeprefix("/config/").encode()
+
+
+def test_quotas_that_an_earlier_version_has_stored_under_a_dot_hold_and_change(store, monkeypatch):
+    for kind in ("clients", "users"):
+        with monkeypatch.context() as earlier_version:
+            earlier_version.setattr("kcore.metadata.node_changes.check_path", lambda path: path)
+            store.create_recursive(f"/config/{kind}/.", znodes.encode_config({"consumer_byte_rate": "5"}))
+    quotas = quotas_over(store)
+    client, user = QuotaEntity(None, "."), QuotaEntity(".", None)
+    assert quotas.entities == {client: {"consumer_byte_rate": 5.0}, user: {"consumer_byte_rate": 5.0}}
+    quotas.alter(user, [QuotaChange("consumer_byte_rate", 6)])
+    quotas.alter(client, [QuotaChange("consumer_byte_rate", None)])
+    assert quotas_over(store).entities == quotas.entities == {user: {"consumer_byte_rate": 6.0}}
 
 
 def test_what_else_is_in_a_users_node_stays(store):
@@ -415,3 +432,26 @@ def test_quotas_are_there_after_a_restart(tmp_path):
     with kcore.Broker(tmp_path) as broker, Client(broker) as client:
         assert describe(client, 1) == [([("user", "u")], {"request_percentage": 12.5})]
         assert broker.client_quotas.request.limit("u", "any") == 12.5
+
+
+@pytest.mark.parametrize("start", [kcore.Broker, lambda path: kcore.Cluster(1, data_dir=path)], ids=["alone", "member"])
+def test_a_broker_starts_where_an_earlier_version_has_stored_names_of_dots(tmp_path, monkeypatch, start):
+    with start(tmp_path):
+        pass
+    (path,) = tmp_path.glob("*.db")
+    store = EmbeddedStore(str(path))
+    with monkeypatch.context() as earlier_version:
+        earlier_version.setattr("kcore.metadata.node_changes.check_path", lambda path: path)
+        for name in (".", ".."):
+            for kind in (znodes.CLIENT_CONFIGS, znodes.USER_CONFIGS, znodes.TOPIC_CONFIGS):
+                store.create_recursive(f"{kind}/{name}", znodes.encode_config({"request_percentage": "12.5"}))
+            store.create_recursive(znodes.topic(name), znodes.TopicZNode({0: [0]}).encode())
+    store.close()
+    with start(tmp_path) as started:
+        broker = started.brokers[0] if isinstance(started, kcore.Cluster) else started
+        started.create_topic("t")
+        with Client(broker) as client:
+            dots = [
+                ([(kind, name)], {"request_percentage": 12.5}) for kind in ("client-id", "user") for name in (".", "..")
+            ]
+            assert sorted(describe(client, 1)) == dots
