@@ -350,8 +350,10 @@ class AdminManager:
 
     # -- settings ---------------------------------------------------------------------------------------
 
-    def alter_topic_config(self, name: str, operations: Iterable[ConfigOperation], validate_only: bool = False) -> None:
-        """Set and delete settings of a topic; those that are not named stay.
+    def alter_topic_config(
+        self, name: str, operations: Iterable[ConfigOperation], validate_only: bool = False, replace: bool = False
+    ) -> None:
+        """Set and delete settings of a topic; those that are not named stay, but with replace.
 
         Raises UnknownTopicOrPartition, InvalidTopicException, InvalidConfig, InvalidRequest; RequestTimedOut if the
         store cannot be reached.
@@ -360,10 +362,11 @@ class AdminManager:
             topic_names.validate(name)
             if self._cache.topic(name) is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-            changes = topic_config_changes(self.topic_config(name), operations, self._config.log_config)
-            if changes and not validate_only:
-                self._changes.change_config(name, changes)
-                logger.info("topic %s: settings changed: %s", name, changes)
+            current = {} if replace else self.topic_config(name)
+            changes = topic_config_changes(current, operations, self._config.log_config)
+            if (changes or replace) and not validate_only:
+                self._changes.change_config(name, changes, replace)
+                logger.info("topic %s: settings %s: %s", name, "replaced" if replace else "changed", changes)
 
     # -- delete -----------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Changes of settings in the store: where they are written, and how other brokers hear of them.
 
-Source: ZkAdminManager.incrementalAlterConfigs, AdminZkClient.changeTopicConfig, Kafka 3.9; KIP-339.
+Source: ZkAdminManager.alterConfigs and incrementalAlterConfigs, AdminZkClient.changeTopicConfig, Kafka 3.9; KIP-133,
+KIP-339.
 """
 
 from __future__ import annotations
@@ -93,14 +94,16 @@ def changed_config(config: Mapping[str, str], changes: ConfigChanges) -> dict[st
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def store_config(store: MetadataStore, path: str, changes: ConfigChanges) -> None:
-    """Change settings in a node; others that are there stay, also those that this broker does not know.
+def store_config(store: MetadataStore, path: str, changes: ConfigChanges, replace: bool = False) -> None:
+    """Change settings in a node.  Others that are there stay, also those that this broker does not know; with replace
+    they all go.
 
     Raises StoreError.
     """
 
     def change(data: bytes | None) -> bytes:
-        return znodes.encode_config(changed_config(znodes.decode_config(data) if data else {}, changes))
+        kept = znodes.decode_config(data) if data and not replace else {}
+        return znodes.encode_config(changed_config(kept, changes))
 
     store.update(path, change)
 

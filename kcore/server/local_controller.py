@@ -181,11 +181,12 @@ class LocalController:
             builder.commit()
             self._lead([_Leadership(name, node, epochs)], is_new=True)
 
-    def change_config(self, name: str, changes: ConfigChanges) -> None:
+    def change_config(self, name: str, changes: ConfigChanges, replace: bool = False) -> None:
         """Its logs follow the settings from their next operation on."""
         with self._lock:
-            store_config(self._store, znodes.topic_config(name), changes)
-            self._topic_configs.set(name, changed_config(self._topic_configs.get(name), changes))
+            store_config(self._store, znodes.topic_config(name), changes, replace)
+            kept = {} if replace else self._topic_configs.get(name)
+            self._topic_configs.set(name, changed_config(kept, changes))
             self.on_config_change(name)
 
     def delete_topic(self, topic: TopicInfo) -> None:

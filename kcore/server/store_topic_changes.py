@@ -67,11 +67,11 @@ class StoreTopicChanges:
                 continue
             return
 
-    def change_config(self, name: str, changes: ConfigChanges) -> None:
+    def change_config(self, name: str, changes: ConfigChanges, replace: bool = False) -> None:
         """All brokers follow the settings a moment later.  Raises UnknownTopicOrPartition."""
         if self._store.get(znodes.topic(name)) is None:
             raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-        store_config(self._store, znodes.topic_config(name), changes)
+        store_config(self._store, znodes.topic_config(name), changes, replace)
         announce_config_change(self._store, f"topics/{name}")
 
     def delete_topic(self, topic: TopicInfo) -> None:

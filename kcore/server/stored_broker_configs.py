@@ -64,8 +64,15 @@ class StoredBrokerConfigs:
             )
         return False
 
-    def alter(self, resource_name: str, operations: Iterable[ConfigOperation], validate_only: bool = False) -> None:
-        """Set and delete settings of this broker, or with "" of all brokers; those that are not named stay.
+    def alter(
+        self,
+        resource_name: str,
+        operations: Iterable[ConfigOperation],
+        validate_only: bool = False,
+        replace: bool = False,
+    ) -> None:
+        """Set and delete settings of this broker, or with "" of all brokers; those that are not named stay, but with
+        replace.
 
         When it returns, they are stored, and this broker follows them; the others of a cluster do so a moment later.
         Raises InvalidRequest, InvalidConfig, and what api_error() makes of an error of the store.
@@ -86,11 +93,14 @@ class StoredBrokerConfigs:
                 return items
 
             changes = changes_of(operations, list_items)
+            if replace:
+                changes = {**dict.fromkeys(level), **changes}
             self._config.check_stored(changes, is_cluster=is_cluster)
-            if changes and not validate_only:
+            if (changes or replace) and not validate_only:
                 path = znodes.broker_config(entity)
-                self._check_readable(path)
-                store_config(self._store, path, changes)
+                if not replace:
+                    self._check_readable(path)
+                store_config(self._store, path, changes, replace)
                 if self._scheduler is not None:
                     announce_config_change(self._store, f"brokers/{entity}")
                 logger.info("settings of broker %s changed: %s", entity, changes)

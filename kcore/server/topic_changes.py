@@ -32,8 +32,8 @@ class TopicChanges(Protocol):
     def create_partitions(self, name: str, added: Assignment) -> None:
         """Give a topic more partitions.  Raises UnknownTopicOrPartition."""
 
-    def change_config(self, name: str, changes: ConfigChanges) -> None:
-        """Change a topic's settings, which were validated."""
+    def change_config(self, name: str, changes: ConfigChanges, replace: bool = False) -> None:
+        """Change a topic's settings, which were validated; with replace it has no others afterwards."""
 
     def delete_topic(self, topic: TopicInfo) -> None:
         """Delete a topic with its data."""

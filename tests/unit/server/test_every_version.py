@@ -19,6 +19,7 @@ from kcore.errors import (
 )
 from kcore.metadata import znodes
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
+from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
@@ -812,6 +813,56 @@ def test_settings_that_cannot_be_changed_are_refused(client):
     expected = [UnknownTopicOrPartition.code, InvalidConfig.code, InvalidRequest.code, InvalidRequest.code]
     assert [result.error_code for result in response.responses] == expected
     assert "log.retention.ms" in response.responses[1].error_message
+
+
+@every_version(ApiKey.ALTER_CONFIGS)
+def test_all_settings_of_a_topic_are_replaced(broker, client, version):
+    name = f"replaced-{version}"
+    broker.create_topic(name, retention_ms=5, segment_bytes=2_000_000)
+    # A setting that another release has stored.
+    other = {"of.another.release": "1"}
+    broker.store.create_or_set(znodes.topic_config(name), znodes.encode_config({"retention.ms": "5", **other}))
+    stored = {"retention.ms": "5", **other}
+    cases = [
+        ([("segment.bytes", "4000"), ("retention.ms", "soon")], InvalidConfig.code, None),
+        ([("retention.millis", "1")], InvalidConfig.code, None),
+        ([("retention.ms", None)], InvalidRequest.code, None),
+        ([("retention.ms", "1"), ("retention.ms", "2")], InvalidRequest.code, None),
+        ([("retention.ms", "7"), ("cleanup.policy", "compact")], 0, {"retention.ms": "7", "cleanup.policy": "compact"}),
+        ([("segment.bytes", "4000")], 0, {"segment.bytes": "4000"}),
+        ([], 0, {}),
+    ]
+    for settings, code, expected in cases:
+        configs = [ac.AlterableConfig(name=key, value=value) for key, value in settings]
+        resource = ac.AlterConfigsResource(resource_type=2, resource_name=name, configs=configs)
+        for validate_only in (True, False):
+            request = ac.AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+            (result,) = client.ask(request, version).responses
+            assert (result.error_code, result.resource_name) == (code, name), result
+            if expected is not None and not validate_only:
+                stored = expected
+                assert dict(broker.admin_manager.topic_config(name)) == stored
+            assert znodes.decode_config(broker.store.get(znodes.topic_config(name)).data) == stored
+        if settings == [("segment.bytes", "4000")]:
+            assert broker.log(name).config.segment_bytes == 4000
+    assert broker.log(name).config.segment_bytes == 1 << 30
+    broker.delete_topic(name)
+
+
+def test_of_resources_whose_settings_cannot_be_replaced_each_has_its_error(broker, client):
+    setting = [ac.AlterableConfig(name="retention.ms", value="1")]
+    resources = [
+        ac.AlterConfigsResource(resource_type=kind, resource_name=name, configs=setting)
+        for kind, name in [(2, "no"), (4, "1"), (4, "7"), (8, "1"), (2, "a"), (2, "a"), (2, "t")]
+    ]
+    response = client.ask(ac.AlterConfigsRequest(resources=resources), 1)
+    expected = [UnknownTopicOrPartition.code, InvalidConfig.code, *[InvalidRequest.code] * 3, 0]
+    assert [result.error_code for result in response.responses] == expected
+    assert dict(broker.admin_manager.topic_config("t")) == {"retention.ms": "1"}
+    # Back to what the other tests have: that is all that the topic had.
+    configs = [ac.AlterableConfig(name="message.timestamp.type", value="CreateTime")]
+    resource = ac.AlterConfigsResource(resource_type=2, resource_name="t", configs=configs)
+    client.ask(ac.AlterConfigsRequest(resources=[resource]), 1)
 
 
 @every_version(ApiKey.ELECT_LEADERS)

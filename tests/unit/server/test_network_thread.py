@@ -15,6 +15,7 @@ from kcore.common import file
 from kcore.common.time import MockTime
 from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import alter_client_quotas as acq
+from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
@@ -166,6 +167,8 @@ def requests(group):
         configs=[iac.AlterableConfig(name="retention.ms", config_operation=0, value="-1")],
     )
     yield iac.IncrementalAlterConfigsRequest(resources=[changed]), 1
+    replaced = ac.AlterConfigsResource(resource_type=4, resource_name="1", configs=[])
+    yield ac.AlterConfigsRequest(resources=[replaced]), 1
     yield ElectLeadersRequest(topic_partitions=None), 2
     yield AlterReplicaLogDirsRequest(dirs=[]), 1
     yield DescribeLogDirsRequest(topics=None), 2
@@ -233,7 +236,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         *(ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS, ApiKey.DELETE_RECORDS),
         *(ApiKey.DESCRIBE_CONFIGS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
         *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
-        *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS),
+        *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS),
         *((ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP) if settings else ()),
     }
     assert inline >= {ApiKey.API_VERSIONS, ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CLUSTER, ApiKey.OFFSET_FOR_LEADER_EPOCH}

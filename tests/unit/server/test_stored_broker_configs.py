@@ -11,6 +11,7 @@ from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
+from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import incremental_alter_configs as iac
 from kcore.server.config_changes import AlterConfigOp, ConfigOperation
@@ -35,6 +36,14 @@ class Requests:
         resource = iac.AlterConfigsResource(resource_type=4, resource_name=name, configs=configs)
         request = iac.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
         (answer,) = self.client.ask(request, 1).responses
+        return answer.error_code, answer.error_message
+
+    def replace(self, name, *, validate_only=False, **settings):
+        """(error code, message) of an AlterConfigs request: these are all settings."""
+        configs = [ac.AlterableConfig(name=n.replace("_", "."), value=str(value)) for n, value in settings.items()]
+        resource = ac.AlterConfigsResource(resource_type=4, resource_name=name, configs=configs)
+        request = ac.AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+        (answer,) = self.client.ask(request, 2).responses
         return answer.error_code, answer.error_message
 
     def set(self, name, **settings):
@@ -149,6 +158,31 @@ def test_a_request_that_only_validates_changes_nothing(broker, requests):
     assert requests.alter(BROKER, ("log.segment.bytes", SET, "3000"), validate_only=True) == (0, None)
     assert requests.alter(BROKER, ("log.segment.bytes", SET, "x"), validate_only=True)[0] == INVALID_CONFIG
     assert broker.config["log.segment.bytes"] == 1 << 20
+
+
+@pytest.mark.parametrize(("name", "entity"), [(BROKER, BROKER), (CLUSTER, znodes.DEFAULT_ENTITY)])
+def test_AlterConfigs_replaces_all_settings_of_a_broker_also_those_that_kcore_does_not_know(
+    broker, requests, name, entity
+):
+    broker.store.create_or_set(
+        znodes.broker_config(entity), znodes.encode_config({"log.roll.ms": "98", "ssl.keystore.location": "/java"})
+    )
+
+    def stored():
+        return znodes.decode_config(broker.store.get(znodes.broker_config(entity)).data)
+
+    before = stored()
+    assert requests.replace(name, log_segment_bytes=3000, num_partitions=3)[0] == INVALID_REQUEST
+    assert requests.replace(name, log_segment_bytes=3000, num_io_threads=99)[0] == INVALID_CONFIG
+    assert requests.replace(name, log_segment_bytes=3000, validate_only=True) == (0, None)
+    assert stored() == before
+    assert requests.replace(name, log_segment_bytes=3000, log_retention_ms=77) == (0, None)
+    assert stored() == {"log.segment.bytes": "3000", "log.retention.ms": "77"}
+    assert (broker.config["log.segment.bytes"], broker.config.log_config.retention_ms) == (3000, 77)
+    assert requests.replace(name, log_retention_ms=78) == (0, None)
+    assert (broker.config["log.segment.bytes"], broker.config.log_config.retention_ms) == (1 << 20, 78)
+    assert requests.replace(name) == (0, None)
+    assert stored() == {} and broker.config.log_config.retention_ms != 78
 
 
 def test_a_list_is_appended_to_what_the_broker_has(broker, requests):

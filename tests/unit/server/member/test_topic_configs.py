@@ -11,6 +11,7 @@ from kcore.metadata.store import (
     ConnectionLost,
 )
 from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
@@ -97,6 +98,19 @@ def test_settings_that_are_read_while_they_change_end_as_the_new_ones(tree, stor
         assert controller.client.receive(ApiKey.LEADER_AND_ISR, 7).error_code == 0
         wait_until(lambda: broker.admin_manager.topic_config("t") == {"segment.bytes": "2048"})
         wait_until(lambda: broker.log("t").config.segment_bytes == 2048)
+
+
+def test_a_member_replaces_all_settings_of_a_topic_in_the_store_and_has_every_broker_read_them(controller, store):
+    controller.update_metadata({"t": {0: {}}})
+    store.ensure_path(znodes.topic("t"))
+    store.create_or_set(znodes.topic_config("t"), znodes.encode_config({"retention.ms": "5", "of.java": "1"}))
+    setting = ac.AlterableConfig(name="segment.bytes", value="4000")
+    resource = ac.AlterConfigsResource(resource_type=2, resource_name="t", configs=[setting])
+    (response,) = controller.client.ask(ac.AlterConfigsRequest(resources=[resource]), 1).responses
+    assert (response.error_code, response.error_message) == (0, None)
+    assert znodes.decode_config(store.get(znodes.topic_config("t")).data) == {"segment.bytes": "4000"}
+    (change,) = store.children(znodes.CONFIG_CHANGES)
+    assert znodes.topic_of_config_change(store.get(f"{znodes.CONFIG_CHANGES}/{change}").data) == "t"
 
 
 def test_settings_of_something_else_than_topics_and_brokers_are_refused_by_its_name(controller):

@@ -1,0 +1,52 @@
+"""AlterConfigs (33): replace all settings of topics, of this broker, or of all brokers of the cluster."""
+
+from __future__ import annotations
+
+from kcore.errors import NONE, ApiError, code_of
+from kcore.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+from kcore.server.config_changes import AlterConfigOp, ConfigOperation
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
+from kcore.server.resource_configs import ResourceConfigs
+
+
+class Handler:
+    may_block = True  # writes to the metadata store
+
+    def __init__(self, services: Services) -> None:
+        self._configs = ResourceConfigs(services.admin_manager, services.broker_configs)
+
+    def handle(self, context: RequestContext, body: AlterConfigsRequest) -> None:
+        results = self._configs.alter(body.resources, _operations, body.validate_only, replace=True)
+        context.respond(AlterConfigsResponse(responses=[_response(*result) for result in results]))
+
+    def error_response(self, body: AlterConfigsRequest, error_code: int, version: int) -> AlterConfigsResponse:
+        return AlterConfigsResponse(
+            responses=[
+                AlterConfigsResourceResponse(
+                    error_code=error_code,
+                    error_message=None,
+                    resource_type=resource.resource_type,
+                    resource_name=resource.resource_name,
+                )
+                for resource in body.resources
+            ]
+        )
+
+
+def _operations(resource: AlterConfigsResource) -> list[ConfigOperation]:
+    return [ConfigOperation(config.name, AlterConfigOp.SET, config.value) for config in resource.configs]
+
+
+def _response(resource: AlterConfigsResource, error: ApiError | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=NONE if error is None else code_of(error),
+        error_message=None if error is None else str(error),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
