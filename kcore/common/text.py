@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 from collections.abc import Iterable
@@ -12,9 +11,11 @@ from typing import Any
 _SHOWN_CHARACTERS = 100
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """ "; did you mean X?", or nothing when no known word is near."""
-    matches = difflib.get_close_matches(word, list(known), 1, 0.5)
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """ "; did you mean X?", or nothing when no known word is near.  cutoff: 0 for any, 1 for the word itself."""
+    import difflib  # only for those who made a mistake
+
+    matches = difflib.get_close_matches(word, list(known), 1, cutoff)
     return f"; did you mean {matches[0]}?" if matches else ""
 
 

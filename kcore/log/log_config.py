@@ -6,13 +6,13 @@ raised the smallest segment.bytes to 1 MiB; directories and clients of both line
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypedDict
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, at_least, between, one_of, valid_list
+from kcore.common.text import nearest
 from kcore.errors import InvalidConfig
 
 _INT, _LONG, _DOUBLE = ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE
@@ -286,9 +286,7 @@ class LogConfig:
         for name, value in properties.items():
             key = LOG_CONFIG_DEF.get(name)
             if key is None:
-                close = difflib.get_close_matches(name, LOG_CONFIG_DEF.names(), n=1)
-                hint = f"; did you mean {close[0]}?" if close else ""
-                raise InvalidConfig(f"Unknown topic config name: {name}{hint}")
+                raise InvalidConfig(f"Unknown topic config name: {name}{nearest(name, LOG_CONFIG_DEF.names(), 0.6)}")
             if value is None:
                 raise InvalidConfig(f"Null value not supported for topic configs: {name}")
             parsed = key.parse(value)

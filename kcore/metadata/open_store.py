@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
 from kcore.common.file import exists
@@ -88,6 +87,8 @@ def _check_server(server: str) -> None:
     if port is not None and not (port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
         raise ValueError(f"{server!r} has no port between 1 and 65535")
     if address is not None:
+        import ipaddress  # a millisecond, which most brokers need not spend
+
         try:
             ipaddress.IPv6Address(address)
         except ValueError:

@@ -33,6 +33,7 @@ from kcore.errors import (
     OffsetOutOfRange,
 )
 from kcore.replica.fetch_params import FetchPartitionData
+from kcore.replica.fetchers import InitialFetchState
 from kcore.replica.leader_endpoint import (
     EpochQuestion,
     FetchedPartition,
@@ -138,13 +139,6 @@ class PartitionFetchState(NamedTuple):
     @property
     def is_in_sync(self) -> bool:
         return self.lag is not None and self.lag <= 0
-
-
-class InitialFetchState(NamedTuple):
-    """initial_offset: the high watermark (RM-21); a negative one is looked up at the leader (FT-04)."""
-
-    initial_offset: int
-    current_leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,27 +6,23 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError
-from kcore.log.log_dir_descriptions import LogDirDescription, describe_log_dirs
 from kcore.log.log_manager import LogManager
 from kcore.replica.api_errors import api_error
-from kcore.replica.fetcher_state import FetcherConfig, FetcherState, InitialFetchState
-from kcore.replica.future_logs import FutureLogs
-from kcore.replica.local_leader_endpoint import LocalLeaderEndPoint
+from kcore.replica.fetchers import InitialFetchState, fetcher_id
 from kcore.replica.partition import OfflinePartition, Partition
-from kcore.replica.replica_alter_log_dirs_thread import ReplicaAlterLogDirsThread
-from kcore.replica.replica_fetcher_manager import fetcher_id
 from kcore.replica.replica_quota import ReplicaQuota
 
+if TYPE_CHECKING:
+    from kcore.log.log_dir_descriptions import LogDirDescription
+    from kcore.replica.fetcher_state import FetcherConfig
+    from kcore.replica.replica_alter_log_dirs_thread import ReplicaAlterLogDirsThread
+
 logger = logging.getLogger(__name__)
-
-
-#: Larger than replica.fetch.max.bytes: no network is between the two logs, and a step beside busy producers is slow
-#: because of the GIL, not because of its bytes.
-_COPIED_AT_ONCE = 4 * 1024 * 1024
 
 
 class ReplicaAlterLogDirsManager:
@@ -55,7 +51,7 @@ class ReplicaAlterLogDirsManager:
         self._hosted = hosted
         self._partition_of = partition_of
         self.num_threads = len(log_manager.log_dirs)
-        self._config = config or FetcherConfig(partition_max_bytes=_COPIED_AT_ONCE, truncates_on_fetch=False)
+        self._config = config
         #: How fast logs are copied (DIR-10); to be set before the first move, None is as fast as it goes.
         self.quota: ReplicaQuota | None = None
         self._lock = threading.Lock()
@@ -102,6 +98,8 @@ class ReplicaAlterLogDirsManager:
 
     def describe(self) -> list[LogDirDescription]:
         """The logs of each data directory.  Asks the file systems."""
+        from kcore.log.log_dir_descriptions import describe_log_dirs
+
         return describe_log_dirs(self._log_manager)
 
     # -- what happens to the partitions ---------------------------------------------------------------------------
@@ -162,14 +160,16 @@ class ReplicaAlterLogDirsManager:
                     hosted.future_log = None
 
     def _thread_for(self, tp: TopicPartition) -> ReplicaAlterLogDirsThread:
+        # Few brokers ever move a log; the others do without the fetcher.
+        from kcore.replica.replica_alter_log_dirs_thread import make_mover
+
         number = fetcher_id(tp, self.num_threads)
         thread = self._threads.get(number)
         if thread is None or thread.is_dead:
-            logs = FutureLogs(self._hosted, self._log_manager, self.quota)
-            state = FetcherState(logs, self._config, self.quota, self._failed)
-            end_point = LocalLeaderEndPoint(self._partition_of)
+            logs = (self._hosted, self._partition_of, self._log_manager)
             moved = {} if thread is None else thread.states()
-            thread = ReplicaAlterLogDirsThread(f"kcore-alter-log-dirs-{number}", state, logs, end_point, self._time)
+            name = f"kcore-alter-log-dirs-{number}"
+            thread = make_mover(name, *logs, self.quota, self._failed, self._time, self._config)
             thread.add_states(moved)
             self._threads[number] = thread
             thread.start()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.replica.fetcher_state import FetcherConfig, FetcherState, InitialFetchState, PartitionFetchState
+from kcore.replica.fetcher_state import FetcherConfig, FetcherState, PartitionFetchState
+from kcore.replica.fetchers import FetchSource, InitialFetchState, fetcher_id
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.leader_endpoint import LeaderEndPoint
 from kcore.replica.replica_fetcher_thread import ReplicaFetcherThread
@@ -20,57 +20,9 @@ from kcore.replica.replica_quota import ReplicaQuota
 logger = logging.getLogger(__name__)
 
 
-class FetchSource(NamedTuple):
-    """Which broker a partition is copied from, and from where on."""
-
-    leader_id: int
-    initial: InitialFetchState
-
-
-class Fetchers(Protocol):
-    """What ReplicaManager needs of the fetchers; a simulation has its own."""
-
-    def add_partitions(self, partitions: Mapping[TopicPartition, FetchSource]) -> None:
-        """Copy these from now on."""
-        ...
-
-    def remove_partitions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFetchState]:
-        """No longer copy these: nothing is written to them once this has returned.  The states that they had."""
-        ...
-
-    def shutdown_idle(self) -> None:
-        """End what has no partition left (RM-12)."""
-        ...
-
-    def close(self) -> None:
-        """Copy nothing any more."""
-        ...
-
-
-class NoFetchers:
-    """Fetchers of a broker that follows no other."""
-
-    def add_partitions(self, partitions: Mapping[TopicPartition, FetchSource]) -> None:
-        pass
-
-    def remove_partitions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFetchState]:
-        return {}
-
-    def shutdown_idle(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 class FetcherKey(NamedTuple):
     leader_id: int
     fetcher_id: int
-
-
-def fetcher_id(tp: TopicPartition, num_fetchers: int) -> int:
-    """Which of the fetchers of its leader copies tp: the same in every process (FMGR-01)."""
-    return (zlib.crc32(tp.topic.encode()) + tp.partition) % num_fetchers
 
 
 class ReplicaFetcherManager:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from kcore.common import topic_names
@@ -28,7 +28,6 @@ from kcore.log.unified_log import UnifiedLog
 from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER
 from kcore.purgatory.timer import Timer, TimerThread
-from kcore.replica.explain import FetchExplanation, IsrExplanation, explain_fetch, explain_isr
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
@@ -45,8 +44,6 @@ from kcore.server.broker_parts import (
 )
 from kcore.server.call_arguments import as_text, integer, number, string
 from kcore.server.client_quotas import ClientQuotas
-from kcore.server.cluster_controller import controlled_shutdown, make_controller
-from kcore.server.cluster_member import ClusterMember
 from kcore.server.fetch_session import FetchSessionCache
 from kcore.server.handlers import Services
 from kcore.server.in_process_client import ConsumerRecord, Data, Headers, InProcessClient, RecordMetadata
@@ -59,14 +56,17 @@ from kcore.server.monitor_socket import start_monitor
 from kcore.server.open_files_limit import raise_open_files_limit
 from kcore.server.preferred_replica import preferred_read_replica
 from kcore.server.producer_ids import ProducerIdManager
-from kcore.server.replica_fetchers import replica_fetchers
 from kcore.server.replication_quota_manager import ReplicationQuotas
 from kcore.server.request_handler_pool import RequestHandlerPool
-from kcore.server.store_topic_changes import StoreTopicChanges
 from kcore.server.stored_broker_configs import StoredBrokerConfigs
 from kcore.server.topic_adoption import TopicAdoption
 from kcore.server.topic_changes import TopicChanges, has_partitions, is_gone
 from kcore.server.topic_configs import TopicConfigs
+
+if TYPE_CHECKING:
+    from kcore.replica.explain import FetchExplanation, IsrExplanation
+    from kcore.replica.replica_fetcher_manager import ReplicaFetcherManager
+    from kcore.server.cluster_member import ClusterMember
 
 logger = logging.getLogger(__name__)
 
@@ -129,8 +129,10 @@ class Broker:
         self._is_temporary = not dirs
         self._data_dirs = [os.path.abspath(path) for path in dirs]
         self.admin_manager: AdminManager
-        #: Of a member of a cluster, and of a broker alone.
+        #: Of a member of a cluster.
         self.cluster_member: ClusterMember
+        self.replica_fetchers: ReplicaFetcherManager
+        #: Of a broker alone.
         self.local_controller: LocalController
         self._parts = ExitStack()
         self._lock = threading.Lock()
@@ -211,6 +213,8 @@ class Broker:
         clock_scheduler = self._scheduler(parts, "clock", time)
         disk_scheduler = self._scheduler(parts, "disk", time)
         is_member = self._is_member
+        if is_member:
+            from kcore.server import cluster_parts
         self.metadata_cache = MetadataCache(self.cluster_id, controller_id=NO_LEADER if is_member else self.broker_id)
         topic_configs = TopicConfigs()
         log_manager = log_manager_of(
@@ -247,21 +251,20 @@ class Broker:
         moves = self.replica_manager.log_dir_moves
         moves.quota = self.replication_quotas.alter_log_dirs
         moves.num_threads = config["num.replica.alter.log.dirs.threads"] or moves.num_threads
-        self.replica_fetchers = self.replica_manager.fetchers = replica_fetchers(
-            config,
-            clients_time,
-            self.replica_manager,
-            log_manager,
-            self.metadata_cache,
-            self.replication_quotas.follower,
-            lambda: self.cluster_member.broker_epoch if is_member else -1,
-        )
-        fetchers = self.replica_fetchers
-        resize = config.on_change(("num.replica.fetchers",), lambda: fetchers.resize(config["num.replica.fetchers"]))
-        parts.callback(resize)
+        fetchers: ReplicaFetcherManager | None = None
         changes: TopicChanges
         if is_member:
-            changes = StoreTopicChanges(self.store, lambda: self.cluster_member.is_controller)
+            fetchers = self.replica_fetchers = self.replica_manager.fetchers = cluster_parts.replica_fetchers(
+                config,
+                clients_time,
+                self.replica_manager,
+                log_manager,
+                self.metadata_cache,
+                self.replication_quotas.follower,
+                lambda: self.cluster_member.broker_epoch,
+                parts,
+            )
+            changes = cluster_parts.StoreTopicChanges(self.store, lambda: self.cluster_member.is_controller)
         else:
             changes = self.local_controller = LocalController(
                 self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
@@ -313,7 +316,7 @@ class Broker:
             member_scheduler = self._scheduler(parts, "cluster-member", clients_time)
             self.client_quotas.follow(member_scheduler)
             broker_configs.follow(member_scheduler)
-            self.cluster_member = ClusterMember(
+            self.cluster_member = cluster_parts.ClusterMember(
                 self.broker_id,
                 self.store,
                 member_scheduler,
@@ -358,9 +361,7 @@ class Broker:
                 self.cluster_member if is_member else None,
             )
         )
-        self._metrics = broker_metrics(
-            clients_time, log_manager, self.replica_manager, self.replica_fetchers, self._apis
-        )
+        self._metrics = broker_metrics(clients_time, log_manager, self.replica_manager, fetchers, self._apis)
         start_monitor(self, working[0], parts)
         self._client = InProcessClient(
             clients_time,
@@ -376,7 +377,7 @@ class Broker:
         # Before everything else: what is answered after this, no client sees.
         parts.callback(server.shutdown)
         if is_member:
-            self.cluster_member.controller = make_controller(
+            self.cluster_member.controller = cluster_parts.make_controller(
                 self.broker_id,
                 self.store,
                 config,
@@ -568,6 +569,8 @@ class Broker:
         A frozen value; str() of it is a text for people.  Raises UnknownTopicOrPartition, NotLeaderOrFollower if this
         broker has no replica of it, KafkaStorageError; RuntimeError unless the broker runs.
         """
+        from kcore.replica.explain import explain_isr
+
         tp = TopicPartition(string("topic", topic), integer("partition", partition))
         with self._serving():
             return explain_isr(self.replica_manager, tp)
@@ -591,6 +594,8 @@ class Broker:
         counted, and no follower's state changes.  A frozen value; str() of it is a text for people.
         Raises as explain_isr(), and ValueError for another isolation.
         """
+        from kcore.replica.explain import explain_fetch
+
         tp = TopicPartition(string("topic", topic), integer("partition", partition))
         if isolation not in ("read_uncommitted", "read_committed"):
             raise ValueError(f"isolation {isolation!r}, expected read_uncommitted or read_committed")
@@ -667,6 +672,8 @@ class Broker:
 
     def _leave_cluster(self, time: Time) -> None:
         """At a clean stop: others take over what this broker leads, before it stops to answer."""
+        from kcore.server.cluster_parts import controlled_shutdown
+
         member = self.cluster_member
         if not self._is_killed and member.controller is not None and member.hands_over:
             self.replica_manager.begin_shutdown()

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from kcore.common.metrics import Measured, Metrics, count, metric_name
 from kcore.common.time import Time
 from kcore.log.log_manager import LogManager
 from kcore.purgatory.delayed_operation import DelayedOperationPurgatory
-from kcore.replica.replica_fetcher_manager import ReplicaFetcherManager
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.replica.replica_meters import partition_gauges
 from kcore.server.kafka_apis import KafkaApis
 from kcore.server.metadata_cache import Endpoint
+
+if TYPE_CHECKING:
+    from kcore.replica.replica_fetcher_manager import ReplicaFetcherManager
 
 
 def broker_metrics(
     time: Time,
     log_manager: LogManager,
     replica_manager: ReplicaManager,
-    fetchers: ReplicaFetcherManager,
+    fetchers: ReplicaFetcherManager | None,
     kafka_apis: KafkaApis,
 ) -> Metrics:
-    """The registry of a broker with these parts; rates count from now on."""
+    """The registry of a broker with these parts; rates count from now on.  fetchers: None for a broker alone."""
     metrics = Metrics(time)
     metrics.add_source(replica_manager.meters.measured)
     metrics.add_source(lambda: partition_gauges(replica_manager))
@@ -50,9 +53,9 @@ def _purgatories(replica_manager: ReplicaManager) -> Iterator[tuple[str, Measure
             yield metric_name("kafka.server", "DelayedOperationPurgatory", name, **tags), float(value)
 
 
-def _fetchers(fetchers: ReplicaFetcherManager, elapsed_s: float) -> Iterator[tuple[str, Measured]]:
-    """Of the threads that copy from other brokers (FMGR-11, FT-15)."""
-    threads, addresses = fetchers.threads(), fetchers.addresses()
+def _fetchers(fetchers: ReplicaFetcherManager | None, elapsed_s: float) -> Iterator[tuple[str, Measured]]:
+    """Of the threads that copy from other brokers (FMGR-11, FT-15); a broker alone has none."""
+    threads, addresses = (fetchers.threads(), fetchers.addresses()) if fetchers is not None else ({}, {})
     max_lag = 0
     for key, thread in threads.items():
         client_id = f"ReplicaFetcherThread-{key.fetcher_id}-{key.leader_id}"
@@ -70,8 +73,8 @@ def _fetchers(fetchers: ReplicaFetcherManager, elapsed_s: float) -> Iterator[tup
     for name, value in (
         ("MaxLag", max_lag),
         ("MinFetchRate", min((thread.requests for thread in threads.values()), default=0) / elapsed_s),
-        ("FailedPartitionsCount", fetchers.failed_partitions_count),
-        ("DeadThreadCount", fetchers.dead_thread_count),
+        ("FailedPartitionsCount", fetchers.failed_partitions_count if fetchers is not None else 0),
+        ("DeadThreadCount", fetchers.dead_thread_count if fetchers is not None else 0),
     ):
         yield metric_name("kafka.server", "ReplicaFetcherManager", name, clientId="Replica"), float(value)
 

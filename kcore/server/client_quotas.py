@@ -10,7 +10,6 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
-from urllib.parse import quote, unquote
 
 from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
@@ -184,10 +183,14 @@ def _node(name: EntityName) -> str:
     refuses; as they are written here, Kafka reads them."""
     if not isinstance(name, str):
         return znodes.DEFAULT_ENTITY
+    from urllib.parse import quote  # not at the top: few brokers have quotas
+
     return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="-._").replace("~", "%7E")
 
 
 def _name(node: str) -> EntityName:
+    from urllib.parse import unquote
+
     return DEFAULT if node == znodes.DEFAULT_ENTITY else unquote(node)
 
 

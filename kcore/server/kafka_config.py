@@ -10,7 +10,6 @@ Defaults are Kafka's, but for the few that Kafka's own server.properties changes
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
 import sys
@@ -19,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from kcore.common.config_def import ConfigDef, ConfigKey, ConfigType, above, at_least
+from kcore.common.text import nearest
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.log.log_cleaner import CleanerConfig
@@ -700,5 +700,4 @@ def _check_other(name: str, value: Any, other_names: Collection[str]) -> None:
 def _suggestion(name: str, other_names: Collection[str]) -> str:
     if name in BROKER_SYNONYMS:
         return f"; a topic's {name} has its default from {BROKER_SYNONYMS[name][0][0]}"
-    close = difflib.get_close_matches(name, [*other_names, *KAFKA_CONFIG_DEF.names(), *_IGNORED_NAMES], n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    return nearest(name, [*other_names, *KAFKA_CONFIG_DEF.names(), *_IGNORED_NAMES], 0.6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from kcore.client.blocking_sender import DEFAULT_MAX_RESPONSE_BYTES, BlockingSender
 from kcore.common.time import Time
@@ -27,11 +28,13 @@ def replica_fetchers(
     log_manager: LogManager,
     metadata_cache: MetadataCache,
     quota: ReplicaQuota,
-    broker_epoch: Callable[[], int] = lambda: -1,
+    broker_epoch: Callable[[], int],
+    parts: ExitStack,
 ) -> ReplicaFetcherManager:
     """For ReplicaManager.fetchers.  time: of whoever waits at a socket, real time.
 
-    Leaders are reached by the listener between brokers, where the metadata say it is when a thread starts.
+    Leaders are reached by the listener between brokers, where the metadata say it is when a thread starts.  parts: when
+    it is closed, the fetchers follow the settings no more.
     """
     broker_id = replica_manager.broker_id
     listener = (config["inter.broker.listener.name"] or _DEFAULT_LISTENER).upper()
@@ -54,7 +57,7 @@ def replica_fetchers(
         )
         return RemoteLeaderEndPoint(sender, broker_id, metadata_cache.topic_id, broker_epoch)
 
-    return ReplicaFetcherManager(
+    fetchers = ReplicaFetcherManager(
         f"kcore-replica-fetcher-{broker_id}",
         config["num.replica.fetchers"],
         FetcherConfig(
@@ -77,3 +80,5 @@ def replica_fetchers(
         address_of=address_of,
         quota=quota,
     )
+    parts.callback(config.on_change(("num.replica.fetchers",), lambda: fetchers.resize(config["num.replica.fetchers"])))
+    return fetchers

@@ -15,7 +15,6 @@ from kcore.common.properties import read_properties
 from kcore.errors import KafkaError
 from kcore.server.broker import Broker
 from kcore.server.kafka_config import KafkaConfig
-from kcore.tools import serve_cluster
 from kcore.tools.command_line import positive
 from kcore.tools.hints import client_hint, script, short
 
@@ -68,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM.  0 after a clean stop, 1 when the last data directory failed, 2 when the broker
     cannot start.  With --brokers what serve_cluster.run() returns."""
     if args.brokers is not None:
+        from kcore.tools import serve_cluster  # a broker alone calls no other
+
         args.port = DEFAULT_PORT if args.port is None else args.port
         return serve_cluster.run(args)
     # The main thread waits for these signals.  They are blocked before other threads start, so no other gets them.

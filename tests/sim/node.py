@@ -24,6 +24,7 @@ from kcore.protocol.messages.fetch import FetchRequest as FetchMessage
 from kcore.protocol.messages.fetch import FetchResponse
 from kcore.purgatory.timer import Timer
 from kcore.replica.fetcher_state import FetcherConfig, FetcherState, PartitionFetchState, Wait
+from kcore.replica.fetchers import FetchSource
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.leader_endpoint import (
     EpochEndOffset,
@@ -39,7 +40,6 @@ from kcore.replica.leader_endpoint import (
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, PartitionStateStore, StoredIsr
-from kcore.replica.replica_fetcher_manager import FetchSource
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.fetch_session import FetchSessionCache
 from kcore.server.handlers.fetch import Handler as FetchHandler

@@ -4,9 +4,8 @@ import pytest
 
 from kcore import errors
 from kcore.common.topic_partition import TopicPartition
-from kcore.replica.fetcher_state import InitialFetchState
+from kcore.replica.fetchers import FetchSource, InitialFetchState
 from kcore.replica.partition_state import StopReplica
-from kcore.replica.replica_fetcher_manager import FetchSource
 
 from .conftest import TP, Node, batch, update
 

@@ -8,9 +8,10 @@ import pytest
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import FencedLeaderEpoch
-from kcore.replica.fetcher_state import AppendedRecords, FetcherConfig, InitialFetchState, Phase
+from kcore.replica.fetcher_state import AppendedRecords, FetcherConfig, Phase
+from kcore.replica.fetchers import FetchSource, InitialFetchState, fetcher_id
 from kcore.replica.leader_endpoint import FetchedPartition, FetchReply, LeaderFeatures
-from kcore.replica.replica_fetcher_manager import FetcherKey, FetchSource, ReplicaFetcherManager, fetcher_id
+from kcore.replica.replica_fetcher_manager import FetcherKey, ReplicaFetcherManager
 
 DEADLINE_S = 60
 TPS = [TopicPartition("t", number) for number in range(8)]
