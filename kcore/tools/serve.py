@@ -17,6 +17,7 @@ from kcore.server.broker import Broker
 from kcore.server.kafka_config import KafkaConfig
 from kcore.tools.command_line import positive
 from kcore.tools.hints import client_hint, script, short
+from kcore.tools.parent_process import end_with_parent
 
 #: How long a thread that computes keeps the GIL from one that wants it.  Python's default of 5 ms is long for a broker
 #: whose background threads (flush, checkpoints, retention) share the GIL with its requests.
@@ -52,6 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve a cluster of N brokers, each a process of its own: ids 0, 1, ..., data in DIR/0, DIR/1, ..., ports "
         "from --port on; without --store they coordinate through a file in DIR",
     )
+    # Of serve_cluster: the process to end with.
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--hints", action="store_true", help="print commands to try next, with the port really taken")
     parser.add_argument(
         "-o",
@@ -74,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     # The main thread waits for these signals.  They are blocked before other threads start, so no other gets them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
+        if args.parent is not None:
+            end_with_parent(args.parent)
         logging.basicConfig(
             stream=sys.stderr, level=_log_level(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
         )

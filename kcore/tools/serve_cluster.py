@@ -122,16 +122,7 @@ class _ServedCluster:
         os.makedirs(self._args.data, exist_ok=True)
         deadline_ms = SYSTEM_TIME.hi_res_clock_ms() + _START_S * 1000
         for number in range(self._args.brokers):
-            with open(self._log_file(number), "a", encoding="utf-8") as log:
-                # In a process group of its own: a Ctrl-C is for this process, which stops one broker after the other.
-                process = subprocess.Popen(
-                    self._command(number),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=log,
-                    text=True,
-                    process_group=0,
-                )
+            process = self._start_broker(number)
             self._running[number] = process
             threading.Thread(target=self._read, args=(number, process), daemon=True).start()
         while len(self._addresses) < self._args.brokers or not self._agree():
@@ -182,11 +173,30 @@ class _ServedCluster:
 
     # -- the processes ----------------------------------------------------------------------------------
 
+    def _start_broker(self, number: int) -> subprocess.Popen[str]:
+        """On the main thread: the broker ends with the thread that starts it."""
+        # It inherits the mask: a SIGTERM that comes before it can serve waits until it can stop cleanly.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        try:
+            with open(self._log_file(number), "a", encoding="utf-8") as log:
+                # In a process group of its own: a Ctrl-C is for this process, which stops one broker after the other.
+                return subprocess.Popen(
+                    self._command(number),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    process_group=0,
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
     def _command(self, number: int, *, is_hint: bool = False) -> list[str]:
         """is_hint: as one would type it."""
         args = self._args
         command = [script("kcore")] if is_hint else [sys.executable, "-m", "kcore"]
-        command += ["serve", "--id", str(number), "--data", self._data_dir(number), "--store", self._store]
+        command += ["serve"] if is_hint else ["serve", "--parent", str(os.getpid())]
+        command += ["--id", str(number), "--data", self._data_dir(number), "--store", self._store]
         command += ["--port", str(self._port(number))]
         command += ["--host", args.host] if args.host is not None else []
         command += ["--config", args.config] if args.config else []

@@ -5,11 +5,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
-from kcore.log import meta_properties
+from kcore.log import directory_lock, meta_properties
 from kcore.server.broker_identity import STORE_FILE_NAME
 from kcore.testing import MockTime
 from kcore.tools import serve_cluster
@@ -59,6 +60,46 @@ def test_a_killed_broker_is_reported_with_the_command_that_starts_it_and_ctrl_c_
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, out, err) == (0, "kcore: broker 0 stopped\n", "")
+
+
+def has_ended(data_dir):
+    """Wait until no process holds the directory's lock any more; whether that came to pass."""
+    deadline = time.monotonic() + DEADLINE_S
+    while directory_lock.is_held(str(data_dir)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not directory_lock.is_held(str(data_dir))
+
+
+@pytest.mark.timeout(5 * DEADLINE_S)
+def test_the_brokers_stop_when_the_process_that_has_started_them_is_killed(serve, tmp_path):
+    process = serve("--brokers", "2")
+    lines_until(process, "the controller")
+    process.kill()
+    for number in range(2):
+        log = tmp_path / "c" / f"broker-{number}.txt"
+        assert has_ended(tmp_path / "c" / str(number)), log.read_text()
+        assert (tmp_path / "c" / str(number) / ".kafka_cleanshutdown").exists(), log.read_text()
+        assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.timeout(5 * DEADLINE_S)
+def test_a_broker_whose_starter_is_gone_before_it_knows_stops_at_once(tmp_path):
+    command = [sys.executable, "-m", "kcore", "serve", "--data", str(tmp_path), "--port", "0", "--parent", "1"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert process.returncode == 0 and "kcore: stopped" in process.stdout
+
+
+@pytest.mark.timeout(5 * DEADLINE_S)
+@pytest.mark.parametrize("delay_s", [0, 0.3, 1, 2])
+def test_a_stop_while_the_brokers_start_is_a_clean_one(serve, tmp_path, delay_s):
+    process = serve("--brokers", "2")
+    while not (tmp_path / "c" / "broker-1.txt").exists():  # made before the broker is started
+        assert process.poll() is None
+        time.sleep(0.005)
+    time.sleep(delay_s)  # whenever it comes the result is the same
+    process.terminate()
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, ""), (out, [path.read_text() for path in tmp_path.glob("c/*.txt")])
 
 
 @pytest.mark.timeout(5 * DEADLINE_S)

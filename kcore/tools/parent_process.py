@@ -1,0 +1,22 @@
+"""A process that ends with the one that has started it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+def end_with_parent(parent_pid: int) -> None:
+    """Have this process get SIGTERM when its parent ends, however that happens; at once if that is past.
+
+    To Linux the parent is the thread that has made this process: that must be one that lives as long as its process.
+    Raises OSError.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "this process cannot be told when its parent ends")
+    if os.getppid() != parent_pid:
+        os.kill(os.getpid(), signal.SIGTERM)
