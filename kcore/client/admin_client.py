@@ -20,6 +20,7 @@ from kcore.errors import (
     BrokerNotAvailable,
     LeaderNotAvailable,
     NotController,
+    TopicAlreadyExists,
     UnknownTopicOrPartition,
     UnsupportedVersion,
     for_code,
@@ -267,6 +268,21 @@ class AdminClient:
         )
         for result in response.responses:
             _raise_error(result.error_code, result.error_message)
+
+    def waiting_deletion(self, name: str) -> str | None:
+        """Of a topic that a cluster's description does not have: what is known of its deletion if its name is still
+        taken, None if a topic of this name could be created now."""
+        topic = ct.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+        request = ct.CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms, validate_only=True)
+        response = self._ask_controller(
+            request, ct.CreateTopicsResponse, lambda response: [topic.error_code for topic in response.topics]
+        )
+        (result,) = response.topics
+        if result.error_code != TopicAlreadyExists.code:
+            return None
+        # Kafka's brokers say only that there is one.
+        message = result.error_message or ""
+        return message if "delet" in message else f"Topic '{name}' is being deleted."
 
     def alter_topic_config(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Set settings of a topic; None deletes one.  Raises UnknownTopicOrPartition, InvalidConfig."""

@@ -184,6 +184,9 @@ class AdminManager:
             config = LogConfig.from_kafka(overrides, self._config.log_config)
             replicas = len(next(iter(placement.values())))
             if validate_only:
+                waiting_deletion = self._changes.waiting_deletion(name)
+                if waiting_deletion is not None:
+                    raise TopicAlreadyExists(waiting_deletion)
                 return CreatedTopic(ZERO_UUID, len(placement), replicas, config)
             topic_id = self._changes.create_topic(name, placement, overrides)
             logger.info("created topic %s with %d partitions, id %s", name, len(placement), topic_id)
@@ -376,7 +379,9 @@ class AdminManager:
         with self._lock, store_errors_for_clients(f"deletion of topic {name}"):
             topic = self._cache.topic(name)
             if topic is None:
-                raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
+                topic_names.validate(name)
+                waiting_deletion = self._changes.waiting_deletion(name)
+                raise UnknownTopicOrPartition(waiting_deletion or f"The topic '{name}' does not exist.")
             if topic_names.is_internal(name):
                 raise InvalidRequest(f"The topic '{name}' is internal: the brokers need it, it cannot be deleted.")
             self._changes.delete_topic(topic)

@@ -210,6 +210,10 @@ class LocalController:
             self._store.delete(znodes.topic_deletion(topic_id))
             self._topic_configs.remove(name)
 
+    def waiting_deletion(self, name: str) -> str | None:
+        """None: delete_topic() returns when all is gone."""
+        return None
+
     def retry_offline_partitions(self) -> None:
         """Open the partitions that could not be opened: a full disk may have room again."""
         if not self._offline:

@@ -38,7 +38,7 @@ class StoreTopicChanges:
         topic_id = znodes.random_id(self._random)
         node = znodes.TopicZNode({number: list(replicas) for number, replicas in assignment.items()}, topic_id)
         if self._store.get(znodes.topic(name)) is not None:
-            raise TopicAlreadyExists(f"Topic '{name}' already exists.")
+            raise TopicAlreadyExists(self.waiting_deletion(name) or f"Topic '{name}' already exists.")
         builder = MultiBuilder(self._store)
         builder.put(znodes.topic_config(name), znodes.encode_config(config))
         builder.create(znodes.topic(name), node.encode())
@@ -82,3 +82,19 @@ class StoreTopicChanges:
             self._store.create_recursive(znodes.delete_topic(topic.name))
         except NodeExists:
             pass
+
+    def waiting_deletion(self, name: str) -> str | None:
+        if self._store.get(znodes.delete_topic(name)) is None:
+            return None
+        stored = self._store.get(znodes.topic(name))
+        if stored is None:
+            return None
+        alive = set(self._store.children(znodes.BROKER_IDS))
+        replicas = {
+            replica for of_one in znodes.TopicZNode.decode(stored.data).assignment.values() for replica in of_one
+        }
+        dead = sorted(replica for replica in replicas if str(replica) not in alive)
+        if not dead:
+            return None
+        brokers = f"broker {dead[0]}" if len(dead) == 1 else f"brokers {', '.join(map(str, dead))}"
+        return f"Topic '{name}' is being deleted; that waits for {brokers}, not alive now, to delete its replicas."

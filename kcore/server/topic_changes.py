@@ -38,6 +38,10 @@ class TopicChanges(Protocol):
     def delete_topic(self, topic: TopicInfo) -> None:
         """Delete a topic with its data."""
 
+    def waiting_deletion(self, name: str) -> str | None:
+        """Of a topic that the metadata do not have any more, but whose deletion waits for dead brokers: a sentence that
+        says so; None for every other."""
+
 
 #: Whether a change is in the metadata.
 IsDone = Callable[[MetadataSnapshot], bool]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kcore.client.admin_client import TopicDescription
+from kcore.client.admin_client import AdminClient, TopicDescription
 from kcore.common.text import counted, json_line, nearest
+from kcore.errors import ApiError, UnknownTopicOrPartition
 from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, leader_text
 from kcore.tools.command_line import OK, UsageError, positive_int16, positive_int32
 
@@ -61,8 +62,10 @@ def _add_describe(parser: argparse.ArgumentParser) -> None:
 
 def _run_describe(args: argparse.Namespace) -> int:
     with admin_client(args) as admin:
-        topics = admin.describe_cluster(args.topics or None).topics
+        topics, deleted = _described(admin, args.topics)
         configs = admin.topic_configs(topics) if topics else {}
+    for name, text in deleted.items():
+        print(json_line({"topic": name, "is_being_deleted": True, "reason": text}) if args.json else f"{name}: {text}")
     for topic in topics.values():
         own = {key: entry.value for key, entry in sorted(configs.get(topic.name, {}).items()) if entry.is_own}
         if args.json:
@@ -81,6 +84,25 @@ def _run_describe(args: argparse.Namespace) -> int:
                 + (f", not available {ids_text(partition.offline)}" if partition.offline else "")
             )
     return OK
+
+
+def _described(admin: AdminClient, names: Sequence[str]) -> tuple[Mapping[str, TopicDescription], dict[str, str]]:
+    """These topics, all for none; and of those that are being deleted, which the metadata do not have any more, what is
+    known of that.  Raises UnknownTopicOrPartition."""
+    try:
+        return admin.describe_cluster(names or None).topics, {}
+    except UnknownTopicOrPartition:
+        topics: dict[str, TopicDescription] = {}
+        deleted = {}
+        for name in names:
+            try:
+                topics |= admin.describe_cluster([name]).topics
+            except UnknownTopicOrPartition:
+                text = admin.waiting_deletion(name)
+                if text is None:
+                    raise
+                deleted[name] = text
+        return topics, deleted
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:
@@ -158,9 +180,29 @@ def _add_delete(parser: argparse.ArgumentParser) -> None:
 
 def _run_delete(args: argparse.Namespace) -> int:
     with admin_client(args) as admin:
+        dead = _dead_brokers(admin, args.topic)
         admin.delete_topic(args.topic)
-    print(json_line({"topic": args.topic, "deleted": True}) if args.json else f"{args.topic} is deleted")
+    if args.json:
+        print(json_line({"topic": args.topic, "deleted": not dead, "waits_for_brokers": dead}))
+    elif dead:
+        print(
+            f"{args.topic} is being deleted: clients do not see it any more, but its deletion waits for "
+            f"broker{'s' if len(dead) > 1 else ''} {ids_text(dead)}, not alive now, to delete "
+            f"{'their' if len(dead) > 1 else 'its'} replicas; until then there can be no other topic of this name"
+        )
+    else:
+        print(f"{args.topic} is deleted")
     return OK
+
+
+def _dead_brokers(admin: AdminClient, name: str) -> list[int]:
+    """Those that have replicas of a topic and are not alive; none if there is no such topic."""
+    try:
+        cluster = admin.describe_cluster([name])
+    except ApiError:
+        return []  # the deletion says why
+    replicas = {replica for partition in cluster.topics[name].partitions.values() for replica in partition.replicas}
+    return sorted(replicas - cluster.brokers.keys())
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:

@@ -213,6 +213,33 @@ def test_the_cluster_is_shown_and_partitions_that_miss_a_replica_end_it_with_sta
         cluster.start(stopped)
 
 
+def test_a_deletion_that_waits_for_a_dead_broker_says_so_wherever_the_topic_is_asked_for(cluster, run, text):
+    run("topics", "create", "waits", "--partitions", "2", "--replicas", "3")
+    run("topics", "create", "lives")
+    for name in ("waits", "lives"):
+        known_everywhere(cluster, name)
+    stopped = next(number for number in (1, 2) if number != cluster.controller())
+    cluster.stop(stopped)
+    try:
+        sentence = f"waits for broker {stopped}, not alive now, to delete its replicas"
+        status, out, _ = text("topics", "delete", "waits")
+        assert status == 0 and out.startswith("waits is being deleted: ") and sentence in out
+        status, out, _ = text("topics", "describe", "waits", "lives")
+        assert status == 0 and sentence in out.splitlines()[0] and "lives: 1 partition" in out
+        marked, described = run("topics", "describe", "waits", "lives")[1]
+        assert (marked["topic"], marked["is_being_deleted"], described["topic"]) == ("waits", True, "lives")
+        assert sentence in marked["reason"]
+        for words in (("create", "waits", "--replicas", "2"), ("delete", "waits")):
+            status, out, err = text("topics", *words)
+            assert (status, out) == (2, "") and sentence in err
+        assert "there is no topic 'no'" in text("topics", "describe", "waits", "no")[2]
+    finally:
+        cluster.start(stopped)
+    await_true(lambda: text("topics", "create", "waits")[0] == 0)
+    known_everywhere(cluster, "waits")
+    assert run("topics", "delete", "waits") == (0, [{"topic": "waits", "deleted": True, "waits_for_brokers": []}])
+
+
 @pytest.mark.parametrize(
     "words, reason",
     [
