@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 _SHOWN_CHARACTERS = 100
@@ -68,6 +69,12 @@ def date_of(timestamp_ms: int) -> str:
     except (ValueError, OverflowError, OSError):
         return str(timestamp_ms)
     return f"{date:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03}Z" if timestamp_ms >= 0 else str(timestamp_ms)
+
+
+def some_of(items: Collection[object], shown: int = 5) -> str:
+    """The first ones, and how many there are beside them: "a, b and 7 more"."""
+    names = ", ".join(str(item) for item in islice(items, shown))
+    return f"{names} and {len(items) - shown} more" if len(items) > shown else names
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from kcore.common.text import counted, some_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import ControllerContext, PartitionReplica, PartitionState, ReplicaAssignment
 from kcore.controller.controller_context import ReplicaState as State
@@ -229,8 +230,10 @@ class PartitionReassignment:
         }
         refused = self._keep_in_sync_replicas(changed, {tp: replicas for tp, replicas in unneeded.items() if replicas})
         begun = {tp: new for tp, new in changed.items() if tp not in refused}
+        if begun:
+            logger.info("reassignment of %s begins: %s", counted(len(begun), "partition"), some_of(begun))
         for tp, new in begun.items():
-            logger.info("%s is reassigned: %s", tp, new)
+            logger.debug("%s is reassigned: %s", tp, new)
             context.set_assignment(tp, new)
         # Before the assignment without them is stored: the next controller would not know of their logs.
         self._delete_replicas(PartitionReplica(tp, replica) for tp in begun for replica in unneeded[tp])
@@ -328,8 +331,10 @@ class PartitionReassignment:
         # B6
         completed = {tp: context.assignments[tp] for tp in led}
         self._store.change_assignments({tp: new for tp, new in completed.items() if before[tp].is_being_reassigned})
+        if completed:
+            logger.info("reassignment of %s is complete: %s", counted(len(completed), "partition"), some_of(completed))
         for tp, new in completed.items():
-            logger.info("%s: the reassignment is complete, its replicas are %s", tp, _listed(new.replicas))
+            logger.debug("%s: the reassignment is complete, its replicas are %s", tp, _listed(new.replicas))
         # B7, B8
         self._remove_orders(lambda tp, target: tp in completed and tuple(target) == completed[tp].replicas)
         self._batch.add_update_metadata(context.live_or_shutting_down_ids, completed)

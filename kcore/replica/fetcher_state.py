@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, MutableSet
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from kcore.common.text import counted, some_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
@@ -207,6 +208,8 @@ class FetcherState:
         self._failed: MutableSet[TopicPartition] = set() if failed is None else failed
         self._in_flight: LeaderRequest | None = None
         self._last_failure: str | None = None
+        #: Of the reply that is being processed: error -> partitions.
+        self._refused: dict[str, list[TopicPartition]] = {}
         # What follows are parts of _states, so that a request costs what has changed and not all partitions.
         self._truncating: dict[TopicPartition, None] = {}
         self._looking_up: dict[TopicPartition, None] = {}
@@ -334,7 +337,9 @@ class FetcherState:
 
     def _fail(self, tp: TopicPartition, error: Exception) -> None:
         if isinstance(error, FencedLeaderEpoch):
-            logger.info("%s: is not copied any more: there is a newer leader epoch, which the controller will send", tp)
+            logger.debug(
+                "%s: is not copied any more: there is a newer leader epoch, which the controller will send", tp
+            )
         else:
             unexpected = None if isinstance(error, KafkaError) else error
             logger.error("%s: is not copied any more: %r", tp, error, exc_info=unexpected)
@@ -486,6 +491,11 @@ class FetcherState:
             self._on_offsets(request, reply, now_ms)
         else:
             self.on_failure(request, ValueError(f"a {type(reply).__name__} to a {type(request).__name__}"), now_ms)
+        for name, partitions in self._refused.items():
+            logger.info(
+                "the leader answers %s for %s", name, f"{counted(len(partitions), 'partition')}: {some_of(partitions)}"
+            )
+        self._refused.clear()
 
     def _on_fetched(self, request: FetchRequest, reply: FetchReply, now_ms: float) -> None:
         for tp, answer in reply.partitions.items():
@@ -546,10 +556,13 @@ class FetcherState:
 
     def _on_error(self, tp: TopicPartition, error: ApiError | None, now_ms: float) -> None:
         """FT-23..25, FT-31: nothing helps a fenced follower but the controller; all others try again."""
+        name = "that it has no offset" if error is None else type(error).__name__
         if isinstance(error, FencedLeaderEpoch):
+            self._refused.setdefault(f"{name}, the controller will name a newer leader epoch,", []).append(tp)
             self._fail(tp, error)
             return
-        logger.info("%s: the leader answers %r, asking again later", tp, error)
+        self._refused.setdefault(f"{name}, asking again later,", []).append(tp)
+        logger.debug("%s: the leader answers %r, asking again later", tp, error)
         self._delay([tp], now_ms)
 
     def _take_records(

@@ -328,7 +328,8 @@ class Partition:
         )
 
     def _begin_isr_change(self, state: LeaderState, proposed: frozenset[int]) -> LeaderState:
-        logger.info(
+        # The store logs how many have changed: a broker that dies changes those of thousands of partitions.
+        logger.debug(
             "%s: ISR %s to become %s, high watermark %d, log end %d",
             self.topic_partition,
             sorted(state.isr.committed),
@@ -369,9 +370,7 @@ class Partition:
             # Else either set may be stored: the high watermark waits for both until the next update.
         if isinstance(result, ApiError):
             self._replica_meters.failed_isr_updates.mark()
-            # An ineligible replica has stopped or has registered again meanwhile; it joins by a later fetch.
-            level = logging.INFO if isinstance(result, IneligibleReplica) else logging.WARNING
-            logger.log(level, "%s: ISR %s was not stored: %s", self.topic_partition, sorted(pending.proposed), result)
+            logger.debug("%s: ISR %s was not stored: %s", self.topic_partition, sorted(pending.proposed), result)
         self._on_isr_changed(self.topic_partition)
 
     # -- move to another data directory ------------------------------------------------------------------------------

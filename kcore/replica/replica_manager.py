@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
+from kcore.common.text import counted, some_of
 from kcore.common.time import Time
 from kcore.common.topic_names import INTERNAL_TOPICS
 from kcore.common.topic_partition import TopicPartition
@@ -191,6 +192,7 @@ class ReplicaManager:
                         results[update.topic_partition] = api_error(error, "state change", update.topic_partition)
                     else:
                         results[update.topic_partition] = None
+                self._log_dead_leaders(accepted)
                 if not self._tasks:
                     self._start_tasks()
                 self.log_dir_moves.on_state_change([update.topic_partition for update in accepted])
@@ -205,6 +207,14 @@ class ReplicaManager:
         if new_followers:
             self._fetch_from_leaders(new_followers)
         return results
+
+    def _log_dead_leaders(self, updates: Sequence[LeaderAndIsrUpdate]) -> None:
+        dead: dict[int, list[TopicPartition]] = {}
+        for update in updates:
+            if update.leader not in (-1, self.broker_id) and not self._is_alive(update.leader):
+                dead.setdefault(update.leader, []).append(update.topic_partition)
+        for leader, led in dead.items():
+            logger.info("broker %d is not alive and leads %s: %s", leader, counted(len(led), "partition"), some_of(led))
 
     def _start_tasks(self) -> None:
         every_ms: float = self._checkpoint_interval_ms
@@ -309,7 +319,7 @@ class ReplicaManager:
         if not leads and update.leader >= 0 and not self._is_alive(update.leader):
             # As after a start, when the brokers come one by one.  The controller's next update names another leader, or
             # follows the news that this one lives.
-            logger.info("%s: its leader %d is not alive", update.topic_partition, update.leader)
+            logger.debug("%s: its leader %d is not alive", update.topic_partition, update.leader)
             partition.resign()  # RM-18: with the epoch that it had, so that the next update is taken
             return False
         change = partition.make_leader if leads else partition.make_follower

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kcore.common.scheduler import Scheduler
+from kcore.common.text import counted, some_of
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, FencedLeaderEpoch, IneligibleReplica, UnknownServerError, UnknownTopicOrPartition
@@ -119,6 +120,7 @@ class MetadataPartitionStateStore:
                 self._scheduler.schedule("change-isrs", self._store_waiting, _RETRY_MS)
                 return
             del waiting[: len(batch)]
+            _log_changes(batch, answers)
             for change, answer in zip(batch, answers, strict=True):
                 if isinstance(answer, StoredIsr) and answer.isr == change.isr:
                     self._note_changed(change.topic_partition)
@@ -254,6 +256,23 @@ class MetadataPartitionStateStore:
         except StoreError as error:
             logger.warning("the controller was not notified of %d changed ISRs: %s", len(self._changed), error)
             self._scheduler.schedule("notify-of-isrs", self._notify, CHECK_INTERVAL_MS)
+
+
+def _log_changes(changes: Sequence[_Change], answers: Sequence[StoredIsr | ApiError]) -> None:
+    """One line for each new ISR, and for each kind of error."""
+    changed: dict[frozenset[int], list[TopicPartition]] = {}
+    refused: dict[type[ApiError], dict[TopicPartition, ApiError]] = {}
+    for change, answer in zip(changes, answers, strict=True):
+        if isinstance(answer, ApiError):
+            refused.setdefault(type(answer), {})[change.topic_partition] = answer
+        elif answer.isr == change.isr:
+            changed.setdefault(answer.isr, []).append(change.topic_partition)
+    for isr, partitions in changed.items():
+        logger.info("ISR %s of %s: %s", sorted(isr), counted(len(partitions), "partition"), some_of(partitions))
+    for kind, errors in refused.items():
+        # An ineligible replica has stopped or has registered again meanwhile; it joins by a later fetch.
+        level = logging.INFO if kind is IneligibleReplica else logging.WARNING
+        logger.log(level, "%s not stored: %s", counted(len(errors), "ISR"), some_of(errors.values()))
 
 
 def _first_of_each_partition(changes: Sequence[_Change]) -> list[_Change]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
 from kcore.common import topic_names
+from kcore.common.text import counted, some_of
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import NONE, ApiError, InvalidPartitions, code_of
 from kcore.protocol.messages.leader_and_isr import (
@@ -20,6 +22,8 @@ from kcore.server.cluster_member import ClusterMember
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
+logger = logging.getLogger(__name__)
+
 
 class Handler:
     may_block = True  # makes logs, reads the store
@@ -32,6 +36,7 @@ class Handler:
             self._member.check_broker_epoch(body.broker_epoch)
             updates, errors = _updates(body)
             results = self._member.become_leader_or_follower(updates, body.controller_epoch)
+            _log_changes(updates, results, body)
         except ApiError as error:
             context.respond(LeaderAndIsrResponse(error_code=code_of(error)))
             return
@@ -40,6 +45,22 @@ class Handler:
 
     def error_response(self, body: LeaderAndIsrRequest, error_code: int, version: int) -> LeaderAndIsrResponse:
         return LeaderAndIsrResponse(error_code=error_code)
+
+
+def _log_changes(
+    updates: Iterable[LeaderAndIsrUpdate],
+    results: Mapping[TopicPartition, ApiError | None],
+    body: LeaderAndIsrRequest,
+) -> None:
+    """One line for each leader: a broker that dies changes those of thousands of partitions."""
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for update in updates:
+        if results[update.topic_partition] is None:
+            by_leader.setdefault(update.leader, []).append(update.topic_partition)
+    for leader, led in by_leader.items():
+        by = f"broker {leader} leads" if leader >= 0 else "no broker leads"
+        text = f"{by} {counted(len(led), 'partition')}: {some_of(led)}"
+        logger.info("controller %d, epoch %d: %s", body.controller_id, body.controller_epoch, text)
 
 
 def _updates(

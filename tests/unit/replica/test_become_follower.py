@@ -100,6 +100,14 @@ def test_RM_18_of_a_leader_that_is_not_alive_only_the_log_is_made(node, alive, t
     assert set(node.fetchers.sources) == {TP}
 
 
+def test_RM_18_partitions_of_a_leader_that_is_not_alive_are_one_line(node, alive, caplog):
+    alive.remove(1)
+    with caplog.at_level("INFO"):
+        node.become(*(follow(TopicPartition("t", number), 1, 4) for number in range(9)))
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("kcore.replica")]
+    assert lines == ["broker 1 is not alive and leads 9 partitions: t-0, t-1, t-2, t-3, t-4 and 4 more"]
+
+
 def test_RM_18_a_leader_resigns_when_a_broker_that_is_not_alive_becomes_leader(node, alive):
     node.lead()
     alive.remove(1)

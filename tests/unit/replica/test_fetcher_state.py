@@ -524,6 +524,22 @@ def test_FT_24_a_fenced_partition_is_failed_until_it_is_added_with_a_new_epoch()
     assert set(state.failed) == {A} and state.next_request(0) == Wait(BACKOFF)
 
 
+def test_an_answer_for_many_partitions_is_one_line_for_each_kind_of_error(caplog):
+    state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]), c=MemoryLog([1]))
+    state.add_partitions({tp: InitialFetchState(1, 5) for tp in (A, B, C)})
+    moved, fenced = FetchedPartition(error=NotLeaderOrFollower()), FetchedPartition(error=FencedLeaderEpoch())
+    with caplog.at_level("INFO"):
+        reply_to(state, {A: moved, B: fenced, C: moved})
+    assert sorted(record.getMessage() for record in caplog.records) == [
+        "the leader answers FencedLeaderEpoch, the controller will name a newer leader epoch, for 1 partition: b-1",
+        "the leader answers NotLeaderOrFollower, asking again later, for 2 partitions: a-0, c-2",
+    ]
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        reply_to(state, {A: moved}, now=BACKOFF)
+    assert "for 1 partition: a-0" in caplog.text
+
+
 def test_FT_24_one_that_got_a_new_epoch_meanwhile_is_only_delayed():
     state = fetching()
     request = next_request(state)

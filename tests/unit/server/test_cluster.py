@@ -74,6 +74,21 @@ def test_any_broker_creates_and_deletes_topics(cluster):
         cluster.create_topic("wide", replication_factor=4)
 
 
+def test_what_happens_to_many_partitions_at_once_is_told_in_few_lines(cluster, caplog):
+    many = 60
+    with caplog.at_level("INFO"):
+        cluster.create_topic("many", many, replication_factor=3)
+        stopped = next(number for number in cluster.brokers if number != cluster.controller())
+        cluster.stop(stopped)
+        assert all(stopped not in cluster.isr("many", number) for number in range(many))
+        cluster.start(stopped)
+        await_true(lambda: all(len(cluster.isr("many", number)) == 3 for number in range(many)))
+    lines = [record.getMessage() for record in caplog.records if "many-" in record.getMessage()]
+    # Before, each event was a line of each partition: some 60 times five.
+    assert len(lines) < many, lines
+    assert any("leads" in line and " more" in line for line in lines)
+
+
 def live_logs(cluster, number):
     names = os.listdir(os.path.join(cluster.data_dir, str(number)))
     return [name for name in names if not name.endswith("-delete")]

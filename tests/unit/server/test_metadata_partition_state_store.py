@@ -180,6 +180,22 @@ def with_two_more(stored):
     return others[0], TP, others[1]
 
 
+def test_many_changes_are_one_line_for_each_new_isr_and_each_kind_of_error(stored, caplog):
+    many = [TopicPartition("u", number) for number in range(20)]
+    for tp in many:
+        stored.store.create_recursive(znodes.partition_state(*tp), znodes.PartitionStateZNode(0, 1, [0, 1], 2).encode())
+    for tp in (*many, TopicPartition("gone", 0)):
+        stored.propose({0}, 0, tp)
+    stored.propose({0, 2}, 0)
+    with caplog.at_level("INFO"):
+        stored.scheduler.tick()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "ISR [0] of 20 partitions: u-0, u-1, u-2, u-3, u-4 and 15 more"),
+        ("INFO", "ISR [0, 2] of 1 partition: t-3"),
+        ("WARNING", "1 ISR not stored: gone-0: its state is not stored"),
+    ]
+
+
 def test_changes_that_wait_together_are_one_write(stored, monkeypatch):
     others = [TopicPartition("u", number) for number in range(20)]
     for tp in others:
