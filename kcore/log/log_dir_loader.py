@@ -104,6 +104,8 @@ class LogDirLoader:
             logger.error("going on with half a load: %s", error)
         log_dir.had_clean_shutdown = clean_shutdown.was_clean_shutdown(log_dir.path)
         self._checkpointed = log_dir.read_checkpoints()
+        # LogDir keeps what it has read: let the logs have the same keys, instead of ten thousand others.
+        keys = {tp: tp for tp in self._checkpointed.recovery_points}
         to_load: list[tuple[PartitionDirectoryName, str]] = []
         for name in sorted(list_directory(log_dir.path)):
             path = os.path.join(log_dir.path, name)
@@ -121,7 +123,8 @@ class LogDirLoader:
                     "%s: stray directory %s belongs to no partition; delete it when you are sure", log_dir.path, name
                 )
             elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
-                to_load.append((parsed, path))
+                tp = keys.get(parsed.topic_partition, parsed.topic_partition)
+                to_load.append((PartitionDirectoryName(tp, parsed.mark), path))
         # From here on files change: a crash must not look like a clean stop.
         clean_shutdown.remove_clean_shutdown(log_dir.path)
         if to_load and not log_dir.had_clean_shutdown:

@@ -293,13 +293,26 @@ class LogManager:
 
     def _close_all(self, logs: Collection[UnifiedLog]) -> bool:
         """Close logs, several at a time: fsync is what takes the time, and it waits without the GIL."""
-        try:
-            with self._executors(self.num_recovery_threads, "kcore-log-closing") as threads:
-                return all(list(threads.map(_close, logs)))
-        except RuntimeError:
-            # An interpreter that is on its way out starts no more threads; so one after the other.
-            closed = [_close(log) for log in logs]
-            return all(closed)
+        pending = iter(logs)
+        closed: list[bool] = []
+
+        def close_the_next() -> None:
+            # Each thread takes the next log itself: a future for each log takes as long as the close of one that has
+            # nothing to write.
+            for log in pending:
+                closed.append(_close(log))
+
+        tasks = []
+        with self._executors(self.num_recovery_threads, "kcore-log-closing") as threads:
+            try:
+                for _ in range(self.num_recovery_threads):
+                    tasks.append(threads.submit(close_the_next))
+            except RuntimeError:
+                pass  # an interpreter that is on its way out starts no more threads
+        close_the_next()  # what no thread has taken
+        for task in tasks:
+            task.result()
+        return all(closed)
 
     # -- logs -----------------------------------------------------------------------------------------------------
 

@@ -72,6 +72,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: The flush times of logs that no log manager has, and of those that it has not got yet.  2 KiB: not for each log.
+_NOT_READ = TimeHistogram()
+
 
 Mode = Literal["r", "a"]
 
@@ -150,7 +153,7 @@ class UnifiedLog(LogHotPath):
         self.recovery_point = parts.recovery_point
         self.last_flush_ms = time.milliseconds()
         #: How long flushes took: of all logs of the log manager that has this one.
-        self.flush_times = TimeHistogram()
+        self.flush_times = _NOT_READ
         self._truncations = 0
         self._time = time
         self._random = random
