@@ -370,7 +370,7 @@ class AdminClient:
     def _ask_controller(self, request: Message, response_class: type[_M], error_codes: Callable[[_M], list[int]]) -> _M:
         deadline_ms = self._time.hi_res_clock_ms() + self._timeout_ms
         while True:
-            response = failure = None
+            response = failure = node = None
             try:
                 described = self.describe_cluster(())
                 node = described.brokers.get(described.controller_id)
@@ -385,9 +385,15 @@ class AdminClient:
             if self._time.hi_res_clock_ms() + _RETRY_MS > deadline_ms:
                 if failure is not None:
                     raise failure
-                if response is not None:
+                if response is None or node is None:
+                    raise BrokerNotAvailable("the cluster has no controller")
+                if any(code != NotController.code for code in error_codes(response)):
                     return response
-                raise BrokerNotAvailable("the cluster has no controller")
+                raise NotController(
+                    f"no broker is the controller: {node.host}:{node.port} (broker {node.broker_id}) was the last, "
+                    f"and none was elected within {self._timeout_ms / 1000:g} s. Can the brokers reach their metadata "
+                    "store (ZooKeeper)? Their logs say what is wrong"
+                )
             self._time.sleep(_RETRY_MS)
 
     def _send(self, address: Address, request: Message, response_class: type[_M]) -> _M:

@@ -44,7 +44,11 @@ def store_of(
     store = (
         EmbeddedStore(os.path.join(data_dirs[0], STORE_FILE_NAME), durable=not is_temporary)
         if given is None
-        else open_store(given, session_timeout_ms=config["zookeeper.session.timeout.ms"])
+        else open_store(
+            given,
+            session_timeout_ms=config["zookeeper.session.timeout.ms"],
+            connection_timeout_ms=config["zookeeper.connection.timeout.ms"],
+        )
     )
     parts.callback(store.close)
     return store

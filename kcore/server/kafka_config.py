@@ -145,6 +145,7 @@ _BROKER_KEYS = [
     ConfigKey("replica.lag.time.max.ms", _LONG, 30_000, None, "A follower that lags for longer leaves the ISR."),
     # -- cluster
     ConfigKey("zookeeper.session.timeout.ms", _INT, 18_000, at_least(1), "A broker that is silent for longer is dead."),
+    ConfigKey("zookeeper.connection.timeout.ms", _INT, None, at_least(1), "A start's wait; default: the session's."),
     ConfigKey(
         "controller.socket.timeout.ms", _INT, 30_000, at_least(1), "The controller's wait for a broker's answer."
     ),
@@ -297,8 +298,7 @@ _IGNORED = """
     transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
     transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
     transaction.state.log.segment.bytes transactional.id.expiration.ms zookeeper.clientCnxnSocket
-    zookeeper.connect zookeeper.connection.timeout.ms zookeeper.max.in.flight.requests
-    zookeeper.metadata.migration.enable zookeeper.set.acl
+    zookeeper.connect zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.set.acl
     zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
     zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
     zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type

@@ -25,6 +25,8 @@ from kcore.tools.hints import client_hint, script, short
 #: How long a broker process may be silent until the others take it for dead: shorter than Kafka's 18 s, for who kills
 #: one to see what happens.
 SESSION_TIMEOUT_MS = 6000
+#: How long a server of ZooKeeper may take to answer at the start: Kafka's default.  The session may be shorter.
+CONNECTION_TIMEOUT_MS = 18_000
 #: How long the brokers may take to start, and then to know each other.
 _START_S = 120
 _POLL_S = 0.1
@@ -93,7 +95,11 @@ class _ServedCluster:
             raise UsageError("which directory? Give --data DIR: broker N has DIR/N")
         if meta_properties.read(args.data) is not None:
             raise UsageError(f"{args.data} is the data directory of one broker: give another one for a cluster")
-        settings = {**cluster_settings(args.brokers), "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS}
+        settings = {
+            **cluster_settings(args.brokers),
+            "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+            "zookeeper.connection.timeout.ms": CONNECTION_TIMEOUT_MS,
+        }
         self._args = args
         self._time = time
         self._first_signal_ms: float | None = None

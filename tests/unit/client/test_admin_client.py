@@ -4,6 +4,7 @@ import pytest
 
 from kcore.client.admin_client import AdminClient
 from kcore.common.time import MockTime
+from kcore.errors import NotController
 from kcore.protocol.messages import create_topics as ct
 from kcore.protocol.messages import metadata as m
 
@@ -16,6 +17,7 @@ class Brokers:
     def __init__(self, monkeypatch):
         self.alive, self.controller, self.created_at = {0, 1}, 0, []
         self.refused = 0
+        self.error_codes = [0]
         self.on_refused = lambda: None
         monkeypatch.setattr(AdminClient, "_send", lambda client, *words: self.answer(*words))
 
@@ -32,7 +34,10 @@ class Brokers:
             return m.MetadataResponse(brokers=brokers, cluster_id="c", controller_id=self.controller, topics=[])
         self.created_at.append(number)
         return ct.CreateTopicsResponse(
-            topics=[ct.CreatableTopicResult(name="t", error_code=0, num_partitions=1, replication_factor=1)]
+            topics=[
+                ct.CreatableTopicResult(name="t", error_code=code, num_partitions=1, replication_factor=1)
+                for code in self.error_codes
+            ]
         )
 
 
@@ -67,3 +72,15 @@ def test_a_bootstrap_that_never_answers_ends_the_request_at_once(monkeypatch):
     with pytest.raises(ConnectionRefusedError):
         AdminClient([ADDRESSES[0]], time=MockTime()).create_topic("t")
     assert brokers.refused == 1
+
+
+def test_a_cluster_that_elects_no_controller_is_asked_until_the_timeout_and_then_named_as_it_is(
+    monkeypatch,
+):
+    brokers, time = Brokers(monkeypatch), MockTime()
+    brokers.error_codes = [NotController.code]
+    with pytest.raises(NotController) as raised:
+        AdminClient([ADDRESSES[1]], time=time, timeout_ms=15_000).create_topic("t")
+    for part in ("127.0.0.1:9090 (broker 0)", "within 15 s", "Can the brokers reach their metadata store"):
+        assert part in str(raised.value)
+    assert len(brokers.created_at) > 10

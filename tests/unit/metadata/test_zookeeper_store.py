@@ -15,6 +15,7 @@ from kazoo import exceptions as kazoo_exceptions
 from kazoo.protocol.states import KazooState
 from kazoo.security import make_acl
 
+import kcore
 from kcore.errors import UnknownServerError
 from kcore.metadata.api_errors import api_error
 from kcore.metadata.multi_size import MAX_BYTES, operation_size, pieces
@@ -161,6 +162,14 @@ def test_without_a_server_the_store_cannot_be_opened(chroot):
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
         open_store(f"zookeeper://127.0.0.1:1{chroot}", session_timeout_ms=300)
     wait_until(lambda: threading.active_count() <= threads)
+
+
+@pytest.mark.parametrize(("settings", "waits_ms"), [({}, 300), ({"zookeeper_connection_timeout_ms": 700}, 700)])
+def test_a_start_waits_for_the_first_connection_as_long_as_its_setting_says(tmp_path, settings, waits_ms):
+    with pytest.raises(ConnectionLost, match=f"no ZooKeeper server answers within {waits_ms} ms"):
+        kcore.Broker(
+            tmp_path, 0, store="zookeeper://127.0.0.1:1", broker_id=0, zookeeper_session_timeout_ms=300, **settings
+        ).start()
 
 
 def test_a_store_is_open_once_its_own_listener_knows_of_the_connection(zookeeper, opened, monkeypatch):

@@ -195,6 +195,7 @@ def test_a_setting_of_the_file_or_the_command_line_wins_over_the_ones_for_a_clus
     settings = [command[at + 1] for at, word in enumerate(command) if word == "-o"]
     assert "offsets.topic.replication.factor=3" in settings
     assert [text for text in settings if text.startswith(("default.", "zookeeper."))] == [
-        "default.replication.factor=1"
+        "zookeeper.connection.timeout.ms=18000",
+        "default.replication.factor=1",
     ]
     assert command[command.index("--port") + 1] == "9094"
