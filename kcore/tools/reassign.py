@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from kcore.client.admin_client import AdminClient, Reassignment, preferred_assignment
@@ -21,7 +22,7 @@ from kcore.tools.cluster_command import (
     topics_of,
 )
 from kcore.tools.command_line import DAMAGE, OK, UsageError, positive
-from kcore.tools.reassign_throttle import remove_throttle, throttle
+from kcore.tools.reassign_throttle import remove_throttle, throttle, throttled_topics
 
 _POLL_MS = 200
 #: How long after the end of a move the brokers' metadata may still show the replicas of before.
@@ -97,6 +98,8 @@ def _move(admin: AdminClient, args: argparse.Namespace) -> int:
         for tp, target in targets.items()
         if tp not in running and cluster.topics[tp.topic].partitions[tp.partition].replicas == tuple(target)
     }
+    if not args.throttle and len(there) < len(targets):
+        _name_old_throttles(admin, topics_of(args.partitions))
     if args.dry_run:
         return _show(args, dict.fromkeys(targets), targets, "would move to", there)
     if args.throttle and len(there) < len(targets):
@@ -131,12 +134,23 @@ def _move(admin: AdminClient, args: argparse.Namespace) -> int:
     return DAMAGE if elsewhere else status
 
 
+def _name_old_throttles(admin: AdminClient, topics: Sequence[str]) -> None:
+    """A move without --throttle does not look as if it were limited."""
+    for topic in throttled_topics(admin, topics):
+        print(
+            f"{topic} still has the throttle of an earlier move, which may slow this one down; this removes it: "
+            f"kcore reassign {topic} --unthrottle",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 def _unthrottle(admin: AdminClient, args: argparse.Namespace) -> int:
     """After moves, or with --unthrottle.  Raises UsageError."""
     if not args.partitions:
         raise UsageError("--unthrottle needs a TOPIC")
-    topics = topics_of(args.partitions)
-    if remove_throttle(admin, admin.describe_cluster(topics), topics):
+    cluster = admin.describe_cluster(topics_of(args.partitions))
+    if remove_throttle(admin, cluster, partitions(args.partitions, cluster)):
         text = "the throttle is removed"
     else:
         text = "partitions are still being moved: the brokers keep the rates of the throttle"

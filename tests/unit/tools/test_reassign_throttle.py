@@ -5,10 +5,11 @@ import time
 import pytest
 
 import kcore
+from kcore.client.admin_client import ClusterDescription, ConfigValue, Reassignment
 from kcore.common.topic_partition import TopicPartition
 from kcore.metadata import znodes
 from kcore.tools.main import main
-from kcore.tools.reassign_throttle import FOLLOWER_LIST, LEADER_LIST, throttled_replicas
+from kcore.tools.reassign_throttle import FOLLOWER_LIST, LEADER_LIST, LISTS, remove_throttle, throttled_replicas
 
 DEADLINE_S = 60
 UNBOUNDED = 2**63 - 1
@@ -90,6 +91,57 @@ def test_who_waits_for_the_end_of_a_move_has_the_throttle_removed(cluster, reass
     assert (status, out.splitlines()) == (0, ["w-0 moves to 2", "the throttle is removed", "1 partition moved"])
     assert rates(cluster) == [(UNBOUNDED, UNBOUNDED)] * 3
     assert own_config(cluster, "w") == {}
+
+
+def test_a_move_without_a_throttle_says_that_an_earlier_one_still_holds(cluster, capsys):
+    create(cluster, "e", 0)
+    words = ["reassign", "e", "--to", "1", "--bootstrap", cluster.bootstrap_servers]
+    for extra, is_said in (["--throttle", "1000", "--dry-run"], False), (["--dry-run"], True), ([], True):
+        main(["topics", "alter", "e", "--config", f"{LEADER_LIST}=0:0", "--bootstrap", cluster.bootstrap_servers])
+        await_true(lambda: all(dict(b.admin_manager.topic_config("e")) for b in cluster.brokers.values()))
+        capsys.readouterr()
+        assert main([*words, *extra]) == 0
+        note = "e still has the throttle of an earlier move"
+        assert (note in capsys.readouterr().err) == is_said
+    await_true(lambda: cluster.leader("e") == 1)
+    assert main(words) == 0 and not capsys.readouterr().err, "it is there already"
+
+
+class Admin:
+    """Of an AdminClient what remove_throttle() uses: one topic with lists, and partitions that are being moved."""
+
+    def __init__(self, lists, moving):
+        self.lists, self.moving = dict(lists), moving
+
+    def reassignments(self):
+        return {TopicPartition(*tp): Reassignment((), (), ()) for tp in self.moving}
+
+    def topic_configs(self, names):
+        return {name: {key: ConfigValue(self.lists.get(key), key in self.lists) for key in LISTS} for name in names}
+
+    def alter_topic_config(self, topic, changes):
+        for key, value in changes.items():
+            if value is None:
+                self.lists.pop(key, None)
+            else:
+                self.lists[key] = value
+
+
+@pytest.mark.parametrize(
+    ("lists", "moving", "named", "left"),
+    [
+        ({LEADER_LIST: "0:0,1:0,10:0", FOLLOWER_LIST: "0:1"}, [("t", 1)], [0], {LEADER_LIST: "1:0"}),
+        ({LEADER_LIST: "0:0,1:0", FOLLOWER_LIST: "0:1,1:2"}, [("t", 1)], [0, 1], {}),
+        ({LEADER_LIST: "0:0,1:0", FOLLOWER_LIST: "0:1,1:2"}, [("u", 1)], [0], {}),
+        ({LEADER_LIST: "*"}, [("t", 1)], [0], {LEADER_LIST: "*"}),
+        ({LEADER_LIST: "*"}, [], [0], {}),
+    ],
+)
+def test_the_end_of_a_throttle_keeps_that_of_other_partitions_that_are_still_being_moved(lists, moving, named, left):
+    admin = Admin(lists, moving)
+    cluster = ClusterDescription("c", 0, {}, {})
+    is_all_moved = remove_throttle(admin, cluster, [TopicPartition("t", number) for number in named])
+    assert (admin.lists, is_all_moved) == (left, not moving)
 
 
 def test_a_rate_that_brokers_refuse_moves_nothing(cluster, capsys):
