@@ -35,10 +35,15 @@ class Outcome(NamedTuple):
 @dataclass(slots=True)
 class Leaving:
     """A replica that was taken out of the assignment; its log is to be deleted, without another registration of the
-    broker and without another controller."""
+    broker and without another controller.
+
+    deletions: more than one if the replica came back before the broker had heard that it was taken out: the broker
+    deletes its log, makes it anew, and deletes that.
+    """
 
     registration: int
     controller_epoch: int
+    deletions: int = 1
     had_log: bool = False
 
 
@@ -68,6 +73,8 @@ class Reassignments:
         self._asked: dict[int, tuple[int, dict[TopicPartition, Outcome]]] = {}
         self._requests = 0
         self._leaving: dict[tuple[int, TopicPartition], Leaving] = {}
+        #: Replicas that are being added again: how many deletions of their logs may be on their way.
+        self._late_deletions: Counter[tuple[int, TopicPartition]] = Counter()
         self.left: set[tuple[int, TopicPartition]] = set()
         self.counts: Counter[str] = Counter()
 
@@ -143,6 +150,8 @@ class Reassignments:
                 del of_partition[tp]
         self._running = {tp for tp in self._running if tp.topic != name}
         self._leaving = {key: leaving for key, leaving in self._leaving.items() if key[1].topic != name}
+        for key in [key for key in self._late_deletions if key[1].topic == name]:
+            del self._late_deletions[key]
 
     def topic_written(self, name: str, node: znodes.TopicZNode, live: Mapping[int, int]) -> list[str]:
         """What has changed, for a reader.  live: the live brokers that the writer knows, with their registrations."""
@@ -158,13 +167,17 @@ class Reassignments:
                 self._settled[tp] = tuple(replicas)
             gone = set(self._stored.get(tp, ())) - set(replicas)
             for broker in replicas:
-                self._leaving.pop((broker, tp), None)
+                if (leaving := self._leaving.pop((broker, tp), None)) is not None:
+                    self._late_deletions[broker, tp] += leaving.deletions
+                if broker not in adding and broker not in removing:
+                    del self._late_deletions[broker, tp]
                 self.left.discard((broker, tp))
             for broker in sorted(gone):
                 if broker not in live:
                     self._leave(broker, tp)
                 else:
-                    self._leaving[broker, tp] = Leaving(live[broker], self._world.controller_epoch())
+                    deletions = 1 + self._late_deletions.pop((broker, tp), 0)
+                    self._leaving[broker, tp] = Leaving(live[broker], self._world.controller_epoch(), deletions)
             if self._stored.get(tp) != tuple(replicas) or adding or removing:
                 told.append(f"{tp}: replicas {list(replicas)}, adding {list(adding)}, removing {list(removing)}")
             self._stored[tp] = tuple(replicas)
@@ -175,6 +188,9 @@ class Reassignments:
         for (broker, tp), leaving in list(self._leaving.items()):
             has_log = self._world.has_log(broker, tp)
             if leaving.had_log and has_log is False:
+                leaving.deletions -= 1
+                leaving.had_log = False
+            if not leaving.deletions:
                 del self._leaving[broker, tp]
             elif (leaving.registration, leaving.controller_epoch) != (
                 self._world.registration_of(broker),
