@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from bench.peers import failover, spark, storage, storage_cases, storage_data
+from bench.peers import backed_pages, failover, spark, storage, storage_cases, storage_data
 from bench.tables import markdown_table
 
 MIB = storage_data.MIB
@@ -193,3 +193,23 @@ def test_a_command_kills_the_controller_and_a_leader_and_nothing_is_lost(capsys)
     assert failover.main(options) == 0
     printed = capsys.readouterr().out
     assert " 0 lost, 0 twice" in printed and "first record after the death of the controller" in printed
+
+
+def test_pages_are_held_in_files_and_freed_as_many_as_are_taken(tmp_path):
+    size = backed_pages.FILE_BYTES
+    pages = backed_pages.BackedPages(tmp_path, 3 * size)
+    pages.hold()
+    assert [file.stat().st_size for file in tmp_path.iterdir()] == [size] * 3
+    pages.give(0)
+    pages.give(-size)
+    assert len(list(tmp_path.iterdir())) == 3
+    pages.give(size + 1)
+    assert len(list(tmp_path.iterdir())) == 1
+    pages.give(10 * size)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_page_is_held_any_more_at_the_end(tmp_path):
+    with backed_pages.BackedPages(tmp_path, 2 * backed_pages.FILE_BYTES):
+        pass
+    assert not list(tmp_path.iterdir())
