@@ -22,12 +22,16 @@ if TYPE_CHECKING:
     from kcore.record.record_batch import Record as Record
     from kcore.record.record_batch import RecordBatch as RecordBatch
     from kcore.record.record_batch_builder import RecordBatchBuilder as RecordBatchBuilder
+    from kcore.server.acl_authorizer import AclAuthorizer as AclAuthorizer
+    from kcore.server.authorizer import Authorizer as Authorizer
     from kcore.server.broker import Broker as Broker
     from kcore.server.cluster import Cluster as Cluster
     from kcore.server.in_process_client import ConsumerRecord as ConsumerRecord
     from kcore.server.in_process_client import RecordMetadata as RecordMetadata
 
 _HOME = {
+    "AclAuthorizer": "kcore.server.acl_authorizer",
+    "Authorizer": "kcore.server.authorizer",
     "Broker": "kcore.server.broker",
     "Cluster": "kcore.server.cluster",
     "ConsumerRecord": "kcore.server.in_process_client",

@@ -31,18 +31,21 @@ from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
+from kcore.server.authorizer import Authorizer
 from kcore.server.broker_identity import read_identity, topics_on_disk, working_dirs, write_identity
 from kcore.server.broker_metrics import broker_metrics
 from kcore.server.broker_parts import (
     WILDCARDS,
+    GivenAuthorizer,
     advertised,
     follow_connection_limits,
     follow_log_settings,
     log_manager_of,
     socket_server_of,
+    start_thread,
     store_of,
 )
-from kcore.server.call_arguments import as_text, integer, number, string
+from kcore.server.call_arguments import as_text, integer, number, port_number, string
 from kcore.server.client_quotas import ClientQuotas
 from kcore.server.fetch_session import FetchSessionCache
 from kcore.server.handlers import Services
@@ -88,6 +91,7 @@ class Broker:
     store: makes it a broker of a cluster, whose brokers have this store in common: sqlite:FILE, an address like
     zookeeper://HOST:PORT/CHROOT, or an open one, which the caller closes.  None: a broker alone, with a store of its
     own in the data directory.
+    authorizer: decides what clients may do, not what calls of this object may; None: clients may do everything.
     Thread-safe.  Lifetime: start() and stop(), or a `with` block, once each; between them restart() as often as one
     likes.  A broker that was not stopped is stopped when the interpreter exits.  In a forked child the calls raise
     RuntimeError and stop() does nothing; clients there use bootstrap_servers.
@@ -103,9 +107,10 @@ class Broker:
         *,
         time: Time = SYSTEM_TIME,
         store: MetadataStore | str | None = None,
+        authorizer: Authorizer | None = None,
         **config: Any,
     ) -> None:
-        host, port = string("host", host), integer("port", port)
+        host, port = string("host", host), port_number("port", port)
         if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
             raise TypeError(f"data_dir must be a path, not {data_dir!r}")
         if data_dir is not None and not os.fspath(data_dir):
@@ -114,10 +119,8 @@ class Broker:
             raise TypeError(f"time must be a clock as kcore.testing.MockTime, not {time!r}")
         if store is not None and not isinstance(store, MetadataStore | str):
             raise TypeError(f"store must be a MetadataStore or sqlite:FILE, not {store!r}")
-        self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time", "store"))
-        if not 0 <= port <= 65535:
-            # getaddrinfo would take it modulo 65536.
-            raise InvalidConfig(f"port {port} is not one of 0 to 65535")
+        self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time", "store", "authorizer"))
+        self._authorizer = GivenAuthorizer(authorizer, self.config)
         self._listeners = self.config.listeners or [LOCAL_LISTENER._replace(host=host, port=port)]
         self._time = time
         self._given_store = store
@@ -138,8 +141,7 @@ class Broker:
         self._lock = threading.Lock()
         self._pid: int | None = None
         self._is_serving = False  # between the end of _start() and the beginning of a restart or stop
-        self._stopped = False
-        self._is_killed = False
+        self._stopped = self._is_killed = False
         #: Called once no data directory is left, instead of stop(); must not wait for it.
         self.on_fatal_error: Callable[[OSError], None] | None = None
 
@@ -205,6 +207,7 @@ class Broker:
         self.store = store_of(config, self._given_store, working, self._is_temporary, parts)
         identity = read_identity(working, self.store, config.configured_broker_id, is_member=self._is_member)
         self.broker_id, self.cluster_id = identity
+        auth = self._authorizer.started(parts)
         broker_configs = StoredBrokerConfigs(self.broker_id, config, self.store)
         broker_configs.load()
         unclean = not all(was_clean_shutdown(path) for path in working)
@@ -270,8 +273,7 @@ class Broker:
                 self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
             )
         self.admin_manager = AdminManager(self.broker_id, config, self.metadata_cache, changes, topic_configs, timer)
-        flush_default = ("log.flush.interval.messages",)
-        parts.callback(config.on_change(flush_default, self.admin_manager.read_flush_default))
+        parts.callback(config.on_change(("log.flush.interval.messages",), self.admin_manager.read_flush_default))
         # What the logs are opened with comes from the store, so that comes first.
         topic_configs.load(self.store)
         adoption = TopicAdoption(self.broker_id, self.store, log_manager, topic_configs, is_member=is_member)
@@ -284,11 +286,8 @@ class Broker:
             log_manager.log_dir_failure_channel,
             lambda path: self._handle_log_dir_failure(parts, log_manager, path),
         )
-        failure_handler.start()
-        parts.callback(failure_handler.shutdown)
-        timer_thread = TimerThread(timer, f"kcore-timer-{self.broker_id}")
-        timer_thread.start()
-        parts.callback(timer_thread.shutdown)
+        start_thread(failure_handler, parts)
+        start_thread(TimerThread(timer, f"kcore-timer-{self.broker_id}"), parts)
 
         server = socket_server_of(config, self._handle, self._listeners, str(self.broker_id), clients_time)
         parts.callback(server.shutdown)
@@ -358,6 +357,7 @@ class Broker:
                 self.replication_quotas,
                 self.client_quotas,
                 broker_configs,
+                auth,
                 self.cluster_member if is_member else None,
             )
         )

@@ -6,10 +6,13 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from importlib import import_module
 from typing import Any
 
 from kcore.common.scheduler import Scheduler
+from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import Time
+from kcore.errors import InvalidConfig
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
@@ -18,6 +21,8 @@ from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore
 from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
+from kcore.server.auth_helper import AuthHelper
+from kcore.server.authorizer import Authorizer
 from kcore.server.broker_identity import check_store_exists
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.metadata_cache import BrokerInfo, Endpoint
@@ -52,6 +57,51 @@ def store_of(
     )
     parts.callback(store.close)
     return store
+
+
+class GivenAuthorizer:
+    """The authorizer that a broker was given, or that its settings name.
+
+    Raises TypeError for what is none, and InvalidConfig where both are given.
+    """
+
+    def __init__(self, given: Authorizer | None, config: KafkaConfig) -> None:
+        if given is not None and not isinstance(given, Authorizer):
+            raise TypeError(f"authorizer must be a kcore.Authorizer, not {given!r}")
+        if given is not None and config["authorizer.class.name"]:
+            raise InvalidConfig("authorizer and authorizer.class.name are both given: give one")
+        self._given = given
+        self._config = config
+
+    def started(self, parts: ExitStack) -> AuthHelper:
+        """With one that is ready; `parts` closes it if it is of the settings.
+
+        Raises InvalidConfig for a class that cannot be imported, or is none, and what its configure() raises.
+        """
+        path = self._config["authorizer.class.name"]
+        if not path:
+            return AuthHelper(self._given)
+        module, _, name = path.rpartition(".")
+        problem = f"Invalid value {path} for configuration authorizer.class.name:"
+        try:
+            found = getattr(import_module(module), name)
+        except Exception as error:  # whatever a module of others raises
+            raise InvalidConfig(f"{problem} it cannot be imported: {error!r}") from error
+        if not (isinstance(found, type) and issubclass(found, Authorizer)):
+            raise InvalidConfig(f"{problem} it is not a class that extends kcore.Authorizer")
+        try:
+            authorizer = found()
+        except TypeError as error:  # abstract, or with arguments
+            raise InvalidConfig(f"{problem} it cannot be made without arguments: {error}") from error
+        parts.callback(authorizer.close)
+        authorizer.configure(self._config.originals)
+        return AuthHelper(authorizer)
+
+
+def start_thread(thread: ShutdownableThread, parts: ExitStack) -> None:
+    """`parts` shuts it down."""
+    thread.start()
+    parts.callback(thread.shutdown)
 
 
 def log_manager_of(

@@ -6,6 +6,8 @@ import numbers
 import operator
 from typing import Any
 
+from kcore.errors import InvalidConfig
+
 
 def string(argument: str, value: Any) -> str:
     """Raises TypeError, as the others do."""
@@ -18,6 +20,15 @@ def integer(argument: str, value: Any) -> int:
     if isinstance(value, bool) or not hasattr(type(value), "__index__"):
         raise TypeError(f"{argument} must be an int, not {value!r}")
     return operator.index(value)
+
+
+def port_number(argument: str, value: Any) -> int:
+    """Raises InvalidConfig, too."""
+    port = integer(argument, value)
+    if not 0 <= port <= 65535:
+        # getaddrinfo would take it modulo 65536.
+        raise InvalidConfig(f"{argument} {port} is not one of 0 to 65535")
+    return port
 
 
 def number(argument: str, value: Any) -> float:

@@ -20,8 +20,10 @@ from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore, Node, SessionExpired
+from kcore.server.authorizer import Authorizer
 from kcore.server.broker import Broker
 from kcore.server.broker_identity import check_store_exists
+from kcore.server.broker_parts import GivenAuthorizer
 from kcore.server.call_arguments import integer
 from kcore.server.kafka_config import KafkaConfig
 
@@ -65,7 +67,8 @@ class Cluster:
 
     brokers: how many; their ids are 0, 1, …  data_dir: broker N has data_dir/N; None: a temporary directory, removed at
     the end.  store: where they coordinate, sqlite:FILE or zookeeper://HOST:PORT/CHROOT; None: a file in data_dir.
-    racks: broker.rack of each broker, None for one without.  config: settings of all brokers, as for Broker.  Topics
+    racks: broker.rack of each broker, None for one without.  authorizer: of all brokers; their own requests to each
+    other have to be allowed too.  config: settings of all brokers, as for Broker.  Topics
     have three replicas unless they or default.replication.factor say otherwise (fewer brokers: as many as there are),
     and so have the consumers' offsets.  A broker that is silent for zookeeper.session.timeout.ms (4 s here) has failed,
     and others lead its partitions.  A follower fetches again replica.fetch.backoff.ms (100 ms here) after a failure.
@@ -83,6 +86,7 @@ class Cluster:
         *,
         racks: Sequence[str | None] | None = None,
         time: Time = SYSTEM_TIME,
+        authorizer: Authorizer | None = None,
         **config: Any,
     ) -> None:
         if isinstance(brokers, bool) or not isinstance(brokers, int):
@@ -97,11 +101,15 @@ class Cluster:
         self._racks = _checked_racks(racks, brokers)
         self._config = {**cluster_settings(brokers), **settings}
         # Wrong settings raise here, before a directory or a store is made.
-        checked = KafkaConfig(self._config, other_names=("brokers", "data_dir", "store", "host", "racks", "time"))
+        checked = KafkaConfig(
+            self._config, other_names=("brokers", "data_dir", "store", "host", "racks", "time", "authorizer")
+        )
+        GivenAuthorizer(authorizer, checked)
         self._session_timeout_ms: int = checked["zookeeper.session.timeout.ms"]
         self._count = brokers
         self._host = host
         self._time = time
+        self._authorizer = authorizer
         self._is_temporary = data_dir is None
         self._data_dir = None if data_dir is None else os.path.abspath(os.fspath(data_dir))
         self._address = store
@@ -217,6 +225,7 @@ class Cluster:
                 self._host,
                 time=self._time,
                 store=store,
+                authorizer=self._authorizer,
                 **{**self._config, **self._racks[number], "broker.id": number},
             ).start()
         except BaseException:

@@ -23,6 +23,7 @@ from kcore.protocol.codec import TooManyElements
 from kcore.protocol.headers import decode_request_header
 from kcore.protocol.messages import request_class
 from kcore.protocol.schema import Message
+from kcore.server.auth_helper import PERMISSIONS, AuthorizedHandler
 from kcore.server.client_quota_manager import RequestTime
 from kcore.server.request_context import RequestContext
 
@@ -151,13 +152,21 @@ class KafkaApis:
         if api_key not in self._served:
             raise InvalidRequest(f"{api_key.name} requests are not served")
         module = import_module(f"kcore.server.handlers.{api_key.name.lower()}")
-        handler = module.Handler(self._services)
+        handler = self._authorized(api_key, module.Handler(self._services))
         may_block = None if isinstance(handler.may_block, bool) else handler.may_block
         submit = self._pool.submit_in_order if api_key in _IN_ORDER else self._pool.submit
         always_blocks = handler.may_block is True
         versions = self._served[api_key]
         entry = _Entry(request_class(api_key), handler, submit, always_blocks, may_block, *versions, RequestMeters())
         return self._entries.setdefault(api_key, entry)
+
+    def _authorized(self, api_key: ApiKey, handler: Handler) -> Handler:
+        """The handler, behind a check of its requests where there is an authorizer."""
+        auth = self._services.auth
+        if not auth.is_enabled:
+            return handler
+        permission = PERMISSIONS.get(api_key)
+        return handler if permission is None else AuthorizedHandler(handler, permission, auth)
 
     def _refuse(self, context: RequestContext) -> None:
         header = context.header

@@ -25,12 +25,25 @@ from kcore.log.log_cleaner import CleanerConfig
 from kcore.log.log_config import BROKER_SYNONYMS, LOG_CONFIG_DEF, LogConfig
 from kcore.network.listener import SERVED_PROTOCOLS, Listener, SecurityProtocol
 from kcore.replica.replica_selector import SELECTORS
+from kcore.server.ignored_settings import HARMLESS_PROTECTIVE, IGNORED_NAMES, PROTECTIVE
 
 logger = logging.getLogger(__name__)
 
 _INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
 _BOOLEAN, _STRING, _DOUBLE = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.DOUBLE
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
+
+#: Settings of an authorizer: to configure() goes what begins so, whatever it is.
+_AUTHORIZER_PREFIX = "authorizer."
+
+
+def _authorizer_class_problem(name: str) -> str | None:
+    if name.startswith(("kafka.", "org.apache.kafka.")):
+        return "a Java class cannot run here; kcore.AclAuthorizer does the same with ACLs"
+    if name and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", name):
+        return "expected package.module.Class"
+    return None
+
 
 _BROKER_KEYS = [
     ConfigKey("broker.id", _INT, -1, at_least(-1), "This broker's id; -1: what meta.properties says, else 1."),
@@ -157,6 +170,16 @@ _BROKER_KEYS = [
     ConfigKey(
         "leader.imbalance.per.broker.percentage", _INT, 10, at_least(0), "Leaders that a broker may have lost before."
     ),
+    # -- authorization
+    ConfigKey(
+        "authorizer.class.name",
+        _STRING,
+        "",
+        _authorizer_class_problem,
+        "Who decides what clients may do: package.module.Class of a kcore.Authorizer; empty: all may do everything.",
+    ),
+    ConfigKey("super.users", _STRING, "", None, "Who may do everything: User:NAME, separated by semicolons."),
+    ConfigKey("allow.everyone.if.no.acl.found", _BOOLEAN, False, None, "Whether all may use what no ACL is about."),
     # -- compaction
     ConfigKey("log.cleaner.enable", _BOOLEAN, True, None, "Compact the topics that ask for it; off: they only grow."),
     ConfigKey("log.cleaner.threads", _INT, 1, at_least(0), "Threads that compact logs."),
@@ -218,94 +241,6 @@ def _log_keys() -> list[ConfigKey]:
 
 KAFKA_CONFIG_DEF = ConfigDef(sorted(_BROKER_KEYS + _log_keys(), key=lambda key: key.name))
 
-#: Names whose meaning is protection: to ignore one would leave a broker open that its owner believes closed.
-_PROTECTIVE = re.compile(r"(ssl|sasl|security|delegation\.token|password\.encoder)\.|authorizer\.|principal\.builder")
-_HARMLESS_PROTECTIVE = {
-    ("security.inter.broker.protocol", "PLAINTEXT"),
-}
-
-#: What else Kafka 3.9 and 4.x know.
-_IGNORED = """
-    alter.config.policy.class.name authorizer.class.name auto.include.jmx.reporter
-    background.threads broker.heartbeat.interval.ms broker.id.generation.enable
-    broker.session.timeout.ms client.quota.callback.class connection.failed.authentication.delay.ms
-    connections.max.reauth.ms control.plane.listener.name
-    controller.quorum.append.linger.ms
-    controller.quorum.bootstrap.servers controller.quorum.election.backoff.max.ms
-    controller.quorum.election.timeout.ms controller.quorum.fetch.timeout.ms
-    controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms controller.quorum.voters
-    controller.quota.window.num controller.quota.window.size.seconds
-    create.topic.policy.class.name delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
-    delegation.token.master.key delegation.token.max.lifetime.ms delegation.token.secret.key
-    delete.records.purgatory.purge.interval.requests early.start.listeners eligible.leader.replicas.enable
-    fetch.purgatory.purge.interval.requests group.consumer.assignors group.consumer.heartbeat.interval.ms
-    group.consumer.max.heartbeat.interval.ms group.consumer.max.session.timeout.ms group.consumer.max.size
-    group.consumer.min.heartbeat.interval.ms group.consumer.min.session.timeout.ms
-    group.consumer.session.timeout.ms group.coordinator.append.linger.ms
-    group.coordinator.cached.buffer.max.bytes group.coordinator.rebalance.protocols group.coordinator.threads
-    group.share.assignors group.share.delivery.count.limit group.share.heartbeat.interval.ms
-    group.share.max.groups group.share.max.heartbeat.interval.ms group.share.max.record.lock.duration.ms
-    group.share.max.session.timeout.ms group.share.max.size group.share.min.heartbeat.interval.ms
-    group.share.min.record.lock.duration.ms group.share.min.session.timeout.ms
-    group.share.partition.max.record.locks group.share.record.lock.duration.ms group.share.session.timeout.ms
-    initial.broker.registration.timeout.ms inter.broker.protocol.version
-    internal.segment.bytes kafka.metrics.polling.interval.secs kafka.metrics.reporters
-    log.dir.failure.timeout.ms max.connection.creation.rate
-    max.connections.per.ip.overrides
-    max.request.partition.size.limit metadata.log.dir
-    metadata.log.max.record.bytes.between.snapshots
-    metadata.log.max.snapshot.interval.ms metadata.log.segment.bytes metadata.log.segment.ms
-    metadata.max.idle.interval.ms metadata.max.retention.bytes metadata.max.retention.ms metric.reporters
-    metrics.num.samples metrics.recording.level metrics.sample.window.ms
-    offsets.commit.required.acks offsets.load.buffer.size offsets.topic.compression.codec
-    password.encoder.cipher.algorithm password.encoder.iterations password.encoder.key.length
-    password.encoder.keyfactory.algorithm password.encoder.old.secret password.encoder.secret
-    principal.builder.class process.roles producer.purgatory.purge.interval.requests queued.max.requests
-    remote.fetch.max.wait.ms
-    remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
-    remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num
-    remote.log.manager.copy.quota.window.size.seconds remote.log.manager.expiration.thread.pool.size
-    remote.log.manager.fetch.max.bytes.per.second remote.log.manager.fetch.quota.window.num
-    remote.log.manager.fetch.quota.window.size.seconds remote.log.manager.follower.thread.pool.size
-    remote.log.manager.task.interval.ms remote.log.manager.thread.pool.size
-    remote.log.metadata.custom.metadata.max.bytes remote.log.metadata.manager.class.name
-    remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
-    remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks remote.log.reader.threads
-    remote.log.storage.manager.class.name remote.log.storage.manager.class.path
-    remote.log.storage.manager.impl.prefix remote.log.storage.system.enable
-    request.timeout.ms reserved.broker.max.id
-    sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
-    sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
-    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
-    sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
-    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-    sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
-    sasl.mechanism.inter.broker.protocol sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
-    sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms
-    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
-    sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
-    sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class sasl.server.max.receive.size
-    security.inter.broker.protocol security.providers share.coordinator.state.topic.min.isr
-    share.coordinator.state.topic.num.partitions share.coordinator.state.topic.replication.factor
-    socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms ssl.allow.dn.changes
-    ssl.allow.san.changes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
-    ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
-    ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
-    ssl.keystore.type ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
-    ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-    ssl.truststore.type telemetry.max.bytes transaction.abort.timed.out.transaction.cleanup.interval.ms
-    transaction.max.timeout.ms transaction.partition.verification.enable
-    transaction.remove.expired.transaction.cleanup.interval.ms transaction.state.log.load.buffer.size
-    transaction.state.log.min.isr transaction.state.log.num.partitions transaction.state.log.replication.factor
-    transaction.state.log.segment.bytes transactional.id.expiration.ms zookeeper.clientCnxnSocket
-    zookeeper.connect zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable zookeeper.set.acl
-    zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable zookeeper.ssl.crl.enable
-    zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
-    zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type
-    zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.location
-    zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type
-"""
-_IGNORED_NAMES = frozenset(_IGNORED.split())
 #: Names for which this process has already logged a warning: one setting is read several times.
 _warned_of: set[str] = set()
 
@@ -381,7 +316,8 @@ class KafkaConfig:
         """
         originals = {_kafka_name(name): value for name, value in (properties or {}).items()}
         for name, value in originals.items():
-            if name not in KAFKA_CONFIG_DEF:
+            is_for_authorizer = name.startswith(_AUTHORIZER_PREFIX) and originals.get("authorizer.class.name")
+            if name not in KAFKA_CONFIG_DEF and not is_for_authorizer:
                 _check_other(name, value, other_names)
         self._at_start = originals
         self._changes: dict[str, Any] = {}
@@ -449,7 +385,7 @@ class KafkaConfig:
         named = {name: value for name, value in changes.items() if value is not None}
         fixed = sorted(named.keys() - RECONFIGURABLE)
         for name in fixed:
-            if name not in KAFKA_CONFIG_DEF and name not in _IGNORED_NAMES:
+            if name not in KAFKA_CONFIG_DEF and name not in IGNORED_NAMES:
                 raise InvalidConfig(f"Unknown broker setting {name}{_suggestion(name, ())}")
         if fixed:
             raise InvalidRequest(f"Cannot update these configs dynamically: {', '.join(fixed)}")
@@ -685,11 +621,13 @@ def _kafka_name(name: str) -> str:
 
 
 def _check_other(name: str, value: Any, other_names: Collection[str]) -> None:
-    if _PROTECTIVE.match(name) and name in _IGNORED_NAMES:
-        if (name, str(value)) in _HARMLESS_PROTECTIVE:
+    if name.startswith(_AUTHORIZER_PREFIX):
+        raise InvalidConfig(f"{name} is for an authorizer: give authorizer.class.name too, or remove it")
+    if PROTECTIVE.match(name) and name in IGNORED_NAMES:
+        if (name, str(value)) in HARMLESS_PROTECTIVE:
             return
         raise InvalidConfig(f"{name} is not supported here, and must not be ignored: remove it, or use another broker")
-    if name in _IGNORED_NAMES:
+    if name in IGNORED_NAMES:
         if name not in _warned_of:
             _warned_of.add(name)
             logger.warning("%s=%s: this setting of Kafka's has no effect here", name, value)
@@ -700,4 +638,4 @@ def _check_other(name: str, value: Any, other_names: Collection[str]) -> None:
 def _suggestion(name: str, other_names: Collection[str]) -> str:
     if name in BROKER_SYNONYMS:
         return f"; a topic's {name} has its default from {BROKER_SYNONYMS[name][0][0]}"
-    return nearest(name, [*other_names, *KAFKA_CONFIG_DEF.names(), *_IGNORED_NAMES], 0.6)
+    return nearest(name, [*other_names, *KAFKA_CONFIG_DEF.names(), *IGNORED_NAMES], 0.6)

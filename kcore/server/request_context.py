@@ -18,7 +18,8 @@ _ANY_NUMBER = 2**63 - 1
 
 class RequestContext:
     """What a handler knows of a request: its header, who sent it over which listener; and the way to answer it: once,
-    from any thread.  What is the same for all requests of a connection is in the connection's context."""
+    from any thread.  An authorizer sees it as an AuthorizableRequestContext.  What is the same for all requests of a
+    connection is in the connection's context."""
 
     __slots__ = ("_begin_ns", "_meters", "api_version", "header", "request", "request_time")
 
@@ -67,6 +68,19 @@ class RequestContext:
     @property
     def client_id(self) -> str:
         return self.header.client_id or ""
+
+    @property
+    def request_type(self) -> int:
+        """The API key."""
+        return self.header.api_key
+
+    @property
+    def request_version(self) -> int:
+        return self.api_version
+
+    @property
+    def correlation_id(self) -> int:
+        return self.header.correlation_id
 
     @property
     def client_address(self) -> str:

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
 from kcore.errors import ApiError, InvalidRequest
-from kcore.server.admin_manager import AdminManager
+from kcore.server.acl import AclOperation
+from kcore.server.config_access import check_config_access
 from kcore.server.config_changes import ConfigOperation
-from kcore.server.stored_broker_configs import StoredBrokerConfigs
+from kcore.server.handlers import Services
+from kcore.server.request_context import RequestContext
 
 _TOPIC, _BROKER = 2, 4
 _OTHERS = {8: "a broker's loggers", 16: "client metrics", 32: "a group"}
@@ -26,12 +28,14 @@ R = TypeVar("R", bound=Resource)
 class ResourceConfigs:
     """Thread-safe.  Waits for the store."""
 
-    def __init__(self, admin_manager: AdminManager, broker_configs: StoredBrokerConfigs) -> None:
-        self._admin = admin_manager
-        self._broker_configs = broker_configs
+    def __init__(self, services: Services) -> None:
+        self._admin = services.admin_manager
+        self._broker_configs = services.broker_configs
+        self._auth = services.auth
 
     def alter(
         self,
+        context: RequestContext,
         resources: Sequence[R],
         operations: Callable[[R], Iterable[ConfigOperation]],
         validate_only: bool,
@@ -48,6 +52,7 @@ class ResourceConfigs:
             try:
                 if counts[key] > 1:
                     raise InvalidRequest("Each resource must appear at most once.")
+                check_config_access(self._auth, context, AclOperation.ALTER_CONFIGS, resource)
                 self._alter(*key, operations(resource), validate_only, replace)
                 results.append((resource, None))
             except ApiError as error:

@@ -41,6 +41,7 @@ from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, PartitionStateStore, StoredIsr
 from kcore.replica.replica_manager import ReplicaManager
+from kcore.server.auth_helper import AuthHelper
 from kcore.server.fetch_session import FetchSessionCache
 from kcore.server.handlers.fetch import Handler as FetchHandler
 from kcore.server.metadata_cache import MetadataCache
@@ -389,6 +390,7 @@ class Node:
             fetch_sessions=FetchSessionCache(settings.fetch_sessions, self._time, random),
             time=self._time,
             replication_quotas=SimpleNamespace(leader=self.leader_quota),
+            auth=AuthHelper(None),
             client_quotas=no_client_quotas,
             cluster_member=None,  # topics have no ids here
         )

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kcore.coordinator.group.group_coordinator import GroupCoordinator
     from kcore.replica.replica_manager import ReplicaManager
     from kcore.server.admin_manager import AdminManager
+    from kcore.server.auth_helper import AuthHelper
     from kcore.server.client_quotas import ClientQuotas
     from kcore.server.cluster_member import ClusterMember
     from kcore.server.fetch_session import FetchSessionCache
@@ -38,5 +39,6 @@ class Services:
     replication_quotas: ReplicationQuotas
     client_quotas: ClientQuotas
     broker_configs: StoredBrokerConfigs
+    auth: AuthHelper
     #: None for a broker alone, which the handlers of the controller's requests are not loaded for.
     cluster_member: ClusterMember | None = None

@@ -19,10 +19,10 @@ class Handler:
     may_block = True  # writes to the metadata store
 
     def __init__(self, services: Services) -> None:
-        self._configs = ResourceConfigs(services.admin_manager, services.broker_configs)
+        self._configs = ResourceConfigs(services)
 
     def handle(self, context: RequestContext, body: AlterConfigsRequest) -> None:
-        results = self._configs.alter(body.resources, _operations, body.validate_only, replace=True)
+        results = self._configs.alter(context, body.resources, _operations, body.validate_only, replace=True)
         context.respond(AlterConfigsResponse(responses=[_response(*result) for result in results]))
 
     def error_response(self, body: AlterConfigsRequest, error_code: int, version: int) -> AlterConfigsResponse:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from kcore.errors import NONE, ApiError, InvalidRequest, NotController, RequestTimedOut, code_of
+from kcore.errors import (
+    NONE,
+    ApiError,
+    InvalidRequest,
+    NotController,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
+    code_of,
+)
 from kcore.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 from kcore.server.topic_changes import has_partitions
@@ -22,16 +31,20 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._admin = services.admin_manager
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: CreatePartitionsRequest) -> None:
         if not self._admin.is_controller:
             context.respond(self.error_response(body, NotController.code, context.api_version))
             return
         names = Counter(topic.name for topic in body.topics)
+        permitted = self._auth.filter_by_authorized(context, AclOperation.ALTER, ResourceType.TOPIC, names)
         results = {}
         for topic in body.topics:
             if names[topic.name] > 1:
                 results[topic.name] = _result(topic.name, InvalidRequest("Duplicate topic name."))
+            elif topic.name not in permitted:
+                results[topic.name] = _result(topic.name, TopicAuthorizationFailed("Authorization failed."))
             else:
                 results[topic.name] = self._grow(topic, body.validate_only)
         grown = {

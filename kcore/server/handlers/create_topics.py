@@ -12,6 +12,7 @@ from kcore.errors import (
     InvalidRequest,
     NotController,
     RequestTimedOut,
+    TopicAuthorizationFailed,
     code_of,
 )
 from kcore.protocol.messages.create_topics import (
@@ -21,6 +22,7 @@ from kcore.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.config_entries import topic_entries
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
@@ -33,22 +35,40 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._admin = services.admin_manager
         self._config = services.config
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: CreateTopicsRequest) -> None:
         if not self._admin.is_controller:
             context.respond(self.error_response(body, NotController.code, context.api_version))
             return
         names = Counter(topic.name for topic in body.topics)
+        # A permission for the cluster is one for all topics.
+        permitted: Collection[str] = names.keys()
+        if not self._auth.authorize_cluster(context, AclOperation.CREATE, log_if_denied=False):
+            permitted = self._auth.filter_by_authorized(context, AclOperation.CREATE, ResourceType.TOPIC, names)
+        describable = self._auth.filter_by_authorized(
+            context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, log_if_denied=False
+        )
         results = []
         answered = set()
         for topic in body.topics:
-            if names[topic.name] == 1:
-                results.append(self._create(topic, body.validate_only))
-            elif topic.name not in answered:
-                answered.add(topic.name)
+            if topic.name in answered:
+                continue
+            answered.add(topic.name)
+            if names[topic.name] > 1:
                 results.append(_error(topic.name, InvalidRequest("Duplicate topic name.")))
+            elif topic.name not in permitted:
+                results.append(_error(topic.name, TopicAuthorizationFailed("Authorization failed.")))
+            else:
+                results.append(self._create(topic, body.validate_only))
+        # What a topic was made with is among its settings.
+        partition_counts = {result.name: result.num_partitions for result in results}
+        for result in results:
+            if result.error_code == NONE and result.name not in describable:
+                result.num_partitions = result.replication_factor = -1
+                result.configs, result.topic_config_error_code = None, TopicAuthorizationFailed.code
         created = {
-            result.name: has_partitions(result.name, result.num_partitions)
+            result.name: has_partitions(result.name, partition_counts[result.name])
             for result in results
             if result.error_code == NONE and not body.validate_only
         }

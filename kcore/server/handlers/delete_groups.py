@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from kcore.errors import GroupAuthorizationFailed
 from kcore.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -12,9 +14,13 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._group_coordinator = services.group_coordinator
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DeleteGroupsRequest) -> None:
-        codes = self._group_coordinator.delete_groups(dict.fromkeys(body.groups_names))
+        group_ids = dict.fromkeys(body.groups_names)
+        permitted = self._auth.filter_by_authorized(context, AclOperation.DELETE, ResourceType.GROUP, group_ids)
+        codes = dict.fromkeys(group_ids, GroupAuthorizationFailed.code)
+        codes |= self._group_coordinator.delete_groups(group_id for group_id in group_ids if group_id in permitted)
         context.respond(
             DeleteGroupsResponse(
                 results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import NONE, UnknownTopicOrPartition, code_of
+from kcore.errors import NONE, TopicAuthorizationFailed, UnknownTopicOrPartition, code_of
 from kcore.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -11,10 +11,12 @@ from kcore.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from kcore.replica.delayed_delete_records import DeleteRecordsResult
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
 _UNKNOWN = DeleteRecordsResult(UnknownTopicOrPartition("no such partition"))
+_DENIED = DeleteRecordsResult(TopicAuthorizationFailed("not authorized to delete"))
 
 
 class Handler:
@@ -23,20 +25,24 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DeleteRecordsRequest) -> None:
         offsets = {
             TopicPartition(topic.name, p.partition_index): p.offset for topic in body.topics for p in topic.partitions
         }
         cache = self._cache.snapshot
-        existing = {item: offset for item, offset in offsets.items() if cache.contains(item)}
+        names = [topic.name for topic in body.topics]
+        permitted = self._auth.filter_by_authorized(context, AclOperation.DELETE, ResourceType.TOPIC, names)
+        existing = {tp: offset for tp, offset in offsets.items() if tp.topic in permitted and cache.contains(tp)}
 
         def respond(results: dict[TopicPartition, DeleteRecordsResult]) -> None:
             topics = []
             for topic in body.topics:
                 partitions = []
+                without_result = _UNKNOWN if topic.name in permitted else _DENIED
                 for p in topic.partitions:
-                    result = results.get(TopicPartition(topic.name, p.partition_index), _UNKNOWN)
+                    result = results.get(TopicPartition(topic.name, p.partition_index), without_result)
                     partitions.append(
                         DeleteRecordsPartitionResult(
                             partition_index=p.partition_index,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from typing import NamedTuple
 from uuid import UUID
 
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
@@ -13,6 +14,7 @@ from kcore.errors import (
     InvalidRequest,
     NotController,
     RequestTimedOut,
+    TopicAuthorizationFailed,
     TopicDeletionDisabled,
     UnknownTopicId,
     code_of,
@@ -23,9 +25,17 @@ from kcore.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 from kcore.server.topic_changes import IsDone, is_gone
+
+
+class _Permissions(NamedTuple):
+    """Names of topics that the client may describe and delete."""
+
+    describe: Collection[str]
+    delete: Collection[str]
 
 
 class Handler:
@@ -36,6 +46,7 @@ class Handler:
         self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
         self._config = services.config
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DeleteTopicsRequest) -> None:
         if not self._admin.is_controller:
@@ -45,6 +56,10 @@ class Handler:
             error = InvalidRequest if context.api_version < 3 else TopicDeletionDisabled
             context.respond(self.error_response(body, error.code, context.api_version))
             return
+        # Resolved once: what is permitted below is what is deleted.
+        snapshot = self._cache.snapshot
+        names_by_id = {topic.topic_id: snapshot.topic_name(topic.topic_id) for topic in _asked(body)}
+        permissions = self._permissions(context, body, names_by_id)
         names = Counter(topic.name for topic in _asked(body) if topic.name is not None)
         ids = Counter(topic.topic_id for topic in _asked(body) if topic.topic_id != ZERO_UUID)
         responses = []
@@ -56,7 +71,8 @@ class Handler:
                 continue
             answered.add(key)
             duplicate = (topic.name is not None and names[topic.name] > 1) or ids[topic.topic_id] > 1
-            responses.append(self._delete(topic.name, topic.topic_id, duplicate, deleted))
+            resolved = names_by_id[topic.topic_id] if topic.name is None else topic.name
+            responses.append(self._delete(topic, resolved, duplicate, permissions, deleted))
 
         def respond(missing: Collection[str]) -> None:
             for response in responses:
@@ -67,10 +83,27 @@ class Handler:
 
         self._admin.when_done(deleted, body.timeout_ms, respond)
 
+    def _permissions(
+        self, context: RequestContext, body: DeleteTopicsRequest, names_by_id: dict[UUID, str | None]
+    ) -> _Permissions:
+        asked = [names_by_id[topic.topic_id] if topic.name is None else topic.name for topic in _asked(body)]
+        names = [name for name in asked if name is not None]
+        describe, delete = AclOperation.DESCRIBE, AclOperation.DELETE
+        return _Permissions(
+            self._auth.filter_by_authorized(context, describe, ResourceType.TOPIC, names),
+            self._auth.filter_by_authorized(context, delete, ResourceType.TOPIC, names),
+        )
+
     def _delete(
-        self, name: str | None, topic_id: UUID, duplicate: bool, deleted: dict[str, IsDone]
+        self,
+        asked: DeleteTopicState,
+        resolved: str | None,
+        duplicate: bool,
+        permissions: _Permissions,
+        deleted: dict[str, IsDone],
     ) -> DeletableTopicResult:
-        """Delete one topic; adds to `deleted` what must be waited for."""
+        """Delete one topic; adds to `deleted` what must be waited for.  resolved: its name, None for an unknown id."""
+        name, topic_id = asked.name, asked.topic_id
         try:
             if name is not None and topic_id != ZERO_UUID:
                 raise InvalidRequest("You may not specify both topic name and topic id.")
@@ -79,9 +112,13 @@ class Handler:
             if duplicate:
                 raise InvalidRequest("Duplicate topic name." if name is not None else "Duplicate topic id.")
             if name is None:
-                name = self._cache.snapshot.topic_name(topic_id)
-                if name is None:
+                if resolved is None:
                     raise UnknownTopicId(f"No topic has the id {topic_id}.")
+                if resolved not in permissions.describe:  # nor may the client know its name
+                    raise TopicAuthorizationFailed("Authorization failed.")
+                name = resolved
+            if name not in permissions.delete:
+                raise TopicAuthorizationFailed("Authorization failed.")
             topic = self._admin.delete_topic(name)
         except ApiError as error:
             return DeletableTopicResult(

@@ -8,7 +8,7 @@ from kcore.protocol.messages.describe_cluster import (
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
-from kcore.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from kcore.server.auth_helper import NOT_ASKED
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -20,6 +20,7 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DescribeClusterRequest) -> None:
         if body.endpoint_type != _BROKERS:
@@ -41,7 +42,7 @@ class Handler:
                     for broker, endpoint in snapshot.endpoints(context.listener_name)
                 ],
                 cluster_authorized_operations=(
-                    CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED
+                    self._auth.cluster_operations(context) if body.include_cluster_authorized_operations else NOT_ASKED
                 ),
             )
         )

@@ -13,6 +13,8 @@ from kcore.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from kcore.server.acl import AclOperation
+from kcore.server.config_access import check_config_access
 from kcore.server.config_entries import DEFAULT_CONFIG, ConfigEntry, broker_entries, cluster_entries, topic_entries
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
@@ -28,6 +30,7 @@ class Handler:
         self._admin = services.admin_manager
         self._config = services.config
         self._broker_configs = services.broker_configs
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DescribeConfigsRequest) -> None:
         # Each resource once: one topic 20,000 times in a request of 0.1 MB would make a response of 87 MB.  The keys
@@ -35,14 +38,16 @@ class Handler:
         resources = {(resource.resource_type, resource.resource_name): resource for resource in body.resources}
         context.respond(
             DescribeConfigsResponse(
-                results=[self._describe(resource, body, context.api_version) for resource in resources.values()]
+                results=[self._describe(resource, body, context) for resource in resources.values()]
             )
         )
 
     def _describe(
-        self, resource: DescribeConfigsResource, body: DescribeConfigsRequest, version: int
+        self, resource: DescribeConfigsResource, body: DescribeConfigsRequest, context: RequestContext
     ) -> DescribeConfigsResult:
+        version = context.api_version
         try:
+            check_config_access(self._auth, context, AclOperation.DESCRIBE_CONFIGS, resource)
             if resource.resource_type == _TOPIC:
                 entries = self._topic(resource.resource_name)
             elif resource.resource_type == _BROKER:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from kcore.errors import NONE, GroupIdNotFound
+from kcore.errors import NONE, GroupAuthorizationFailed, GroupIdNotFound
 from kcore.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from kcore.server.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from kcore.server.acl import AclOperation, ResourceType
+from kcore.server.auth_helper import NOT_ASKED
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -19,12 +20,17 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._group_coordinator = services.group_coordinator
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DescribeGroupsRequest) -> None:
-        operations = GROUP_OPERATIONS if body.include_authorized_operations else NOT_ASKED
         groups = []
         # Each group once: many times one with many members would make a very large response.
-        for group_id in dict.fromkeys(body.groups):
+        group_ids = list(dict.fromkeys(body.groups))
+        permitted = self._auth.filter_by_authorized(context, AclOperation.DESCRIBE, ResourceType.GROUP, group_ids)
+        for group_id in group_ids:
+            if group_id not in permitted:
+                groups.append(DescribedGroup(error_code=GroupAuthorizationFailed.code, group_id=group_id))
+                continue
             group = self._group_coordinator.describe_group(group_id)
             error_code, error_message = group.error_code, None
             if error_code == NONE and group.state == "Dead" and context.api_version >= 6:
@@ -49,7 +55,11 @@ class Handler:
                         )
                         for member in group.members
                     ],
-                    authorized_operations=operations if error_code == NONE else NOT_ASKED,
+                    authorized_operations=(
+                        self._auth.authorized_operations(context, ResourceType.GROUP, group_id)
+                        if body.include_authorized_operations and error_code == NONE
+                        else NOT_ASKED
+                    ),
                 )
             )
         context.respond(DescribeGroupsResponse(groups=groups))

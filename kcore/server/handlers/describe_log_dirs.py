@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import NONE, KafkaStorageError
+from kcore.errors import NONE, ClusterAuthorizationFailed, KafkaStorageError
 from kcore.log.log_dir_descriptions import LogDescription, LogDirDescription
 from kcore.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -30,8 +30,9 @@ class Handler:
         context.respond(DescribeLogDirsResponse(results=results))
 
     def error_response(self, body: DescribeLogDirsRequest, error_code: int, version: int) -> DescribeLogDirsResponse:
-        # Below version 3 only a result can have an error.
-        results = [DescribeLogDirsResult(error_code=error_code)] if version < 3 else []
+        # Below version 3 only a result can have an error; Kafka's clients take none at all for this one.
+        is_denied = error_code == ClusterAuthorizationFailed.code
+        results = [DescribeLogDirsResult(error_code=error_code)] if version < 3 and not is_denied else []
         return DescribeLogDirsResponse(error_code=error_code, results=results)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import partial
 from itertools import chain
 from uuid import UUID
@@ -12,6 +12,7 @@ from kcore.errors import (
     NONE,
     ApiError,
     InconsistentTopicId,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
@@ -33,6 +34,7 @@ from kcore.replica.fetch_params import ClientMetadata, FetchParams, FetchPartiti
 from kcore.replica.partition import Partition
 from kcore.replica.replica_quota import ReplicaQuota
 from kcore.replica.session_fetch import SessionFetch, SessionWatch, repeats_idle_fetch
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.fetch_session import (
     FINAL_EPOCH,
     FIRST_VERSION_WITH_TOPIC_IDS,
@@ -42,6 +44,7 @@ from kcore.server.fetch_session import (
     SessionView,
 )
 from kcore.server.handlers import Services
+from kcore.server.metadata_cache import MetadataSnapshot
 from kcore.server.request_context import RequestContext
 
 _READ_COMMITTED = 1
@@ -64,6 +67,7 @@ class Handler:
         self._full_read_ms = min(5000, services.config["replica.lag.time.max.ms"] / 4)
         self._leader_quota = services.replication_quotas.leader
         self._client_quotas = services.client_quotas
+        self._auth = services.auth
         #: A broker alone changes its metadata and its logs together.
         self._compares_topic_ids = services.cluster_member is not None
 
@@ -87,10 +91,17 @@ class Handler:
         cache = self._cache.snapshot
         infos: list[tuple[TopicPartition, FetchPartitionData]] = []
         refused: dict[tuple[int, int], int] = {}
+        denied: Collection[int] = ()
+        if self._auth.is_enabled:
+            names = [t.topic if version < 13 else cache.topic_name(t.topic_id) for t in body.topics]
+            denied = self._denied(context, body, names)
         for t, topic in enumerate(body.topics):
             name: str | None = topic.topic
             if version >= 13:
                 name = cache.topic_name(topic.topic_id)
+            if denied and t in denied:
+                refused.update(((t, p), TopicAuthorizationFailed.code) for p in range(len(topic.partitions)))
+                continue
             for p, partition in enumerate(topic.partitions):
                 if name is None:
                     refused[t, p] = UnknownTopicId.code
@@ -132,6 +143,18 @@ class Handler:
         if params.quota is not None:
             callback = _recording(params.quota, callback)
         self._replica_manager.fetch_messages(params, infos, callback, self._run(context, len(infos)))
+
+    def _denied(self, context: RequestContext, body: FetchRequest, names: list[str | None]) -> Collection[int]:
+        """Which of these topics the request may not read; None, the name of an unknown id, only followers may not.
+
+        Source: KafkaApis.handleFetchRequest, Kafka 3.9 (API-06, API-07).
+        """
+        if _replica_id(body, context.api_version) >= 0:
+            is_permitted = self._auth.authorize_cluster(context, AclOperation.CLUSTER_ACTION)
+            return () if is_permitted else range(len(names))
+        known = [name for name in names if name is not None]
+        permitted = self._auth.filter_by_authorized(context, AclOperation.READ, ResourceType.TOPIC, known)
+        return {number for number, name in enumerate(names) if name is not None and name not in permitted}
 
     def _throttle_ms(
         self,
@@ -189,15 +212,23 @@ class Handler:
         except ApiError as error:
             context.respond(FetchResponse(error_code=error.code))
             return
+        snapshot = self._cache.snapshot
+        permitted: list[CachedPartition] | None = None
+        denied: list[CachedPartition] = []
+        if self._auth.is_enabled:
+            # All of the session, also what is not to be read now: a permission may have gone since the last fetch.
+            permitted, denied = self._permitted(context, body, fetch.partitions(), snapshot)
         if isinstance(fetch, IncrementalFetchContext) and fetch.session.size >= MANY_PARTITIONS:
             params = self._params(context, body)
-            if version >= 10 and params.min_bytes <= 1 and params.quota is None:
-                if self._fetch_what_changed(context, body, fetch, params):
+            if version >= 10 and params.min_bytes <= 1 and params.quota is None and not denied:
+                if self._fetch_what_changed(context, body, fetch, params, snapshot):
                     return
             else:
                 with fetch.session.lock:
                     fetch.session.drop_view()
-        readable, refused = self._resolve(fetch.partitions(), version)
+        partitions = fetch.partitions() if permitted is None else permitted
+        readable, refused = self._resolve(partitions, version, snapshot)
+        refused += [(cached, _denial(cached)) for cached in denied]
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
             if self._client_quotas.is_enabled and (throttle_ms := self._throttle_ms(context, body, results)):
@@ -219,6 +250,26 @@ class Handler:
         callback = respond if params.quota is None else _recording(params.quota, respond)
         self._replica_manager.fetch_messages(params, infos, callback, self._run(context, len(infos)))
 
+    def _permitted(
+        self,
+        context: RequestContext,
+        body: FetchRequest,
+        partitions: list[CachedPartition],
+        snapshot: MetadataSnapshot,
+    ) -> tuple[list[CachedPartition], list[CachedPartition]]:
+        """(partitions that the request may read, those that it may not)."""
+        by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+        names = [
+            cached.topic_partition.topic if not by_id or cached.resolve(snapshot) else None for cached in partitions
+        ]
+        denied = self._denied(context, body, names)
+        if not denied:
+            return partitions, []
+        return (
+            [cached for number, cached in enumerate(partitions) if number not in denied],
+            [cached for number, cached in enumerate(partitions) if number in denied],
+        )
+
     def _run(self, context: RequestContext, count: int) -> Run | None:
         """Where so many partitions are read and answered once the fetch has waited: a large one on the pool, or the
         producer whose append ended its wait would wait for it, and all connections of that producer's thread."""
@@ -229,7 +280,12 @@ class Handler:
         return view is None or self._time.hi_res_clock_ms() - view.last_full_read_ms >= self._full_read_ms
 
     def _fetch_what_changed(
-        self, context: RequestContext, body: FetchRequest, fetch: IncrementalFetchContext, params: FetchParams
+        self,
+        context: RequestContext,
+        body: FetchRequest,
+        fetch: IncrementalFetchContext,
+        params: FetchParams,
+        snapshot: MetadataSnapshot,
     ) -> bool:
         """The same at the cost of what has changed since the last fetch; False where a partition is refused."""
         session, version = fetch.session, context.api_version
@@ -254,7 +310,7 @@ class Handler:
                 partitions = self._without_repeated(fetch.partitions(), view, params)
             else:
                 partitions = [view.by_partition[topic_partition] for topic_partition in view.to_read]
-            readable, refused = self._resolve(partitions, version)
+            readable, refused = self._resolve(partitions, version, snapshot)
             if refused or session.is_closed:
                 session.drop_view()
                 return False
@@ -307,10 +363,9 @@ class Handler:
         ]
 
     def _resolve(
-        self, partitions: list[CachedPartition], version: int
+        self, partitions: list[CachedPartition], version: int, snapshot: MetadataSnapshot
     ) -> tuple[list[CachedPartition], list[tuple[CachedPartition, FetchPartitionResult]]]:
         """(what can be read, what is refused and why)."""
-        snapshot = self._cache.snapshot
         readable: list[CachedPartition] = []
         refused: list[tuple[CachedPartition, FetchPartitionResult]] = []
         by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
@@ -450,6 +505,10 @@ def _recording(quota: ReplicaQuota, respond: FetchCallback) -> FetchCallback:
         respond(results)
 
     return record_and_respond
+
+
+def _denial(cached: CachedPartition) -> FetchPartitionResult:
+    return FetchPartitionResult(TopicAuthorizationFailed(f"not authorized to read {cached.topic_partition}"))
 
 
 def _replica_id(body: FetchRequest, version: int) -> int:

@@ -9,11 +9,13 @@ from kcore.common import topic_names
 from kcore.errors import (
     NONE,
     CoordinatorNotAvailable,
+    GroupAuthorizationFailed,
     InvalidRequest,
     LeaderNotAvailable,
     TransactionalIdAuthorizationFailed,
 )
 from kcore.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import Endpoint
 from kcore.server.request_context import RequestContext
@@ -34,6 +36,7 @@ class Handler:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
+        self._auth = services.auth
 
     def may_block(self, context: RequestContext, body: FindCoordinatorRequest) -> bool:
         # It makes the offsets topic then.
@@ -41,7 +44,7 @@ class Handler:
 
     def handle(self, context: RequestContext, body: FindCoordinatorRequest) -> None:
         if context.api_version >= 4:
-            coordinators = {key: self._find(body.key_type, key, context.listener_name) for key in body.coordinator_keys}
+            coordinators = {key: self._find(body.key_type, key, context) for key in body.coordinator_keys}
             context.respond(
                 FindCoordinatorResponse(
                     coordinators=[
@@ -58,7 +61,7 @@ class Handler:
                 )
             )
             return
-        error_code, error_message, node_id, endpoint = self._find(body.key_type, body.key, context.listener_name)
+        error_code, error_message, node_id, endpoint = self._find(body.key_type, body.key, context)
         context.respond(
             FindCoordinatorResponse(
                 error_code=error_code,
@@ -69,7 +72,7 @@ class Handler:
             )
         )
 
-    def _find(self, key_type: int, key: str, listener_name: str) -> _Found:
+    def _find(self, key_type: int, key: str, context: RequestContext) -> _Found:
         if key_type == _TRANSACTION:
             # No transaction coordinator: docs/compatibility.md says why it is this error.
             return _Found(
@@ -78,6 +81,8 @@ class Handler:
             )
         if key_type != _GROUP:
             return _Found(InvalidRequest.code, f"Unknown coordinator type {key_type}.")
+        if not self._auth.authorize(context, AclOperation.DESCRIBE, ResourceType.GROUP, key):
+            return _Found(GroupAuthorizationFailed.code, "Group authorization failed.")
         topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
         if topic is None:
             # Whatever auto.create.topics.enable says: without this topic there are no groups.
@@ -85,7 +90,7 @@ class Handler:
                 self._admin.auto_create_topic(topic_names.GROUP_METADATA_TOPIC)
             topic = self._cache.topic(topic_names.GROUP_METADATA_TOPIC)
         info = topic.partitions.get(self._group_coordinator.partition_for(key)) if topic is not None else None
-        endpoint = self._cache.snapshot.endpoint(info.leader, listener_name) if info is not None else None
+        endpoint = self._cache.snapshot.endpoint(info.leader, context.listener_name) if info is not None else None
         if info is None or endpoint is None:
             return _Found(CoordinatorNotAvailable.code, "The coordinator is not available.")
         return _Found(NONE, None, info.leader, endpoint)

@@ -19,10 +19,10 @@ class Handler:
     may_block = True  # writes to the metadata store
 
     def __init__(self, services: Services) -> None:
-        self._configs = ResourceConfigs(services.admin_manager, services.broker_configs)
+        self._configs = ResourceConfigs(services)
 
     def handle(self, context: RequestContext, body: IncrementalAlterConfigsRequest) -> None:
-        results = self._configs.alter(body.resources, _operations, body.validate_only)
+        results = self._configs.alter(context, body.resources, _operations, body.validate_only)
         context.respond(IncrementalAlterConfigsResponse(responses=[_response(*result) for result in results]))
 
     def error_response(

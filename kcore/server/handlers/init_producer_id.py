@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import logging
 
-from kcore.errors import CoordinatorLoadInProgress, InvalidRequest, TransactionalIdAuthorizationFailed
+from kcore.errors import (
+    ClusterAuthorizationFailed,
+    CoordinatorLoadInProgress,
+    InvalidRequest,
+    TransactionalIdAuthorizationFailed,
+)
 from kcore.metadata.api_errors import api_error
 from kcore.metadata.store import StoreError
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 from kcore.server.store_errors import RepeatedError
@@ -22,6 +28,7 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._producer_ids = services.producer_ids
+        self._auth = services.auth
         self._store_error = RepeatedError()
 
     def handle(self, context: RequestContext, body: InitProducerIdRequest) -> None:
@@ -32,6 +39,8 @@ class Handler:
         elif body.transactional_id is not None:
             # No transaction coordinator: docs/compatibility.md says why it is this error.
             context.respond(self.error_response(body, TransactionalIdAuthorizationFailed.code, context.api_version))
+        elif not self._may_write_idempotently(context):
+            context.respond(self.error_response(body, ClusterAuthorizationFailed.code, context.api_version))
         else:
             # An idempotent producer that lost its place gets a new id, as in Kafka; its epoch matters to nobody.
             try:
@@ -47,6 +56,12 @@ class Handler:
             if self._store_error.is_over():
                 logger.info("producers get ids again")
             context.respond(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+    def _may_write_idempotently(self, context: RequestContext) -> bool:
+        """Who may write to a topic may (KIP-679)."""
+        return self._auth.authorize_cluster(
+            context, AclOperation.IDEMPOTENT_WRITE, log_if_denied=False
+        ) or self._auth.authorize_by_resource_type(context, AclOperation.WRITE, ResourceType.TOPIC)
 
     def error_response(self, body: InitProducerIdRequest, error_code: int, version: int) -> InitProducerIdResponse:
         return InitProducerIdResponse(error_code=error_code, producer_id=NO_PRODUCER_ID, producer_epoch=0)

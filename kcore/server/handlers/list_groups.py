@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -12,9 +13,17 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._group_coordinator = services.group_coordinator
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: ListGroupsRequest) -> None:
         error_code, groups = self._group_coordinator.list_groups(body.states_filter, body.types_filter)
+        # Who may describe the cluster sees all of them.
+        if not self._auth.authorize_cluster(context, AclOperation.DESCRIBE, log_if_denied=False):
+            group_ids = [group.group_id for group in groups]
+            permitted = self._auth.filter_by_authorized(
+                context, AclOperation.DESCRIBE, ResourceType.GROUP, group_ids, log_if_denied=False
+            )
+            groups = [group for group in groups if group.group_id in permitted]
         context.respond(
             ListGroupsResponse(
                 error_code=error_code,

@@ -10,6 +10,7 @@ from kcore.errors import (
     InvalidRequest,
     LeaderNotAvailable,
     OffsetNotAvailable,
+    TopicAuthorizationFailed,
     UnknownTopicOrPartition,
     UnsupportedVersion,
     code_of,
@@ -31,6 +32,7 @@ from kcore.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kcore.replica.fetch_params import CONSUMER_REPLICA_ID
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -58,6 +60,7 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
+        self._auth = services.auth
 
     def may_block(self, context: RequestContext, body: ListOffsetsRequest) -> bool:
         # A time is looked for in indexes and segments, which may have to be read from the disk.
@@ -74,13 +77,17 @@ class Handler:
         else:
             isolation = FetchIsolation.HIGH_WATERMARK
         request_counts = Counter((topic.name, p.partition_index) for topic in body.topics for p in topic.partitions)
+        names = [topic.name for topic in body.topics]
+        permitted = self._auth.filter_by_authorized(context, AclOperation.DESCRIBE, ResourceType.TOPIC, names)
         context.respond(
             ListOffsetsResponse(
                 topics=[
                     ListOffsetsTopicResponse(
                         name=topic.name,
                         partitions=[
-                            _error(p.partition_index, InvalidRequest.code)
+                            _error(p.partition_index, TopicAuthorizationFailed.code)
+                            if topic.name not in permitted
+                            else _error(p.partition_index, InvalidRequest.code)
                             if request_counts[topic.name, p.partition_index] > 1
                             else self._answer(TopicPartition(topic.name, p.partition_index), p, isolation, version)
                             for p in topic.partitions

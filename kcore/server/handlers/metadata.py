@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import NamedTuple
+from uuid import UUID
 
 from kcore.common import topic_names
 from kcore.common.topic_partition import ZERO_UUID
@@ -14,6 +16,7 @@ from kcore.errors import (
     LeaderNotAvailable,
     ListenerNotFound,
     ReplicaNotAvailable,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
     code_of,
@@ -26,7 +29,8 @@ from kcore.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kcore.server.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from kcore.server.acl import AclOperation, ResourceType
+from kcore.server.auth_helper import NOT_ASKED
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import NO_LEADER, MetadataSnapshot, TopicInfo
 from kcore.server.request_context import RequestContext
@@ -39,16 +43,21 @@ _MAX_INLINE_PARTITIONS = 300
 _FIRST_METADATA_MS = 10_000
 
 
+#: A requested topic: its id, zero for none, and its name.
+_Key = tuple[UUID, str | None]
+
+
 class _View(NamedTuple):
     """What one client sees of a snapshot.  broker_ids: those in the response, which have a listener of the client's."""
 
     snapshot: MetadataSnapshot
     broker_ids: frozenset[int]
     version: int
-    operations: int
+    #: Of a topic by name, as bits; None where the request did not ask.
+    operations: Callable[[str], int] | None
 
     @classmethod
-    def of(cls, snapshot: MetadataSnapshot, context: RequestContext, operations: int) -> _View:
+    def of(cls, snapshot: MetadataSnapshot, context: RequestContext, operations: Callable[[str], int] | None) -> _View:
         endpoints = snapshot.endpoints(context.listener_name)
         return cls(snapshot, frozenset(broker.node_id for broker, _ in endpoints), context.api_version, operations)
 
@@ -58,6 +67,7 @@ class Handler:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
         self._config = services.config
+        self._auth = services.auth
 
     def may_block(self, context: RequestContext, body: MetadataRequest) -> bool:
         """Whether a topic is to be created, or the answer is a large one."""
@@ -96,11 +106,20 @@ class Handler:
     def _respond(self, context: RequestContext, body: MetadataRequest, *, may_create: bool = True) -> None:
         """may_create=False: on a thread that must not wait for the store."""
         version = context.api_version
-        operations = TOPIC_OPERATIONS if body.include_topic_authorized_operations else NOT_ASKED
+        operations = None
+        if body.include_topic_authorized_operations:
+            operations = partial(self._auth.authorized_operations, context, ResourceType.TOPIC)
         if body.topics is None or (version == 0 and not body.topics):
             snapshot = self._cache.snapshot
             view = _View.of(snapshot, context, operations)
-            topics = [_describe(topic, view) for topic in snapshot.topics()]
+            described = list(snapshot.topics())
+            if self._auth.is_enabled:
+                names = [topic.name for topic in described]
+                permitted = self._auth.filter_by_authorized(
+                    context, AclOperation.DESCRIBE, ResourceType.TOPIC, names, log_if_denied=False
+                )
+                described = [topic for topic in described if topic.name in permitted]
+            topics = [_describe(topic, view) for topic in described]
         else:
             if version < 12 and any(topic.name is None or topic.topic_id != ZERO_UUID for topic in body.topics):
                 # The field is in versions 10 and 11, but Kafka's brokers learnt to answer it with 12.
@@ -109,6 +128,11 @@ class Handler:
             creates = self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation
             # Each topic once, as in Kafka: a request with one name a million times would make a response of a gigabyte.
             requested = {(topic.topic_id, topic.name): topic for topic in body.topics}
+            requested_keys = list(requested)
+            denied: dict[_Key, MetadataResponseTopic] = {}
+            if self._auth.is_enabled:
+                denied = self._denied(context, requested_keys, creates=creates)
+                requested = {key: topic for key, topic in requested.items() if key not in denied}
             refused: dict[str, ApiError] = {}
             if not self._cache.snapshot.broker_ids():
                 # There is no controller.  This broker does not know which topics exist, and a client raises an error
@@ -121,7 +145,7 @@ class Handler:
             # One snapshot for the whole answer, taken after the missing topics were created.
             snapshot = self._cache.snapshot
             view = _View.of(snapshot, context, operations)
-            topics = [_answer(topic, refused, view) for topic in requested.values()]
+            topics = [denied.get(key) or _answer(requested[key], refused, view) for key in requested_keys]
         context.respond(
             MetadataResponse(
                 brokers=[
@@ -134,10 +158,43 @@ class Handler:
                 controller_id=snapshot.controller_id,
                 topics=topics,
                 cluster_authorized_operations=(
-                    CLUSTER_OPERATIONS if body.include_cluster_authorized_operations else NOT_ASKED
+                    self._auth.cluster_operations(context) if body.include_cluster_authorized_operations else NOT_ASKED
                 ),
             )
         )
+
+    def _denied(
+        self, context: RequestContext, requested: list[_Key], *, creates: bool
+    ) -> dict[_Key, MetadataResponseTopic]:
+        """The answers for topics that the client may not see, whether they exist or not, or that it may not create.
+
+        Source: KafkaApis.handleTopicMetadataRequest, Kafka 3.9.
+        """
+        snapshot = self._cache.snapshot
+        names = {key: key[1] if key[0] == ZERO_UUID else snapshot.topic_name(key[0]) for key in requested}
+        known = [name for name in names.values() if name]
+        permitted = self._auth.filter_by_authorized(context, AclOperation.DESCRIBE, ResourceType.TOPIC, known)
+        may_create = permitted
+        missing = [name for name in permitted if snapshot.topic(name) is None]
+        if creates and missing and not self._auth.authorize_cluster(context, AclOperation.CREATE, log_if_denied=False):
+            may_create = self._auth.filter_by_authorized(context, AclOperation.CREATE, ResourceType.TOPIC, missing)
+        denied = {}
+        for (topic_id, asked_name), name in names.items():
+            if topic_id != ZERO_UUID and name is None:
+                # It stays unknown, whoever makes it meanwhile.
+                error_code = UnknownTopicId.code
+            elif name and (name not in permitted or (snapshot.topic(name) is None and name not in may_create)):
+                error_code = TopicAuthorizationFailed.code
+            else:
+                continue
+            is_internal = name is not None and name in permitted and topic_names.is_internal(name)
+            denied[topic_id, asked_name] = MetadataResponseTopic(
+                error_code=error_code,
+                name=None if topic_id != ZERO_UUID else name,
+                topic_id=topic_id,
+                is_internal=is_internal,
+            )
+        return denied
 
     def _has(self, name: str) -> bool:
         return self._cache.topic(name) is not None
@@ -223,5 +280,5 @@ def _describe(topic: TopicInfo, view: _View) -> MetadataResponseTopic:
         topic_id=topic.topic_id,
         is_internal=topic_names.is_internal(topic.name),
         partitions=partitions,
-        topic_authorized_operations=view.operations,
+        topic_authorized_operations=NOT_ASKED if view.operations is None else view.operations(topic.name),
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
-from kcore.errors import UnknownTopicId, UnknownTopicOrPartition
+from kcore.errors import TopicAuthorizationFailed, UnknownTopicId, UnknownTopicOrPartition
 from kcore.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -22,6 +23,7 @@ class Handler:
         self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
         self._time = services.time
+        self._auth = services.auth
 
     def may_block(self, context: RequestContext, body: OffsetCommitRequest) -> bool:
         return self._admin.flushes_on_append(GROUP_METADATA_TOPIC)
@@ -29,11 +31,14 @@ class Handler:
     def handle(self, context: RequestContext, body: OffsetCommitRequest) -> None:
         cache = self._cache.snapshot
         now = self._time.milliseconds()
-        names: list[str | None] = []
+        by_id = context.api_version >= 10
+        names = [cache.topic_name(topic.topic_id) if by_id else topic.name for topic in body.topics]
+        known = [name for name in names if name is not None]
+        permitted = self._auth.filter_by_authorized(context, AclOperation.READ, ResourceType.TOPIC, known)
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
-        for topic in body.topics:
-            name = topic.name if context.api_version < 10 else cache.topic_name(topic.topic_id)
-            names.append(name)
+        for topic, name in zip(body.topics, names, strict=True):
+            if name is not None and name not in permitted:
+                continue
             for partition in topic.partitions:
                 topic_partition = TopicPartition(name or "", partition.partition_index)
                 if name is None or not cache.contains(topic_partition):
@@ -59,6 +64,8 @@ class Handler:
                                     partition_index=partition.partition_index,
                                     error_code=UnknownTopicId.code
                                     if name is None
+                                    else TopicAuthorizationFailed.code
+                                    if name not in permitted
                                     else codes.get(
                                         TopicPartition(name, partition.partition_index), UnknownTopicOrPartition.code
                                     ),

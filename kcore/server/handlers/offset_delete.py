@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import NONE, UnknownTopicOrPartition
+from kcore.errors import NONE, TopicAuthorizationFailed, UnknownTopicOrPartition
 from kcore.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -20,11 +21,14 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._group_coordinator = services.group_coordinator
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: OffsetDeleteRequest) -> None:
         partitions = [TopicPartition(topic.name, p.partition_index) for topic in body.topics for p in topic.partitions]
         cache = self._cache.snapshot
-        existing = [topic_partition for topic_partition in partitions if cache.contains(topic_partition)]
+        names = [topic.name for topic in body.topics]
+        permitted = self._auth.filter_by_authorized(context, AclOperation.READ, ResourceType.TOPIC, names)
+        existing = [tp for tp in partitions if tp.topic in permitted and cache.contains(tp)]
         error_code, codes = self._group_coordinator.delete_offsets(body.group_id, existing)
         if error_code != NONE:
             context.respond(OffsetDeleteResponse(error_code=error_code))
@@ -37,7 +41,9 @@ class Handler:
                         partitions=[
                             OffsetDeleteResponsePartition(
                                 partition_index=p.partition_index,
-                                error_code=codes.get(
+                                error_code=TopicAuthorizationFailed.code
+                                if topic.name not in permitted
+                                else codes.get(
                                     TopicPartition(topic.name, p.partition_index), UnknownTopicOrPartition.code
                                 ),
                             )

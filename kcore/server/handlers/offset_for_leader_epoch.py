@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import NONE, ApiError, UnknownTopicOrPartition, code_of
+from kcore.errors import NONE, ApiError, TopicAuthorizationFailed, UnknownTopicOrPartition, code_of
 from kcore.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -11,6 +13,7 @@ from kcore.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 
@@ -21,10 +24,15 @@ class Handler:
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
+        self._auth = services.auth
 
     def handle(self, context: RequestContext, body: OffsetForLeaderEpochRequest) -> None:
         if body.replica_id >= 0:
             context.request_time = None  # a follower's requests count toward no quota
+        permitted: Collection[str] = {topic.topic for topic in body.topics}
+        # A follower's permission, or a consumer's (KIP-320).
+        if not self._auth.authorize_cluster(context, AclOperation.CLUSTER_ACTION, log_if_denied=False):
+            permitted = self._auth.filter_by_authorized(context, AclOperation.DESCRIBE, ResourceType.TOPIC, permitted)
         context.respond(
             OffsetForLeaderEpochResponse(
                 topics=[
@@ -32,6 +40,8 @@ class Handler:
                         topic=topic.topic,
                         partitions=[
                             self._answer(TopicPartition(topic.topic, partition.partition), partition)
+                            if topic.topic in permitted
+                            else EpochEndOffset(partition=partition.partition, error_code=TopicAuthorizationFailed.code)
                             for partition in topic.partitions
                         ],
                     )

@@ -11,6 +11,7 @@ from kcore.errors import (
     ApiError,
     InvalidRecord,
     InvalidTxnState,
+    TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedCompressionType,
@@ -22,6 +23,7 @@ from kcore.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
+    TopicProduceData,
     TopicProduceResponse,
 )
 from kcore.record.batch_header import (
@@ -34,7 +36,9 @@ from kcore.record.batch_header import (
 )
 from kcore.record.compression import CODECS
 from kcore.replica.delayed_produce import ProducePartitionStatus
+from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
+from kcore.server.metadata_cache import MetadataSnapshot
 from kcore.server.request_context import RequestContext
 
 #: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
@@ -57,6 +61,7 @@ class Handler:
         self._cache = services.metadata_cache
         self._replica_manager = services.replica_manager
         self._client_quota = services.client_quotas.produce
+        self._auth = services.auth
 
     def may_block(self, context: RequestContext, body: ProduceRequest) -> bool:
         admin = self._admin
@@ -78,7 +83,10 @@ class Handler:
         any_magic = context.api_version < 3
         entries: dict[TopicPartition, memoryview] = {}
         refused: dict[TopicPartition, ProducePartitionStatus] = {}
-        for topic in body.topic_data:
+        topics = body.topic_data
+        if self._auth.is_enabled:
+            topics = self._permitted(context, topics, cache, refused)
+        for topic in topics:
             if by_id:
                 name = cache.topic_name(topic.topic_id)
                 if name is None:
@@ -128,6 +136,25 @@ class Handler:
             entries,
             respond,
         )
+
+    def _permitted(
+        self,
+        context: RequestContext,
+        topics: list[TopicProduceData],
+        cache: MetadataSnapshot,
+        refused: dict[TopicPartition, ProducePartitionStatus],
+    ) -> list[TopicProduceData]:
+        """The topics that the client may write to, and unknown ids; the partitions of the others are refused."""
+        if context.api_version >= 13:
+            for topic in topics:
+                topic.name = cache.topic_name(topic.topic_id) or ""
+        names = [topic.name for topic in topics if topic.name]
+        permitted = self._auth.filter_by_authorized(context, AclOperation.WRITE, ResourceType.TOPIC, names)
+        for topic in topics:
+            if topic.name and topic.name not in permitted:
+                status = ProducePartitionStatus(TopicAuthorizationFailed(f"not authorized to write to {topic.name}"))
+                refused.update((TopicPartition(topic.name, data.index), status) for data in topic.partition_data)
+        return [topic for topic in topics if not topic.name or topic.name in permitted]
 
     def _respond(
         self, context: RequestContext, body: ProduceRequest, statuses: Mapping[TopicPartition, ProducePartitionStatus]

@@ -10,7 +10,7 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = PAGE.read_text()
     examples = list(re.finditer(r"```python\n(.*?)```", text, re.S))
-    assert len(examples) == 5
+    assert len(examples) == 7
     scope: dict[str, object] = {}
     for example in examples:
         line = text.count("\n", 0, example.start(1))

@@ -138,7 +138,7 @@ def test_a_setting_without_effect_is_warned_of_once_however_often_it_is_read(cap
     assert sorted(ignored_names) == ["background.threads", "metrics.num.samples"]
 
 
-@pytest.mark.parametrize("name", ["ssl.keystore.location", "sasl.enabled.mechanisms", "authorizer.class.name"])
+@pytest.mark.parametrize("name", ["ssl.keystore.location", "sasl.enabled.mechanisms", "principal.builder.class"])
 def test_a_setting_that_protects_is_never_ignored(name):
     with pytest.raises(InvalidConfig, match="must not be ignored"):
         KafkaConfig({name: "x"})

@@ -11,7 +11,7 @@ import pytest
 ALONE = "import kcore\nwith kcore.Broker() as broker: broker.bootstrap_servers"
 SERVE = "import kcore.tools.main, kcore.tools.serve\n" + ALONE
 
-#: For brokers of a cluster, for moves between data directories, for explain_isr() and explain_fetch().
+#: For brokers of a cluster, for moves between data directories, for explain_isr() and explain_fetch(), with ACLs.
 FOR_SOME_BROKERS = {
     "kcore.client.blocking_sender",
     "kcore.controller.controller_store",
@@ -23,6 +23,7 @@ FOR_SOME_BROKERS = {
     "kcore.replica.leader_endpoint",
     "kcore.replica.replica_fetcher_manager",
     "kcore.replica.replica_fetcher_thread",
+    "kcore.server.acl_authorizer",
     "kcore.server.cluster_member",
     "kcore.server.remote_leader_endpoint",
     "kcore.server.store_topic_changes",

@@ -1,0 +1,172 @@
+"""AuthHelper: how handlers ask the authorizer; and which requests need one permission as a whole.
+
+Source: AuthHelper, KafkaApis, Kafka 3.9.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kcore.errors import ClusterAuthorizationFailed, GroupAuthorizationFailed, TopicAuthorizationFailed
+from kcore.protocol.api_keys import ApiKey
+from kcore.protocol.schema import Message
+from kcore.server.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, AclOperation, ResourcePattern, ResourceType
+from kcore.server.authorizer import Action, AuthorizationResult, Authorizer
+from kcore.server.request_context import RequestContext
+
+if TYPE_CHECKING:
+    from kcore.server.kafka_apis import Handler
+
+_ALLOWED = AuthorizationResult.ALLOWED
+
+#: What a response says of operations when the request did not ask.
+NOT_ASKED = -(2**31)
+
+#: The error of a resource that the client may not use so.
+DENIED = {
+    ResourceType.TOPIC: TopicAuthorizationFailed,
+    ResourceType.GROUP: GroupAuthorizationFailed,
+    ResourceType.CLUSTER: ClusterAuthorizationFailed,
+}
+
+
+class AuthHelper:
+    """Asks the authorizer; without one everything is allowed.  Thread-safe.
+
+    Handlers of frequent requests look at is_enabled, once for each request.
+    """
+
+    __slots__ = ("_authorizer", "is_enabled")
+
+    def __init__(self, authorizer: Authorizer | None) -> None:
+        self._authorizer = authorizer
+        self.is_enabled = authorizer is not None
+
+    def authorize(
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        log_if_denied: bool = True,
+    ) -> bool:
+        if self._authorizer is None:
+            return True
+        action = Action(operation, ResourcePattern(resource_type, name), 1, True, log_if_denied)
+        return self._authorizer.authorize(context, [action])[0] is _ALLOWED
+
+    def authorize_cluster(
+        self, context: RequestContext, operation: AclOperation, *, log_if_denied: bool = True
+    ) -> bool:
+        return self.authorize(context, operation, ResourceType.CLUSTER, CLUSTER_NAME, log_if_denied=log_if_denied)
+
+    def authorize_by_resource_type(
+        self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        """On at least one resource of the type."""
+        authorizer = self._authorizer
+        return (
+            authorizer is None or authorizer.authorize_by_resource_type(context, operation, resource_type) is _ALLOWED
+        )
+
+    def filter_by_authorized(
+        self,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        names: Iterable[str],
+        *,
+        log_if_denied: bool = True,
+    ) -> Collection[str]:
+        """Those of the names on which the operation is allowed.  A name may come several times, as in the request."""
+        counts = Counter(names)
+        if self._authorizer is None or not counts:
+            return counts.keys()
+        actions = [
+            Action(operation, ResourcePattern(resource_type, name), count, True, log_if_denied)
+            for name, count in counts.items()
+        ]
+        results = self._authorizer.authorize(context, actions)
+        return {name for name, result in zip(counts, results, strict=True) if result is _ALLOWED}
+
+    def authorized_operations(self, context: RequestContext, resource_type: ResourceType, name: str) -> int:
+        """What the client may do with a resource, as bits by the operation's code."""
+        operations = SUPPORTED_OPERATIONS[resource_type]
+        if self._authorizer is not None:
+            pattern = ResourcePattern(resource_type, name)
+            actions = [Action(operation, pattern, 1, False, False) for operation in operations]
+            results = self._authorizer.authorize(context, actions)
+            operations = tuple(
+                operation for operation, result in zip(operations, results, strict=True) if result is _ALLOWED
+            )
+        return sum(1 << operation for operation in operations)
+
+    def cluster_operations(self, context: RequestContext) -> int:
+        """The same of the cluster; none for a client that may not describe it."""
+        if not self.authorize_cluster(context, AclOperation.DESCRIBE):
+            return 0
+        return self.authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+class Permission(NamedTuple):
+    """What a request needs as a whole: an operation on the cluster, or on the group that it names."""
+
+    operation: AclOperation
+    resource_type: ResourceType = ResourceType.CLUSTER
+
+    def name(self, body: Message) -> str:
+        if self.resource_type is ResourceType.CLUSTER:
+            return CLUSTER_NAME
+        group_id: str = body.group_id  # type: ignore[attr-defined]
+        return group_id
+
+
+_CLUSTER_ACTION = Permission(AclOperation.CLUSTER_ACTION)
+_READ_GROUP = Permission(AclOperation.READ, ResourceType.GROUP)
+
+#: Such requests.  Those of the other APIs name several resources, and their handlers ask for each of them.
+PERMISSIONS = {
+    ApiKey.LEADER_AND_ISR: _CLUSTER_ACTION,
+    ApiKey.STOP_REPLICA: _CLUSTER_ACTION,
+    ApiKey.UPDATE_METADATA: _CLUSTER_ACTION,
+    ApiKey.CONTROLLED_SHUTDOWN: _CLUSTER_ACTION,
+    ApiKey.ALTER_PARTITION: _CLUSTER_ACTION,
+    ApiKey.ALLOCATE_PRODUCER_IDS: _CLUSTER_ACTION,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: Permission(AclOperation.ALTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: Permission(AclOperation.DESCRIBE),
+    ApiKey.ELECT_LEADERS: Permission(AclOperation.ALTER),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: Permission(AclOperation.ALTER),
+    ApiKey.DESCRIBE_LOG_DIRS: Permission(AclOperation.DESCRIBE),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Permission(AclOperation.DESCRIBE_CONFIGS),
+    ApiKey.ALTER_CLIENT_QUOTAS: Permission(AclOperation.ALTER_CONFIGS),
+    ApiKey.JOIN_GROUP: _READ_GROUP,
+    ApiKey.SYNC_GROUP: _READ_GROUP,
+    ApiKey.HEARTBEAT: _READ_GROUP,
+    ApiKey.LEAVE_GROUP: _READ_GROUP,
+    ApiKey.OFFSET_COMMIT: _READ_GROUP,
+    ApiKey.OFFSET_DELETE: Permission(AclOperation.DELETE, ResourceType.GROUP),
+}
+
+
+class AuthorizedHandler:
+    """A handler whose requests are refused where their client does not have the permission."""
+
+    def __init__(self, handler: Handler, permission: Permission, auth: AuthHelper) -> None:
+        self._handler = handler
+        self._permission = permission
+        self._auth = auth
+        self.may_block: bool | Callable[[RequestContext, Message], bool] = handler.may_block
+        self.error_response = handler.error_response
+
+    def handle(self, context: RequestContext, body: Message) -> None:
+        permission = self._permission
+        if self._auth.authorize(context, permission.operation, permission.resource_type, permission.name(body)):
+            self._handler.handle(context, body)
+            return
+        error_code = DENIED[permission.resource_type].code
+        response = self.error_response(body, error_code, context.api_version)
+        assert response is not None, f"{context!r}: only Produce has requests without an answer"
+        context.respond(response)
