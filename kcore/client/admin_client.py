@@ -6,7 +6,9 @@ KIP-195, KIP-339, KIP-455, KIP-460.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import errno
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 from uuid import UUID
@@ -104,10 +106,11 @@ class Reassignment(NamedTuple):
 class AdminClient:
     """For one thread.  Lifetime: a with block, or close().
 
-    Every method raises OSError where no broker can be reached or none answers in time, UnsupportedVersion where the
-    broker does not serve the request, and the error of the whole request.  What goes to the controller is sent again,
-    within the timeout, as long as there is none, it cannot be reached or another broker has become it.  Brokers that a
-    cluster's description named are asked too when those of `bootstrap` do not answer.
+    timeout_ms: for each call, whatever it has to ask.  Every method raises OSError where no broker can be reached or
+    none answers in time, UnsupportedVersion where the broker does not serve the request, and the error of the whole
+    request.  What goes to the controller is sent again, within the timeout, as long as there is none, it cannot be
+    reached or another broker has become it.  Brokers that a cluster's description named are asked too when those of
+    `bootstrap` do not answer.
     """
 
     def __init__(
@@ -122,6 +125,9 @@ class AdminClient:
         self._client_id = client_id
         self._timeout_ms = timeout_ms
         self._time = time
+        # A broker that waits for the controller answers so early that the answer is here in time.
+        self._broker_timeout_ms = timeout_ms - min(1000, timeout_ms // 4)
+        self._deadline_ms: float | None = None
         self._senders: dict[Address, BlockingSender] = {}
         #: Of the cluster's last description.
         self._brokers: list[Address] = []
@@ -201,7 +207,7 @@ class AdminClient:
                 lpr.ListPartitionReassignmentsTopics(name=name, partition_indexes=numbers)
                 for name, numbers in _by_topic(topic_partitions).items()
             ]
-        request = lpr.ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=topics)
+        request = lpr.ListPartitionReassignmentsRequest(timeout_ms=self._broker_timeout_ms, topics=topics)
         response = self._ask_controller(
             request, lpr.ListPartitionReassignmentsResponse, lambda response: [response.error_code]
         )
@@ -240,7 +246,7 @@ class AdminClient:
             ],
             configs=[ct.CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()],
         )
-        request = ct.CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms)
+        request = ct.CreateTopicsRequest(topics=[topic], timeout_ms=self._broker_timeout_ms)
         response = self._ask_controller(
             request, ct.CreateTopicsResponse, lambda response: [topic.error_code for topic in response.topics]
         )
@@ -251,7 +257,7 @@ class AdminClient:
     def create_partitions(self, name: str, count: int) -> None:
         """Grow a topic to this many partitions.  Raises UnknownTopicOrPartition, InvalidPartitions and so on."""
         topic = cp.CreatePartitionsTopic(name=name, count=count, assignments=None)
-        request = cp.CreatePartitionsRequest(topics=[topic], timeout_ms=self._timeout_ms)
+        request = cp.CreatePartitionsRequest(topics=[topic], timeout_ms=self._broker_timeout_ms)
         response = self._ask_controller(
             request, cp.CreatePartitionsResponse, lambda response: [topic.error_code for topic in response.results]
         )
@@ -261,7 +267,7 @@ class AdminClient:
     def delete_topic(self, name: str) -> None:
         """Raises UnknownTopicOrPartition, TopicDeletionDisabled and so on."""
         request = dt.DeleteTopicsRequest(
-            topics=[dt.DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self._timeout_ms
+            topics=[dt.DeleteTopicState(name=name)], topic_names=[name], timeout_ms=self._broker_timeout_ms
         )
         response = self._ask_controller(
             request, dt.DeleteTopicsResponse, lambda response: [topic.error_code for topic in response.responses]
@@ -273,7 +279,7 @@ class AdminClient:
         """Of a topic that a cluster's description does not have: what is known of its deletion if its name is still
         taken, None if a topic of this name could be created now."""
         topic = ct.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-        request = ct.CreateTopicsRequest(topics=[topic], timeout_ms=self._timeout_ms, validate_only=True)
+        request = ct.CreateTopicsRequest(topics=[topic], timeout_ms=self._broker_timeout_ms, validate_only=True)
         response = self._ask_controller(
             request, ct.CreateTopicsResponse, lambda response: [topic.error_code for topic in response.topics]
         )
@@ -295,7 +301,8 @@ class AdminClient:
         """Set settings of a running broker; None deletes one.  Raises InvalidRequest for a setting that a running
         broker cannot change, InvalidConfig."""
         request = _alter_request(_BROKER, str(broker.broker_id), changes)
-        response = self._send((broker.host, broker.port), request, iac.IncrementalAlterConfigsResponse)
+        with self._timed():
+            response = self._send((broker.host, broker.port), request, iac.IncrementalAlterConfigsResponse)
         for result in response.responses:
             _raise_error(result.error_code, result.error_message)
 
@@ -317,7 +324,7 @@ class AdminClient:
             for name, numbers in _by_topic(targets).items()
         ]
         response = self._ask_controller(
-            apr.AlterPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=topics),
+            apr.AlterPartitionReassignmentsRequest(timeout_ms=self._broker_timeout_ms, topics=topics),
             apr.AlterPartitionReassignmentsResponse,
             lambda response: [response.error_code],
         )
@@ -337,7 +344,7 @@ class AdminClient:
         if topic_partitions is not None:
             named = [el.TopicPartitions(topic=t, partitions=n) for t, n in _by_topic(topic_partitions).items()]
         request = el.ElectLeadersRequest(
-            election_type=int(unclean), topic_partitions=named, timeout_ms=self._timeout_ms
+            election_type=int(unclean), topic_partitions=named, timeout_ms=self._broker_timeout_ms
         )
         response = self._ask_controller(
             request,
@@ -359,16 +366,25 @@ class AdminClient:
     def _ask_any(self, request: Message, response_class: type[_M]) -> _M:
         """Ask the first broker that can be reached."""
         failure: OSError | None = None
-        for address in dict.fromkeys([*self._bootstrap, *self._brokers]):
-            try:
-                return self._send(address, request, response_class)
-            except OSError as error:
-                failure = failure or error
+        addresses = list(dict.fromkeys([*self._bootstrap, *self._brokers]))
+        with self._timed():
+            for index, address in enumerate(addresses):
+                try:
+                    # One that does not answer leaves time for those after it.
+                    with self._timed(share=len(addresses) - index):
+                        return self._send(address, request, response_class)
+                except OSError as error:
+                    failure = failure or error
         assert failure is not None
         raise failure
 
     def _ask_controller(self, request: Message, response_class: type[_M], error_codes: Callable[[_M], list[int]]) -> _M:
-        deadline_ms = self._time.hi_res_clock_ms() + self._timeout_ms
+        with self._timed() as deadline_ms:
+            return self._ask_controller_until(deadline_ms, request, response_class, error_codes)
+
+    def _ask_controller_until(
+        self, deadline_ms: float, request: Message, response_class: type[_M], error_codes: Callable[[_M], list[int]]
+    ) -> _M:
         while True:
             response = failure = node = None
             try:
@@ -397,23 +413,47 @@ class AdminClient:
             self._time.sleep(_RETRY_MS)
 
     def _send(self, address: Address, request: Message, response_class: type[_M]) -> _M:
+        """Raises TimeoutError at the deadline of the innermost _timed()."""
         sender = self._senders.get(address)
         if sender is None:
-            # A broker that waits until the controller is done answers at the end of the timeout.
-            timeout_ms = self._timeout_ms + 5000
-            sender = BlockingSender(*address, self._client_id, request_timeout_ms=timeout_ms, time=self._time)
+            sender = BlockingSender(*address, self._client_id, request_timeout_ms=0, time=self._time)
             self._senders[address] = sender
         try:
+            sender.request_timeout_ms = self._left_ms()
             served = sender.api_versions().get(request.api_key)
             version = -1 if served is None else min(request.max_version, served[1])
             if served is None or version < max(served[0], request.min_version):
                 name = "".join(word.capitalize() for word in request.api_key.name.split("_"))
                 raise UnsupportedVersion(f"the broker at {address[0]}:{address[1]} does not serve {name}")
+            sender.request_timeout_ms = self._left_ms()
             response = sender.send(request, version)
+        except TimeoutError as error:
+            reason = f"{address[0]}:{address[1]}: no answer (timeout {self._timeout_ms / 1000:g} s)"
+            raise TimeoutError(errno.ETIMEDOUT, reason) from error
         except OSError as error:
             raise type(error)(error.errno, f"{address[0]}:{address[1]}: {error.strerror or error}") from error
         assert isinstance(response, response_class)
         return response
+
+    @contextmanager
+    def _timed(self, share: int = 1) -> Iterator[float]:
+        """Within it requests end by a deadline, which is yielded: the timeout from now; within another one, its share
+        of the time that is left (1: all, 2: half of it)."""
+        outer_ms, now_ms = self._deadline_ms, self._time.hi_res_clock_ms()
+        left_ms = self._timeout_ms if outer_ms is None else outer_ms - now_ms
+        self._deadline_ms = now_ms + left_ms / share
+        try:
+            yield self._deadline_ms
+        finally:
+            self._deadline_ms = outer_ms
+
+    def _left_ms(self) -> float:
+        """Above 0.  Raises TimeoutError."""
+        assert self._deadline_ms is not None
+        left_ms = self._deadline_ms - self._time.hi_res_clock_ms()
+        if left_ms <= 0:
+            raise TimeoutError
+        return left_ms
 
 
 def preferred_assignment(brokers: Sequence[int], number: int) -> tuple[int, ...]:

@@ -34,8 +34,8 @@ class BlockingSender:
     closed, and the next send connects anew.  `records` of a reply are views of the receive buffer, no copies; the
     buffer is used again by a later send only when no view of it is left.
 
-    request_timeout_ms bounds connecting, and then sending and receiving, each.  A reply of more than
-    max_response_bytes is refused before any of it is read.
+    request_timeout_ms, which may change between two requests, bounds connecting, sending and receiving together.  A
+    reply of more than max_response_bytes is refused before any of it is read.
     Source: BrokerBlockingSender, Kafka 3.9.
     """
 
@@ -45,7 +45,7 @@ class BlockingSender:
         port: int,
         client_id: str | None,
         *,
-        request_timeout_ms: int,
+        request_timeout_ms: float,
         time: Time = SYSTEM_TIME,
         max_response_bytes: int = DEFAULT_MAX_RESPONSE_BYTES,
         receive_buffer_bytes: int = -1,
@@ -54,7 +54,7 @@ class BlockingSender:
         self.host = host
         self.port = port
         self._client_id = client_id
-        self._request_timeout_ms = request_timeout_ms
+        self.request_timeout_ms = request_timeout_ms
         self._time = time
         self._max_response_bytes = max_response_bytes
         self._receive_buffer_bytes = receive_buffer_bytes
@@ -84,15 +84,20 @@ class BlockingSender:
             self._check_open()
             self._is_sending = True
         try:
-            connection = self._socket or self._connect()
-            deadline_ms = self._time.hi_res_clock_ms() + self._request_timeout_ms
-            self._set_timeout(connection, self._request_timeout_ms)
+            left_ms: float = self.request_timeout_ms
+            deadline_ms = self._time.hi_res_clock_ms() + left_ms
+            connection = self._socket
+            if connection is None:
+                connection = self._connect(deadline_ms)
+                left_ms = self._left_ms(deadline_ms)
+            self._set_timeout(connection, left_ms)
             connection.sendall(frame)
             reply = self._receive_frame(connection, deadline_ms)
             return _decode_reply(reply, api_key, api_version, correlation_id)
-        except BlockingIOError:
+        except (BlockingIOError, TimeoutError):
             self._disconnect()
-            reason = f"no answer (timeout {self._request_timeout_ms / 1000:g} s)"
+            self._check_open()
+            reason = f"no answer (timeout {self.request_timeout_ms / 1000:g} s)"
             raise TimeoutError(errno.ETIMEDOUT, reason) from None
         except BaseException:
             self._disconnect()
@@ -149,7 +154,7 @@ class BlockingSender:
 
     # -- the connection: a TLS transport would replace _connect(), sendall() and _receive_into() ----------------------
 
-    def _connect(self) -> socket.socket:
+    def _connect(self, deadline_ms: float) -> socket.socket:
         errors = []
         for family, kind, protocol, _, address in socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM):
             connection = socket.socket(family, kind, protocol)
@@ -165,7 +170,7 @@ class BlockingSender:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 if self._receive_buffer_bytes > 0:
                     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer_bytes)
-                connection.settimeout(self._request_timeout_ms / 1000)
+                connection.settimeout(self._left_ms(deadline_ms) / 1000)
                 connection.connect(address)
                 # Blocking from here on, with the kernel's timeouts: only so does one recv() wait for a whole reply.
                 connection.setblocking(True)
@@ -175,6 +180,13 @@ class BlockingSender:
                 self._check_open()
                 errors.append(error)
         raise errors[0] if errors else ConnectionError(f"{self}: no address")
+
+    def _left_ms(self, deadline_ms: float) -> float:
+        """Above 0.  Raises BlockingIOError, as a system call does that has run into its timeout."""
+        left_ms = deadline_ms - self._time.hi_res_clock_ms()
+        if left_ms <= 0:
+            raise BlockingIOError
+        return left_ms
 
     def _disconnect(self) -> None:
         with self._lock:
@@ -221,10 +233,7 @@ class BlockingSender:
                 raise ConnectionResetError(
                     errno.ECONNRESET, f"{self}: closed by the broker, {at_least - position} bytes missing"
                 )
-            left_ms = deadline_ms - self._time.hi_res_clock_ms()
-            if left_ms <= 0:
-                raise BlockingIOError
-            self._set_timeout(connection, left_ms)
+            self._set_timeout(connection, self._left_ms(deadline_ms))
             received = connection.recv_into(target[position:], 0, flags)
             position += received
         return position

@@ -10,8 +10,8 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.tools.command_line import MAX_INT32, UsageError, add_json, addresses, positive
 
-#: A request carries it in ms, and the connection waits 5 s longer.
-_LONGEST_S = MAX_INT32 // 1000 - 5
+#: A request carries it in ms.
+_LONGEST_S = MAX_INT32 // 1000
 
 
 def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -> None:

@@ -1,7 +1,11 @@
 """AdminClient against brokers that are scripted: who answers, who refuses the connection."""
 
+import socket
+
 import pytest
 
+import kcore
+from kcore.client import admin_client
 from kcore.client.admin_client import AdminClient
 from kcore.common.time import MockTime
 from kcore.errors import NotController
@@ -57,13 +61,13 @@ def test_a_request_goes_to_the_next_controller_when_the_first_one_and_the_bootst
 
 
 def test_a_controller_that_stays_unreachable_ends_the_request_after_the_timeout(monkeypatch):
-    brokers, time = Brokers(monkeypatch), MockTime()
+    brokers, clock = Brokers(monkeypatch), MockTime()
     brokers.alive = {0}
     brokers.controller = 1
-    start_ms = time.hi_res_clock_ms()
+    start_ms = clock.hi_res_clock_ms()
     with pytest.raises(ConnectionRefusedError):
-        AdminClient([ADDRESSES[0]], time=time, timeout_ms=15_000).create_topic("t")
-    assert time.hi_res_clock_ms() - start_ms >= 14_000
+        AdminClient([ADDRESSES[0]], time=clock, timeout_ms=15_000).create_topic("t")
+    assert clock.hi_res_clock_ms() - start_ms >= 14_000
 
 
 def test_a_bootstrap_that_never_answers_ends_the_request_at_once(monkeypatch):
@@ -77,10 +81,52 @@ def test_a_bootstrap_that_never_answers_ends_the_request_at_once(monkeypatch):
 def test_a_cluster_that_elects_no_controller_is_asked_until_the_timeout_and_then_named_as_it_is(
     monkeypatch,
 ):
-    brokers, time = Brokers(monkeypatch), MockTime()
+    brokers, clock = Brokers(monkeypatch), MockTime()
     brokers.error_codes = [NotController.code]
     with pytest.raises(NotController) as raised:
-        AdminClient([ADDRESSES[1]], time=time, timeout_ms=15_000).create_topic("t")
+        AdminClient([ADDRESSES[1]], time=clock, timeout_ms=15_000).create_topic("t")
     for part in ("127.0.0.1:9090 (broker 0)", "within 15 s", "Can the brokers reach their metadata store"):
         assert part in str(raised.value)
     assert len(brokers.created_at) > 10
+
+
+class SilentSender:
+    """A BlockingSender whose broker never answers: each request takes all of its time."""
+
+    def __init__(self, host, port, client_id, *, request_timeout_ms, time):
+        self.request_timeout_ms, self._time = request_timeout_ms, time
+
+    def api_versions(self):
+        self._time.sleep(self.request_timeout_ms)
+        raise TimeoutError
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_call_ends_after_its_timeout_however_many_brokers_do_not_answer(monkeypatch, count):
+    monkeypatch.setattr(admin_client, "BlockingSender", SilentSender)
+    clock = MockTime()
+    began_ms = clock.hi_res_clock_ms()
+    with pytest.raises(TimeoutError, match=r"127\.0\.0\.1:9092: no answer \(timeout 30 s\)"):
+        AdminClient([("127.0.0.1", 9092 + n) for n in range(count)], time=clock, timeout_ms=30_000).describe_cluster(())
+    assert clock.hi_res_clock_ms() - began_ms == pytest.approx(30_000, abs=1)
+
+
+def test_a_broker_is_asked_to_answer_before_the_call_ends(monkeypatch):
+    brokers, asked = Brokers(monkeypatch), []
+    monkeypatch.setattr(
+        AdminClient, "_send", lambda client, *words: (asked.append(words[1]), brokers.answer(*words))[1]
+    )
+    for timeout_ms, expected in ((30_000, 29_000), (1000, 750)):
+        AdminClient([ADDRESSES[0]], time=MockTime(), timeout_ms=timeout_ms).create_topic("t")
+        assert asked[-1].timeout_ms == expected
+
+
+def test_a_broker_that_does_not_answer_leaves_time_for_the_next_one():
+    # The system takes the connection, and nobody answers.
+    with kcore.Broker() as broker, socket.create_server(("127.0.0.1", 0)) as silent:
+        addresses = [silent.getsockname(), ("127.0.0.1", broker.port)]
+        with AdminClient(addresses, timeout_ms=8000) as admin:
+            assert list(admin.describe_cluster(()).brokers) == [broker.broker_id]

@@ -202,7 +202,7 @@ def test_a_silent_server_is_a_timeout():
         with pytest.raises(TimeoutError, match=r"no answer \(timeout 0\.05 s\)"):
             to_server.send(REQUEST, 4)
         is_silent = False
-        to_server._request_timeout_ms = TIMEOUT_MS
+        to_server.request_timeout_ms = TIMEOUT_MS
         assert to_server.send(REQUEST, 4).error_code == 0
         assert len(accepted) == 2
 
