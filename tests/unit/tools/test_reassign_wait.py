@@ -39,6 +39,9 @@ class Admin:
         brokers = {n: Node(n, "h", 1, None) for n in range(5)}
         return type("Cluster", (), {"topics": {"t": topic}, "brokers": brokers})
 
+    def topic_configs(self, names):
+        return {name: {} for name in names}
+
     def alter_reassignments(self, targets):
         return dict.fromkeys(targets)
 
