@@ -36,6 +36,14 @@ def validate(name: str) -> None:
         raise InvalidTopicException(f"Topic name is invalid: {reason}")
 
 
+def is_legal(name: str) -> bool:
+    try:
+        validate(name)
+    except InvalidTopicException:
+        return False
+    return True
+
+
 def is_internal(name: str) -> bool:
     return name in INTERNAL_TOPICS
 

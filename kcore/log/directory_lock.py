@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import threading
 
 from kcore.common.file import File
@@ -17,6 +18,27 @@ from kcore.log.log_file_names import LOCK_FILE
 # Record locks belong to the process: a second lock in the same one succeeds, and closing either file drops both.
 _held: set[str] = set()
 _guard = threading.Lock()
+
+
+#: struct flock: type, whence, start, length, process.
+_FLOCK = struct.Struct("@hhqqi")
+
+
+def _holder(descriptor: int) -> str:
+    """ ": process 123 (java)" for the process that keeps others from locking a file, empty if that is not known: it has
+    just let go, or is in another container."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)[: _FLOCK.size])
+    except OSError:
+        return ""
+    if kind == fcntl.F_UNLCK or pid <= 0:
+        return ""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
+            return f": process {pid} ({comm.read().strip()})"
+    except OSError:
+        return f": process {pid}"
 
 
 def is_held(directory: str) -> bool:
@@ -51,7 +73,9 @@ class DirectoryLock:
             try:
                 fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
-                raise DirectoryInUse(f"{directory}: another process holds its {LOCK_FILE}") from None
+                raise DirectoryInUse(
+                    f"{directory}: another process holds its {LOCK_FILE}{_holder(file.fileno())}"
+                ) from None
             self._file: File | None = file
             _held.add(self.directory)
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, wait
 from typing import Protocol
 
+from kcore.common import topic_names
 from kcore.common.executors import ExecutorFactory
 from kcore.common.file import exists, is_directory, list_directory
-from kcore.common.topic_names import CLUSTER_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptFile, KafkaError
 from kcore.log import clean_shutdown
@@ -122,7 +122,15 @@ class LogDirLoader:
                 logger.warning(
                     "%s: stray directory %s belongs to no partition; delete it when you are sure", log_dir.path, name
                 )
-            elif parsed.topic_partition.topic != CLUSTER_METADATA_TOPIC:
+            elif not topic_names.is_legal(parsed.topic_partition.topic):
+                # Its name in a checkpoint could make that unreadable.
+                logger.warning(
+                    "%s: leaving %r alone, no topic can be called %r; to use its records, rename the directory",
+                    log_dir.path,
+                    name,
+                    parsed.topic_partition.topic,
+                )
+            elif parsed.topic_partition.topic != topic_names.CLUSTER_METADATA_TOPIC:
                 tp = keys.get(parsed.topic_partition, parsed.topic_partition)
                 to_load.append((PartitionDirectoryName(tp, parsed.mark), path))
         # From here on files change: a crash must not look like a clean stop.

@@ -13,6 +13,7 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
+from kcore.common import topic_names
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition
@@ -112,6 +113,10 @@ class LocalController:
     def _stored_topics(self) -> dict[str, znodes.TopicZNode]:
         topics = {}
         for name in self._store.children(znodes.TOPICS):
+            if not topic_names.is_legal(name):
+                # An earlier version may have adopted it; LogDirLoader names its directories.
+                logger.info("%s is left out: no topic can have this name", znodes.topic(name))
+                continue
             stored = self._store.get(znodes.topic(name))
             if stored is not None:
                 topics[name] = znodes.TopicZNode.decode(stored.data)

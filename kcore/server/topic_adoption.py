@@ -19,7 +19,6 @@ from uuid import UUID
 from kcore.common import topic_names
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
-from kcore.errors import InvalidTopicException
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
 from kcore.metadata.store import MetadataStore, StoreError
@@ -49,14 +48,6 @@ def is_on_others(node: znodes.TopicZNode, partition: int, broker_id: int) -> boo
     While a reassignment runs, the stored replicas are the old and the new ones."""
     replicas = node.assignment.get(partition) or []
     return bool(replicas) and broker_id not in replicas
-
-
-def _can_be_topic(name: str) -> bool:
-    try:
-        topic_names.validate(name)
-    except InvalidTopicException:
-        return False
-    return True
 
 
 class TopicAdoption:
@@ -89,16 +80,13 @@ class TopicAdoption:
         """Read which deletions were interrupted, and give topics that the store does not know settings that keep their
         data."""
         self._interrupted_deletions = self._read_deletions()
-        names = [name for name in topics_on_disk if _can_be_topic(name)]
+        names = [name for name in topics_on_disk if topic_names.is_legal(name)]
         nodes = dict(zip(names, self._store.get_many([znodes.topic(name) for name in names]), strict=True))
-        for name in topics_on_disk:
-            node = nodes.get(name)
+        for name, node in nodes.items():
             with suppress(StoreError):  # is_stray() says what is wrong
                 self._stored[name] = znodes.TopicZNode.decode(node.data) if node is not None else None
             if node is None and not self._topic_configs.get(name):
                 self._topic_configs.set(name, KEEP_ALL_RECORDS)
-            if name not in nodes:
-                logger.warning("directories of %r are left alone: no topic can have this name", name)
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether a directory belongs to an earlier topic of the name, or to other members alone.  False for a topic
@@ -149,7 +137,7 @@ class TopicAdoption:
         hosted: dict[str, dict[int, HostedLog]] = defaultdict(dict)
         for log in self._log_manager.all_logs():
             name = log.topic_partition.topic
-            if name != topic_names.CLUSTER_METADATA_TOPIC and _can_be_topic(name):
+            if name != topic_names.CLUSTER_METADATA_TOPIC:
                 hosted[name][log.topic_partition.partition] = HostedLog(log.topic_id, log.last_epoch)
         return hosted
 
@@ -182,7 +170,7 @@ class TopicAdoption:
 
     def _stored_topic(self, name: str) -> znodes.TopicZNode | None:
         """None, too, for a node that is half-written or foreign: it says nothing about a directory."""
-        node = self._store.get(znodes.topic(name)) if _can_be_topic(name) else None
+        node = self._store.get(znodes.topic(name))
         try:
             return znodes.TopicZNode.decode(node.data) if node is not None else None
         except StoreError as error:

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -69,11 +70,12 @@ def test_a_marker_that_is_a_link_to_nowhere_is_none_and_goes(tmp_path):
 
 def test_a_directory_is_locked_against_this_process_and_others(tmp_path):
     lock = DirectoryLock(str(tmp_path))
+    name = Path("/proc/self/comm").read_text().strip()
     with pytest.raises(DirectoryInUse, match="this process"):
         DirectoryLock(str(tmp_path / "."))
     other = "import sys; from kcore.log.directory_lock import DirectoryLock; DirectoryLock(sys.argv[1])"
     ran = subprocess.run([sys.executable, "-c", other, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert ran.returncode == 1 and "another process holds its .lock" in ran.stderr
+    assert ran.returncode == 1 and f"another process holds its .lock: process {os.getpid()} ({name})" in ran.stderr
     lock.release()
     lock.release()
     DirectoryLock(str(tmp_path)).release()

@@ -1,5 +1,6 @@
 """TopicAdoption: what a start makes of directories, topic ids and notes of deletions."""
 
+import shutil
 from random import Random
 from types import SimpleNamespace
 from uuid import UUID
@@ -140,11 +141,39 @@ def test_the_partitions_of_a_topic_are_counted_in_the_store_or_else_in_the_direc
 
 
 @pytest.mark.parametrize("name", [".", "..", "a\x7fb", "x\ue000", "\U0001f600", "a b"])
-def test_a_directory_whose_name_no_topic_can_have_is_left_alone_and_the_others_are_served(tmp_path, name):
+def test_a_directory_whose_name_no_topic_can_have_is_left_alone_and_the_others_are_served(tmp_path, name, caplog):
     with kcore.Broker(tmp_path) as broker:
         broker.create_topic("t")
     (tmp_path / f"{name}-0").mkdir()
     with kcore.Broker(tmp_path) as broker:
         assert broker.store.children("/brokers/topics") == ["t"]
         assert broker.log("t").log_end_offset == 0
-    assert (tmp_path / f"{name}-0").is_dir()
+        assert [log.topic_partition.topic for log in broker.replica_manager.log_manager.all_logs()] == ["t"]
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname != "INFO"]
+    assert f"{tmp_path}: leaving {f'{name}-0'!r} alone" in warning
+    assert (tmp_path / f"{name}-0").is_dir() and list((tmp_path / f"{name}-0").iterdir()) == []
+
+
+def test_a_topic_of_an_illegal_name_that_an_earlier_version_adopted_is_none_any_more_and_stays_on_the_disk(
+    tmp_path, caplog
+):
+    with kcore.Broker(tmp_path) as broker:
+        broker.create_topic("t")
+        broker.produce("t", b"x")
+        # As it was written when a directory "a b-0" was found.
+        broker.store.create_recursive("/brokers/topics/a b", znodes.TopicZNode({0: [broker.broker_id]}).encode())
+        broker.store.create_recursive("/config/topics/a b", znodes.encode_config({"retention.ms": "1"}))
+    shutil.copytree(tmp_path / "t-0", tmp_path / "a b-0")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "a b-0").iterdir()}
+    (tmp_path / "recovery-point-offset-checkpoint").write_text("0\n2\na b 0 1\nt 0 1\n")
+    for _ in range(2):
+        caplog.clear()
+        with kcore.Broker(tmp_path) as broker:
+            assert [topic.name for topic in broker.metadata_cache.topics()] == ["t"]
+            assert [record.value for record in broker.consume("t")] == [b"x"]
+            assert broker.store.get("/brokers/topics/a b") is not None
+    assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == [
+        f"{tmp_path}: leaving 'a b-0' alone, no topic can be called 'a b'; to use its records, rename the directory"
+    ]
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a b-0").iterdir()} == files
+    assert "a b" not in (tmp_path / "recovery-point-offset-checkpoint").read_text()
