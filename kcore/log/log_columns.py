@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kcore.errors import LogClosed, OffsetOutOfRange
-from kcore.log.log_iteration import check_nothing_lost
+from kcore.log.log_iteration import ARROW_BATCH_BYTES, check_nothing_lost
 from kcore.record.arrow import check_columns, columns_to_read, pyarrow, record_batches_of, schema
 from kcore.record.columns import RecordColumns
 from kcore.record.record_columns import ColumnsReader
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from kcore.log.unified_log import UnifiedLog
 
-#: Default for the bytes of the log's batches that become one Arrow record batch.
-BATCH_BYTES = 16 * 1024 * 1024
-
 
 def iterate_columns(
     log: UnifiedLog,
@@ -26,7 +23,7 @@ def iterate_columns(
     end_offset: int | None,
     columns: Sequence[str] | None,
     committed: bool,
-    batch_bytes: int = BATCH_BYTES,
+    batch_bytes: int = ARROW_BATCH_BYTES,
 ) -> Iterator[RecordColumns]:
     """RecordColumns of some batch_bytes each; the records are those of UnifiedLog.records()."""
     limit = log.last_stable_offset if committed else log.log_end_offset
@@ -92,5 +89,5 @@ def arrow_table(
 ) -> pa.Table:
     """See UnifiedLog.to_arrow()."""
     wanted = schema(columns)
-    batches = list(iterate_arrow(log, start_offset, end_offset, columns, committed, BATCH_BYTES))
+    batches = list(iterate_arrow(log, start_offset, end_offset, columns, committed, ARROW_BATCH_BYTES))
     return pyarrow().Table.from_batches(batches, wanted)

@@ -20,6 +20,8 @@ Isolation = Literal["read_uncommitted", "read_committed"]
 
 #: What an iteration holds in memory at a time, unless one batch is larger.
 _CHUNK_BYTES = 1 << 20
+#: Default for the bytes of the log's batches that become one Arrow record batch.
+ARROW_BATCH_BYTES = 16 * 1024 * 1024
 
 
 def is_committed(isolation: Isolation) -> bool:

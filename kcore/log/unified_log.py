@@ -34,12 +34,11 @@ from kcore.errors import (
 from kcore.log import partition_metadata
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.local_log import LocalLog
-from kcore.log.log_columns import BATCH_BYTES, arrow_table, iterate_arrow
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS
 from kcore.log.log_hot_path import LogAppendInfo, LogHotPath
-from kcore.log.log_iteration import Isolation, is_committed, iterate_batches, iterate_records
+from kcore.log.log_iteration import ARROW_BATCH_BYTES, Isolation, is_committed, iterate_batches, iterate_records
 from kcore.log.log_offset_metadata import (
     AbortedTxn,
     AppendOrigin,
@@ -540,6 +539,8 @@ class UnifiedLog(LogHotPath):
         released for most of the work.  Raises ImportError without pyarrow, ValueError for an unknown column, and the
         exceptions of batches().
         """
+        from kcore.log.log_columns import arrow_table  # a broker reads no columns
+
         return arrow_table(self, start_offset, end_offset, columns, is_committed(isolation))
 
     def iter_arrow(
@@ -549,10 +550,12 @@ class UnifiedLog(LogHotPath):
         columns: Sequence[str] | None = None,
         isolation: Isolation = "read_uncommitted",
         *,
-        batch_bytes: int = BATCH_BYTES,
+        batch_bytes: int = ARROW_BATCH_BYTES,
     ) -> Iterator[pa.RecordBatch]:
         """As to_arrow(), but one Arrow record batch at a time, each from about batch_bytes of the log: memory stays
         bounded for a log of any size.  Decompressed bytes count too; a larger batch is returned alone."""
+        from kcore.log.log_columns import iterate_arrow
+
         return iterate_arrow(self, start_offset, end_offset, columns, is_committed(isolation), batch_bytes)
 
     # -- flush ------------------------------------------------------------------------------------------------------

@@ -28,8 +28,10 @@ FOR_SOME_BROKERS = {
     "kcore.server.remote_leader_endpoint",
     "kcore.server.store_topic_changes",
 }
-#: For mistakes, addresses, quotas, and child processes.
-STANDARD = {"difflib", "ipaddress", "subprocess", "urllib.parse"}
+#: For mistakes, international names of hosts, addresses, quotas, and child processes.
+STANDARD = {"difflib", "encodings.idna", "ipaddress", "subprocess", "urllib.parse"}
+#: With the first to_arrow() or iter_arrow().
+COLUMNS = {"kcore.log.log_columns", "kcore.record.arrow"}
 #: With the first request of each API.
 MESSAGES = {
     "kcore.protocol.messages.api_versions",
@@ -38,7 +40,7 @@ MESSAGES = {
     "kcore.protocol.messages.metadata",
     "kcore.protocol.messages.update_metadata",
 }
-NOT_AT_THE_START = FOR_SOME_BROKERS | STANDARD | MESSAGES
+NOT_AT_THE_START = FOR_SOME_BROKERS | STANDARD | COLUMNS | MESSAGES
 
 
 def modules_after(code: str) -> set[str]:
