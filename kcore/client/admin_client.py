@@ -431,7 +431,8 @@ class AdminClient:
             reason = f"{address[0]}:{address[1]}: no answer (timeout {self._timeout_ms / 1000:g} s)"
             raise TimeoutError(errno.ETIMEDOUT, reason) from error
         except OSError as error:
-            raise type(error)(error.errno, f"{address[0]}:{address[1]}: {error.strerror or error}") from error
+            text, at = str(error.strerror or error), f"{address[0]}:{address[1]}"
+            raise type(error)(error.errno, text if at in text else f"{at}: {text}") from error
         assert isinstance(response, response_class)
         return response
 

@@ -97,7 +97,7 @@ class BlockingSender:
         except (BlockingIOError, TimeoutError):
             self._disconnect()
             self._check_open()
-            reason = f"no answer (timeout {self.request_timeout_ms / 1000:g} s)"
+            reason = f"{self.host}:{self.port}: no answer (timeout {self.request_timeout_ms / 1000:g} s)"
             raise TimeoutError(errno.ETIMEDOUT, reason) from None
         except BaseException:
             self._disconnect()
@@ -179,7 +179,10 @@ class BlockingSender:
                 self._disconnect()
                 self._check_open()
                 errors.append(error)
-        raise errors[0] if errors else ConnectionError(f"{self}: no address")
+        if not errors or isinstance(errors[0], TimeoutError):
+            raise errors[0] if errors else ConnectionError(f"{self}: no address")
+        reason = f"{self.host}:{self.port}: {errors[0].strerror or errors[0]}"
+        raise type(errors[0])(errors[0].errno, reason) from errors[0]
 
     def _left_ms(self, deadline_ms: float) -> float:
         """Above 0.  Raises BlockingIOError, as a system call does that has run into its timeout."""

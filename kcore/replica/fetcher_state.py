@@ -197,8 +197,11 @@ class FetcherState:
         config: FetcherConfig,
         quota: ReplicaQuota | None = None,
         failed: MutableSet[TopicPartition] | None = None,
+        leader: str = "the leader",
     ) -> None:
-        """failed: where the failed partitions are noted, if several fetchers share one set."""
+        """failed: where the failed partitions are noted, if several fetchers share one set.  leader: what the log calls
+        it."""
+        self._leader = leader
         self._logs = logs
         self._config = config
         self._features = LeaderFeatures(config.truncates_on_fetch, config.looks_up_epochs)
@@ -468,7 +471,7 @@ class FetcherState:
         # A broker that is down fails every back-off.
         level = logging.DEBUG if str(error) == self._last_failure else logging.INFO
         self._last_failure = str(error)
-        logger.log(level, "a request to the leader failed: %s", error)
+        logger.log(level, "a request to %s failed: %s", self._leader, error)
         self._delay(list(self._states if isinstance(request, FetchRequest) else request.partitions), now_ms)
 
     def on_reply(self, request: LeaderRequest, reply: LeaderReply, now_ms: float) -> None:
@@ -492,9 +495,8 @@ class FetcherState:
         else:
             self.on_failure(request, ValueError(f"a {type(reply).__name__} to a {type(request).__name__}"), now_ms)
         for name, partitions in self._refused.items():
-            logger.info(
-                "the leader answers %s for %s", name, f"{counted(len(partitions), 'partition')}: {some_of(partitions)}"
-            )
+            text = f"{counted(len(partitions), 'partition')}: {some_of(partitions)}"
+            logger.info("%s answers %s for %s", self._leader, name, text)
         self._refused.clear()
 
     def _on_fetched(self, request: FetchRequest, reply: FetchReply, now_ms: float) -> None:

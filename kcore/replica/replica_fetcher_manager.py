@@ -88,7 +88,7 @@ class ReplicaFetcherManager:
             thread.shutdown()  # FMGR-04
             moved = thread.states()
         logs = self._make_logs()
-        state = FetcherState(logs, self._config, self._quota, self._failed)
+        state = FetcherState(logs, self._config, self._quota, self._failed, f"leader broker {key.leader_id}")
         thread = ReplicaFetcherThread(
             f"{self._name}-{key.fetcher_id}-{key.leader_id}", state, logs, self._make_end_point(*key), self._time
         )

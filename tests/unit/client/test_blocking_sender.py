@@ -1,6 +1,7 @@
 """BlockingSender against a real broker, and against a server that does everything wrong."""
 
 import contextlib
+import errno
 import socket
 import struct
 import threading
@@ -199,7 +200,7 @@ def test_a_silent_server_is_a_timeout():
         return None if is_silent else good(frame)
 
     with server(answer, answer, answer) as (host, port, accepted), sender(host, port, 50) as to_server:
-        with pytest.raises(TimeoutError, match=r"no answer \(timeout 0\.05 s\)"):
+        with pytest.raises(TimeoutError, match=rf"127\.0\.0\.1:{port}: no answer \(timeout 0\.05 s\)"):
             to_server.send(REQUEST, 4)
         is_silent = False
         to_server.request_timeout_ms = TIMEOUT_MS
@@ -218,8 +219,9 @@ def test_a_reply_that_comes_in_drops_is_a_timeout_too():
 def test_a_connection_to_a_port_without_a_listener_fails():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         host, port = listening.getsockname()
-    with sender(host, port) as to_server, pytest.raises(ConnectionRefusedError):
+    with sender(host, port) as to_server, pytest.raises(ConnectionRefusedError, match=f"127.0.0.1:{port}: ") as raised:
         to_server.send(REQUEST, 4)
+    assert raised.value.errno == errno.ECONNREFUSED
 
 
 def test_one_connection_carries_many_requests():

@@ -853,6 +853,17 @@ def test_a_leader_that_is_down_is_logged_once(caplog):
     assert len(caplog.records) == 2
 
 
+def test_the_log_names_the_leader_that_a_request_goes_to(caplog):
+    state = FetcherState(MemoryLogs(a=MemoryLog([1])), FetcherConfig(), leader="leader broker 7")
+    state.add_partitions({A: InitialFetchState(1, 5)})
+    with caplog.at_level("INFO"):
+        state.on_failure(state.next_request(0), TimeoutError(110, "h:9092: no answer"), 0)
+        reply_to(state, {A: FetchedPartition(error=NotLeaderOrFollower())}, now=2 * BACKOFF)
+    failed, refused = (record.getMessage() for record in caplog.records)
+    assert failed == "a request to leader broker 7 failed: [Errno 110] h:9092: no answer"
+    assert refused.startswith("leader broker 7 answers NotLeaderOrFollower")
+
+
 def test_fetchers_that_share_the_failed_partitions_clear_each_others_marks():
     failed = set()
     one, other = fetching(failed=failed), fetcher(failed=failed, a=MemoryLog([1]))

@@ -319,6 +319,7 @@ def test_FT_13_the_lock_is_free_while_a_request_is_on_its_way_and_held_while_its
 
 
 def test_FT_14_a_request_that_fails_is_repeated_after_the_back_off_and_the_thread_lives(make, caplog):
+    caplog.set_level("INFO")
     fixture = make(fetch_backoff_ms=1)
     fixture.add(A)
     leader = fixture.leaders[1, 0][0]
@@ -326,6 +327,7 @@ def test_FT_14_a_request_that_fails_is_repeated_after_the_back_off_and_the_threa
     leader.answer(ValueError("a malformed answer"))
     leader.answer({A: FetchedPartition(b"x", 2, 0)})
     assert leader.next_request().partitions[A].fetch_offset == 2
+    assert "a request to leader broker 1 failed: gone" in caplog.text
 
 
 def test_FT_14_what_fails_because_of_the_shutdown_is_not_logged(make, caplog):
