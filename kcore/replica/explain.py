@@ -7,8 +7,8 @@ explanation cannot say anything else than the broker does; nothing is counted or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from kcore.replica.delayed_produce import DelayedProduce
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.partition_state import CommittedIsr, LeaderState, PendingIsr
 from kcore.replica.replica import Replica, ReplicaState
+from kcore.replica.replica_quota import ReplicaQuota, leader_throttles
 from kcore.replica.session_fetch import SessionFetch
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class ReplicaExplanation:
     """One assigned broker.  Offsets are -1 while unknown; ms_since_... are None for never, and on the leader.
 
     holds_high_watermark: its log end is the lowest of those that the high watermark waits for, and below the leader's.
-    rule: why it is in the ISR or not, and what would change that.
+    rule: why it is in the ISR or not, and what would change that.  held_back_by: what keeps it from getting records, as
+    far as the leader knows.
     """
 
     broker_id: int
@@ -53,6 +55,7 @@ class ReplicaExplanation:
     ms_since_caught_up: int | None
     holds_high_watermark: bool
     rule: str
+    held_back_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class IsrExplanation:
 
     pending_isr: the ISR that the store was requested to keep, and has not answered about; None if no change is pending.
     high_watermark_candidate: what the high watermark would rise to now; it never falls, so it may be above.
+    held_back_by: why a follower does not get records, None if nothing is known to be wrong.
     """
 
     topic: str
@@ -90,6 +94,7 @@ class IsrExplanation:
     log_end_offset: int
     replicas: tuple[ReplicaExplanation, ...]
     waiting: tuple[WaitingRequest, ...]
+    held_back_by: str | None = None
 
     def __str__(self) -> str:
         lines = [f"{self.topic}-{self.partition} on broker {self.broker_id}: {self._role()}"]
@@ -103,6 +108,10 @@ class IsrExplanation:
             for replica in self.replicas:
                 in_isr = "in the ISR" if replica.is_in_isr else "out of the ISR"
                 lines.append(f"  broker {replica.broker_id}, {in_isr}: {replica.rule}")
+                if replica.held_back_by is not None:
+                    lines.append(f"    held back: {replica.held_back_by}")
+        if self.held_back_by is not None:
+            lines.append(f"  held back: {self.held_back_by}")
         lines += _waiting_lines(self.waiting)
         return "\n".join(lines)
 
@@ -184,8 +193,14 @@ def _listed(broker_ids: Iterable[int]) -> str:
 # -- the ISR -----------------------------------------------------------------------------------------------------------
 
 
-def explain_isr(replica_manager: ReplicaManager, topic_partition: TopicPartition) -> IsrExplanation:
-    """Raises what ReplicaManager.get_partition_or_exception raises."""
+def explain_isr(
+    replica_manager: ReplicaManager,
+    topic_partition: TopicPartition,
+    leader_quota: ReplicaQuota | None = None,
+    offline_replicas: Callable[[TopicPartition], Collection[int]] = lambda topic_partition: (),
+) -> IsrExplanation:
+    """leader_quota: the throttle of what this broker sends.  offline_replicas(partition): brokers that are not alive,
+    or whose log directory has failed.  Raises what ReplicaManager.get_partition_or_exception raises."""
     partition = replica_manager.get_partition_or_exception(topic_partition)
     state, log = partition.state, partition.local_log()
     now_ms = replica_manager.time.milliseconds()
@@ -208,6 +223,11 @@ def explain_isr(replica_manager: ReplicaManager, topic_partition: TopicPartition
             log.log_start_offset,
             partition.is_alive,
         )
+        offline = offline_replicas(topic_partition)
+        replicas = tuple(
+            replace(replica, held_back_by=_held_back_by(partition, replica, leader_quota, offline))
+            for replica in replicas
+        )
     isr = state.isr if isinstance(state, LeaderState) else CommittedIsr(frozenset())
     return IsrExplanation(
         topic=topic_partition.topic,
@@ -228,7 +248,33 @@ def explain_isr(replica_manager: ReplicaManager, topic_partition: TopicPartition
         log_end_offset=end.message_offset,
         replicas=replicas,
         waiting=waiting_requests(replica_manager, topic_partition) if leads else (),
+        held_back_by=None if leads else replica_manager.fetchers.hindrance(topic_partition),
     )
+
+
+def _held_back_by(
+    partition: Partition,
+    replica: ReplicaExplanation,
+    leader_quota: ReplicaQuota | None,
+    offline_replicas: Collection[int],
+) -> str | None:
+    """Of one of the replicas, on the leader."""
+    if replica.is_leader:
+        return None
+    if replica.broker_id in offline_replicas:
+        return "its log directory has failed" if partition.is_alive(replica.broker_id) else None
+    if replica.log_end_offset >= partition.log.log_end_offset:
+        return None
+    return _leader_throttle(partition, replica.broker_id, leader_quota)
+
+
+def _leader_throttle(partition: Partition, broker_id: int, quota: ReplicaQuota | None) -> str | None:
+    """Why a follower gets no records although there are some; None if it gets them."""
+    if quota is None or broker_id < 0:
+        return None
+    if not leader_throttles(quota, partition.topic_partition, broker_id, partition.isr):
+        return None
+    return "more was sent than leader.replication.throttled.rate allows, and it is not in the ISR (QUOTA-01)"
 
 
 def explain_replicas(
@@ -333,7 +379,11 @@ def _since(time_ms: int, now_ms: int) -> int | None:
 
 
 def explain_fetch(
-    replica_manager: ReplicaManager, topic_partition: TopicPartition, params: FetchParams, data: FetchPartitionData
+    replica_manager: ReplicaManager,
+    topic_partition: TopicPartition,
+    params: FetchParams,
+    data: FetchPartitionData,
+    leader_quota: ReplicaQuota | None = None,
 ) -> FetchExplanation:
     """Of a fetch of this partition alone.  Raises what ReplicaManager.get_partition_or_exception raises."""
     partition = replica_manager.get_partition_or_exception(topic_partition)
@@ -358,6 +408,9 @@ def explain_fetch(
             size = read.fetched.records.size_in_bytes
     except ApiError as raised:
         error = raised
+    throttle = _leader_throttle(partition, params.replica_id, leader_quota) if size and error is None else None
+    if throttle is not None:
+        size = 0
     if error is not None:
         answered_now, rule = True, f"{type(error).__name__}: {error}"
     elif diverges:
@@ -369,6 +422,8 @@ def explain_fetch(
     else:
         answered_now = False
         rule = _missing(partition, data.fetch_offset, isolation, size, params.min_bytes)
+    if throttle is not None:
+        rule = f"without its records: {throttle}" if answered_now else f"for the throttle: {throttle}"
     return FetchExplanation(
         topic=topic_partition.topic,
         partition=topic_partition.partition,
@@ -462,6 +517,9 @@ def _waiting_fetch(
     waits_for = _missing(
         partition, fetch_offset, params.isolation, operation.readable_bytes(topic_partition), params.min_bytes
     )
+    throttle = _leader_throttle(partition, params.replica_id, params.quota)
+    if throttle is not None and fetch_offset < partition.log.log_end_offset:
+        waits_for = f"for the throttle: {throttle}"
     others = len(operation.keys) - 1
     if others:
         waits_for += f"; or for bytes of {counted(others, 'other partition')} of the request"

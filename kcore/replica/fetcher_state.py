@@ -50,7 +50,7 @@ from kcore.replica.leader_endpoint import (
     OffsetQuestion,
 )
 from kcore.replica.offset_truncation import OffsetTruncationState, offset_truncation_state, out_of_range
-from kcore.replica.replica_quota import ReplicaQuota
+from kcore.replica.replica_quota import ReplicaQuota, follower_throttles
 
 logger = logging.getLogger(__name__)
 
@@ -213,6 +213,8 @@ class FetcherState:
         self._last_failure: str | None = None
         #: Of the reply that is being processed: error -> partitions.
         self._refused: dict[str, list[TopicPartition]] = {}
+        #: What went wrong last with each partition, until it goes on.
+        self._hindrances: dict[TopicPartition, str] = {}
         # What follows are parts of _states, so that a request costs what has changed and not all partitions.
         self._truncating: dict[TopicPartition, None] = {}
         self._looking_up: dict[TopicPartition, None] = {}
@@ -234,10 +236,19 @@ class FetcherState:
         """Partitions that are copied no longer, until they are added again."""
         return self._failed
 
+    def hindrance(self, tp: TopicPartition) -> str | None:
+        """Why a partition does not go on, None if nothing is known to be wrong."""
+        state = self._states.get(tp)
+        is_behind = state is not None and not state.is_in_sync
+        if is_behind and self._quota is not None and follower_throttles(self._quota, tp):
+            return "more was copied than follower.replication.throttled.rate allows (QUOTA-02)"
+        return self._hindrances.get(tp)
+
     def add_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Copy these from now on (FT-03..05).  One that is here with the same leader epoch goes on as it was."""
         for tp, initial in partitions.items():
             self._failed.discard(tp)
+            self._hindrances.pop(tp, None)
             current = self._states.get(tp)
             if current is None or current.current_leader_epoch != initial.current_leader_epoch:
                 try:
@@ -266,6 +277,7 @@ class FetcherState:
         removed = {}
         for tp in partitions:
             self._failed.discard(tp)
+            self._hindrances.pop(tp, None)
             state = self._remove(tp)
             if state is not None:
                 removed[tp] = state
@@ -348,6 +360,7 @@ class FetcherState:
             logger.error("%s: is not copied any more: %r", tp, error, exc_info=unexpected)
         self._remove(tp)
         self._failed.add(tp)
+        self._hindrances[tp] = f"it is not copied any more until the controller's next update: {error!r}"
 
     # -- what to ask ----------------------------------------------------------------------------------------------
 
@@ -472,7 +485,9 @@ class FetcherState:
         level = logging.DEBUG if str(error) == self._last_failure else logging.INFO
         self._last_failure = str(error)
         logger.log(level, "a request to %s failed: %s", self._leader, error)
-        self._delay(list(self._states if isinstance(request, FetchRequest) else request.partitions), now_ms)
+        concerned = list(self._states if isinstance(request, FetchRequest) else request.partitions)
+        self._hindrances.update(dict.fromkeys(concerned, f"a request to {self._leader} failed: {error}"))
+        self._delay(concerned, now_ms)
 
     def on_reply(self, request: LeaderRequest, reply: LeaderReply, now_ms: float) -> None:
         """Process the leader's reply.  A reply about a partition that is not in the request, or of another kind than
@@ -500,6 +515,9 @@ class FetcherState:
         self._refused.clear()
 
     def _on_fetched(self, request: FetchRequest, reply: FetchReply, now_ms: float) -> None:
+        if self._hindrances:  # a session's reply has only the partitions with news
+            for tp in request.partitions:
+                self._hindrances.pop(tp, None)
         for tp, answer in reply.partitions.items():
             requested = request.partitions[tp]
             state = self._state_to_answer(tp, Phase.FETCHING, requested.current_leader_epoch, answer.error, now_ms)
@@ -564,6 +582,7 @@ class FetcherState:
             self._fail(tp, error)
             return
         self._refused.setdefault(f"{name}, asking again later,", []).append(tp)
+        self._hindrances[tp] = f"{self._leader} answers {name}"
         logger.debug("%s: the leader answers %r, asking again later", tp, error)
         self._delay([tp], now_ms)
 
@@ -588,10 +607,12 @@ class FetcherState:
             logs.maybe_increment_log_start_offset(tp, answer.log_start_offset)
         except (CorruptMessage, InvalidRecord) as error:
             logger.error("%s: fetched at %d: %s", tp, state.fetch_offset, error)
+            self._hindrances[tp] = f"what {self._leader} sends is not taken: {error!r}"
             self._delay([tp], now_ms)  # FT-20
             return
         except DiskFull as error:
             logger.info("%s: fetched at %d: %s", tp, state.fetch_offset, error)  # the log has said so
+            self._hindrances[tp] = f"the disk is full: {error}"
             self._delay([tp], now_ms)
             return
         except Exception as error:

@@ -37,6 +37,10 @@ class Fetchers(Protocol):
         """No longer copy these: nothing is written to them once this has returned.  The states that they had."""
         ...
 
+    def hindrance(self, tp: TopicPartition) -> str | None:
+        """Why a partition that is copied does not go on, as far as that is known: a sentence for people."""
+        ...
+
     def shutdown_idle(self) -> None:
         """End what has no partition left (RM-12)."""
         ...
@@ -54,6 +58,9 @@ class NoFetchers:
 
     def remove_partitions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFetchState]:
         return {}
+
+    def hindrance(self, tp: TopicPartition) -> str | None:
+        return None
 
     def shutdown_idle(self) -> None:
         pass

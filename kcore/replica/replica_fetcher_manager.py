@@ -164,6 +164,18 @@ class ReplicaFetcherManager:
         """Of every partition that is copied; lag is ConsumerLag of Kafka's metrics."""
         return {tp: state for thread in self.threads().values() for tp, state in thread.states().items()}
 
+    def hindrance(self, tp: TopicPartition) -> str | None:
+        """See Fetchers."""
+        for thread in self.threads().values():
+            reason = thread.hindrance(tp)
+            if reason is not None:
+                return reason
+        return (
+            "an error that the log names has ended it, until the controller's next update"
+            if tp in self._failed
+            else None
+        )
+
     @property
     def max_lag(self) -> int:
         """Records that the partition furthest from its leader lacks; 0 without partitions."""

@@ -108,6 +108,11 @@ class ReplicaFetcherThread(ShutdownableThread):
         with self._changed:
             return dict(self._state.states)
 
+    def hindrance(self, tp: TopicPartition) -> str | None:
+        """Why a partition of this thread does not go on; None if it is not known, or another's."""
+        with self._changed:
+            return self._state.hindrance(tp)
+
     @property
     def partition_count(self) -> int:
         return len(self._state.states)

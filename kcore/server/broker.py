@@ -573,7 +573,7 @@ class Broker:
 
         tp = TopicPartition(string("topic", topic), integer("partition", partition))
         with self._serving():
-            return explain_isr(self.replica_manager, tp)
+            return explain_isr(self.replica_manager, tp, self.replication_quotas.leader, self.metadata_cache.offline)
 
     def explain_fetch(
         self,
@@ -603,7 +603,7 @@ class Broker:
         params = FetchParams(replica_id, -1, max_wait_ms, min_bytes, max_bytes, level)
         data = FetchPartitionData(integer("offset", offset), max_bytes, current_leader_epoch=leader_epoch)
         with self._serving():
-            return explain_fetch(self.replica_manager, tp, params, data)
+            return explain_fetch(self.replica_manager, tp, params, data, self.replication_quotas.leader)
 
     def log(self, topic: str, partition: int = 0) -> UnifiedLog:
         """The live log of a partition, to look into; produce() appends to it.

@@ -167,5 +167,11 @@ class MetadataCache:
     def topic_id(self, name: str) -> UUID:
         return self.snapshot.topic_id(name)
 
+    def offline(self, tp: TopicPartition) -> tuple[int, ...]:
+        """Its replicas whose broker or log directory is not available."""
+        topic = self.topic(tp.topic)
+        partition = topic.partitions.get(tp.partition) if topic is not None else None
+        return partition.offline_replicas if partition is not None else ()
+
     def contains(self, topic_partition: TopicPartition) -> bool:
         return self.snapshot.contains(topic_partition)

@@ -9,6 +9,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import FetchIsolation
 from kcore.replica.explain import explain_fetch, explain_isr
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
+from kcore.replica.fetchers import NoFetchers
 
 from .conftest import TP, Node, batch, update
 from .test_follower_fetches import LAG, Store, follow
@@ -255,6 +256,89 @@ def test_the_explanation_of_a_follower_names_its_leader(node):
     assert fetch(node, 0).error == "NotLeaderOrFollower"
     with pytest.raises(errors.UnknownTopicOrPartition):
         explain_isr(node.replica_manager, TopicPartition("unknown", 0))
+
+
+class Quota:
+    """Of partition TP."""
+
+    is_exceeded = True
+
+    def is_throttled(self, tp):
+        return tp == TP
+
+    def is_quota_exceeded(self):
+        return self.is_exceeded
+
+    def record(self, size):
+        pass
+
+
+def test_QUOTA_01_a_follower_outside_the_isr_that_the_leaders_throttle_holds_back_is_named(leader):
+    leader.produce(batch(b"a"), acks=1)
+    quota = Quota()
+
+    def held_back():
+        explained = explain_isr(leader.replica_manager, TP, quota)
+        return {replica.broker_id: replica.held_back_by for replica in explained.replicas}
+
+    def gets(broker_id):
+        """Whether the follower gets records, and what explain_fetch() says of that before."""
+        params = FetchParams(replica_id=broker_id, max_wait_ms=500, isolation=FetchIsolation.LOG_END)
+        data = FetchPartitionData(0, 1 << 20, current_leader_epoch=4)
+        explained = explain_fetch(leader.replica_manager, TP, params, data, quota)
+        answer = follow(leader, broker_id, 0, quota=quota)
+        (records,) = (result.records for _, result in answer.result)
+        assert explained.readable_bytes == records.size_in_bytes
+        return bool(records.size_in_bytes), explained.rule
+
+    assert [broker_id for broker_id, reason in held_back().items() if reason] == [3]
+    assert "leader.replication.throttled.rate" in held_back()[3]
+    assert "    held back: more was sent than" in str(explain_isr(leader.replica_manager, TP, quota))
+    assert gets(1)[0]
+    is_sent, rule = gets(3)
+    assert not is_sent and rule.startswith("for the throttle: more was sent than leader.replication.throttled.rate")
+    follow(leader, 3, 0, quota=quota, wait_ms=500)
+    (waiting,) = (request for request in isr(leader).waiting if request.kind == "a fetch of follower 3")
+    assert waiting.waits_for.startswith("for the throttle: ")
+    quota.is_exceeded = False
+    assert set(held_back().values()) == {None} and gets(3)[0]
+    quota.is_exceeded = True
+    follow(leader, 3, 1, quota=quota)
+    assert held_back()[3] is None, "there is nothing that it does not get"
+
+
+def test_a_follower_whose_log_directory_has_failed_is_named_while_it_lives(tmp_path, store):
+    alive = {0, 1, 2}
+    node = Node(tmp_path, partition_state_store=store, replica_lag_time_max_ms=LAG, is_alive=alive.__contains__)
+    node.lead(epoch=4, isr=(0, 1), replicas=(0, 1, 2))
+
+    def held_back():
+        explained = explain_isr(node.replica_manager, TP, offline_replicas=lambda tp: (2,) if tp == TP else ())
+        return [replica.held_back_by for replica in explained.replicas]
+
+    assert held_back() == [None, None, "its log directory has failed"]
+    alive.remove(2)
+    assert held_back() == [None, None, None], "the rule says that it is not alive"
+    node.shutdown()
+
+
+def test_a_follower_says_what_keeps_it_from_getting_records(tmp_path):
+    class Fetchers(NoFetchers):
+        reason = "the disk is full: No space left on device"
+
+        def hindrance(self, tp):
+            return self.reason if tp == TP else None
+
+    node = Node(tmp_path, fetchers=Fetchers())
+    node.become(update(leader=1, isr=(0, 1)), update(OTHER, leader=1, isr=(0, 1)))
+    assert "\n  held back: the disk is full: No space left on device\n" in str(isr(node))
+    assert "held back" not in str(explain_isr(node.replica_manager, OTHER))
+    node.lead(epoch=1, isr=(0, 1))
+    assert isr(node).held_back_by is None
+    node.replica_manager.handle_log_dir_failure(str(tmp_path))
+    with pytest.raises(errors.KafkaStorageError, match=f"{tmp_path} has failed"):
+        isr(node)
+    node.shutdown()
 
 
 def test_the_text_is_for_people(leader):

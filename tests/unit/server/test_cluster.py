@@ -89,6 +89,21 @@ def test_what_happens_to_many_partitions_at_once_is_told_in_few_lines(cluster, c
     assert any("leads" in line and " more" in line for line in lines)
 
 
+def test_a_broker_explains_with_its_own_throttle_and_the_controllers_news_of_failed_directories(cluster, monkeypatch):
+    cluster.create_topic("explained", replication_factor=2)
+    (partition,) = cluster.brokers[0].metadata_cache.topic("explained").partitions.values()
+    leader, follower = (cluster.brokers[number] for number in partition.replicas)
+    leader.produce("explained", b"x")
+    assert all(replica.held_back_by is None for replica in leader.explain_isr("explained").replicas)
+    await_true(lambda: follower.explain_isr("explained").held_back_by is None)
+    monkeypatch.setattr(leader.metadata_cache, "offline", lambda tp: (follower.broker_id,))
+    assert leader.explain_isr("explained").replicas[1].held_back_by == "its log directory has failed"
+    asked = []
+    monkeypatch.setattr("kcore.replica.explain.leader_throttles", lambda quota, *_: not asked.append(quota))
+    rule = leader.explain_fetch("explained", replica_id=follower.broker_id).rule
+    assert "leader.replication.throttled.rate" in rule and set(asked) == {leader.replication_quotas.leader}
+
+
 def live_logs(cluster, number):
     names = os.listdir(os.path.join(cluster.data_dir, str(number)))
     return [name for name in names if not name.endswith("-delete")]
