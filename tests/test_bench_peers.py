@@ -195,21 +195,18 @@ def test_a_command_kills_the_controller_and_a_leader_and_nothing_is_lost(capsys)
     assert " 0 lost, 0 twice" in printed and "first record after the death of the controller" in printed
 
 
-def test_pages_are_held_in_files_and_freed_as_many_as_are_taken(tmp_path):
-    size = backed_pages.FILE_BYTES
-    pages = backed_pages.BackedPages(tmp_path, 3 * size)
+def test_as_many_pages_are_freed_as_are_taken_and_none_is_held_at_the_end(tmp_path):
+    step = backed_pages.STEP_BYTES
+    with backed_pages.BackedPages(tmp_path, 0) as pages:
+        assert pages.held_bytes == 0  # and its thread ends
+    pages = backed_pages.BackedPages(tmp_path, 4 * step)
     pages.hold()
-    assert [file.stat().st_size for file in tmp_path.iterdir()] == [size] * 3
-    pages.give(0)
-    pages.give(-size)
-    assert len(list(tmp_path.iterdir())) == 3
-    pages.give(size + 1)
-    assert len(list(tmp_path.iterdir())) == 1
-    pages.give(10 * size)
-    assert not list(tmp_path.iterdir())
-
-
-def test_no_page_is_held_any_more_at_the_end(tmp_path):
-    with backed_pages.BackedPages(tmp_path, 2 * backed_pages.FILE_BYTES):
-        pass
-    assert not list(tmp_path.iterdir())
+    held = [pages.held_bytes]
+    for size in (0, -step, 1, step + 1, 10 * step):
+        pages.give(size)
+        held.append(pages.held_bytes)
+    assert held == [4 * step, 4 * step, 4 * step, 3 * step, step, 0]
+    pages.close()
+    pages.hold()
+    pages.close()
+    assert pages.held_bytes == 0 and not list(tmp_path.iterdir())

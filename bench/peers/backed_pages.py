@@ -8,28 +8,30 @@ batches that is most of what three brokers spend, and it depends on what the mac
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
-MIB = 1 << 20
-FILE_BYTES = 8 * MIB
+STEP_BYTES = 8 << 20
 _PAUSE_S = 0.005
 
 
 class BackedPages:
     """While it is entered, whoever takes memory gets pages that the host has backed.
 
-    It holds size_bytes of the page cache in files and deletes as many of them as memory is taken: the kernel hands out
-    first what was freed last.  Linux only; elsewhere it does nothing.
+    It holds size_bytes of the page cache in one file, and cuts off as many of them as memory is taken: the kernel hands
+    out first what was freed last.  (Deleting many files instead would make it slower to create any.)  Linux only;
+    elsewhere it does nothing.
     """
 
     def __init__(self, directory: Path, size_bytes: int) -> None:
         """directory: on the file system that the others write to, so that pages come in blocks of the same sizes."""
         self._directory = directory
         self._size_bytes = size_bytes
-        self._files: list[Path] = []
+        self._file: IO[bytes] | None = None
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._give_as_others_take, name="backed-pages", daemon=True)
 
@@ -45,26 +47,33 @@ class BackedPages:
         self._is_over.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self.give(len(self._files) * FILE_BYTES)
+        self.close()
 
     def hold(self) -> None:
-        block = b"\1" * MIB
-        for _ in range(self._size_bytes // FILE_BYTES):
-            with tempfile.NamedTemporaryFile("wb", buffering=0, dir=self._directory, delete=False) as file:
-                self._files.append(Path(file.name))
-                for _ in range(FILE_BYTES // MIB):
-                    file.write(block)
+        block = bytes(STEP_BYTES)
+        self._file = tempfile.TemporaryFile(buffering=0, dir=self._directory)  # noqa: SIM115 - open until close()
+        for _ in range(self._size_bytes // STEP_BYTES):
+            self._file.write(block)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @property
+    def held_bytes(self) -> int:
+        return 0 if self._file is None else os.fstat(self._file.fileno()).st_size
 
     def give(self, size_bytes: int) -> None:
-        """Free as much, in whole files, as long as there are any."""
-        while size_bytes > 0 and self._files:
-            self._files.pop().unlink()
-            size_bytes -= FILE_BYTES
+        """Free as much, in whole steps, as far as there is so much."""
+        if self._file is not None and size_bytes > 0:
+            steps = -(-size_bytes // STEP_BYTES)
+            self._file.truncate(max(0, self.held_bytes - steps * STEP_BYTES))
 
     def _give_as_others_take(self) -> None:
         level = free_bytes() or 0
         while not self._is_over.wait(_PAUSE_S):
-            self.give(level + FILE_BYTES - (free_bytes() or 0))
+            self.give(level + STEP_BYTES - (free_bytes() or 0))
 
 
 def free_bytes() -> int | None:
