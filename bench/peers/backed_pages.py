@@ -9,6 +9,7 @@ batches that is most of what three brokers spend, and it depends on what the mac
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -27,9 +28,11 @@ class BackedPages:
     elsewhere it does nothing.
     """
 
-    def __init__(self, directory: Path, size_bytes: int) -> None:
-        """directory: on the file system that the others write to, so that pages come in blocks of the same sizes."""
+    def __init__(self, directory: Path, size_bytes: int, what: str = "") -> None:
+        """directory: on the file system that the others write to, so that pages come in blocks of the same sizes.
+        what: is done meanwhile; for the warning that it took more."""
         self._directory = directory
+        self._what = what
         self._size_bytes = size_bytes
         self._file: IO[bytes] | None = None
         self._is_over = threading.Event()
@@ -47,6 +50,8 @@ class BackedPages:
         self._is_over.set()
         if self._thread.ident is not None:
             self._thread.join()
+        if self._size_bytes and self._file is not None and not self.held_bytes:
+            print(f"{self._what}: took more memory than the {self._size_bytes >> 20} MiB held for it", file=sys.stderr)
         self.close()
 
     def hold(self) -> None:

@@ -36,6 +36,8 @@ from bench.tables import markdown_table  # noqa: E402
 KIB, MIB, GB = 1 << 10, 1 << 20, 1e9
 BROKERS = 3
 PARTITIONS = 3
+#: Of one of Kafka's brokers (real_kafka.JVM).
+HEAP_BYTES = 1 << 30
 BATCH_SIZES = (16 * KIB, 256 * KIB)
 #: What both sides keep on disk, as the settings of a topic.  The records' timestamps are old.
 SMALL_TOPIC = {
@@ -270,14 +272,14 @@ def measure_all(
         rows.update({(name, unit): value for unit, value in values.items()})
 
     total = args.mib * MIB
-    # Half as much again for the heaps of brokers.
-    kept = 0 if args.unbacked_pages else BROKERS * total * 3 // 2
+    # What the row writes, and the heap of a broker that starts again.
+    taken = 0 if args.unbacked_pages else BROKERS * total + HEAP_BYTES
     for batch_size in BATCH_SIZES:
         label = f"acks=all, {batch_size // KIB} KiB batches"
-        with BackedPages(directory, kept):
+        with BackedPages(directory, taken, label):
             add(label, measure_produce(cluster, f"produce-{batch_size}-{number}", batch_size, total))
     add("acks=all, one small record", measure_round_trip(cluster, f"round-trip-{number}", args.round_trips))
-    with BackedPages(directory, kept):
+    with BackedPages(directory, taken, "catch-up of a follower"):
         add("catch-up of a follower", measure_catch_up(cluster, f"catch-up-{number}", total))
     return rows
 
