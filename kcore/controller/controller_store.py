@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from random import Random
 from typing import NamedTuple, TypeVar
 
 from kcore.common import topic_names
+from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import LiveBroker, ReplicaAssignment
 from kcore.controller.election import LeaderAndIsr
@@ -60,8 +62,9 @@ class ControllerStore:
     Thread-safe as the store; only the event thread calls it.  Bodies that cannot be read are logged and left out.
     """
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(self, store: MetadataStore, random: Random = SYSTEM_RANDOM) -> None:
         self._store = store
+        self._random = random
         self.epoch_version = -1
 
     # -- election ---------------------------------------------------------------------------------------
@@ -163,7 +166,8 @@ class ControllerStore:
     def topics(self, names: Iterable[str], watch_for: Callable[[str], Watch]) -> dict[str, znodes.TopicZNode]:
         """The partitions of those topics that are there; the watch of each is called when partitions are added.
 
-        A node whose name no topic can have is left out: no request could carry it.
+        A topic without an id gets one: tools and brokers before Kafka 2.8 write none.  A node whose name no topic can
+        have is left out: no request could carry it.
         """
         valid = []
         for name in names:
@@ -177,8 +181,21 @@ class ControllerStore:
         for name, node in zip(valid, nodes, strict=True):
             topic = _decoded(znodes.TopicZNode.decode, node.data, znodes.topic(name)) if node is not None else None
             if topic is not None:
-                topics[name] = topic
+                topics[name] = topic if topic.topic_id is not None else self._with_id(name, topic)
         return topics
+
+    def _with_id(self, name: str, node: znodes.TopicZNode) -> znodes.TopicZNode:
+        topic_id = znodes.random_id(self._random)
+
+        def give_id(stored: znodes.TopicZNode) -> znodes.TopicZNode:
+            return stored if stored.topic_id is not None else stored._replace(topic_id=topic_id)
+
+        try:
+            given = self._change_topic(znodes.topic(name), give_id)
+        except NoNode:
+            return node  # deleted meanwhile
+        logger.info("topic %s had no id, and gets %s", name, given.topic_id)
+        return given
 
     def topic_config(self, name: str) -> Mapping[str, str]:
         node = self._store.get(znodes.topic_config(name))
@@ -252,19 +269,19 @@ class ControllerStore:
         for tp, assignment in assignments.items():
             topics.setdefault(tp.topic, {})[tp.partition] = assignment
         for name, partitions in topics.items():
-            self._change_topic(znodes.topic(name), partitions)
+            self._change_topic(znodes.topic(name), lambda node, new=partitions: node.with_replicas(new))  # type: ignore[misc]
 
-    def _change_topic(self, path: str, partitions: Mapping[int, ReplicaAssignment]) -> None:
+    def _change_topic(self, path: str, change: Callable[[znodes.TopicZNode], znodes.TopicZNode]) -> znodes.TopicZNode:
         while True:
             stored = self._store.get(path)
             if stored is None:
                 raise NoNode(path)
-            node = znodes.TopicZNode.decode(stored.data).with_replicas(partitions)
+            node = change(znodes.TopicZNode.decode(stored.data))
             try:
                 self._multi([SetData(path, node.encode(), stored.version)])
             except BadVersion:
                 continue
-            return
+            return node
 
     def reassignment_orders(self) -> dict[TopicPartition, tuple[int, ...]]:
         """Of /admin/reassign_partitions.  Raises StoreError for a body that cannot be read."""

@@ -1,5 +1,7 @@
 """The controller's reads and writes of many partitions' states: few calls, and each partition's own error."""
 
+from uuid import UUID
+
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
@@ -130,3 +132,32 @@ def test_announcements_are_deleted_with_one_call(metadata_store, store):
     store.delete_children(znodes.ISR_CHANGE_NOTIFICATION, names)
     assert metadata_store.calls == ["multi_many"]
     assert metadata_store.children(znodes.ISR_CHANGE_NOTIFICATION) == []
+
+
+def test_a_topic_keeps_the_id_that_somebody_gives_it_meanwhile_and_one_that_is_deleted_meanwhile_gets_none(
+    metadata_store, store
+):
+    given = UUID(int=7)
+    bare = znodes.TopicZNode({0: [1]})
+    for name in ("a", "b"):
+        metadata_store.set(znodes.topic(name), bare.encode())
+    get_many = metadata_store.get_many
+
+    def read_then_change(paths, watches=()):
+        nodes = get_many(paths, watches)
+        metadata_store.set(znodes.topic("a"), bare._replace(topic_id=given).encode())
+        metadata_store.delete(znodes.topic("b"))
+        return nodes
+
+    metadata_store.get_many = read_then_change
+    topics = store.topics(["a", "b"], lambda name: None)
+    assert topics == {"a": bare._replace(topic_id=given), "b": bare}
+
+
+def test_a_replaced_controller_gives_no_ids(metadata_store, store):
+    bare = znodes.TopicZNode({0: [1]}).encode()
+    metadata_store.set(znodes.topic("a"), bare)
+    metadata_store.set(znodes.CONTROLLER_EPOCH, b"9")
+    with pytest.raises(ControllerMoved):
+        store.topics(["a"], lambda name: None)
+    assert metadata_store.get(znodes.topic("a")).data == bare

@@ -143,6 +143,28 @@ def test_a_partition_that_has_a_state_before_its_topic_is_noticed_gets_a_leader_
     assert sent == {1, 2, 3}
 
 
+@pytest.mark.parametrize("is_found_by_fail_over", [False, True])
+def test_CTRL_14_a_topic_without_an_id_gets_one_that_it_keeps(world, is_found_by_fail_over):
+    """Tools and brokers before Kafka 2.8 write none."""
+    if is_found_by_fail_over:
+        world.admin.create_recursive(znodes.topic("t"), TOPIC)
+        world.start(1, 2)
+    else:
+        world.start(1, 2)
+        world.admin.create_recursive(znodes.topic("t"), TOPIC)
+        world.settle()
+
+    def stored():
+        return znodes.TopicZNode.decode(world.admin.get(znodes.topic("t")).data)
+
+    node = stored()
+    assert node.topic_id is not None and node.assignment == {0: [1, 2]}
+    sent = [request.topic_states for _, request in world.requests.take(LeaderAndIsrRequest)]
+    assert sent and {topic.topic_id for topics in sent for topic in topics} == {node.topic_id}
+    assert fail_over(world) == 1
+    assert stored() == node and world.active.context.topic_ids == {"t": node.topic_id}
+
+
 def test_CTRL_07_brokers_that_all_fail_do_not_elect_each_other_without_pause(world, monkeypatch):
     world.start(1, 2, 3)
 
