@@ -11,8 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
@@ -35,8 +34,7 @@ _FIRST_RETRY_MS = 60_000
 _LAST_RETRY_MS = 3_600_000
 
 
-@dataclass(frozen=True, slots=True)
-class LogToClean:
+class LogToClean(NamedTuple):
     """A log and the offsets of its dirty part that can be cleaned."""
 
     log: UnifiedLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kcore.common.locks import ReadWriteLock
@@ -337,7 +337,7 @@ class Partition:
             self.log.high_watermark,
             self.log.log_end_offset,
         )
-        pending = replace(state, isr=PendingIsr(state.isr.committed, proposed))
+        pending = state._replace(isr=PendingIsr(state.isr.committed, proposed))
         self._state = pending
         return pending
 
@@ -360,13 +360,13 @@ class Partition:
             if not isinstance(state, LeaderState) or state.isr is not pending:
                 return  # a controller's update came first, and has the stored ISR
             if isinstance(result, StoredIsr):
-                state = replace(state, isr=CommittedIsr(result.isr), partition_epoch=result.partition_epoch)
+                state = state._replace(isr=CommittedIsr(result.isr), partition_epoch=result.partition_epoch)
                 self._state = state
                 self._maybe_increment_leader_hw(self.log, state)
                 meters = self._replica_meters
                 (meters.isr_expands if result.isr - pending.committed else meters.isr_shrinks).mark()
             elif isinstance(result, (OperationNotAttempted, IneligibleReplica)):
-                self._state = replace(state, isr=CommittedIsr(pending.committed))
+                self._state = state._replace(isr=CommittedIsr(pending.committed))
             # Else either set may be stored: the high watermark waits for both until the next update.
         if isinstance(result, ApiError):
             self._replica_meters.failed_isr_updates.mark()

@@ -7,7 +7,7 @@ Source: Partition.partitionState, LeaderAndIsr, Kafka 3.9; KIP-497.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
@@ -20,8 +20,7 @@ NO_EPOCH = -1
 NO_LEADER = -1
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderAndIsrUpdate:
+class LeaderAndIsrUpdate(NamedTuple):
     """A controller's decision about one partition, for a broker that has a replica of it.
 
     leader: broker id, or NO_LEADER.  partition_epoch: version of the stored state.  is_new: the topic was just
@@ -52,8 +51,7 @@ def check_is_possible(update: LeaderAndIsrUpdate) -> None:
         raise InvalidRequest(f"{update.topic_partition}: the leader {update.leader} is not in {update.replicas}")
 
 
-@dataclass(frozen=True, slots=True)
-class StopReplica:
+class StopReplica(NamedTuple):
     """A controller's order to no longer host a partition; with delete, its log goes too.
 
     leader_epoch: the one that the controller knows; a negative one is not compared.
@@ -64,8 +62,7 @@ class StopReplica:
     leader_epoch: int = NO_EPOCH
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedIsr:
+class CommittedIsr(NamedTuple):
     """The broker ids that are in sync, as the stored state has them."""
 
     committed: frozenset[int]
@@ -76,8 +73,7 @@ class CommittedIsr:
         return self.committed
 
 
-@dataclass(frozen=True, slots=True)
-class PendingIsr:
+class PendingIsr(NamedTuple):
     """The leader has requested to store `proposed` in place of `committed`, and has no answer yet."""
 
     committed: frozenset[int]
@@ -92,8 +88,7 @@ class PendingIsr:
 Isr = CommittedIsr | PendingIsr
 
 
-@dataclass(frozen=True, slots=True)
-class LeaderState:
+class LeaderState(NamedTuple):
     """This broker leads.
 
     partition_epoch: version of the stored state; the next ISR change is conditional on it.  epoch_start_offset: the
@@ -108,8 +103,7 @@ class LeaderState:
     epoch_start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class FollowerState:
+class FollowerState(NamedTuple):
     """Another broker leads, or none.  is_being_added: a reassignment gives this broker its replica."""
 
     leader_id: int = NO_LEADER

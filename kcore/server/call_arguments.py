@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import operator
 from typing import Any
 
@@ -32,6 +31,8 @@ def port_number(argument: str, value: Any) -> int:
 
 
 def number(argument: str, value: Any) -> float:
+    import numbers
+
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{argument} must be a number, not {value!r}")
     return float(value)

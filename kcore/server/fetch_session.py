@@ -15,16 +15,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
-from kcore.protocol.messages.fetch import FetchPartition, FetchRequest
 from kcore.replica.fetch_params import FetchPartitionData, FetchPartitionResult
-from kcore.replica.session_fetch import SessionWatch
+
+if TYPE_CHECKING:
+    from kcore.protocol.messages.fetch import FetchPartition, FetchRequest
+    from kcore.replica.session_fetch import SessionWatch
 
 #: The id of no session, and the epochs that ask for none, and for a new one (SESS-01).
 INVALID_SESSION_ID = 0

@@ -10,8 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kcore.common.sampled_rate import SampledRate
 from kcore.common.time import Time
@@ -94,8 +93,7 @@ class ReplicationQuotaManager:
             self._rate.record(size, self._time.hi_res_clock_ms())
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationQuotas:
+class ReplicationQuotas(NamedTuple):
     """The three of a broker.  Rates follow the broker's settings and lists the topics', while it runs (QUOTA-04)."""
 
     leader: ReplicationQuotaManager

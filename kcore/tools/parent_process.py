@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 
@@ -15,6 +14,8 @@ def end_with_parent(parent_pid: int) -> None:
     To Linux the parent is the thread that has made this process: that must be one that lives as long as its process.
     Raises OSError.
     """
+    import ctypes  # a millisecond for each `kcore serve` otherwise
+
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "this process cannot be told when its parent ends")

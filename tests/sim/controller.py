@@ -4,7 +4,6 @@ sync, and which brokers get a LeaderAndIsr request."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, FencedLeaderEpoch, IneligibleReplica
@@ -41,7 +40,7 @@ class SimController:
 
     def create(self, tp: TopicPartition, replicas: list[int]) -> None:
         self._set(LeaderAndIsrUpdate(tp, replicas[0], 0, replicas, replicas, is_new=True))
-        self.partitions[tp] = replace(self.partitions[tp], is_new=False)
+        self.partitions[tp] = self.partitions[tp]._replace(is_new=False)
 
     def next_broker_epoch(self) -> int:
         self._last_broker_epoch += 1
@@ -106,7 +105,7 @@ class SimController:
             return StoredIsr(frozenset(state.isr), state.partition_epoch)
         if any(is_outdated(self.broker_epochs.get(member), change.broker_epochs.get(member)) for member in isr):
             return IneligibleReplica(f"{tp}: of {sorted(isr)} some have started again")
-        self.partitions[tp] = replace(state, isr=sorted(isr), partition_epoch=version + 1)
+        self.partitions[tp] = state._replace(isr=sorted(isr), partition_epoch=version + 1)
         return StoredIsr(isr, version + 1)
 
     def _live_brokers_changed(self) -> None:
@@ -121,7 +120,7 @@ class SimController:
     def _change(self, tp: TopicPartition, *, leader: int, isr: list[int]) -> None:
         state = self.partitions[tp]
         epochs = {"leader_epoch": state.leader_epoch + 1, "partition_epoch": state.partition_epoch + 1}
-        self._set(replace(state, leader=leader, isr=isr, **epochs))
+        self._set(state._replace(leader=leader, isr=isr, **epochs))
 
     def _set(self, state: LeaderAndIsrUpdate) -> None:
         tp = state.topic_partition

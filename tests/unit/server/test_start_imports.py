@@ -28,13 +28,14 @@ FOR_SOME_BROKERS = {
     "kcore.server.remote_leader_endpoint",
     "kcore.server.store_topic_changes",
 }
-#: For mistakes, international names of hosts, addresses, quotas, and child processes.
-STANDARD = {"difflib", "encodings.idna", "ipaddress", "subprocess", "urllib.parse"}
+#: For a parent process, mistakes, international names of hosts, addresses, quotas, and child processes.
+STANDARD = {"ctypes", "difflib", "encodings.idna", "ipaddress", "subprocess", "urllib.parse"}
 #: With the first to_arrow() or iter_arrow().
 COLUMNS = {"kcore.log.log_columns", "kcore.record.arrow"}
 #: With the first request of each API.
 MESSAGES = {
     "kcore.protocol.messages.api_versions",
+    "kcore.protocol.messages.fetch",
     "kcore.protocol.messages.leader_and_isr",
     "kcore.protocol.messages.list_offsets",
     "kcore.protocol.messages.metadata",
