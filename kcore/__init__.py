@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kcore.server.cluster import Cluster as Cluster
     from kcore.server.in_process_client import ConsumerRecord as ConsumerRecord
     from kcore.server.in_process_client import RecordMetadata as RecordMetadata
+    from kcore.server.stored_acl_authorizer import StoredAclAuthorizer as StoredAclAuthorizer
 
 _HOME = {
     "AclAuthorizer": "kcore.server.acl_authorizer",
@@ -40,6 +41,7 @@ _HOME = {
     "RecordBatch": "kcore.record.record_batch",
     "RecordBatchBuilder": "kcore.record.record_batch_builder",
     "RecordMetadata": "kcore.server.in_process_client",
+    "StoredAclAuthorizer": "kcore.server.stored_acl_authorizer",
     "UnifiedLog": "kcore.log.unified_log",
     "crc32c": "kcore.record.crc32c",
     "open_log": "kcore.log.open_log",

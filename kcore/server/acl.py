@@ -166,7 +166,7 @@ class AclBindingFilter(NamedTuple):
         return (
             self._matches_pattern(binding.pattern)
             and self.principal in (None, entry.principal)
-            and self.host in (None, entry.host)
+            and (self.host is None or canonical_host(self.host) == canonical_host(entry.host))
             and self.operation in (AclOperation.ANY, entry.operation)
             and self.permission_type in (AclPermissionType.ANY, entry.permission_type)
         )

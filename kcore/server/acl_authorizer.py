@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kcore.errors import InvalidConfig
+from kcore.errors import ApiError, InvalidConfig, InvalidRequest
 from kcore.network.listener import KafkaPrincipal
 from kcore.protocol.api_keys import ApiKey
 from kcore.server.acl import (
@@ -73,7 +73,7 @@ class AclAuthorizer(Authorizer):
         self._super_users = frozenset(map(parse_principal, super_users))
         self._allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
         self._lock = threading.Lock()
-        self._index = _AclIndex({})
+        self._index = AclIndex({})
         self.add_acls(acls)
 
     def configure(self, settings: Mapping[str, Any]) -> None:
@@ -90,12 +90,12 @@ class AclAuthorizer(Authorizer):
 
     def add_acls(self, acls: Iterable[AclBinding]) -> None:
         """Those that are there already stay."""
-        added = [_checked(binding) for binding in acls]
+        added = [checked(binding) for binding in acls]
         with self._lock:
             entries = dict(self._index.entries)
             for pattern, entry in added:
                 entries[pattern] = entries.get(pattern, frozenset()) | {entry}
-            self._index = _AclIndex(entries)
+            self._index = AclIndex(entries)
 
     def remove_acls(self, acl_filter: AclBindingFilter) -> list[AclBinding]:
         """Those that it matches; they are gone when this returns."""
@@ -104,11 +104,29 @@ class AclAuthorizer(Authorizer):
             removed = [binding for binding in self._index.bindings() if acl_filter.matches(binding)]
             for pattern, entry in removed:
                 entries[pattern].remove(entry)
-            self._index = _AclIndex({pattern: frozenset(left) for pattern, left in entries.items() if left})
+            self._index = AclIndex({pattern: frozenset(left) for pattern, left in entries.items() if left})
         return removed
 
     def acls(self, acl_filter: AclBindingFilter = AclBindingFilter()) -> list[AclBinding]:  # noqa: B008
         return [binding for binding in self._index.bindings() if acl_filter.matches(binding)]
+
+    def create_acls(
+        self, request_context: AuthorizableRequestContext, bindings: Sequence[AclBinding]
+    ) -> list[ApiError | None]:
+        results: list[ApiError | None] = []
+        for binding in bindings:
+            try:
+                checked(binding)
+                results.append(None)
+            except InvalidConfig as error:
+                results.append(InvalidRequest(str(error)))
+        self.add_acls(binding for binding, error in zip(bindings, results, strict=True) if error is None)
+        return results
+
+    def delete_acls(
+        self, request_context: AuthorizableRequestContext, acl_filter: AclBindingFilter
+    ) -> list[AclBinding]:
+        return self.remove_acls(acl_filter)
 
     def is_super_user(self, request_context: AuthorizableRequestContext) -> bool:
         """May be overridden: where brokers have a listener of their own, and nobody authenticates, the listener tells
@@ -133,7 +151,7 @@ class AclAuthorizer(Authorizer):
         _log(request_context, Action(operation, ResourcePattern(resource_type, "any one")), is_allowed)
         return AuthorizationResult.ALLOWED if is_allowed else AuthorizationResult.DENIED
 
-    def _allows(self, index: _AclIndex, client: _Client, action: Action) -> bool:
+    def _allows(self, index: AclIndex, client: _Client, action: Action) -> bool:
         resource_type, name, _ = action.resource_pattern
         entries = list(index.about(resource_type, name))
         if not entries:
@@ -177,10 +195,12 @@ class _Client(NamedTuple):
         return cls(str(context.principal), canonical_host(context.client_address))
 
     def is_meant_by(self, entry: AccessControlEntry) -> bool:
-        return entry.principal in (self.principal, WILDCARD_PRINCIPAL) and entry.host in (self.host, WILDCARD)
+        return entry.principal in (self.principal, WILDCARD_PRINCIPAL) and (
+            entry.host == WILDCARD or canonical_host(entry.host) == self.host
+        )
 
 
-class _AclIndex:
+class AclIndex:
     """ACLs by the resources that they are about; never changed."""
 
     def __init__(self, entries: Mapping[ResourcePattern, frozenset[AccessControlEntry]]) -> None:
@@ -218,8 +238,8 @@ def parse_principal(text: str) -> KafkaPrincipal:
     return KafkaPrincipal(kind, name)
 
 
-def _checked(binding: AclBinding) -> AclBinding:
-    """With the host in the spelling that clients' addresses are compared in.  Raises InvalidConfig."""
+def checked(binding: AclBinding) -> AclBinding:
+    """The binding.  Raises InvalidConfig."""
     pattern, entry = binding
     if pattern.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
         raise InvalidConfig(f"{binding}: the resource type is for filters only")
@@ -231,10 +251,10 @@ def _checked(binding: AclBinding) -> AclBinding:
         raise InvalidConfig(f"{binding}: an ACL either allows or denies")
     if not pattern.name or "/" in pattern.name:
         raise InvalidConfig(f"{binding}: the name is empty or has a slash")
-    if pattern.resource_type is ResourceType.CLUSTER and pattern.name not in (CLUSTER_NAME, WILDCARD):
+    if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
         raise InvalidConfig(f"{binding}: the only name of the cluster is {CLUSTER_NAME}")
     parse_principal(entry.principal)
-    return AclBinding(pattern, entry._replace(host=canonical_host(entry.host)))
+    return binding
 
 
 def _log(context: AuthorizableRequestContext, action: Action, is_allowed: bool) -> None:

@@ -38,10 +38,10 @@ class AuthHelper:
     Handlers of frequent requests look at is_enabled, once for each request.
     """
 
-    __slots__ = ("_authorizer", "is_enabled")
+    __slots__ = ("authorizer", "is_enabled")
 
     def __init__(self, authorizer: Authorizer | None) -> None:
-        self._authorizer = authorizer
+        self.authorizer = authorizer
         self.is_enabled = authorizer is not None
 
     def authorize(
@@ -53,10 +53,10 @@ class AuthHelper:
         *,
         log_if_denied: bool = True,
     ) -> bool:
-        if self._authorizer is None:
+        if self.authorizer is None:
             return True
         action = Action(operation, ResourcePattern(resource_type, name), 1, True, log_if_denied)
-        return self._authorizer.authorize(context, [action])[0] is _ALLOWED
+        return self.authorizer.authorize(context, [action])[0] is _ALLOWED
 
     def authorize_cluster(
         self, context: RequestContext, operation: AclOperation, *, log_if_denied: bool = True
@@ -67,7 +67,7 @@ class AuthHelper:
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """On at least one resource of the type."""
-        authorizer = self._authorizer
+        authorizer = self.authorizer
         return (
             authorizer is None or authorizer.authorize_by_resource_type(context, operation, resource_type) is _ALLOWED
         )
@@ -83,22 +83,22 @@ class AuthHelper:
     ) -> Collection[str]:
         """Those of the names on which the operation is allowed.  A name may come several times, as in the request."""
         counts = Counter(names)
-        if self._authorizer is None or not counts:
+        if self.authorizer is None or not counts:
             return counts.keys()
         actions = [
             Action(operation, ResourcePattern(resource_type, name), count, True, log_if_denied)
             for name, count in counts.items()
         ]
-        results = self._authorizer.authorize(context, actions)
+        results = self.authorizer.authorize(context, actions)
         return {name for name, result in zip(counts, results, strict=True) if result is _ALLOWED}
 
     def authorized_operations(self, context: RequestContext, resource_type: ResourceType, name: str) -> int:
         """What the client may do with a resource, as bits by the operation's code."""
         operations = SUPPORTED_OPERATIONS[resource_type]
-        if self._authorizer is not None:
+        if self.authorizer is not None:
             pattern = ResourcePattern(resource_type, name)
             actions = [Action(operation, pattern, 1, False, False) for operation in operations]
-            results = self._authorizer.authorize(context, actions)
+            results = self.authorizer.authorize(context, actions)
             operations = tuple(
                 operation for operation, result in zip(operations, results, strict=True) if result is _ALLOWED
             )
@@ -142,6 +142,9 @@ PERMISSIONS = {
     ApiKey.DESCRIBE_LOG_DIRS: Permission(AclOperation.DESCRIBE),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Permission(AclOperation.DESCRIBE_CONFIGS),
     ApiKey.ALTER_CLIENT_QUOTAS: Permission(AclOperation.ALTER_CONFIGS),
+    ApiKey.DESCRIBE_ACLS: Permission(AclOperation.DESCRIBE),
+    ApiKey.CREATE_ACLS: Permission(AclOperation.ALTER),
+    ApiKey.DELETE_ACLS: Permission(AclOperation.ALTER),
     ApiKey.JOIN_GROUP: _READ_GROUP,
     ApiKey.SYNC_GROUP: _READ_GROUP,
     ApiKey.HEARTBEAT: _READ_GROUP,

@@ -7,10 +7,13 @@ Source: org.apache.kafka.server.authorizer.Authorizer, Kafka 3.9.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+from kcore.common.scheduler import Scheduler
+from kcore.errors import ApiError, SecurityDisabled
+from kcore.metadata.store import MetadataStore
 from kcore.network.listener import KafkaPrincipal, SecurityProtocol
 from kcore.server.acl import (
     WILDCARD,
@@ -77,17 +80,29 @@ class AuthorizableRequestContext(Protocol):
     def correlation_id(self) -> int: ...
 
 
+class AuthorizerServerInfo(NamedTuple):
+    """The broker that starts.  make_scheduler(name): one that runs until the broker stops."""
+
+    broker_id: int
+    cluster_id: str
+    store: MetadataStore
+    make_scheduler: Callable[[str], Scheduler]
+
+
 class Authorizer(ABC):
     """Decides about actions.  Thread-safe: authorize() is called on the threads that serve clients, and must not wait.
 
     Lifetime: one that the setting authorizer.class.name names is made without arguments by each broker that starts,
-    then come configure(), authorize() for each request, and close() when the broker has stopped.  One that a program
-    makes may serve several brokers, which call authorize() only.  What it raises refuses the request with
-    UNKNOWN_SERVER_ERROR.
+    then come configure(), start(), authorize() for each request, and close() when the broker has stopped.  One that a
+    program makes may serve several brokers, which call none but the methods for requests.  What it raises refuses the
+    request with UNKNOWN_SERVER_ERROR.
     """
 
     def configure(self, settings: Mapping[str, Any]) -> None:  # noqa: B027
         """settings: what was given to the broker, by Kafka's names.  Raises InvalidConfig."""
+
+    def start(self, server_info: AuthorizerServerInfo) -> None:  # noqa: B027
+        """The broker starts, and asks from when this has returned.  What it raises ends the start."""
 
     def close(self) -> None:  # noqa: B027
         """The broker has stopped."""
@@ -101,6 +116,18 @@ class Authorizer(ABC):
     def acls(self, acl_filter: AclBindingFilter) -> Iterable[AclBinding]:
         """Those that there are; none for an authorizer that decides by other means."""
         return ()
+
+    def create_acls(
+        self, request_context: AuthorizableRequestContext, bindings: Sequence[AclBinding]
+    ) -> list[ApiError | None]:
+        """Make ACLs; what is wrong with each, in their order.  When it returns, they apply."""
+        return [SecurityDisabled("this authorizer has no ACLs") for _ in bindings]
+
+    def delete_acls(
+        self, request_context: AuthorizableRequestContext, acl_filter: AclBindingFilter
+    ) -> list[AclBinding]:
+        """Delete the ACLs that a filter matches, and return them.  Raises ApiError."""
+        raise SecurityDisabled("this authorizer has no ACLs")
 
     def authorize_by_resource_type(
         self, request_context: AuthorizableRequestContext, operation: AclOperation, resource_type: ResourceType

@@ -207,7 +207,6 @@ class Broker:
         self.store = store_of(config, self._given_store, working, self._is_temporary, parts)
         identity = read_identity(working, self.store, config.configured_broker_id, is_member=self._is_member)
         self.broker_id, self.cluster_id = identity
-        auth = self._authorizer.started(parts)
         broker_configs = StoredBrokerConfigs(self.broker_id, config, self.store)
         broker_configs.load()
         unclean = not all(was_clean_shutdown(path) for path in working)
@@ -340,6 +339,7 @@ class Broker:
                 _RETRY_OFFLINE_MS,
                 _RETRY_OFFLINE_MS,
             )
+        auth = self._authorizer.started(*identity, self.store, lambda n: self._scheduler(parts, n, clients_time), parts)
         pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
         parts.callback(config.on_change(("num.io.threads",), lambda: pool.resize(config["num.io.threads"])))
         self._apis = KafkaApis(

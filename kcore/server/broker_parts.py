@@ -22,7 +22,7 @@ from kcore.metadata.store import MetadataStore
 from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
 from kcore.server.auth_helper import AuthHelper
-from kcore.server.authorizer import Authorizer
+from kcore.server.authorizer import Authorizer, AuthorizerServerInfo
 from kcore.server.broker_identity import check_store_exists
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.metadata_cache import BrokerInfo, Endpoint
@@ -73,10 +73,18 @@ class GivenAuthorizer:
         self._given = given
         self._config = config
 
-    def started(self, parts: ExitStack) -> AuthHelper:
+    def started(
+        self,
+        broker_id: int,
+        cluster_id: str,
+        store: MetadataStore,
+        make_scheduler: Callable[[str], Scheduler],
+        parts: ExitStack,
+    ) -> AuthHelper:
         """With one that is ready; `parts` closes it if it is of the settings.
 
-        Raises InvalidConfig for a class that cannot be imported, or is none, and what its configure() raises.
+        Raises InvalidConfig for a class that cannot be imported, or is none, and what its configure() and start()
+        raise.
         """
         path = self._config["authorizer.class.name"]
         if not path:
@@ -95,6 +103,7 @@ class GivenAuthorizer:
             raise InvalidConfig(f"{problem} it cannot be made without arguments: {error}") from error
         parts.callback(authorizer.close)
         authorizer.configure(self._config.originals)
+        authorizer.start(AuthorizerServerInfo(broker_id, cluster_id, store, make_scheduler))
         return AuthHelper(authorizer)
 
 

@@ -39,7 +39,7 @@ _AUTHORIZER_PREFIX = "authorizer."
 
 def _authorizer_class_problem(name: str) -> str | None:
     if name.startswith(("kafka.", "org.apache.kafka.")):
-        return "a Java class cannot run here; kcore.AclAuthorizer does the same with ACLs"
+        return "a Java class cannot run here; kcore.StoredAclAuthorizer does the same, with the ACLs of the store"
     if name and not re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", name):
         return "expected package.module.Class"
     return None

@@ -154,3 +154,26 @@ def test_without_the_cluster_action_permission_a_follower_gets_no_records(broker
     assert (leader.log("open-1").log_end_offset, follower.log("open-1").log_end_offset) == (2, 1)
     monkeypatch.undo()
     wait_until(lambda: follower.log("open-1").log_end_offset == 2)
+
+
+def test_an_admin_client_creates_describes_and_deletes_acls(tmp_path):
+    settings = {"authorizer_class_name": "kcore.StoredAclAuthorizer", "allow_everyone_if_no_acl_found": True}
+    with kcore.Broker(tmp_path, **settings) as broker:
+        servers = broker.bootstrap_servers
+        client = admin.AdminClient({"bootstrap.servers": servers, "log_level": 2})
+        assert produce(servers, "t", b"a") is None
+        fields = ("User:alice", "*", admin.AclOperation.WRITE, admin.AclPermissionType.ALLOW)
+        binding = admin.AclBinding(admin.ResourceType.TOPIC, "t", admin.ResourcePatternType.PREFIXED, *fields)
+        (created,) = client.create_acls([binding], request_timeout=DEADLINE_S).values()
+        created.result(DEADLINE_S)
+        # Now that there is an ACL about the topic, all others are denied.
+        assert produce(servers, "t", b"b") == TopicAuthorizationFailed.code
+        every = admin.AclBindingFilter(
+            *(admin.ResourceType.ANY, None, admin.ResourcePatternType.ANY, None, None),
+            *(admin.AclOperation.ANY, admin.AclPermissionType.ANY),
+        )
+        assert client.describe_acls(every, request_timeout=DEADLINE_S).result(DEADLINE_S) == [binding]
+        (deleted,) = client.delete_acls([every], request_timeout=DEADLINE_S).values()
+        assert deleted.result(DEADLINE_S) == [binding]
+        assert produce(servers, "t", b"c") is None
+        assert [record.value for record in broker.consume("t")] == [b"a", b"c"]

@@ -404,8 +404,8 @@ def test_a_broker_does_not_start_with_a_class_that_it_cannot_make(name, complain
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("kafka.security.authorizer.AclAuthorizer", "a Java class cannot run here; kcore.AclAuthorizer"),
-        ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "kcore.AclAuthorizer"),
+        ("kafka.security.authorizer.AclAuthorizer", "a Java class cannot run here; kcore.StoredAclAuthorizer"),
+        ("org.apache.kafka.metadata.authorizer.StandardAuthorizer", "kcore.StoredAclAuthorizer"),
         ("Authorizer", "expected package.module.Class"),
         ("a b.C", "expected package.module.Class"),
     ],

@@ -24,8 +24,10 @@ from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages import alter_partition as alter
 from kcore.protocol.messages import alter_partition_reassignments as apr
 from kcore.protocol.messages import alter_replica_log_dirs as ald
+from kcore.protocol.messages import create_acls as ca
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
+from kcore.protocol.messages import delete_acls as da
 from kcore.protocol.messages import delete_records as dr
 from kcore.protocol.messages import delete_topics as dt
 from kcore.protocol.messages import describe_configs as dc
@@ -232,6 +234,8 @@ class Case(NamedTuple):
 
 LEADERS = [el.TopicPartitions(topic="t", partitions=[0])]
 MOVES = [ald.AlterReplicaLogDirTopic(name="t", partitions=[0])]
+ANY_ACL = {"resource_type_filter": 1, "operation": 1, "permission_type": 1}
+ACL = ca.AclCreation(resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3)
 GROUP_FIELDS = {"group_id": "g", "member_id": "m", "generation_id": 1}
 #: Of a controller's requests this suite sends only what is refused: the broker has a controller, itself.
 CASES = {
@@ -373,6 +377,19 @@ CASES = {
         TopicAuthorizationFailed,
         {topic(DESCRIBE_CONFIGS)},
         (topic(DESCRIBE_CONFIGS),),
+    ),
+    ApiKey.DESCRIBE_ACLS: Case(
+        make(ApiKey.DESCRIBE_ACLS, **ANY_ACL), 3, ClusterAuthorizationFailed, {cluster(DESCRIBE)}, (cluster(DESCRIBE),)
+    ),
+    ApiKey.CREATE_ACLS: Case(
+        make(ApiKey.CREATE_ACLS, creations=[ACL]), 3, ClusterAuthorizationFailed, {cluster(ALTER)}, (cluster(ALTER),)
+    ),
+    ApiKey.DELETE_ACLS: Case(
+        make(ApiKey.DELETE_ACLS, filters=[da.DeleteAclsFilter(**ANY_ACL)]),
+        3,
+        ClusterAuthorizationFailed,
+        {cluster(ALTER)},
+        (cluster(ALTER),),
     ),
     ApiKey.ALTER_CONFIGS: Case(
         make(

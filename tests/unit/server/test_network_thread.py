@@ -17,8 +17,10 @@ from kcore.protocol.api_keys import SUPPORTED, ApiKey
 from kcore.protocol.messages import alter_client_quotas as acq
 from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages import alter_partition_reassignments as apr
+from kcore.protocol.messages import create_acls as ca
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
+from kcore.protocol.messages import delete_acls as da
 from kcore.protocol.messages import delete_records as dr
 from kcore.protocol.messages import delete_topics as dt
 from kcore.protocol.messages import describe_configs as dc
@@ -38,6 +40,7 @@ from kcore.protocol.messages import sync_group as sg
 from kcore.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.delete_groups import DeleteGroupsRequest
+from kcore.protocol.messages.describe_acls import DescribeAclsRequest
 from kcore.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -178,6 +181,13 @@ def requests(group):
         ops=[acq.OpData(key="producer_byte_rate", value=1e9, remove=False)],
     )
     yield acq.AlterClientQuotasRequest(entries=[quota], validate_only=False), 1
+    acl = ca.AclCreation(
+        resource_type=2, resource_name="t", principal="User:a", host="*", operation=3, permission_type=3
+    )
+    yield ca.CreateAclsRequest(creations=[acl]), 1
+    filter_fields = {"resource_type_filter": 2, "resource_name_filter": "t", "operation": 1, "permission_type": 1}
+    yield DescribeAclsRequest(**filter_fields), 1
+    yield da.DeleteAclsRequest(filters=[da.DeleteAclsFilter(**filter_fields)]), 1
     topic = ct.CreatableTopic(name="u", num_partitions=3, replication_factor=1)
     yield ct.CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 4
     yield (
@@ -202,7 +212,10 @@ def error_codes(value):
 def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
     tmp_path, monkeypatch, where_it_ran, settings
 ):
-    with kcore.Broker(tmp_path, log_segment_bytes=100_000, offsets_topic_num_partitions=2, **settings) as broker:
+    # An authorizer that reads its ACLs from the store, and lets the test do everything.
+    acls = {"authorizer.class.name": "kcore.StoredAclAuthorizer", "super.users": "User:ANONYMOUS"}
+    sizes = {"log.segment.bytes": 100_000, "offsets.topic.num.partitions": 2}
+    with kcore.Broker(tmp_path, **sizes, **acls, **settings) as broker:
         broker.create_topic("t")
         broker.create_topic("synced", flush_messages=1)
         broker.restart()
@@ -237,6 +250,7 @@ def test_nothing_on_the_network_thread_calls_the_store_or_waits_for_the_disk(
         *(ApiKey.DESCRIBE_CONFIGS, ApiKey.INIT_PRODUCER_ID, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS),
         *(ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE, ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
         *(ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.ELECT_LEADERS, ApiKey.INCREMENTAL_ALTER_CONFIGS, ApiKey.ALTER_CONFIGS),
+        *(ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS),
         *((ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP) if settings else ()),
     }
     assert inline >= {ApiKey.API_VERSIONS, ApiKey.HEARTBEAT, ApiKey.DESCRIBE_CLUSTER, ApiKey.OFFSET_FOR_LEADER_EPOCH}
