@@ -89,12 +89,14 @@ def controlled_shutdown_election(
     return replace(election, isr=tuple(member for member in isr if member not in shutting_down))
 
 
-def without_replica(state: LeaderAndIsr, replica: int) -> LeaderAndIsr:
+def without_replica(state: LeaderAndIsr, replica: int, assigned: Collection[int]) -> LeaderAndIsr:
     """The state after a replica has gone offline; its epochs are the caller's concern (RSM-08).
 
-    The last member stays in the ISR: only it is certain to have every acknowledged record.
+    The last member that may lead stays in the ISR: only it is certain to have every acknowledged record.  A member that
+    is not assigned any more may not lead: the leader took it in before it heard that a reassignment had been cancelled.
     """
-    isr = tuple(member for member in state.isr if member != replica) or state.isr
+    in_sync = tuple(member for member in state.isr if member in assigned) or state.isr
+    isr = tuple(member for member in in_sync if member != replica) or in_sync
     return replace(state, leader=NO_LEADER if state.leader == replica else state.leader, isr=isr)
 
 

@@ -145,7 +145,7 @@ class ReplicaStateMachine:
                 if stored.controller_epoch > context.epoch:
                     logger.error("%s: another controller has written its state, with %s", tp, stored)
                 elif broker_id in stored.isr or stored.leader == broker_id:
-                    state = without_replica(stored, broker_id)
+                    state = without_replica(stored, broker_id, context.replicas_of(tp))
                     states[tp] = replace(state, leader_epoch=stored.leader_epoch + 1, controller_epoch=context.epoch)
                 else:
                     context.leadership[tp] = stored

@@ -1,9 +1,12 @@
 """One history for each rule of the controller: it breaks an invariant if the rule is taken out."""
 
+from dataclasses import replace
+
 import pytest
 
-from kcore.controller import partition_reassignment
+from kcore.controller import partition_reassignment, replica_state_machine
 from kcore.controller.controller_store import ControllerStore
+from kcore.controller.election import NO_LEADER
 from kcore.controller.kafka_controller import KafkaController
 from kcore.controller.partition_reassignment import PartitionReassignment
 from kcore.controller.partition_state_machine import PartitionStateMachine
@@ -239,9 +242,9 @@ def test_KIP_455_a_log_of_a_replica_that_went_while_its_broker_was_down_is_set_a
     history.breaks(REASSIGNED, topic_adoption, "is_on_others", lambda node, partition, broker_id: False)
 
 
-@pytest.mark.parametrize("writes", range(1, 7))
+@pytest.mark.parametrize("writes", range(1, 6))
 def test_CTRL_18_a_reassignment_goes_on_wherever_its_controller_dies(scenario, writes):
-    """After the assignment, the leader epoch, the leader among the targets, each ISR without a replica that goes."""
+    """After the assignment, the epoch, the ISR with the new replica, the leader among the targets, the ISR of those."""
     history = scenario(
         Settings(controller=True, brokers=4),
         DieInWrite(499, 0, writes=writes, down_ms=3000),
@@ -279,6 +282,27 @@ def test_KIP_455_a_cancellation_deletes_the_logs_that_were_added(scenario):
     )
     history.goes_well()
     history.breaks(REASSIGNED, PartitionReassignment, "_delete_replicas", lambda self, replicas: None)
+
+
+def test_RSM_08_a_replica_that_joined_while_it_was_cancelled_is_not_the_last_of_the_isr(scenario):
+    """The controller dies after it has stored the cancellation; the leader, which does not know of it, takes the new
+    replica into the ISR and dies, too."""
+
+    def without_the_assignment(state, replica, assigned):
+        isr = tuple(member for member in state.isr if member != replica) or state.isr
+        return replace(state, leader=NO_LEADER if state.leader == replica else state.leader, isr=isr)
+
+    history = scenario(
+        Settings(controller=True, flush_checkpoint_ms=5000),
+        Reassign(517, 0, (1,)),
+        DieInWrite(541, 0, writes=3, down_ms=2500),
+        Reassign(627, 0, (2,)),
+        CancelReassignment(628, 0),
+        DieInWrite(1364, 1, writes=1, down_ms=2500),
+        PreferredElection(1676, 0),
+    )
+    history.goes_well()
+    history.breaks(HAS_A_LEADER, replica_state_machine, "without_replica", without_the_assignment)
 
 
 @pytest.mark.parametrize("at_ms", range(501, 513, 2))

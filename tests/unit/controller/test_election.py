@@ -80,12 +80,20 @@ def test_a_leader_is_alive_and_in_the_new_isr_which_is_never_empty(unclean):
 
 def test_RSM_08_a_replica_that_goes_offline_leaves_the_isr_and_the_leadership():
     state = LeaderAndIsr(3, 7, (3, 1), 1, 4)
-    assert without_replica(state, 3) == LeaderAndIsr(NO_LEADER, 7, (1,), 1, 4)
-    assert without_replica(state, 1) == LeaderAndIsr(3, 7, (3,), 1, 4)
+    assert without_replica(state, 3, REPLICAS) == LeaderAndIsr(NO_LEADER, 7, (1,), 1, 4)
+    assert without_replica(state, 1, REPLICAS) == LeaderAndIsr(3, 7, (3,), 1, 4)
 
 
 def test_RSM_08_the_last_member_stays_in_the_isr():
-    assert without_replica(LeaderAndIsr(3, 7, (3,), 1, 4), 3) == LeaderAndIsr(NO_LEADER, 7, (3,), 1, 4)
+    assert without_replica(LeaderAndIsr(3, 7, (3,), 1, 4), 3, REPLICAS) == LeaderAndIsr(NO_LEADER, 7, (3,), 1, 4)
+
+
+def test_RSM_08_a_member_that_is_not_assigned_any_more_is_not_the_last_one():
+    """It would never lead, and the replica that has every acknowledged record would not be in the ISR."""
+    state = LeaderAndIsr(1, 7, (1, 9), 1, 4)
+    assert without_replica(state, 1, REPLICAS) == LeaderAndIsr(NO_LEADER, 7, (1,), 1, 4)
+    assert without_replica(state, 9, REPLICAS) == LeaderAndIsr(1, 7, (1,), 1, 4)
+    assert without_replica(LeaderAndIsr(NO_LEADER, 7, (9,), 1, 4), 9, REPLICAS).isr == (9,)
 
 
 def test_PSM_01_the_legal_predecessors_of_a_partitions_states():
