@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,8 @@ from kcore.server.broker_identity import check_store_exists
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
 from kcore.server.metadata_cache import BrokerInfo, Endpoint
 from kcore.server.replication_quota_manager import RATES
+
+logger = logging.getLogger(__name__)
 
 #: Hosts of a listener on all of the machine's addresses.
 WILDCARDS = ("", "0.0.0.0", "::")
@@ -70,6 +73,10 @@ class GivenAuthorizer:
             raise TypeError(f"authorizer must be a kcore.Authorizer, not {given!r}")
         if given is not None and config["authorizer.class.name"]:
             raise InvalidConfig("authorizer and authorizer.class.name are both given: give one")
+        if given is not None or not config["authorizer.class.name"]:
+            for name in ("super.users", "allow.everyone.if.no.acl.found"):
+                if name in config.originals:
+                    logger.warning("%s has no effect: it is for the class that authorizer.class.name names", name)
         self._given = given
         self._config = config
 

@@ -14,6 +14,7 @@ from kcore.server.acl import AclBinding
 from kcore.server.acl_requests import NO_AUTHORIZER, acl_filter
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.store_errors import store_errors_for_clients
 
 
 class Handler:
@@ -30,7 +31,8 @@ class Handler:
         try:
             if self._auth.authorizer is None:
                 raise SecurityDisabled(NO_AUTHORIZER)
-            deleted = self._auth.authorizer.delete_acls(context, acl_filter(wanted))
+            with store_errors_for_clients("ACLs"):
+                deleted = self._auth.authorizer.delete_acls(context, acl_filter(wanted))
         except ApiError as error:
             return DeleteAclsFilterResult(error_code=error.code, error_message=str(error))
         return DeleteAclsFilterResult(

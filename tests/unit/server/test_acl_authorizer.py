@@ -429,3 +429,13 @@ def test_an_authorizer_is_given_once():
 def test_settings_of_an_authorizer_without_one_are_refused():
     with pytest.raises(InvalidConfig, match=r"authorizer\.file is for an authorizer"):
         kcore.Broker(**{"authorizer.file": "x"})
+
+
+def test_settings_that_have_no_effect_without_a_class_are_named_in_the_log(caplog):
+    kcore.Broker(super_users="User:a")
+    kcore.Broker(authorizer=AclAuthorizer(), allow_everyone_if_no_acl_found=True)
+    warnings = [r.getMessage().partition(":")[0] for r in caplog.records if r.name == "kcore.server.broker_parts"]
+    assert warnings == ["super.users has no effect", "allow.everyone.if.no.acl.found has no effect"]
+    caplog.clear()
+    kcore.Broker(authorizer_class_name="kcore.AclAuthorizer", super_users="User:a")
+    assert caplog.records == []

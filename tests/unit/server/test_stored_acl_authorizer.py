@@ -6,9 +6,9 @@ import time
 import pytest
 
 import kcore
-from kcore.errors import ClusterAuthorizationFailed, InvalidRequest, SecurityDisabled
+from kcore.errors import ClusterAuthorizationFailed, InvalidRequest, RequestTimedOut, SecurityDisabled
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
-from kcore.metadata.store import StoreError
+from kcore.metadata.store import ConnectionLost, StoreError
 from kcore.protocol.messages import create_acls as ca
 from kcore.protocol.messages import delete_acls as da
 from kcore.protocol.messages import describe_acls as d
@@ -317,6 +317,28 @@ def test_an_acl_that_can_never_apply_is_refused_and_the_others_are_made(binding,
         assert (refused.error_code, made.error_code) == (InvalidRequest.code, 0)
         assert complaint in refused.error_message
         assert described(client, 3) == {good}
+
+
+def test_a_name_that_the_store_cannot_have_is_refused():
+    with kcore.Broker(**SETTINGS) as broker, Client(broker) as client:
+        response = client.ask(create(allow("User:a", READ, GROUP, "..")), 3)
+        assert error_codes(response) == {InvalidRequest.code}
+
+
+def test_a_store_that_is_away_is_an_error_of_each_change(monkeypatch):
+    acl = allow("User:a", READ, TOPIC, "t")
+    with kcore.Broker(**SETTINGS) as broker, Client(broker) as client:
+        assert error_codes(client.ask(create(acl), 3)) == set()
+
+        def away(*args, **kwargs):
+            raise ConnectionLost("away")
+
+        monkeypatch.setattr(broker.store, "get", away)
+        assert error_codes(client.ask(create(acl), 3)) == {RequestTimedOut.code}
+        deletion = da.DeleteAclsRequest(filters=[da.DeleteAclsFilter(**ANY)])
+        assert error_codes(client.ask(deletion, 3)) == {RequestTimedOut.code}
+        assert described(client, 3) == {acl}
+        monkeypatch.undo()
 
 
 def test_a_filter_of_unknown_codes_is_refused():
