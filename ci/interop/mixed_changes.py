@@ -53,9 +53,7 @@ def change_things(mixed: Mixed) -> None:
     await_controller(mixed, [KCORE_BROKER])
     create_topic(mixed, CANCELLED, HERE, 1)
     load(mixed)
-    step(
-        "under a kcore controller kafka-reassign-partitions cancels a throttled move", lambda: cancel_with_kafka(mixed)
-    )
+    step("under a kcore controller kafka-reassign-partitions cancels throttled moves", lambda: cancel_with_kafka(mixed))
     step("settings that one kind of broker stores reach the other", lambda: change_settings(mixed))
     step("kafka-topics grows a topic and deletes it", lambda: grow_and_delete(mixed))
     create_topic(mixed, PAUSED, ASSIGNMENT, 2)
