@@ -13,6 +13,7 @@ from kcore.errors import CorruptFile, InvalidTopicException
 from kcore.log import meta_properties
 from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kcore.server.auth_helper import AuthHelper
 from kcore.server.handlers import metadata
 from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache, MetadataSnapshot, PartitionInfo, TopicInfo
 from kcore.server.producer_ids import BLOCK_SIZE, ProducerIdManager
@@ -129,7 +130,8 @@ def test_a_metadata_answer_is_of_one_snapshot(topics):
     answers = []
     context = SimpleNamespace(api_version=12, listener_name="PLAINTEXT", respond=answers.append)
     config = {"auto.create.topics.enable": False}
-    services = SimpleNamespace(metadata_cache=RestlessCache("c", 1), admin_manager=None, config=config)
+    cache, auth = RestlessCache("c", 1), AuthHelper(None)
+    services = SimpleNamespace(metadata_cache=cache, admin_manager=None, config=config, auth=auth)
     metadata.Handler(services).handle(context, MetadataRequest(topics=topics))
     (answer,) = answers
     n = answer.controller_id
