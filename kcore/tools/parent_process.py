@@ -9,15 +9,16 @@ _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
 def end_with_parent(parent_pid: int) -> None:
-    """Have this process get SIGTERM when its parent ends, however that happens; at once if that is past.
+    """Have this process get SIGHUP when its parent ends, however that happens; at once if that is past.
 
     To Linux the parent is the thread that has made this process: that must be one that lives as long as its process.
+    If a parent has several threads, SIGHUP may come once for each that ends: keep it blocked after the first.
     Raises OSError.
     """
     import ctypes  # a millisecond for each `kcore serve` otherwise
 
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0) != 0:
+    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGHUP), 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "this process cannot be told when its parent ends")
     if os.getppid() != parent_pid:
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGHUP)

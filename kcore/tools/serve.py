@@ -75,7 +75,8 @@ def run(args: argparse.Namespace) -> int:
         args.port = DEFAULT_PORT if args.port is None else args.port
         return serve_cluster.run(args)
     # The main thread waits for these signals.  They are blocked before other threads start, so no other gets them.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    signals = {signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if args.parent is not None else [])}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         if args.parent is not None:
             end_with_parent(args.parent)
@@ -102,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}", flush=True)
     if args.hints:
         print("Ctrl-C stops it; next, in another terminal:", *_hints(broker, args), sep="\n  ", flush=True)
-    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    signal.sigwait(signals)
     # A second signal ends a stop that hangs.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     signal.signal(signal.SIGINT, signal.SIG_DFL)
