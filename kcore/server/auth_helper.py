@@ -82,8 +82,10 @@ class AuthHelper:
         log_if_denied: bool = True,
     ) -> Collection[str]:
         """Those of the names on which the operation is allowed.  A name may come several times, as in the request."""
+        if self.authorizer is None:
+            return frozenset(names)
         counts = Counter(names)
-        if self.authorizer is None or not counts:
+        if not counts:
             return counts.keys()
         actions = [
             Action(operation, ResourcePattern(resource_type, name), count, True, log_if_denied)
