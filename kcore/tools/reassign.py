@@ -75,6 +75,8 @@ def run(args: argparse.Namespace) -> int:
             _show_running(args, running)
             return OK
         results = admin.alter_reassignments(dict.fromkeys(running)) if running else {}
+        if running:
+            _name_old_throttles(admin, sorted({tp.topic for tp in running}), "the throttle stays")
     # One that ended in the meantime.
     left = {tp: None if isinstance(error, NoReassignmentInProgress) else error for tp, error in results.items()}
     return _show(args, left, {tp: _origin(running[tp]) for tp in left}, "goes back to")
@@ -99,7 +101,8 @@ def _move(admin: AdminClient, args: argparse.Namespace) -> int:
         if tp not in running and cluster.topics[tp.topic].partitions[tp.partition].replicas == tuple(target)
     }
     if not args.throttle and len(there) < len(targets):
-        _name_old_throttles(admin, topics_of(args.partitions))
+        text = "the throttle of an earlier move is still there, and may slow this one down"
+        _name_old_throttles(admin, topics_of(args.partitions), text)
     if args.dry_run:
         return _show(args, dict.fromkeys(targets), targets, "would move to", there)
     if args.throttle and len(there) < len(targets):
@@ -134,12 +137,11 @@ def _move(admin: AdminClient, args: argparse.Namespace) -> int:
     return DAMAGE if elsewhere else status
 
 
-def _name_old_throttles(admin: AdminClient, topics: Sequence[str]) -> None:
-    """A move without --throttle does not look as if it were limited."""
+def _name_old_throttles(admin: AdminClient, topics: Sequence[str], text: str) -> None:
+    """Nothing else shows that a topic's replication is limited."""
     for topic in throttled_topics(admin, topics):
         print(
-            f"{topic} still has the throttle of an earlier move, which may slow this one down; this removes it: "
-            f"kcore reassign {topic} --unthrottle",
+            f"{topic}: {text}; this removes it: kcore reassign {topic} --unthrottle",
             file=sys.stderr,
             flush=True,
         )

@@ -40,7 +40,7 @@ def run(cluster, capsys):
         # --json stands after the subcommand.
         status = main([*words, "--json", "--bootstrap", cluster.brokers[others[0]].bootstrap_servers])
         out, err = capsys.readouterr()
-        assert all("still has the throttle" in line for line in err.splitlines()), err
+        assert all("the throttle" in line and "--unthrottle" in line for line in err.splitlines()), err
         return status, [json.loads(line) for line in out.splitlines()]
 
     return run
@@ -172,7 +172,11 @@ def test_a_move_is_shown_and_cancelled(cluster, run, text):
             [{"topic": "slow", "partition": 0, "replicas": [1, 0], "adding": [1], "removing": [0]}],
         )
         assert text("reassign", "--status")[1] == "slow-0 moves to 1: adding 1, removing 0\n"
-        assert text("reassign", "slow", "--cancel")[:2] == (0, "slow-0 goes back to 0\n")
+        assert text("reassign", "slow", "--cancel") == (
+            0,
+            "slow-0 goes back to 0\n",
+            "slow: the throttle stays; this removes it: kcore reassign slow --unthrottle\n",
+        )
     finally:
         for broker in cluster.brokers.values():
             broker.config.reconfigure({"follower.replication.throttled.rate": None})

@@ -101,7 +101,7 @@ def test_a_move_without_a_throttle_says_that_an_earlier_one_still_holds(cluster,
         await_true(lambda: all(dict(b.admin_manager.topic_config("e")) for b in cluster.brokers.values()))
         capsys.readouterr()
         assert main([*words, *extra]) == 0
-        note = "e still has the throttle of an earlier move"
+        note = "e: the throttle of an earlier move is still there"
         assert (note in capsys.readouterr().err) == is_said
     await_true(lambda: cluster.leader("e") == 1)
     assert main(words) == 0 and not capsys.readouterr().err, "it is there already"
