@@ -38,7 +38,7 @@ from kcore.metadata.store import (
     WatchEvent,
 )
 from kcore.metadata.zookeeper_reads import MultiRead
-from kcore.metadata.zookeeper_store import _KAZOO_LOG, _Session, _store_error
+from kcore.metadata.zookeeper_session import KAZOO_LOG, Session, store_error
 from tests import zookeeper_server
 from tests.unit.metadata.zookeeper_sessions import deliver_all, expire, wait_until
 
@@ -174,13 +174,13 @@ def test_a_start_waits_for_the_first_connection_as_long_as_its_setting_says(tmp_
 
 def test_a_store_is_open_once_its_own_listener_knows_of_the_connection(zookeeper, opened, monkeypatch):
     """kazoo's thread may stand still between its own note of the connection and the call of the listener."""
-    changed = _Session._state_changed
+    changed = Session._state_changed
 
     def late(session, state):
         threading.Event().wait(0.3)
         changed(session, state)
 
-    monkeypatch.setattr(_Session, "_state_changed", late)
+    monkeypatch.setattr(Session, "_state_changed", late)
     store = opened(zookeeper)
     assert store.session_id != 0
     store.create("/x")
@@ -367,7 +367,7 @@ def test_a_server_that_answers_late_costs_the_connection_and_the_write_may_have_
 
 
 def test_a_paused_server_does_not_hold_up_the_end_of_a_store(own_server, opened, monkeypatch):
-    monkeypatch.setattr("kcore.metadata.zookeeper_store._CLOSE_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("kcore.metadata.zookeeper_session._CLOSE_TIMEOUT_S", 0.2)
     store = opened(f"{own_server.address}/close")
     own_server.pause()
     closing = threading.Thread(target=store.close, daemon=True)
@@ -527,8 +527,8 @@ def test_while_the_server_is_away_there_is_one_line_for_each_change_of_the_sessi
     lines = [record for record in caplog.records if record.name.startswith(("kazoo", "kcore"))]
     # Once more for each connection that a starting server took and lost again.
     changes = [
-        ("WARNING", "kcore.metadata.zookeeper_store", True),
-        ("INFO", "kcore.metadata.zookeeper_store", False),
+        ("WARNING", "kcore.metadata.zookeeper_session", True),
+        ("INFO", "kcore.metadata.zookeeper_session", False),
     ] * (session.connections - connections)
     assert [(line.levelname, line.name, "is suspended" in line.getMessage()) for line in lines] == changes
     assert "connected again" in lines[1].getMessage()
@@ -536,11 +536,11 @@ def test_while_the_server_is_away_there_is_one_line_for_each_change_of_the_sessi
 
 def test_an_exception_that_kazoo_did_not_expect_stays_an_error(caplog):
     with caplog.at_level(logging.DEBUG):
-        _KAZOO_LOG.warning("Connection dropped: %s", "x")
+        KAZOO_LOG.warning("Connection dropped: %s", "x")
         try:
             raise ValueError("what kazoo did not expect")
         except ValueError:
-            _KAZOO_LOG.exception("Unhandled exception in connection loop")
+            KAZOO_LOG.exception("Unhandled exception in connection loop")
     assert [record.levelname for record in caplog.records] == ["DEBUG", "ERROR"]
 
 
@@ -580,7 +580,7 @@ def test_each_error_of_zookeeper_has_a_meaning_for_brokers_and_for_clients():
     meanings = {}
     for kind in {value for value in vars(kazoo_exceptions).values() if isinstance(value, type)}:
         if issubclass(kind, kazoo_exceptions.KazooException) and kind.__name__ not in _NOT_OURS:
-            meanings[kind.__name__] = _store_error(kind("said the server"), "")
+            meanings[kind.__name__] = store_error(kind("said the server"), "")
     unexpected = {name for name, meaning in meanings.items() if type(meaning) is StoreError}
     assert unexpected == _UNEXPECTED
     for name in unexpected:

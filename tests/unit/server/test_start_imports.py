@@ -16,6 +16,7 @@ FOR_SOME_BROKERS = {
     "kcore.client.blocking_sender",
     "kcore.controller.controller_store",
     "kcore.controller.kafka_controller",
+    "kcore.metadata.zookeeper_session",
     "kcore.metadata.zookeeper_store",
     "kcore.replica.explain",
     "kcore.replica.fetcher_state",
