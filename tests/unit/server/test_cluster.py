@@ -446,8 +446,9 @@ def test_a_controlled_shutdown_warns_only_when_others_are_left_and_do_not_answer
         metadata = _Metadata(readings, closed.getsockname()[1])
         with caplog.at_level(logging.INFO):
             assert not controlled_shutdown(0, 1, metadata, KafkaConfig(), MockTime())
-    assert [record.levelname for record in caplog.records].count("WARNING") == warnings
-    assert [record.levelname for record in caplog.records].count("INFO") == (readings if readings == 2 else 4)
+    # The brokers of the cluster that other tests here share go on, and log what they do: not on this thread.
+    levels = [record.levelname for record in caplog.records if record.thread == threading.get_ident()]
+    assert levels == ["INFO"] * (readings if readings == 2 else 4) + ["WARNING"] * warnings
 
 
 def test_followers_of_a_cluster_in_one_process_fetch_again_soon():
