@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from kcore.common.scheduler import Scheduler
+from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import ApiError, SecurityDisabled
 from kcore.metadata.store import MetadataStore
 from kcore.network.listener import KafkaPrincipal, SecurityProtocol
@@ -81,12 +82,16 @@ class AuthorizableRequestContext(Protocol):
 
 
 class AuthorizerServerInfo(NamedTuple):
-    """The broker that starts.  make_scheduler(name): one that runs until the broker stops."""
+    """The broker that starts.  make_scheduler(name): one that runs until the broker stops.
+
+    time: of a clock that never steps.
+    """
 
     broker_id: int
     cluster_id: str
     store: MetadataStore
     make_scheduler: Callable[[str], Scheduler]
+    time: Time = SYSTEM_TIME
 
 
 class Authorizer(ABC):

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Iterable, Set
 
 from kcore.common.scheduler import Scheduler
+from kcore.common.time import SYSTEM_TIME, Time
 from kcore.metadata.store import (
     BadVersion,
     MetadataStore,
@@ -35,8 +36,8 @@ from kcore.server.authorizer import AuthorizerServerInfo
 
 logger = logging.getLogger(__name__)
 
-#: Nodes that announce changes: the oldest are deleted, every broker having read them long ago.
-_KEPT_CHANGES = 100
+#: How long a node that announces a change stays at least: ZkNodeChangeNotificationListener's changeExpirationMs.
+CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 _RETRY_MS = 1000
 
 _Entries = Set[AccessControlEntry]
@@ -46,14 +47,19 @@ class StoredAclAuthorizer(AclAuthorizer):
     """AclAuthorizer with the ACLs of the store: authorizer.class.name=kcore.StoredAclAuthorizer.
 
     Clients change them with CreateAcls and DeleteAcls (kafka-acls), and each broker of the cluster follows; so do Java
-    brokers with Kafka's AclAuthorizer.  add_acls() and remove_acls() store, and raise StoreError.  A start fails where
-    stored ACLs cannot be read; later such a change is logged, and those that were read before stay.
+    brokers with Kafka's AclAuthorizer.  Those read only what announcements of changes name: an announcement is deleted
+    at a later change, when this broker has known it for 15 minutes.  add_acls() and remove_acls() store, and raise
+    StoreError.  A start fails where stored ACLs cannot be read; later such a change is logged, and those that were read
+    before stay.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._store: MetadataStore | None = None
         self._scheduler: Scheduler | None = None
+        self._time: Time = SYSTEM_TIME
+        #: The nodes that announce changes, and when each was seen first.
+        self._seen_ms: dict[str, float] = {}
 
     def start(self, server_info: AuthorizerServerInfo) -> None:
         """Raises StoreError."""
@@ -61,6 +67,7 @@ class StoredAclAuthorizer(AclAuthorizer):
         for path in (*ACLS.values(), *CHANGES.values()):
             store.ensure_path(path)
         self._scheduler = server_info.make_scheduler("acls")
+        self._time = server_info.time
         store.add_session_listener(self._session_changed)
         self._read()
 
@@ -116,18 +123,20 @@ class StoredAclAuthorizer(AclAuthorizer):
             except (BadVersion, NodeExists, NoNode):
                 pass  # another broker was faster
         store.create(change_path(pattern), encode_change(pattern), sequential=True)
-        changes = sorted(store.children(CHANGES[pattern.pattern_type]))
-        for name in changes[:-_KEPT_CHANGES]:
-            store.delete_recursive(f"{CHANGES[pattern.pattern_type]}/{name}")
 
     # -- changes by other brokers -----------------------------------------------------------------------
 
     def _read(self) -> None:
         assert self._store is not None, "not started"
         with self._lock:  # two threads that read end with the newest
-            for path in CHANGES.values():
-                self._store.children(path, self._changed)
+            paths = CHANGES.values()
+            changes = [f"{path}/{name}" for path in paths for name in self._store.children(path, self._changed)]
             self._index = AclIndex(read_acls(self._store))
+            now_ms = self._time.hi_res_clock_ms()
+            self._seen_ms = {change: self._seen_ms.get(change, now_ms) for change in changes}
+            for change, seen_ms in self._seen_ms.items():
+                if now_ms - seen_ms > CHANGE_EXPIRATION_MS:
+                    self._store.delete_recursive(change)
 
     def _changed(self, event: WatchEvent) -> None:
         assert self._scheduler is not None

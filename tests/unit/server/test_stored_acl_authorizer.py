@@ -6,6 +6,7 @@ import time
 import pytest
 
 import kcore
+from kcore.common.time import MockTime
 from kcore.errors import ClusterAuthorizationFailed, InvalidRequest, RequestTimedOut, SecurityDisabled
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
 from kcore.metadata.store import ConnectionLost, StoreError
@@ -24,7 +25,7 @@ from kcore.server.acl import (
 )
 from kcore.server.acl_znodes import decode_acls, encode_acls, encode_change, path_of, read_acls
 from kcore.server.authorizer import AuthorizerServerInfo
-from kcore.server.stored_acl_authorizer import _KEPT_CHANGES, StoredAclAuthorizer
+from kcore.server.stored_acl_authorizer import CHANGE_EXPIRATION_MS, StoredAclAuthorizer
 from tests.unit.server.client import Client
 from tests.unit.server.rules_authorizer import error_codes
 from tests.unit.server.test_acl_authorizer import ALICE, BOB, may
@@ -65,7 +66,8 @@ class Started:
         self.store = MemoryStore(tree)
         self.scheduler = Now()
         self.authorizer = StoredAclAuthorizer()
-        self.authorizer.start(AuthorizerServerInfo(1, "c", self.store, lambda name: self.scheduler))
+        self.time = MockTime()
+        self.authorizer.start(AuthorizerServerInfo(1, "c", self.store, lambda name: self.scheduler, self.time))
 
 
 # -- nodes
@@ -189,13 +191,21 @@ def test_a_change_of_another_broker_between_reading_and_writing_is_kept(tree, mo
     assert {entry.principal for _, entry in first.authorizer.acls()} == {"User:a", "User:b", "User:c", "User:d"}
 
 
-def test_announcements_do_not_pile_up(tree):
-    authorizer = (started := Started(tree)).authorizer
-    for number in range(_KEPT_CHANGES + 5):
-        authorizer.add_acls([allow("User:a", READ, TOPIC, f"t-{number}")])
+def test_an_announcement_stays_until_every_broker_has_read_it(tree):
+    """A Java broker reads the ACLs that announcements name, not all: of 300 that were deleted early it missed 200."""
+    started = Started(tree)
+    count = 300
+    started.authorizer.add_acls(allow("User:a", READ, TOPIC, f"t-{number}") for number in range(count))
+    started.authorizer.add_acls([allow("User:a", READ, TOPIC, "t-", PatternType.PREFIXED)])
+    started.time.sleep(CHANGE_EXPIRATION_MS)
+    started.authorizer.add_acls([allow("User:a", READ, TOPIC, "late")])
+    assert len(started.store.children("/kafka-acl-changes")) == count + 1
+    assert len(started.store.children("/kafka-acl-extended-changes")) == 1
+    started.time.sleep(1)
+    started.authorizer.add_acls([allow("User:a", READ, TOPIC, "later")])
     names = sorted(started.store.children("/kafka-acl-changes"))
-    assert len(names) == _KEPT_CHANGES
-    assert names[-1] == f"acl_changes_{_KEPT_CHANGES + 4:010d}"
+    assert names == [f"acl_changes_{number:010d}" for number in (count, count + 1)]
+    assert started.store.children("/kafka-acl-extended-changes") == []
 
 
 def test_a_change_that_cannot_be_read_leaves_what_was_read_before_and_is_tried_again(tree, caplog):
