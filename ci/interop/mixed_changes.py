@@ -3,7 +3,7 @@
 1. Moves with `--throttle` that are cancelled, by kafka-reassign-partitions under a kcore controller and by
    `kcore reassign` under a Java controller: neither ZooKeeper nor a data directory keeps a trace.
 2. Settings of topics, of brokers and of clients, changed at a broker of each kind, reach all brokers; kafka-topics
-   grows and deletes a topic, under controllers of both kinds.
+   grows and deletes a topic, under controllers of both kinds.  ACLs that one kind stores hold at all brokers.
 3. A controller of each kind is paused until its session has ended, and goes on after another was elected, while a
    producer writes with acks=all.
 """
@@ -29,13 +29,17 @@ from ci.interop.mixed_cluster import (
     elect_preferred,
 )
 from kcore.client.blocking_sender import BlockingSender
+from kcore.errors import TopicAuthorizationFailed
 from kcore.metadata import znodes
 from kcore.protocol.messages import alter_client_quotas as acq
 from kcore.protocol.messages import alter_configs as ac
+from kcore.protocol.messages import create_acls as ca
+from kcore.protocol.messages import delete_acls as da
 from kcore.protocol.messages import describe_client_quotas as dcq
 from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import incremental_alter_configs as iac
 from kcore.protocol.schema import Message
+from kcore.server.acl import AclOperation, AclPermissionType, PatternType, ResourceType
 
 BROKERS = (*JAVA_BROKERS, KCORE_BROKER)
 CANCELLED, PAUSED, CHANGED = "cancelled", "paused", "changed"
@@ -55,6 +59,7 @@ def change_things(mixed: Mixed) -> None:
     load(mixed)
     step("under a kcore controller kafka-reassign-partitions cancels throttled moves", lambda: cancel_with_kafka(mixed))
     step("settings that one kind of broker stores reach the other", lambda: change_settings(mixed))
+    step("ACLs that one kind of broker stores hold at the other", lambda: change_acls(mixed))
     step("kafka-topics grows a topic and deletes it", lambda: grow_and_delete(mixed))
     create_topic(mixed, PAUSED, ASSIGNMENT, 2)
     writer = Writer(mixed.bootstrap_servers, PAUSED, len(ASSIGNMENT))
@@ -216,6 +221,64 @@ def _quotas(sender: BlockingSender) -> Iterator[float]:
     response = sender.send(dcq.DescribeClientQuotasRequest(components=[], strict=False), 1)
     for entry in response.entries:  # type: ignore[attr-defined]
         yield from (value.value for value in entry.values)
+
+
+# -- ACLs -----------------------------------------------------------------------------------------------
+
+
+def change_acls(mixed: Mixed) -> None:
+    """A broker of one kind stores an ACL that denies a topic, or all of a prefix; one of the other kind deletes it."""
+    senders = {broker: BlockingSender(*mixed.address(broker), "mixed", request_timeout_ms=60_000) for broker in BROKERS}
+    pair = JAVA_BROKERS[0], KCORE_BROKER
+    try:
+        for asked, other in (pair, pair[::-1]):
+            for pattern_type, name in ((PatternType.LITERAL, "denied"), (PatternType.PREFIXED, "den")):
+                _all_deny(senders, False)
+                response = senders[asked].send(_create_acl(pattern_type, name), 2)
+                check([result.error_code for result in response.results] == [0], response)  # type: ignore[attr-defined]
+                _all_deny(senders, True)
+                deletion = da.DeleteAclsFilter(
+                    resource_type_filter=ResourceType.TOPIC,
+                    resource_name_filter=name,
+                    pattern_type_filter=pattern_type,
+                    principal_filter=None,
+                    host_filter=None,
+                    operation=AclOperation.ANY,
+                    permission_type=AclPermissionType.ANY,
+                )
+                response = senders[other].send(da.DeleteAclsRequest(filters=[deletion]), 2)
+                deleted = [len(result.matching_acls) for result in response.filter_results]  # type: ignore[attr-defined]
+                check(deleted == [1], response)
+        _all_deny(senders, False)
+    finally:
+        for sender in senders.values():
+            sender.close()
+
+
+def _create_acl(pattern_type: PatternType, name: str) -> ca.CreateAclsRequest:
+    creation = ca.AclCreation(
+        resource_type=ResourceType.TOPIC,
+        resource_name=name,
+        resource_pattern_type=pattern_type,
+        principal="User:ANONYMOUS",
+        host="127.0.0.1",
+        operation=AclOperation.ALL,
+        permission_type=AclPermissionType.DENY,
+    )
+    return ca.CreateAclsRequest(creations=[creation])
+
+
+def _all_deny(senders: dict[int, BlockingSender], expected: bool) -> None:
+    """All brokers refuse to describe a topic, that there is not."""
+    resource = dc.DescribeConfigsResource(resource_type=_TOPIC, resource_name="denied", configuration_keys=None)
+    request = dc.DescribeConfigsRequest(resources=[resource])
+    for broker, sender in senders.items():
+
+        def denies(sender: BlockingSender = sender) -> bool:
+            (result,) = sender.send(request, 4).results  # type: ignore[attr-defined]
+            return bool(result.error_code == TopicAuthorizationFailed.code)
+
+        wait_for(lambda denies=denies: denies() is expected, f"broker {broker}: denied is {expected}", 60)  # type: ignore[misc]
 
 
 def grow_and_delete(mixed: Mixed) -> None:

@@ -47,6 +47,7 @@ _SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "auto.leader.rebalance.enable": "false",
     "controlled.shutdown.retry.backoff.ms": "500",
+    "allow.everyone.if.no.acl.found": "true",
 }
 
 
@@ -85,9 +86,11 @@ class Mixed:
             command = [sys.executable, "-m", "kcore.tools.main", "serve", "--data", str(self.data_dir(broker))]
             command += ["--port", str(self._ports[broker]), "--id", str(broker)]
             command += ["--store", f"zookeeper://{self.zookeeper}", *options]
+            command += ["-o", "authorizer.class.name=kcore.StoredAclAuthorizer"]
         else:
             settings = _SETTINGS | {
                 "broker.id": str(broker),
+                "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
                 "log.dirs": str(self.data_dir(broker)),
                 "zookeeper.connect": self.zookeeper,
                 "listeners": f"PLAINTEXT://127.0.0.1:{self._ports[broker]}",
