@@ -43,6 +43,8 @@ _M = TypeVar("_M", bound=Message)
 
 _TOPIC, _BROKER = 2, 4
 _SET, _DELETE = 0, 1
+#: Where a value comes from: the topic itself; settings that one broker was given while it ran.
+_TOPIC_SOURCE, _BROKER_SOURCE = 1, 2
 #: Before the controller is looked up again.
 _RETRY_MS = 200
 
@@ -85,7 +87,8 @@ class ClusterDescription(NamedTuple):
 
 
 class ConfigValue(NamedTuple):
-    """A topic's setting.  is_own: the topic has it itself; else it has the broker's value or the default."""
+    """A setting of a topic or of a broker.  is_own: the topic has it itself, or this broker was given it while it ran;
+    else it has the broker's value, or the default."""
 
     value: str | None
     is_own: bool
@@ -179,23 +182,16 @@ class AdminClient:
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """Topic -> setting -> value.  Raises UnknownTopicOrPartition."""
-        resources = [
-            dc.DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)
-            for name in names
-        ]
-        response = self._ask_any(dc.DescribeConfigsRequest(resources=resources), dc.DescribeConfigsResponse)
-        configs = {}
-        for result in response.results:
-            _raise_error(result.error_code, result.error_message)
-            configs[result.resource_name] = {
-                # Source 1: the topic itself; version 0 says only what is a default.
-                config.name: ConfigValue(
-                    config.value,
-                    config.config_source == 1 or (config.config_source == -1 and not config.is_default),
-                )
-                for config in result.configs
-            }
-        return configs
+        request = _describe_request(_TOPIC, names)
+        return _configs(self._ask_any(request, dc.DescribeConfigsResponse), _TOPIC_SOURCE)
+
+    def broker_config(self, broker: Node) -> dict[str, ConfigValue]:
+        """Setting -> value of a running broker."""
+        request = _describe_request(_BROKER, [str(broker.broker_id)])
+        with self._timed():
+            response = self._send((broker.host, broker.port), request, dc.DescribeConfigsResponse)
+        (config,) = _configs(response, _BROKER_SOURCE).values()
+        return config
 
     def reassignments(
         self, topic_partitions: Iterable[TopicPartition] | None = None
@@ -462,6 +458,31 @@ def preferred_assignment(brokers: Sequence[int], number: int) -> tuple[int, ...]
     as the others."""
     start = number % len(brokers)
     return (*brokers[start:], *brokers[:start])
+
+
+def _describe_request(resource_type: int, names: Iterable[str]) -> dc.DescribeConfigsRequest:
+    return dc.DescribeConfigsRequest(
+        resources=[
+            dc.DescribeConfigsResource(resource_type=resource_type, resource_name=name, configuration_keys=None)
+            for name in names
+        ]
+    )
+
+
+def _configs(response: dc.DescribeConfigsResponse, own_source: int) -> dict[str, dict[str, ConfigValue]]:
+    """Resource -> setting -> value."""
+    configs = {}
+    for result in response.results:
+        _raise_error(result.error_code, result.error_message)
+        configs[result.resource_name] = {
+            config.name: ConfigValue(
+                config.value,
+                # Version 0 says only what is a default.
+                config.config_source == own_source or (config.config_source == -1 and not config.is_default),
+            )
+            for config in result.configs
+        }
+    return configs
 
 
 def _alter_request(

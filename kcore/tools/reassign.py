@@ -22,7 +22,7 @@ from kcore.tools.cluster_command import (
     topics_of,
 )
 from kcore.tools.command_line import DAMAGE, OK, UsageError, positive
-from kcore.tools.reassign_throttle import remove_throttle, throttle, throttled_topics
+from kcore.tools.reassign_throttle import Throttle, remove_throttle, throttled_topics
 
 _POLL_MS = 200
 #: How long after the end of a move the brokers' metadata may still show the replicas of before.
@@ -105,21 +105,28 @@ def _move(admin: AdminClient, args: argparse.Namespace) -> int:
         _name_old_throttles(admin, topics_of(args.partitions), text)
     if args.dry_run:
         return _show(args, dict.fromkeys(targets), targets, "would move to", there)
-    if args.throttle and len(there) < len(targets):
+    throttle = Throttle(admin, cluster)
+    if args.throttle:
+        moved = {tp: target for tp, target in targets.items() if tp not in there}
         present = {
             tp: running[tp].replicas if tp in running else cluster.topics[tp.topic].partitions[tp.partition].replicas
-            for tp in targets
+            for tp in moved
         }
-        throttle(admin, cluster, targets, present, args.throttle)
-    # Also those that are there already: the metadata may be older than another's move.
-    results = admin.alter_reassignments(targets)
+        throttle.set(moved, present, args.throttle)
+    try:
+        # Also those that are there already: the metadata may be older than another's move.
+        results = admin.alter_reassignments(targets)
+    except ApiError as error:
+        if not error.retriable:  # else the moves may have begun
+            throttle.undo()
+        raise
     status = _show(args, results, targets, "moves to", there)
     accepted = {tp: targets[tp] for tp, error in results.items() if error is None and tp not in there}
     if args.throttle and not args.json and accepted and not args.wait:
         topics = " ".join(topics_of(args.partitions))
         print(f"throttled; when all is moved: kcore reassign {topics} --unthrottle")
-    if args.throttle and not accepted:
-        _unthrottle(admin, args)
+    if throttle.undo(accepted) and not accepted and not args.json:
+        print("nothing moves: the throttles are as they were before")
     if not args.wait or not accepted:
         return status
     elsewhere = await_moves(admin, accepted)

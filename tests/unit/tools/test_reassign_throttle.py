@@ -5,8 +5,9 @@ import time
 import pytest
 
 import kcore
-from kcore.client.admin_client import ClusterDescription, ConfigValue, Reassignment
+from kcore.client.admin_client import AdminClient, ClusterDescription, ConfigValue, Reassignment
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import InvalidReplicaAssignment, TopicAuthorizationFailed
 from kcore.metadata import znodes
 from kcore.tools.main import main
 from kcore.tools.reassign_throttle import FOLLOWER_LIST, LEADER_LIST, LISTS, remove_throttle, throttled_replicas
@@ -107,6 +108,77 @@ def test_a_move_without_a_throttle_says_that_an_earlier_one_still_holds(cluster,
     assert main(words) == 0 and not capsys.readouterr().err, "it is there already"
 
 
+def settings(cluster, topic):
+    return rates(cluster), own_config(cluster, topic)
+
+
+def with_older_throttle(cluster, reassign, topic):
+    """Its settings: of partition 0, which has been moved from broker 0 to 1, and is not unthrottled yet."""
+    assert main(["topics", "create", topic, "--assign", "0:0", "--bootstrap", cluster.bootstrap_servers]) == 0
+    await_true(lambda: all(b.metadata_cache.topic(topic) is not None for b in cluster.brokers.values()))
+    assert reassign(f"{topic}:0", "--to", "1", "--throttle", "1000")[0] == 0
+    await_true(lambda: reassign("--status")[1] == "nothing is being moved\n")
+    await_known(cluster, topic)
+    older = ([(1000, 1000), (1000, 1000), (UNBOUNDED, UNBOUNDED)], {LEADER_LIST: "0:0", FOLLOWER_LIST: "0:1"})
+    assert settings(cluster, topic) == older
+    return older
+
+
+def await_known(cluster, topic):
+    """Every broker has the topic's settings and leaders: any of them may be asked."""
+    stored = own_config(cluster, topic)
+    await_true(lambda: all(b.admin_manager.topic_config(topic) == stored for b in cluster.brokers.values()))
+    leader = cluster.leader(topic)
+    brokers = cluster.brokers.values()
+    await_true(lambda: all(b.metadata_cache.topic(topic).partitions[0].leader == leader for b in brokers))
+
+
+def test_a_move_of_nothing_leaves_the_throttle_of_an_older_one(cluster, reassign):
+    older = with_older_throttle(cluster, reassign, "n")
+    assert reassign("n:0", "--to", "1", "--throttle", "5000") == (0, "n-0 is on 1 already: nothing to do\n")
+    assert settings(cluster, "n") == older
+    assert reassign("n", "--unthrottle") == (0, "the throttle is removed\n")
+
+
+def test_a_refused_move_takes_back_its_own_throttle_alone(cluster, reassign, monkeypatch):
+    older = with_older_throttle(cluster, reassign, "f")
+    during = []
+
+    def refuse(admin, targets):
+        during.append(settings(cluster, "f"))
+        return {tp: InvalidReplicaAssignment("no") for tp in targets}
+
+    monkeypatch.setattr(AdminClient, "alter_reassignments", refuse)
+    status, out = reassign("f", "--to", "2", "--throttle", "5000")
+    assert (status, out.splitlines()) == (
+        1,
+        [
+            "f-0: InvalidReplicaAssignment: no",
+            "f-1: InvalidReplicaAssignment: no",
+            "nothing moves: the throttles are as they were before",
+        ],
+    )
+    assert during == [([(5000, 5000)] * 3, {LEADER_LIST: "0:0,0:1,1:0", FOLLOWER_LIST: "0:1,0:2,1:2"})]
+    assert settings(cluster, "f") == older
+    monkeypatch.undo()
+    assert reassign("f", "--unthrottle") == (0, "the throttle is removed\n")
+
+
+def test_of_a_move_that_is_refused_in_part_the_rest_is_throttled(cluster, reassign, monkeypatch):
+    older = with_older_throttle(cluster, reassign, "p")
+    monkeypatch.setattr(
+        AdminClient,
+        "alter_reassignments",
+        lambda _, targets: {tp: InvalidReplicaAssignment("no") if tp.partition == 0 else None for tp in targets},
+    )
+    assert reassign("p", "--to", "2", "--throttle", "5000")[0] == 1
+    await_known(cluster, "p")
+    assert older[1] == {LEADER_LIST: "0:0", FOLLOWER_LIST: "0:1"}
+    assert settings(cluster, "p") == ([(5000, 5000)] * 3, {LEADER_LIST: "0:0,1:0", FOLLOWER_LIST: "0:1,1:2"})
+    monkeypatch.undo()
+    assert reassign("p", "--unthrottle") == (0, "the throttle is removed\n")
+
+
 class Admin:
     """Of an AdminClient what remove_throttle() uses: one topic with lists, and partitions that are being moved."""
 
@@ -142,6 +214,22 @@ def test_the_end_of_a_throttle_keeps_that_of_other_partitions_that_are_still_bei
     cluster = ClusterDescription("c", 0, {}, {})
     is_all_moved = remove_throttle(admin, cluster, [TopicPartition("t", number) for number in named])
     assert (admin.lists, is_all_moved) == (left, not moving)
+
+
+def test_settings_that_a_topic_refuses_leave_the_older_rates(cluster, capsys, reassign, monkeypatch):
+    older = with_older_throttle(cluster, reassign, "s")
+
+    def refuse(admin, topic, changes):
+        assert rates(cluster) == [(5000, 5000)] * 3
+        raise TopicAuthorizationFailed("no")
+
+    monkeypatch.setattr(AdminClient, "alter_topic_config", refuse)
+    words = ["reassign", "s", "--to", "2", "--throttle", "5000", "--bootstrap", cluster.bootstrap_servers]
+    assert main(words) == 2
+    assert "no" in capsys.readouterr().err
+    assert settings(cluster, "s") == older
+    monkeypatch.undo()
+    assert reassign("s", "--unthrottle") == (0, "the throttle is removed\n")
 
 
 def test_a_rate_that_brokers_refuse_moves_nothing(cluster, capsys):
