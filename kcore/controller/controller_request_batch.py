@@ -52,7 +52,7 @@ class ControllerBrokerRequestBatch:
     """Used by the event thread: add_...() as often as needed, then send().
 
     on_leader_and_isr, on_stop_replica: called with (broker, error code of each partition, error code of the request),
-    on a sender's thread.
+    on a sender's thread.  on_stop_replica has only replicas that were to be deleted with their topics.
     """
 
     def __init__(
@@ -238,8 +238,13 @@ class ControllerBrokerRequestBatch:
                 for name, partition_states in _by_topic(states).items()
             ],
         )
-        deleted = [tp for tp, delete in partitions.items() if delete]
+        deleted = self._deleted_with_their_topics(partitions)
         self._channels.send_request(broker_id, request, partial(self._stop_replica_answered, broker_id, deleted))
+
+    def _deleted_with_their_topics(self, partitions: Mapping[TopicPartition, bool]) -> list[TopicPartition]:
+        """Those whose answer a topic's deletion waits for.  Decided when the request is sent: a reassignment's answer
+        may come after the deletion has begun, while the deletion's own request waits in the queue."""
+        return [tp for tp, delete in partitions.items() if delete and self._context.is_queued_for_deletion(tp.topic)]
 
     def _stop_replica_answered(self, broker_id: int, deleted: Collection[TopicPartition], reply: Message) -> None:
         assert isinstance(reply, StopReplicaResponse)

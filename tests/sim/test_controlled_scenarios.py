@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kcore.controller import partition_reassignment, replica_state_machine
+from kcore.controller.controller_request_batch import ControllerBrokerRequestBatch
 from kcore.controller.controller_store import ControllerStore
 from kcore.controller.election import NO_LEADER
 from kcore.controller.kafka_controller import KafkaController
@@ -335,6 +336,24 @@ def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario
     )
     history.goes_well()
     history.breaks(REASSIGNED, PartitionReassignment, "topics_deleted", lambda self, names: None)
+
+
+def test_a_deletion_waits_for_its_own_answers_and_not_for_those_to_a_reassignment(scenario):
+    """Broker 2 deletes its log, makes it anew, and dies before it hears that the topic is deleted (seed 424980561)."""
+
+    def whatever_they_were_deleted_for(self, partitions):
+        return [tp for tp, delete in partitions.items() if delete]
+
+    history = scenario(
+        Settings(controller=True, latency_ms=10),
+        LateRequests(490, 0, by_ms=300, count=3),
+        Reassign(500, 0, (0,)),
+        Reassign(505, 0, (0, 2)),
+        DeleteTopic(750, 0),
+        Crash(990, 2, "is killed", down_ms=300, noticed_ms=10),
+    )
+    history.goes_well()
+    history.breaks(DELETED, ControllerBrokerRequestBatch, "_deleted_with_their_topics", whatever_they_were_deleted_for)
 
 
 def test_PSM_06_a_target_replica_leads_when_the_old_leader_goes(scenario):

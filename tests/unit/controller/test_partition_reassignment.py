@@ -625,6 +625,29 @@ def test_the_return_of_a_broker_resumes_the_deletion_of_a_topic_and_not_its_reas
     assert led == [] and world.admin.get(znodes.topic("t")) is None
 
 
+@pytest.mark.parametrize("code", [0, 56])
+def test_a_deletion_does_not_take_the_answer_to_a_reassignment_for_its_own(world, monkeypatch, code):
+    """Broker 2 is to delete its log, to make it anew, and to delete it with the topic: only the first is answered."""
+    world.start(1, 2)
+    world.create_topic("t", [[1, 2]])
+    channels = world.channels[1]
+    with monkeypatch.context() as context:
+        context.setattr(channels, "answer", lambda: 0)
+        reassign(world, (1,))
+        reassign(world, (1, 2))
+        world.delete_topic("t")
+    stops = [(r, on_reply) for broker, r, on_reply in channels.waiting if deleted_from([(broker, r)]) == {2}]
+    assert len(stops) == 2
+    request, on_reply = stops[0]
+    channels.codes[2, "t", 0] = code
+    on_reply(channels._reply(2, request))
+    world.process()
+    assert world.active.context.replica_state(PartitionReplica(T0, 2)) is ReplicaState.DELETION_STARTED
+    channels.codes.clear()
+    world.settle()
+    assert world.admin.get(znodes.topic("t")) is None
+
+
 def test_a_partition_that_never_had_a_leader_is_not_reassigned(world):
     world.start(1, 2)
     world.create_topic("t", [[7]])
