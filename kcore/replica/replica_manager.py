@@ -16,10 +16,12 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     ApiError,
     FencedLeaderEpoch,
+    InvalidProducerEpoch,
     InvalidRequiredAcks,
     InvalidTopicException,
     KafkaError,
     NotLeaderOrFollower,
+    OutOfOrderSequenceNumber,
     ReplicaNotAvailable,
     StaleControllerEpoch,
     UnknownTopicOrPartition,
@@ -498,6 +500,8 @@ class ReplicaManager:
             )
         except Exception as error:
             failure = api_error(error, "append", topic_partition)
+            if isinstance(failure, (InvalidProducerEpoch, OutOfOrderSequenceNumber)):
+                logger.info("%s", failure)  # the client may send the records again under another epoch
             self.meters.produce_refused(topic_partition.topic, failure, len(records))
             record_errors = getattr(error, "record_errors", None)
             if record_errors is None:

@@ -6,7 +6,8 @@ to three things to the brokers (kill -9, SIGSTOP for longer than the session or 
 -9, SIGSTOP, a lock), often to leaders and to the controller; then everything runs again, and each producer must get
 acknowledgements from each partition.  At the end:
 
-- every acknowledged record is in the log once, at its offset, and each producer's are in its order;
+- every acknowledged record is in the log once, at its offset, and each producer's are in its order (where a client has
+  begun a new epoch of its id, what it had no answer for may be there again: partition_history.py);
 - each partition has one history (partition_history.py): whatever any consumer has read is there, and no consumer saw
   the high watermark or the group's committed offset go back;
 - all replicas are in sync, and equal byte for byte;
@@ -40,7 +41,7 @@ from tests.system.broker_processes import (
     BrokerProcesses,
     await_true,
 )
-from tests.system.partition_history import PartitionHistory
+from tests.system.partition_history import PartitionHistory, epoch_starts
 from tests.system.verifying_clients import (
     FreshReader,
     GroupReader,
@@ -239,10 +240,12 @@ class _Clients:
         self.check()
         if any(waiting.values()):
             raise BrokenCluster(f"records without an answer: {waiting}")
-        ends = [history.all_acknowledged for history in self.histories]
-        await_true(lambda: all(tail.positions == ends for tail in self.tails), f"no consumer reads up to {ends}")
+        await_true(lambda: all(map(self._has_read_all, self.tails)), "a consumer does not read up to the end")
         stop_all([self.fresh, self.group, self.watermarks, *self.tails])
         self.check()
+
+    def _has_read_all(self, tail: TailReader) -> bool:
+        return tail.positions == [self.watermarks.high_watermark(number) for number in range(PARTITIONS)]
 
     def counts(self) -> dict[str, int]:
         return {
@@ -276,16 +279,21 @@ def create_topic(servers: str, topic: object = None) -> None:
     await_true(is_created, "the topic was not created")
 
 
-def check_logs(processes: BrokerProcesses, histories: Sequence[PartitionHistory]) -> None:
-    """After the brokers have stopped.  Raises BrokenCluster."""
+def check_logs(processes: BrokerProcesses, histories: Sequence[PartitionHistory]) -> int:
+    """After the brokers have stopped.  How often a producer has begun a new epoch.  Raises BrokenCluster."""
     faults = []
+    epochs = 0
     for number, history in enumerate(histories):
         first, *others = [str(directory) for directory in processes.partition_dirs(TOPIC, number)]
         with kcore.open_log(first) as log:
-            faults += history.faults_beside({record.offset: record.value for record in log.records()})
+            new_epochs, refusable = epoch_starts(log.batches())
+            faults += [f"{first}: {text}" for text in refusable]
+            faults += history.faults_beside({record.offset: record.value for record in log.records()}, new_epochs)
+        epochs += len(new_epochs)
         faults += [f"{first} and {other} differ" for other in others if not compare(first, other).equal]
     if faults:
         raise BrokenCluster("\n".join(faults[:40]))
+    return epochs
 
 
 def run(
@@ -315,7 +323,7 @@ def run(
         processes.await_whole_isr()
         clients.finish()
         processes.stop_all()
-        check_logs(processes, clients.histories)
+        summary.actions["new epoch of a producer, in one partition"] += check_logs(processes, clients.histories)
         tracebacks = processes.tracebacks()
         if tracebacks:
             raise BrokenCluster("\n".join(tracebacks[:5]))

@@ -2,14 +2,21 @@
 
 A partition is a list to which records are appended.  It is linear if each record has one place in it that every reader
 sees, now and later, and if a record that was sent after another's acknowledgement comes after that one.
+
+Each record is there once as long as its producer keeps its epoch.  A client that goes on under a higher epoch sends
+again what was never answered, with new sequence numbers: no broker can tell that from new records.  librdkafka does so
+for all partitions as soon as one broker refuses a sequence, which is often its own fault: while a partition moves to
+another leader it may send a second batch there before the first, which the old leader has just refused.
 """
 
 from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+from kcore.record.record_batch import RecordBatch
 
 #: A fault is reported at most so many times for each partition.
 MAX_FAULTS = 20
@@ -103,10 +110,13 @@ class PartitionHistory:
 
     # -- at the end -------------------------------------------------------------------------------------
 
-    def faults_beside(self, log: Mapping[int, bytes]) -> list[str]:
-        """What the clients have seen and this log, offset to value, contradicts; with the faults seen before."""
+    def faults_beside(self, log: Mapping[int, bytes], new_epochs: Collection[int] = ()) -> list[str]:
+        """What the clients have seen and this log, offset to value, contradicts; with the faults seen before.
+
+        new_epochs: offsets at which a producer goes on under a higher epoch, of epoch_starts().
+        """
         found = [*dense_offset_faults(log), *self._read_faults(log), *self._acknowledgement_faults(log)]
-        found += [*self._order_faults(log), *self._real_time_faults(log)]
+        found += [*self._order_faults(log, new_epochs), *self._real_time_faults(log)]
         return [*self.faults, *(f"{self.name}: {text}" for text in found[:MAX_FAULTS])]
 
     def _read_faults(self, log: Mapping[int, bytes]) -> list[str]:
@@ -130,8 +140,9 @@ class PartitionHistory:
                     found.append(f"{producer}:{number} was acknowledged at {offset}, where the log has {there!r}")
         return found
 
-    def _order_faults(self, log: Mapping[int, bytes]) -> list[str]:
-        """Each producer's records are there in its order, each once."""
+    def _order_faults(self, log: Mapping[int, bytes], new_epochs: Collection[int]) -> list[str]:
+        """Each producer's records are there in its order, each once; at the begin of a new epoch those may come again
+        that were not acknowledged at an earlier place."""
         found = []
         numbers = dict.fromkeys(self._sent, -1)
         for offset in sorted(log):
@@ -140,7 +151,12 @@ class PartitionHistory:
             if before is None or number >= len(self._sent[producer]):
                 found.append(f"{producer}:{number} is at {offset}, and was never sent")
             elif number <= before:
-                found.append(f"{producer}:{number} is at {offset}, after {producer}:{before}")
+                if offset not in new_epochs:
+                    found.append(f"{producer}:{number} is at {offset}, after {producer}:{before}")
+                for again in range(number, before + 1):
+                    first = self._acknowledged.get(producer, {}).get(again, Acknowledgement(UNKNOWN_OFFSET, 0)).offset
+                    if UNKNOWN_OFFSET < first < offset:
+                        found.append(f"{producer}:{again} is there again from {offset} on, acknowledged at {first}")
             elif number > before + 1:
                 found.append(f"{producer}:{number} is at {offset}, right after {producer}:{before}")
             numbers[producer] = number
@@ -165,3 +181,21 @@ def dense_offset_faults(log: Mapping[int, bytes]) -> list[str]:
     """Every offset from 0 on has a record: nothing was deleted, compacted or part of a transaction."""
     missing = [offset for offset in range(max(log, default=-1) + 1) if offset not in log]
     return [f"the log has no offset {missing[0]}, nor {len(missing) - 1} others"] if missing else []
+
+
+def epoch_starts(batches: Iterable[RecordBatch]) -> tuple[set[int], list[str]]:
+    """The offsets at which a producer goes on under a higher epoch, and what no broker may have accepted: a sequence
+    number that does not follow on the one before it, or an epoch after a higher one."""
+    starts: set[int] = set()
+    found: list[str] = []
+    last: dict[int, tuple[int, int]] = {}
+    for batch in batches:
+        epoch, sequence = last.get(batch.producer_id, (batch.producer_epoch, -1))
+        if batch.producer_epoch > epoch:
+            starts.add(batch.base_offset)
+            sequence = -1
+        if batch.producer_epoch < epoch or batch.base_sequence != sequence + 1:
+            text = f"epoch {batch.producer_epoch}, sequence {batch.base_sequence} at {batch.base_offset}"
+            found.append(f"producer {batch.producer_id}: {text}, after epoch {epoch}, sequence {sequence}")
+        last[batch.producer_id] = batch.producer_epoch, batch.last_sequence
+    return starts, found

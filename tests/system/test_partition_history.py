@@ -1,6 +1,8 @@
 """A history that is linear has no faults; each way of not being it is one."""
 
-from tests.system.partition_history import PartitionHistory, value_of
+from kcore.record.memory_records import MemoryRecords
+from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.system.partition_history import PartitionHistory, epoch_starts, value_of
 
 A0, A1, A2, B0, B1 = (value_of(name, number) for name, number in [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1)])
 
@@ -55,6 +57,35 @@ def test_a_duplicate_may_be_acknowledged_without_an_offset():
 
 def test_a_record_that_is_there_twice_is_a_fault():
     assert faults({0: A0, 1: A0}) == ["a:0 is at 1, after a:0"]
+
+
+def test_a_record_may_be_there_again_under_a_new_epoch_unless_it_was_acknowledged_before():
+    log = {0: A0, 1: A0, 2: A1}
+    assert history(*SENT).faults_beside(log, {1}) == []
+    assert history(*SENT, ("ack", A0, 1, 3.0)).faults_beside(log, {1}) == []
+    (fault,) = history(*SENT, ("ack", A0, 0, 3.0)).faults_beside(log, {1})
+    assert fault == "p: a:0 is there again from 1 on, acknowledged at 0"
+    assert history(*SENT).faults_beside({0: A0, 1: A0, 2: A0}, {1}) == ["p: a:0 is at 2, after a:0"]
+
+
+def test_where_producers_begin_epochs_and_sequences_that_no_broker_may_accept():
+    def batches(*places):
+        """(producer epoch, base sequence, count); offsets from 0 on."""
+        offset = 0
+        for epoch, sequence, count in places:
+            builder = RecordBatchBuilder(
+                base_offset=offset, producer_id=7, producer_epoch=epoch, base_sequence=sequence
+            )
+            for _ in range(count):
+                builder.append(b"v", None, timestamp=0)
+            yield from MemoryRecords(builder.build()).batches
+            offset += count
+
+    assert epoch_starts(batches((0, 0, 2), (0, 2, 1), (1, 0, 3), (1, 3, 1))) == ({3}, [])
+    assert len(epoch_starts(batches((0, 0, 2), (0, 0, 2)))[1]) == 1
+    assert len(epoch_starts(batches((0, 0, 2), (0, 3, 2)))[1]) == 1
+    assert len(epoch_starts(batches((1, 0, 2), (0, 2, 2)))[1]) == 1
+    assert len(epoch_starts(batches((0, 0, 2), (1, 2, 2)))[1]) == 1
 
 
 def test_a_producers_records_in_another_order_or_with_one_missing_are_a_fault():

@@ -226,6 +226,16 @@ def test_APP_17_an_unforeseen_error_becomes_unknown_server_error_and_is_logged(l
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_a_refused_sequence_is_in_the_log_with_the_one_that_was_expected(leader, caplog):
+    caplog.set_level("INFO", "kcore.replica.replica_manager")
+    answer = leader.produce(batch(producer_id=7, producer_epoch=0, base_sequence=0))
+    assert answer.result[TP].error is None
+    answer = leader.produce(batch(producer_id=7, producer_epoch=0, base_sequence=5))
+    assert isinstance(answer.result[TP].error, errors.OutOfOrderSequenceNumber)
+    (line,) = caplog.messages
+    assert line == f"{TP}: producer 7 at offset 1 sent sequence 5, expected 1 after 0"
+
+
 def test_PART_09_acks_all_is_refused_while_the_isr_is_below_min_insync_replicas(tmp_path):
     node = Node(tmp_path, {"t": {"min.insync.replicas": "2"}})
     node.lead()
