@@ -44,7 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--status", action="store_true", help="what is being moved; without TOPIC of all topics")
     what.add_argument("--cancel", action="store_true", help="go back to the replicas of before; without TOPIC for all")
     what.add_argument(
-        "--unthrottle", action="store_true", help="remove the throttle of a move that has ended, from TOPIC and brokers"
+        "--unthrottle",
+        action="store_true",
+        help="remove the throttle of a move that has ended: from TOPIC, with partition numbers of these partitions "
+        "alone; and from all brokers once nothing is being moved",
     )
     parser.add_argument(
         "--throttle",
@@ -123,8 +126,7 @@ def _move(admin: AdminClient, args: argparse.Namespace) -> int:
     status = _show(args, results, targets, "moves to", there)
     accepted = {tp: targets[tp] for tp, error in results.items() if error is None and tp not in there}
     if args.throttle and not args.json and accepted and not args.wait:
-        topics = " ".join(topics_of(args.partitions))
-        print(f"throttled; when all is moved: kcore reassign {topics} --unthrottle")
+        print(f"throttled; when all is moved: kcore reassign {' '.join(args.partitions)} --unthrottle")
     if throttle.undo(accepted) and not accepted and not args.json:
         print("nothing moves: the throttles are as they were before")
     if not args.wait or not accepted:
@@ -159,7 +161,12 @@ def _unthrottle(admin: AdminClient, args: argparse.Namespace) -> int:
     if not args.partitions:
         raise UsageError("--unthrottle needs a TOPIC")
     cluster = admin.describe_cluster(topics_of(args.partitions))
-    if remove_throttle(admin, cluster, partitions(args.partitions, cluster)):
+    partitions(args.partitions, cluster)  # a partition that there is not is refused
+    ended: dict[str, set[int] | None] = {}
+    for name, numbers in map(split_partitions, args.partitions):
+        others = ended.setdefault(name, set())
+        ended[name] = {*others, *numbers} if numbers and others is not None else None
+    if remove_throttle(admin, cluster, ended):
         text = "the throttle is removed"
     else:
         text = "partitions are still being moved: the brokers keep the rates of the throttle"

@@ -5,7 +5,7 @@ Source: ReassignPartitionsCommand (--throttle, and --verify, which removes it), 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kcore.client.admin_client import AdminClient, ClusterDescription, ConfigValue
 from kcore.common.topic_partition import TopicPartition
@@ -107,27 +107,22 @@ def throttled_topics(admin: AdminClient, topics: Collection[str]) -> list[str]:
 
 
 def remove_throttle(
-    admin: AdminClient, cluster: ClusterDescription, topic_partitions: Iterable[TopicPartition]
+    admin: AdminClient, cluster: ClusterDescription, ended: Mapping[str, Collection[int] | None]
 ) -> bool:
-    """Delete the lists of these partitions' topics, but for what is in them of others that are still being moved; and,
-    unless partitions are still being moved, the rates of all live brokers.
+    """Delete the lists of whole topics (None), and of others what is in them of these partitions; and, unless
+    partitions are still being moved, the rates of all live brokers.
 
-    Returns whether the rates were deleted.  Raises what the brokers answer.
+    A `*`, which is of all partitions, stays unless the whole topic is meant.  Returns whether the rates were deleted.
+    Raises what the brokers answer.
     """
-    ended: dict[str, set[int]] = {}
-    for topic, number in topic_partitions:
-        ended.setdefault(topic, set()).add(number)
-    running = admin.reassignments()
     for topic, numbers in ended.items():
-        moving = {str(tp.partition) for tp in running if tp.topic == topic and tp.partition not in numbers}
-        config = admin.topic_configs([topic])[topic] if moving else {}
-        changes: dict[str, str | None] = {}
-        for name in LISTS:
-            own = _own(config, name) if moving else ""
-            kept = [
-                item for item in own.split(",") if item == "*" or item.partition(":")[0].strip() in map(str, moving)
-            ]
-            changes[name] = ",".join(kept) or None
+        changes: dict[str, str | None] = dict.fromkeys(LISTS)
+        if numbers is not None:
+            config = admin.topic_configs([topic])[topic]
+            gone = set(map(str, numbers))
+            for name in LISTS:
+                kept = [item for item in _items(config, name) if item.partition(":")[0].strip() not in gone]
+                changes[name] = ",".join(kept) or None
         admin.alter_topic_config(topic, changes)
     if admin.reassignments():
         return False

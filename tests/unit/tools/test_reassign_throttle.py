@@ -179,6 +179,26 @@ def test_of_a_move_that_is_refused_in_part_the_rest_is_throttled(cluster, reassi
     assert reassign("p", "--unthrottle") == (0, "the throttle is removed\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (["z:0"], {LEADER_LIST: "1:0,2:0", FOLLOWER_LIST: "1:1"}),
+        (["z:0", "z:2"], {LEADER_LIST: "1:0", FOLLOWER_LIST: "1:1"}),
+        (["z:0,1", "z"], {}),
+        (["z", "z:1"], {}),
+    ],
+)
+def test_of_the_partitions_that_are_named_alone_the_throttle_is_removed(cluster, reassign, capsys, words, left):
+    if cluster.brokers[0].metadata_cache.topic("z") is None:
+        create(cluster, "z", "0:0:0")
+    settings = [f"{LEADER_LIST}=0:0,1:0,2:0", "--config", f"{FOLLOWER_LIST}=0:1,1:1"]
+    main(["topics", "alter", "z", "--config", *settings, "--bootstrap", cluster.bootstrap_servers])
+    await_known(cluster, "z")
+    capsys.readouterr()
+    assert reassign(*words, "--unthrottle") == (0, "the throttle is removed\n")
+    assert own_config(cluster, "z") == left
+
+
 class Admin:
     """Of an AdminClient what remove_throttle() uses: one topic with lists, and partitions that are being moved."""
 
@@ -202,17 +222,25 @@ class Admin:
 @pytest.mark.parametrize(
     ("lists", "moving", "named", "left"),
     [
-        ({LEADER_LIST: "0:0,1:0,10:0", FOLLOWER_LIST: "0:1"}, [("t", 1)], [0], {LEADER_LIST: "1:0"}),
+        ({LEADER_LIST: "0:0,1:0,10:0", FOLLOWER_LIST: "0:1"}, [("t", 1)], [0], {LEADER_LIST: "1:0,10:0"}),
         ({LEADER_LIST: "0:0,1:0", FOLLOWER_LIST: "0:1,1:2"}, [("t", 1)], [0, 1], {}),
-        ({LEADER_LIST: "0:0,1:0", FOLLOWER_LIST: "0:1,1:2"}, [("u", 1)], [0], {}),
+        (
+            {LEADER_LIST: "0:0,1:0", FOLLOWER_LIST: "0:1, 1:2"},
+            [],
+            [0],
+            {LEADER_LIST: "1:0", FOLLOWER_LIST: "1:2"},
+        ),
+        ({LEADER_LIST: "0:0,1:0", FOLLOWER_LIST: "0:1,1:2"}, [("u", 1)], None, {}),
+        ({LEADER_LIST: "0:0,1:0", FOLLOWER_LIST: "0:1,1:2"}, [("t", 1)], None, {}),
         ({LEADER_LIST: "*"}, [("t", 1)], [0], {LEADER_LIST: "*"}),
-        ({LEADER_LIST: "*"}, [], [0], {}),
+        ({LEADER_LIST: "*"}, [], [0], {LEADER_LIST: "*"}),
+        ({LEADER_LIST: "*"}, [], None, {}),
     ],
 )
-def test_the_end_of_a_throttle_keeps_that_of_other_partitions_that_are_still_being_moved(lists, moving, named, left):
+def test_the_end_of_a_throttle_keeps_what_the_lists_have_of_other_partitions(lists, moving, named, left):
     admin = Admin(lists, moving)
     cluster = ClusterDescription("c", 0, {}, {})
-    is_all_moved = remove_throttle(admin, cluster, [TopicPartition("t", number) for number in named])
+    is_all_moved = remove_throttle(admin, cluster, {"t": named})
     assert (admin.lists, is_all_moved) == (left, not moving)
 
 
