@@ -75,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
         args.port = DEFAULT_PORT if args.port is None else args.port
         return serve_cluster.run(args)
     # The main thread waits for these signals.  They are blocked before other threads start, so no other gets them.
+    is_hangup_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by nohup
     signals = {signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if args.parent is not None else [])}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
@@ -103,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
     print(f"kcore: serving {broker.data_dir} on {broker.bootstrap_servers}", flush=True)
     if args.hints:
         print("Ctrl-C stops it; next, in another terminal:", *_hints(broker, args), sep="\n  ", flush=True)
-    signal.sigwait(signals)
+    while signal.sigwait(signals) == signal.SIGHUP and is_hangup_ignored and os.getppid() == args.parent:
+        pass  # a terminal's; that of the parent's end comes when it is not the parent any more
     # A second signal ends a stop that hangs.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     signal.signal(signal.SIGINT, signal.SIG_DFL)

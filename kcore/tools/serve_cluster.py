@@ -54,14 +54,16 @@ class _StartFailed(Exception):
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP, or until every broker has ended by itself.
+    """Serve until SIGINT, SIGTERM or, unless nohup has it ignored, SIGHUP; or until every broker has ended by itself.
 
     0 after a clean stop of all brokers that still ran, 1 if none ran any more or one did not stop cleanly, 2 when the
     cluster cannot start.  Raises UsageError, and OSError for a configuration file.
     """
     cluster = _ServedCluster(args)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, cluster.request_stop)
+        # nohup has SIGHUP ignored, for a process that is to outlive its terminal.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, cluster.request_stop)
     try:
         cluster.start()
         print("\n".join(cluster.hints() if args.hints else cluster.summary()), flush=True)

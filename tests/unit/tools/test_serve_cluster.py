@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -80,6 +81,39 @@ def test_the_brokers_stop_when_the_process_that_has_started_them_is_killed(serve
         assert has_ended(tmp_path / "c" / str(number)), log.read_text()
         assert (tmp_path / "c" / str(number) / ".kafka_cleanshutdown").exists(), log.read_text()
         assert "Traceback" not in log.read_text()
+
+
+def ignores_hangup(pid):
+    (mask,) = re.findall(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return bool(int(mask, 16) & 1 << signal.SIGHUP - 1)
+
+
+@pytest.mark.timeout(5 * DEADLINE_S)
+def test_under_nohup_a_hangup_stops_nothing_and_the_end_of_the_starter_stops_the_brokers(tmp_path):
+    data = tmp_path / "c"
+    command = [sys.executable, "-m", "kcore", "serve", "--data", str(data), "--port", "0", "--brokers", "2"]
+    # nohup without its output file.
+    process = subprocess.Popen(
+        ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh", *command, "--hints"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        hints = "".join(lines_until(process, "explain isr"))
+        assert ignores_hangup(process.pid)
+        process.send_signal(signal.SIGHUP)
+        (pid,) = re.findall(r"kill -9 (\d+)  # broker 1", hints)
+        os.kill(int(pid), signal.SIGHUP)
+        time.sleep(0.5)  # time to stop in, if it wants to
+        assert directory_lock.is_held(str(data / "1")) and process.poll() is None
+        (server,) = re.findall(r"serving .* on ([^,\s]+)", hints)
+        assert main(["cluster", "--bootstrap", server]) == 0
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
+        process.stdout.close()
+    for number in range(2):
+        log = (data / f"broker-{number}.txt").read_text()
+        assert has_ended(data / str(number)), log
+        assert (data / str(number) / ".kafka_cleanshutdown").exists(), log
 
 
 @pytest.mark.timeout(5 * DEADLINE_S)
