@@ -20,6 +20,7 @@ from kcore.errors import (
     NONE,
     ApiError,
     BrokerNotAvailable,
+    KafkaError,
     LeaderNotAvailable,
     NotController,
     TopicAlreadyExists,
@@ -47,6 +48,8 @@ _SET, _DELETE = 0, 1
 _TOPIC_SOURCE, _BROKER_SOURCE = 1, 2
 #: Before the controller is looked up again.
 _RETRY_MS = 200
+#: A broker that has not answered after so long is silent.
+_SILENCE_MS = 1000
 
 
 class Node(NamedTuple):
@@ -180,6 +183,21 @@ class AdminClient:
             response.cluster_id, response.controller_id, dict(sorted(brokers.items())), dict(sorted(described.items()))
         )
 
+    def silent_brokers(self, brokers: Iterable[Node]) -> list[int]:
+        """Those that cannot be reached, or do not answer within a second: the cluster may not know it yet."""
+        silent = []
+        for node in brokers:
+            sender = BlockingSender(
+                node.host, node.port, self._client_id, request_timeout_ms=_SILENCE_MS, time=self._time
+            )
+            try:
+                sender.api_versions()
+            except (OSError, KafkaError):
+                silent.append(node.broker_id)
+            finally:
+                sender.close()
+        return silent
+
     def topic_configs(self, names: Iterable[str]) -> dict[str, dict[str, ConfigValue]]:
         """Topic -> setting -> value.  Raises UnknownTopicOrPartition."""
         request = _describe_request(_TOPIC, names)
@@ -273,7 +291,10 @@ class AdminClient:
 
     def waiting_deletion(self, name: str) -> str | None:
         """Of a topic that a cluster's description does not have: what is known of its deletion if its name is still
-        taken, None if a topic of this name could be created now."""
+        taken, None if a topic of this name could be created now.
+
+        Raises what CreateTopics answers: TopicAuthorizationFailed and so on.
+        """
         topic = ct.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         request = ct.CreateTopicsRequest(topics=[topic], timeout_ms=self._broker_timeout_ms, validate_only=True)
         response = self._ask_controller(
@@ -281,6 +302,7 @@ class AdminClient:
         )
         (result,) = response.topics
         if result.error_code != TopicAlreadyExists.code:
+            _raise_error(result.error_code, result.error_message)
             return None
         # Kafka's brokers say only that there is one.
         message = result.error_message or ""

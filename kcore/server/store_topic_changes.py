@@ -94,7 +94,7 @@ class StoreTopicChanges:
             replica for of_one in znodes.TopicZNode.decode(stored.data).assignment.values() for replica in of_one
         }
         dead = sorted(replica for replica in replicas if str(replica) not in alive)
-        if not dead:
-            return None
+        if not dead:  # or one whose session lasts on
+            return f"Topic '{name}' is being deleted."
         brokers = f"broker {dead[0]}" if len(dead) == 1 else f"brokers {', '.join(map(str, dead))}"
         return f"Topic '{name}' is being deleted; that waits for {brokers}, not alive now, to delete its replicas."

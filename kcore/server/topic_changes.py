@@ -39,8 +39,8 @@ class TopicChanges(Protocol):
         """Delete a topic with its data."""
 
     def waiting_deletion(self, name: str) -> str | None:
-        """Of a topic that the metadata do not have any more, but whose deletion waits for dead brokers: a sentence that
-        says so; None for every other."""
+        """Of a topic that the metadata do not have any more, but whose deletion has not ended: a sentence that says so,
+        with the dead brokers that it waits for; None for every other."""
 
 
 #: Whether a change is in the metadata.

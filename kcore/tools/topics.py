@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kcore.client.admin_client import AdminClient, TopicDescription
 from kcore.common.text import counted, json_line, nearest
+from kcore.common.time import SYSTEM_TIME, Time
 from kcore.errors import ApiError, UnknownTopicOrPartition
 from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, leader_text
 from kcore.tools.command_line import OK, UsageError, positive_int16, positive_int32
+
+#: How long brokers that are alive may take to delete a topic until that is said.
+_DELETION_MS = 10_000
+_POLL_MS = 100
 
 
 class Command(NamedTuple):
@@ -98,7 +103,10 @@ def _described(admin: AdminClient, names: Sequence[str]) -> tuple[Mapping[str, T
             try:
                 topics |= admin.describe_cluster([name]).topics
             except UnknownTopicOrPartition:
-                text = admin.waiting_deletion(name)
+                try:
+                    text = admin.waiting_deletion(name)
+                except ApiError:  # nor may we ask
+                    text = None
                 if text is None:
                     raise
                 deleted[name] = text
@@ -180,10 +188,13 @@ def _add_delete(parser: argparse.ArgumentParser) -> None:
 
 def _run_delete(args: argparse.Namespace) -> int:
     with admin_client(args) as admin:
-        dead = _dead_brokers(admin, args.topic)
+        replicas = _replicas(admin, args.topic)
         admin.delete_topic(args.topic)
+        is_deleted, dead = await_deletion(admin, args.topic, replicas)
     if args.json:
-        print(json_line({"topic": args.topic, "deleted": not dead, "waits_for_brokers": dead}))
+        print(json_line({"topic": args.topic, "deleted": is_deleted, "waits_for_brokers": dead}))
+    elif is_deleted:
+        print(f"{args.topic} is deleted")
     elif dead:
         print(
             f"{args.topic} is being deleted: clients do not see it any more, but its deletion waits for "
@@ -191,18 +202,46 @@ def _run_delete(args: argparse.Namespace) -> int:
             f"{'their' if len(dead) > 1 else 'its'} replicas; until then there can be no other topic of this name"
         )
     else:
-        print(f"{args.topic} is deleted")
+        print(
+            f"{args.topic} is being deleted: clients do not see it any more, but brokers {ids_text(sorted(replicas))} "
+            "have not all deleted their replicas yet; until then there can be no other topic of this name"
+        )
     return OK
 
 
-def _dead_brokers(admin: AdminClient, name: str) -> list[int]:
-    """Those that have replicas of a topic and are not alive; none if there is no such topic."""
+def _replicas(admin: AdminClient, name: str) -> set[int]:
+    """The brokers that have a topic; none if there is no such topic."""
     try:
-        cluster = admin.describe_cluster([name])
+        topic = admin.describe_cluster([name]).topics[name]
     except ApiError:
-        return []  # the deletion says why
-    replicas = {replica for partition in cluster.topics[name].partitions.values() for replica in partition.replicas}
-    return sorted(replicas - cluster.brokers.keys())
+        return set()  # the deletion says why
+    return {replica for partition in topic.partitions.values() for replica in partition.replicas}
+
+
+def await_deletion(
+    admin: AdminClient, name: str, replicas: Collection[int], time: Time = SYSTEM_TIME
+) -> tuple[bool, list[int]]:
+    """(whether a topic is gone that was on these brokers, the dead ones of them that its deletion waits for).
+
+    Asked once it has been ordered, until it has ended, a broker is dead, or has not been done after a while.  A broker
+    is dead that does not answer: for its cluster it lives until its session ends.
+    """
+    deadline_ms = time.hi_res_clock_ms() + _DELETION_MS
+    while True:
+        try:
+            if admin.waiting_deletion(name) is None:
+                return True, []
+            is_known = True
+        except ApiError:  # whether the name is free we may not ask
+            is_known = False
+        alive = admin.describe_cluster(()).brokers
+        silent = admin.silent_brokers(node for broker, node in alive.items() if broker in replicas)
+        dead = sorted({*silent, *(set(replicas) - alive.keys())})
+        if dead or not is_known:
+            return not dead, dead
+        if time.hi_res_clock_ms() >= deadline_ms:
+            return False, []
+        time.sleep(_POLL_MS)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
