@@ -14,12 +14,14 @@ from typing import NamedTuple, Self, TypeVar
 from uuid import UUID
 
 from kcore.client.blocking_sender import BlockingSender
+from kcore.common import topic_names
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
     NONE,
     ApiError,
     BrokerNotAvailable,
+    InvalidTopicException,
     KafkaError,
     LeaderNotAvailable,
     NotController,
@@ -154,7 +156,8 @@ class AdminClient:
     # -- what there is ----------------------------------------------------------------------------------
 
     def describe_cluster(self, topics: Iterable[str] | None = None) -> ClusterDescription:
-        """Brokers, controller, and these topics, all for None.  Raises UnknownTopicOrPartition."""
+        """Brokers, controller, and these topics, all for None.  Raises UnknownTopicOrPartition, and the error
+        of a topic that may not be described or cannot exist."""
         named = None if topics is None else [m.MetadataRequestTopic(name=name) for name in topics]
         response = self._ask_any(m.MetadataRequest(topics=named, allow_auto_topic_creation=False), m.MetadataResponse)
         _raise_error(response.error_code, None)
@@ -162,8 +165,7 @@ class AdminClient:
         for topic in response.topics:
             if topic.error_code not in (NONE, LeaderNotAvailable.code):
                 kind = for_code(topic.error_code)
-                is_unknown = kind is UnknownTopicOrPartition
-                raise kind(f"there is no topic {topic.name!r}" if is_unknown else f"{topic.name!r}: {kind.__name__}")
+                raise kind(_why_not_described(topic.name or "", kind))
             partitions = {
                 partition.partition_index: PartitionDescription(
                     partition.leader_id,
@@ -516,6 +518,18 @@ def _alter_request(
     ]
     resource = iac.AlterConfigsResource(resource_type=resource_type, resource_name=name, configs=configs)
     return iac.IncrementalAlterConfigsRequest(resources=[resource])
+
+
+def _why_not_described(name: str, kind: type[ApiError]) -> str:
+    """Metadata has no place for a reason."""
+    if kind is UnknownTopicOrPartition:
+        return f"there is no topic {name!r}"
+    if kind is InvalidTopicException:
+        try:
+            topic_names.validate(name)
+        except InvalidTopicException as error:
+            return str(error)
+    return f"{name!r}: {kind.__name__}: {_explanation(kind)}"
 
 
 def _node(broker: m.MetadataResponseBroker) -> tuple[int, str, int, str | None]:
