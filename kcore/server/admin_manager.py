@@ -18,6 +18,7 @@ from kcore.common import topic_names
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import (
+    ApiError,
     InvalidConfig,
     InvalidPartitions,
     InvalidReplicaAssignment,
@@ -179,18 +180,27 @@ class AdminManager:
             colliding = topic_names.colliding_topics(name, snapshot.topic_names())
             if colliding:
                 raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {colliding[0]}")
-            placement = self._placement(num_partitions, replication_factor, assignments)
+            try:
+                placement = self._placement(num_partitions, replication_factor, assignments)
+            except (InvalidReplicationFactor, InvalidReplicaAssignment) as error:
+                # The broker that is missing may be the one that a deletion of this name waits for.
+                self._check_not_being_deleted(name, error)
+                raise
             overrides = self._overrides(name, configs or {})
             config = LogConfig.from_kafka(overrides, self._config.log_config)
             replicas = len(next(iter(placement.values())))
             if validate_only:
-                waiting_deletion = self._changes.waiting_deletion(name)
-                if waiting_deletion is not None:
-                    raise TopicAlreadyExists(waiting_deletion)
+                self._check_not_being_deleted(name)
                 return CreatedTopic(ZERO_UUID, len(placement), replicas, config)
             topic_id = self._changes.create_topic(name, placement, overrides)
             logger.info("created topic %s with %d partitions, id %s", name, len(placement), topic_id)
             return CreatedTopic(topic_id, len(placement), replicas, config)
+
+    def _check_not_being_deleted(self, name: str, error: ApiError | None = None) -> None:
+        """Raises TopicAlreadyExists, because of `error`."""
+        waiting_deletion = self._changes.waiting_deletion(name)
+        if waiting_deletion is not None:
+            raise TopicAlreadyExists(waiting_deletion) from error
 
     def auto_create_topic(self, name: str) -> bool:
         """Create a topic because a client requests it; whether it is there, or will be once the controller has seen it.

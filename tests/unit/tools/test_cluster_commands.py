@@ -233,7 +233,12 @@ def test_a_deletion_that_waits_for_a_dead_broker_says_so_wherever_the_topic_is_a
         marked, described = run("topics", "describe", "waits", "lives")[1]
         assert (marked["topic"], marked["is_being_deleted"], described["topic"]) == ("waits", True, "lives")
         assert sentence in marked["reason"]
-        for words in (("create", "waits", "--replicas", "2"), ("delete", "waits")):
+        for words in (
+            ("create", "waits", "--replicas", "2"),
+            ("create", "waits", "--replicas", "3"),
+            ("create", "waits", "--assign", "0,1,2"),
+            ("delete", "waits"),
+        ):
             status, out, err = text("topics", *words)
             assert (status, out) == (2, "") and sentence in err
         assert "there is no topic 'no'" in text("topics", "describe", "waits", "no")[2]
