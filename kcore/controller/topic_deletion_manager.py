@@ -76,7 +76,8 @@ class TopicDeletionManager:
         if failed:
             started = [r for r in failed if self._context.replica_state(r) is ReplicaState.DELETION_STARTED]
             self._replicas.handle_state_changes(started, ReplicaState.DELETION_INELIGIBLE)
-            self.mark_ineligible({r.topic_partition.topic for r in failed}, "replicas could not be deleted")
+            names = {r.topic_partition.topic for r in failed}
+            self.mark_ineligible(names, f"replicas could not be deleted on {_brokers_text(failed)}")
             self.resume()
 
     def complete_replicas(self, replicas: Iterable[PartitionReplica]) -> None:
@@ -126,12 +127,25 @@ class TopicDeletionManager:
         self._replicas.handle_state_changes(dead, ReplicaState.DELETION_INELIGIBLE)
         self._replicas.handle_state_changes(live, ReplicaState.DELETION_STARTED)
         if dead:
-            self.mark_ineligible([name], f"{len(dead)} of its replicas are not alive")
+            self.mark_ineligible([name], self._why_not_online(dead))
         elif not live:
             self.resume()
+
+    def _why_not_online(self, replicas: Collection[PartitionReplica]) -> str:
+        live = self._context.live_ids
+        gone = [replica for replica in replicas if replica.broker_id not in live]
+        failed = [replica for replica in replicas if replica.broker_id in live]
+        reasons = [f"it has replicas on {_brokers_text(gone)}, not alive now"] if gone else []
+        reasons += [f"a data directory with replicas has failed on {_brokers_text(failed)}"] if failed else []
+        return "; ".join(reasons)
 
     def _complete(self, name: str, replicas: Iterable[PartitionReplica]) -> None:
         self._store.delete_topic(name)
         self._replicas.handle_state_changes(replicas, ReplicaState.NON_EXISTENT)
         self._context.remove_topic(name)
         logger.info("topic %s is deleted", name)
+
+
+def _brokers_text(replicas: Iterable[PartitionReplica]) -> str:
+    ids = sorted({replica.broker_id for replica in replicas})
+    return f"{'broker' if len(ids) == 1 else 'brokers'} {', '.join(map(str, ids))}"

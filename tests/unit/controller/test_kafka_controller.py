@@ -599,11 +599,13 @@ def test_a_deleted_topic_leaves_no_trace(world):
     assert world.state("t") == (2, 0, [2], 1)
 
 
-def test_RSM_07_a_topic_with_a_replica_on_a_dead_broker_is_deleted_when_the_broker_is_back(world):
+def test_RSM_07_a_topic_with_a_replica_on_a_dead_broker_is_deleted_when_the_broker_is_back(world, caplog):
+    caplog.set_level("INFO")
     world.start(1, 2)
     world.create_topic("t", [[1, 2]])
     world.kill(2)
     world.delete_topic("t")
+    assert "the deletion of ['t'] waits: it has replicas on broker 2, not alive now" in caplog.messages
     context = world.active.context
     assert context.topics_ineligible_for_deletion == {"t"}
     assert context.replica_state(PartitionReplica(T0, 2)) is ReplicaState.DELETION_INELIGIBLE
@@ -613,17 +615,30 @@ def test_RSM_07_a_topic_with_a_replica_on_a_dead_broker_is_deleted_when_the_brok
     assert not world.active.context.topics_to_delete
 
 
-def test_RSM_07_a_replica_that_could_not_be_deleted_is_ineligible_until_its_broker_starts_again(world):
+def test_RSM_07_a_replica_that_could_not_be_deleted_is_ineligible_until_its_broker_starts_again(world, caplog):
+    caplog.set_level("INFO")
     world.start(1, 2)
     world.create_topic("t", [[1, 2]])
     world.requests.codes[2, "t", 0] = KafkaStorageError.code
     world.delete_topic("t")
     assert world.active.context.replica_state(PartitionReplica(T0, 2)) is ReplicaState.DELETION_INELIGIBLE
     assert world.admin.get(znodes.topic("t")) is not None
+    assert "the deletion of ['t'] waits: replicas could not be deleted on broker 2" in caplog.messages
     world.requests.codes.clear()
     world.kill(2)
     world.start(2)
     assert world.admin.get(znodes.topic("t")) is None
+
+
+def test_the_log_names_the_broker_whose_data_directory_keeps_a_topic_from_being_deleted(world, caplog):
+    caplog.set_level("INFO")
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 2, 3]])
+    world.kill(3)
+    world.active.context.offline_dirs[2] = {T0}
+    world.delete_topic("t")
+    reasons = "it has replicas on broker 3, not alive now; a data directory with replicas has failed on broker 2"
+    assert f"the deletion of ['t'] waits: {reasons}" in caplog.messages
 
 
 def test_a_deletion_goes_on_under_the_next_controller(world):
