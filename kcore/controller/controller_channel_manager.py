@@ -25,6 +25,11 @@ logger = logging.getLogger(__name__)
 
 #: After a failed request, before it is sent again.
 RETRY_BACKOFF_MS = 100
+#: Between two lines of the log about requests that fail again and again.
+_FIRST_LOG_INTERVAL_MS = 1000
+_LONGEST_LOG_INTERVAL_MS = 60_000
+#: Of which the first is logged at once: an error's text might be another one each time.
+_MAX_KINDS = 10
 #: Kafka's controller.socket.timeout.ms.
 REQUEST_TIMEOUT_MS = 30_000
 
@@ -87,6 +92,36 @@ class ControllerChannel:
             self._not_before_ms = now_ms + RETRY_BACKOFF_MS
 
 
+class FailureLog:
+    """Which failures of a connection are logged: the first of each kind since the last success, and while they go on
+    one after 1 s, then 2 s later, 4 s and so on, at last one each minute.
+
+    For one thread.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: set[str] = set()
+        self._interval_ms = 0
+        self._next_ms = 0.0
+
+    def is_logged(self, kind: str, now_ms: float) -> bool:
+        """To be asked once for each failure."""
+        if not self._kinds:
+            self._interval_ms = _FIRST_LOG_INTERVAL_MS
+            self._next_ms = now_ms + self._interval_ms
+        if kind not in self._kinds and len(self._kinds) < _MAX_KINDS:
+            self._kinds.add(kind)
+            return True
+        if now_ms < self._next_ms:
+            return False
+        self._interval_ms = min(2 * self._interval_ms, _LONGEST_LOG_INTERVAL_MS)
+        self._next_ms = now_ms + self._interval_ms
+        return True
+
+    def succeeded(self) -> None:
+        self._kinds.clear()
+
+
 class Sender(Protocol):
     """A connection that chooses the version of a request.
 
@@ -127,6 +162,7 @@ class RequestSendThread(ShutdownableThread):
         self._channel = channel
         self._sender = sender
         self._time = time
+        self._failures = FailureLog()
         self._changed = threading.Condition()
 
     def put(self, request: Message, on_reply: OnReply | None) -> None:
@@ -150,16 +186,18 @@ class RequestSendThread(ShutdownableThread):
         try:
             reply = self._sender.send(step.request)
         except (OSError, KafkaError) as error:
-            if self.is_running:
-                logger.info("%s: %s is sent again: %s", self.name, type(step.request).__name__, error)
+            now_ms, kind = self._time.hi_res_clock_ms(), type(step.request).__name__
+            if self.is_running and self._failures.is_logged(f"{kind}: {error}", now_ms):
+                logger.info("%s: %s is sent again until it is answered: %s", self.name, kind, error)
             with self._changed:
-                self._channel.on_failure(step, self._time.hi_res_clock_ms())
+                self._channel.on_failure(step, now_ms)
             return
         except Exception:
             logger.exception("%s: %s is dropped", self.name, type(step.request).__name__)
             with self._changed:
                 self._channel.on_dropped(step)
             return
+        self._failures.succeeded()
         with self._changed:
             self._channel.on_reply(step)
         if step.on_reply is not None and self.is_running:
