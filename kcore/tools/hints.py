@@ -20,7 +20,12 @@ def client_hint(bootstrap: str) -> str:
 
 def script(name: str) -> str:
     """A command that is installed beside this Python."""
-    return short(os.path.join(os.path.dirname(sys.executable), name))
+    return short(absolute_script(name))
+
+
+def absolute_script(name: str) -> str:
+    """For another directory than the current one."""
+    return os.path.abspath(os.path.join(os.path.dirname(sys.executable), name))
 
 
 def short(path: str) -> str:

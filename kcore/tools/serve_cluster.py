@@ -20,7 +20,7 @@ from kcore.errors import KafkaError
 from kcore.log import meta_properties
 from kcore.server.cluster import cluster_settings, store_address
 from kcore.tools.command_line import DAMAGE, OK, USAGE, UsageError, addresses
-from kcore.tools.hints import client_hint, script, short
+from kcore.tools.hints import absolute_script, client_hint, script, short
 
 #: How long a broker process may be silent until the others take it for dead: shorter than Kafka's 18 s, for who kills
 #: one to see what happens.
@@ -200,14 +200,17 @@ class _ServedCluster:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _command(self, number: int, *, is_hint: bool = False) -> list[str]:
-        """is_hint: as one would type it."""
-        args = self._args
-        command = [script("kcore")] if is_hint else [sys.executable, "-m", "kcore"]
-        command += ["serve"] if is_hint else ["serve", "--parent", str(os.getpid())]
-        command += ["--id", str(number), "--data", self._data_dir(number), "--store", self._store]
-        command += ["--port", str(self._port(number))]
+        """is_hint: as one would type it, in whatever directory that terminal is."""
+        args, data_dir, store, config = self._args, self._data_dir(number), self._store, self._args.config
+        command = [sys.executable, "-m", "kcore", "serve", "--parent", str(os.getpid())]
+        if is_hint:
+            command = [absolute_script("kcore"), "serve"]
+            data_dir, config = os.path.abspath(data_dir), config and os.path.abspath(config)
+            scheme, _, path = store.partition(":")
+            store = f"{scheme}:{os.path.abspath(path)}" if scheme == "sqlite" else store
+        command += ["--id", str(number), "--data", data_dir, "--store", store, "--port", str(self._port(number))]
         command += ["--host", args.host] if args.host is not None else []
-        command += ["--config", args.config] if args.config else []
+        command += ["--config", config] if config else []
         for override in self._overrides:
             command += ["-o", override]
         return command

@@ -233,3 +233,30 @@ def test_a_setting_of_the_file_or_the_command_line_wins_over_the_ones_for_a_clus
         "default.replication.factor=1",
     ]
     assert command[command.index("--port") + 1] == "9094"
+
+
+@pytest.mark.parametrize(
+    ("store", "shown"),
+    [
+        (None, f"sqlite:{{here}}/c/{STORE_FILE_NAME}"),
+        ("sqlite:s/x.db", "sqlite:{here}/s/x.db"),
+        ("zookeeper://h:1/c", "zookeeper://h:1/c"),
+    ],
+)
+def test_the_command_that_starts_a_broker_again_works_in_every_directory(tmp_path, monkeypatch, store, shown):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.properties").write_text("")
+    args = arguments_of(tmp_path, config="mine.properties")
+    args.data, args.store = "c", store
+    cluster = serve_cluster._ServedCluster(args)
+    monkeypatch.setattr(cluster, "_port", lambda number: 7)
+    command = cluster._command(1, is_hint=True)
+    assert os.path.isabs(command[0]) and command[1] == "serve"
+    options = dict(zip(command[2:12:2], command[3:12:2], strict=True))
+    assert options == {
+        "--id": "1",
+        "--data": f"{tmp_path}/c/1",
+        "--store": shown.format(here=tmp_path),
+        "--port": "7",
+        "--config": f"{tmp_path}/mine.properties",
+    }
