@@ -677,7 +677,7 @@ class Broker:
         member = self.cluster_member
         if not self._is_killed and member.controller is not None and member.hands_over:
             self.replica_manager.begin_shutdown()
-            controlled_shutdown(self.broker_id, member.broker_epoch, self.metadata_cache, self.config, time)
+            controlled_shutdown(member, self.metadata_cache, self.config, time)
 
     def _handle_log_dir_failure(self, parts: ExitStack, log_manager: LogManager, log_dir: str) -> None:
         log_manager.handle_log_dir_failure(log_dir)

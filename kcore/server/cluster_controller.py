@@ -16,10 +16,13 @@ from kcore.controller.kafka_controller import ControllerSettings, KafkaControlle
 from kcore.errors import NONE, KafkaError, for_code
 from kcore.metadata.store import MetadataStore
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from kcore.server.cluster_member import ClusterMember
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import MetadataCache
 
 logger = logging.getLogger(__name__)
+
+_BACKOFF_WITHOUT_STORE_MS = 1000
 
 
 def inter_broker_listener_name(config: KafkaConfig) -> str:
@@ -72,10 +75,11 @@ def elect_where_there_is_no_leader(controller: KafkaController) -> None:
     controller.put_call("UncleanLeaderElectionEnable", trigger_online, lambda result: None)
 
 
-def controlled_shutdown(
-    broker_id: int, broker_epoch: int, metadata_cache: MetadataCache, config: KafkaConfig, time: Time
-) -> bool:
+def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, config: KafkaConfig, time: Time) -> bool:
     """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
+
+    While this broker's store is away it waits at most a second between two attempts: most likely it is away for the
+    controller, too, which then cannot elect anybody; but if it is soon back, or away for this broker only, they work.
 
     False where no other broker can lead: the broker is the last one, or the attempts are used up.  The others may
     have stopped before the metadata say so; thus a warning comes only once the attempts are used up.
@@ -83,13 +87,15 @@ def controlled_shutdown(
     """
     if not config["controlled.shutdown.enable"]:
         return False
+    broker_id = member.broker_id
     failure: Exception | None = None
     for attempt in range(config["controlled.shutdown.max.retries"] + 1):
         snapshot = metadata_cache.snapshot
         if snapshot.broker_ids() in ([], [broker_id]):
             return False
         if attempt:
-            time.sleep(config["controlled.shutdown.retry.backoff.ms"])
+            backoff_ms = config["controlled.shutdown.retry.backoff.ms"]
+            time.sleep(min(backoff_ms, _BACKOFF_WITHOUT_STORE_MS) if member.is_store_away else backoff_ms)
         endpoint = snapshot.endpoint(snapshot.controller_id, inter_broker_listener_name(config))
         if endpoint is None:
             logger.info("broker %d: the metadata have no controller; the leaders do not move yet", broker_id)
@@ -104,7 +110,7 @@ def controlled_shutdown(
             )
         )
         try:
-            reply = sender.send(ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch))
+            reply = sender.send(ControlledShutdownRequest(broker_id=broker_id, broker_epoch=member.broker_epoch))
         except (OSError, KafkaError) as error:
             logger.info("broker %d: controlled shutdown, attempt %d: %s", broker_id, attempt + 1, error)
             failure = error

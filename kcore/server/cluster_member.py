@@ -98,6 +98,8 @@ class ClusterMember:
         self.controller: Controller | None = None
         #: Whether others are to lead what this broker leads before it stops; not where all stop.
         self.hands_over = True
+        #: Whether the connection to the store is lost, as far as this broker knows.
+        self.is_store_away = False
         self._store = store
         self._scheduler = scheduler
         self._time = time
@@ -208,6 +210,7 @@ class ClusterMember:
 
     def _session_changed(self, event: SessionEvent) -> None:
         # On a thread of the store, which must go on: it delivers the watches.
+        self.is_store_away = event is SessionEvent.SUSPENDED
         if event is SessionEvent.EXPIRED and self.controller is None:
             self._scheduler.schedule("new-session", self._begin_session)
 

@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -439,13 +440,36 @@ class _Metadata:
         return self._with_controller if self._readings >= 0 else self._alone
 
 
+def _member(is_store_away=False):
+    return SimpleNamespace(broker_id=0, broker_epoch=1, is_store_away=is_store_away)
+
+
+@pytest.mark.parametrize(
+    ("is_store_away", "settings", "took_ms"),
+    [
+        (False, {}, 15_000),
+        (True, {}, 3000),
+        (True, {"controlled.shutdown.retry.backoff.ms": 200}, 600),
+    ],
+)
+def test_without_the_store_a_controlled_shutdown_is_given_up_after_seconds(is_store_away, settings, took_ms):
+    """Nobody can elect other leaders then: it took 15 s."""
+    clock = MockTime()
+    start_ms = clock.hi_res_clock_ms()
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # refuses connections
+        metadata = _Metadata(100, closed.getsockname()[1])
+        assert not controlled_shutdown(_member(is_store_away), metadata, KafkaConfig(settings), clock)
+    assert clock.hi_res_clock_ms() - start_ms == took_ms
+
+
 @pytest.mark.parametrize(("readings", "warnings"), [(2, 0), (100, 1)])
 def test_a_controlled_shutdown_warns_only_when_others_are_left_and_do_not_answer(readings, warnings, caplog):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))  # refuses connections
         metadata = _Metadata(readings, closed.getsockname()[1])
         with caplog.at_level(logging.INFO):
-            assert not controlled_shutdown(0, 1, metadata, KafkaConfig(), MockTime())
+            assert not controlled_shutdown(_member(), metadata, KafkaConfig(), MockTime())
     # The brokers of the cluster that other tests here share go on, and log what they do: not on this thread.
     levels = [record.levelname for record in caplog.records if record.thread == threading.get_ident()]
     assert levels == ["INFO"] * (readings if readings == 2 else 4) + ["WARNING"] * warnings

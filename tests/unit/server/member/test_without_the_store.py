@@ -33,7 +33,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 from kcore.protocol.messages.init_producer_id import InitProducerIdRequest
 from kcore.server.handlers import describe_cluster
 from tests.unit.server.client import Client
-from tests.unit.server.member.conftest import ActiveController, with_broker_2
+from tests.unit.server.member.conftest import ActiveController, wait_until, with_broker_2
 
 
 @pytest.fixture
@@ -159,3 +159,12 @@ def test_an_error_of_the_store_that_a_handler_does_not_expect_is_answered_withou
         assert client.ask(DescribeClusterRequest(), 0).error_code == errors.RequestTimedOut.code
     (record,) = [record for record in caplog.records if "zookeeper:2181" in record.getMessage()]
     assert record.levelname == "WARNING" and record.exc_info is None
+
+
+def test_a_member_knows_whether_its_store_is_away(broker, controller, store):
+    member = broker.cluster_member
+    assert not member.is_store_away
+    store.disconnect()
+    wait_until(lambda: member.is_store_away)
+    store.reconnect()
+    wait_until(lambda: not member.is_store_away)
