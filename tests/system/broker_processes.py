@@ -37,12 +37,12 @@ class BrokenCluster(AssertionError):
     """Something that must never happen, has."""
 
 
-def await_true(condition: Callable[[], object], what: str, pause_s: float = 0.05) -> None:
-    """Raises BrokenCluster if the condition does not come true."""
+def await_true(condition: Callable[[], object], what: str | Callable[[], str], pause_s: float = 0.05) -> None:
+    """Raises BrokenCluster with `what` if the condition does not come true."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         if time.monotonic() > deadline:
-            raise BrokenCluster(f"after {DEADLINE_S} s: {what}")
+            raise BrokenCluster(f"after {DEADLINE_S} s: {what if isinstance(what, str) else what()}")
         time.sleep(pause_s)
 
 

@@ -31,6 +31,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
 import kcore
 from kcore.inspect.replica_diff import compare
 from tests.system.broker_processes import (
@@ -197,6 +200,7 @@ class _Chaos:
 
 class _Clients:
     def __init__(self, servers: str, rng: random.Random) -> None:
+        self._servers = servers
         self.histories = [PartitionHistory(f"{TOPIC}-{number}") for number in range(PARTITIONS)]
         arguments = (TOPIC, self.histories)
         self.producers = [
@@ -240,12 +244,35 @@ class _Clients:
         self.check()
         if any(waiting.values()):
             raise BrokenCluster(f"records without an answer: {waiting}")
-        await_true(lambda: all(map(self._has_read_all, self.tails)), "a consumer does not read up to the end")
+        ends = self._log_ends()
+        for tail in self.tails:
+            self._await_end(tail, ends)
         stop_all([self.fresh, self.group, self.watermarks, *self.tails])
         self.check()
 
-    def _has_read_all(self, tail: TailReader) -> bool:
-        return tail.positions == [self.watermarks.high_watermark(number) for number in range(PARTITIONS)]
+    def _await_end(self, tail: TailReader, ends: list[int]) -> None:
+        def has_ended() -> bool:
+            self.check()
+            return tail.positions == ends
+
+        await_true(has_ended, lambda: f"{tail.name} reads up to {tail.positions}, the logs end at {ends}")
+
+    def _log_ends(self) -> list[int]:
+        """Once nobody writes any more."""
+        admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 2})
+        ends: dict[int, int] = {}
+
+        def is_answered() -> bool:
+            asked = {TopicPartition(TOPIC, number): OffsetSpec.latest() for number in range(PARTITIONS)}
+            for topic_partition, future in admin.list_offsets(asked, request_timeout=30).items():
+                try:
+                    ends[topic_partition.partition] = future.result().offset
+                except KafkaException:
+                    return False
+            return True
+
+        await_true(is_answered, "no leader says where its log ends")
+        return [ends[number] for number in range(PARTITIONS)]
 
     def counts(self) -> dict[str, int]:
         return {
@@ -261,9 +288,6 @@ class _Clients:
 
 def create_topic(servers: str, topic: object = None) -> None:
     """Once the brokers know each other, the controller too, which may learn of them after the one that answers here."""
-    from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AdminClient, NewTopic
-
     new_topic = topic or NewTopic(TOPIC, PARTITIONS, len(BROKERS), config=TOPIC_SETTINGS)
     admin = AdminClient({"bootstrap.servers": servers})
     await_true(lambda: len(admin.list_topics(timeout=60).brokers) == len(BROKERS), "the brokers never knew each other")
