@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple
@@ -18,7 +18,15 @@ from uuid import UUID
 from kcore.client.blocking_sender import BlockingSender
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
-from kcore.errors import ApiError, KafkaError, UnknownTopicOrPartition, UnsupportedVersion, for_code
+from kcore.errors import (
+    ApiError,
+    KafkaError,
+    OffsetOutOfRange,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    for_code,
+)
 from kcore.log.log_manager import LogManager
 from kcore.log.meta_properties import refuse_members_directory
 from kcore.log.special_timestamps import LATEST_TIMESTAMP
@@ -29,7 +37,13 @@ from kcore.replica.fetch_params import CONSUMER_REPLICA_ID
 from kcore.replica.fetcher_state import FetcherConfig, Phase
 from kcore.replica.fetchers import FetchSource, InitialFetchState
 from kcore.replica.follower_logs import ReplicaLogs
-from kcore.replica.leader_endpoint import ListedOffset, ListOffsetsRequest, OffsetQuestion
+from kcore.replica.leader_endpoint import (
+    LeaderReply,
+    LeaderRequest,
+    ListedOffset,
+    ListOffsetsRequest,
+    OffsetQuestion,
+)
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.replica_fetcher_manager import ReplicaFetcherManager
@@ -42,6 +56,9 @@ _CLIENT_ID = "kcore-mirror"
 _LOCAL_ID = -2
 #: The controller epoch of the updates that the mirror gives its own partitions.
 _CONTROLLER_EPOCH = 0
+
+#: Errors that a mirror meets in passing, though Kafka's clients do not try again after them.
+_PASSING = (OffsetOutOfRange, UnknownServerError, UnsupportedVersion)
 
 Address = tuple[str, int]
 
@@ -110,6 +127,8 @@ class TopicMirror:
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._previous_ends: dict[TopicPartition, int] = {}
         self._stopped = threading.Event()
+        #: What the leaders answered last of partitions that nothing but somebody's help brings further.
+        self._refusals: dict[TopicPartition, ApiError] = {}
         self._data_dir = data_dir
         self._log_manager = LogManager([data_dir], time=time)
         self._fetchers = ReplicaFetcherManager(
@@ -190,25 +209,35 @@ class TopicMirror:
     def wait_until_caught_up(self, timeout_ms: float = 60_000) -> None:
         """Return once each copy has what its leader's high watermark was above when this was called.
 
-        Leaders that move are followed; then the new leader's high watermark counts.  Raises MirrorFailed for a copy
-        that cannot go on, and after timeout_ms in which no copy came further.
+        Leaders that move are followed; then the new leader's high watermark counts.  Each leader has answered a fetch,
+        also where there is nothing to copy.  Raises MirrorFailed for a copy that cannot go on, and after timeout_ms in
+        which no copy came further; the leader's ApiError where that does not pass, as TopicAuthorizationFailed.
         """
         targets: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
         last_progress_ms = last_look_ms = self._time.hi_res_clock_ms()
         while True:
+            self._raise_refusal()
             missing = self._partitions.keys() - targets.keys()
             if missing:
                 targets.update(self._high_watermarks(missing))
             now_ms = self._time.hi_res_clock_ms()
             ends_now = {tp: log.log_end_offset for tp, log in self._logs.items()}
-            waiting = [tp for tp, end in ends_now.items() if tp not in targets or end < targets[tp]]
+            states = self._fetchers.states()
+            waiting = [
+                tp
+                for tp, end in ends_now.items()
+                if tp not in targets or end < targets[tp] or (tp in states and states[tp].lag is None)
+            ]
             if not waiting:
                 return
             if ends_now != ends:
                 ends, last_progress_ms = ends_now, now_ms
             elif now_ms - last_progress_ms > timeout_ms:
-                raise MirrorFailed(f"{min(waiting)}: nothing was copied for {timeout_ms / 1000:g} s")
+                tp = min(waiting)
+                reason = self._fetchers.hindrance(tp)
+                because = "" if reason is None else f": {reason}"
+                raise MirrorFailed(f"{tp}: nothing was copied for {timeout_ms / 1000:g} s{because}")
             if now_ms - max(last_look_ms, last_progress_ms) > self._backoff_ms:
                 for tp in self.refresh():
                     targets.pop(tp, None)
@@ -242,20 +271,24 @@ class TopicMirror:
         return offsets
 
     def keep_up(self) -> None:
-        """Go on until another thread calls close(), following leaders that move.  Raises MirrorFailed as refresh()."""
+        """Go on until another thread calls close(), following leaders that move.  Raises what refresh() raises."""
         while not self._stopped.wait(self._backoff_ms / 1000):
             self.refresh()
 
     def refresh(self) -> list[TopicPartition]:
         """Ask for the leaders, and follow those that have changed: the partitions that come back.
 
-        Raises MirrorFailed for a copy that cannot go on under the leader that it has, or if the topic was deleted.
+        Raises MirrorFailed for a copy that cannot go on under the leader that it has, or if the topic was deleted, and
+        the ApiError of a broker that does not pass, as TopicAuthorizationFailed.
         """
+        self._raise_refusal()
         try:
             metadata = self._fetch_metadata()
         except UnknownTopicOrPartition as error:
             raise MirrorFailed(f"{self._topic}: the topic is gone") from error
         except (OSError, ApiError) as error:
+            if isinstance(error, ApiError) and not _passes(error):
+                raise
             logger.info("%s: no metadata: %s", self._topic, error)
             return []
         missing = [tp for tp in self._partitions if tp.partition not in metadata.leaders]
@@ -272,6 +305,11 @@ class TopicMirror:
         self._fetchers.remove_partitions(moved)
         self._follow(moved)
         return moved
+
+    def _raise_refusal(self) -> None:
+        """Raises ApiError."""
+        for tp, error in list(self._refusals.items()):
+            raise type(error)(f"{tp}: the leader answers {type(error).__name__}, which does not pass by itself")
 
     def _is_another_topic(self, metadata: TopicMetadata) -> bool:
         """A broker with Metadata below version 10 gives no id: then nothing says so."""
@@ -300,7 +338,7 @@ class TopicMirror:
 
     def _make_end_point(self, leader_id: int, fetcher_id: int) -> RemoteLeaderEndPoint:
         sender = self._sender(self._metadata.addresses[leader_id])
-        return RemoteLeaderEndPoint(sender, CONSUMER_REPLICA_ID, lambda name: self._metadata.topic_id or ZERO_UUID)
+        return _EndPoint(sender, lambda name: self._metadata.topic_id or ZERO_UUID, self._refusals)
 
     def _fetch_metadata(self) -> TopicMetadata:
         """From the first broker that answers, the known ones before the bootstrap addresses.
@@ -352,6 +390,33 @@ class TopicMirror:
             },
             {broker.node_id: (broker.host, broker.port) for broker in response.brokers},
         )
+
+
+class _EndPoint(RemoteLeaderEndPoint):
+    """Notes in `refusals` which partitions the leader answers with an error that does not pass by itself: a follower
+    would try again for ever, since its controller may help it."""
+
+    def __init__(
+        self, sender: BlockingSender, topic_id: Callable[[str], UUID], refusals: dict[TopicPartition, ApiError]
+    ) -> None:
+        super().__init__(sender, CONSUMER_REPLICA_ID, topic_id)
+        self._refusals = refusals
+
+    def send(self, request: LeaderRequest) -> LeaderReply:
+        try:
+            reply = super().send(request)
+        except ApiError as error:
+            if not _passes(error):
+                self._refusals.update(dict.fromkeys(request.partitions, error))
+            raise
+        for tp, answer in reply.partitions.items():
+            if answer.error is not None and not _passes(answer.error):
+                self._refusals[tp] = answer.error
+        return reply
+
+
+def _passes(error: ApiError) -> bool:
+    return error.retriable or isinstance(error, _PASSING)
 
 
 def _is_new(previous: TopicMetadata, metadata: TopicMetadata, number: int) -> bool:

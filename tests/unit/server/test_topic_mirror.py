@@ -6,10 +6,27 @@ import pytest
 
 import kcore
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import ClusterMemberDirectory, DirectoryInUse, InconsistentTopicId, UnknownTopicOrPartition
+from kcore.errors import (
+    ClusterAuthorizationFailed,
+    ClusterMemberDirectory,
+    CorruptMessage,
+    DirectoryInUse,
+    InconsistentTopicId,
+    InvalidTopicException,
+    KafkaStorageError,
+    TopicAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+    UnsupportedCompressionType,
+)
 from kcore.log import meta_properties
+from kcore.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from kcore.server.acl import AclBinding, AclOperation, ResourceType
+from kcore.server.acl_authorizer import AclAuthorizer
+from kcore.server.handlers import fetch
 from kcore.server.topic_mirror import MirrorFailed, TopicMirror
+from kcore.tools.main import main
 from tests.unit.tools.command import contents
 
 CONFIG = {"segment.bytes": 20_000, "index.interval.bytes": 500}
@@ -159,3 +176,69 @@ def test_the_first_bootstrap_address_that_answers_is_enough(broker, tmp_path):
     with mirror:
         mirror.wait_until_caught_up()
     assert_same(tmp_path)
+
+
+DENIED_READ = AclBinding.deny("User:*", AclOperation.READ, ResourceType.TOPIC, "orders")
+ALLOWED_ALL = AclBinding.allow("User:*", AclOperation.ALL, ResourceType.TOPIC, "*")
+
+
+@pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.DESCRIBE])
+@pytest.mark.parametrize("count", [0, 20])
+def test_a_topic_that_may_not_be_read_ends_the_mirror(tmp_path, operation, count):
+    authorizer = AclAuthorizer(
+        [ALLOWED_ALL, DENIED_READ._replace(entry=DENIED_READ.entry._replace(operation=operation))]
+    )
+    with kcore.Broker(tmp_path / "source", authorizer=authorizer) as broker:
+        broker.create_topic("orders", 2)
+        produce(broker, count)
+        with pytest.raises(TopicAuthorizationFailed, match="orders"):
+            copy_now(broker, tmp_path / "copy")
+        assert main(["mirror", broker.bootstrap_servers, "orders", str(tmp_path / "copy")]) == 2
+
+
+@pytest.mark.parametrize("operation", [AclOperation.READ, AclOperation.DESCRIBE])
+def test_a_permission_that_is_taken_away_ends_a_mirror_that_follows(tmp_path, operation):
+    authorizer = AclAuthorizer([ALLOWED_ALL])
+    with kcore.Broker(tmp_path / "source", authorizer=authorizer) as broker:
+        broker.create_topic("orders", 2)
+        produce(broker, 20)
+        with mirror_of(broker, tmp_path / "copy") as mirror:
+            mirror.wait_until_caught_up()
+            authorizer.add_acls([DENIED_READ._replace(entry=DENIED_READ.entry._replace(operation=operation))])
+            with pytest.raises(TopicAuthorizationFailed, match="orders"):
+                mirror.keep_up()
+
+
+@pytest.mark.parametrize("error", [CorruptMessage, UnknownServerError, KafkaStorageError])
+def test_an_error_that_may_pass_is_named_when_the_time_is_over(broker, tmp_path, monkeypatch, error):
+    produce(broker, 20)
+    monkeypatch.setattr(fetch.Handler, "handle", refuse_every_partition(error))
+    with mirror_of(broker, tmp_path / "copy") as mirror, pytest.raises(MirrorFailed, match=error.__name__):
+        mirror.wait_until_caught_up(500)
+
+
+@pytest.mark.parametrize("error", [InvalidTopicException, UnsupportedCompressionType, ClusterAuthorizationFailed])
+def test_an_error_that_does_not_pass_by_itself_ends_the_mirror(broker, tmp_path, monkeypatch, error):
+    produce(broker, 20)
+    monkeypatch.setattr(fetch.Handler, "handle", refuse_every_partition(error))
+    with pytest.raises(error, match="orders-"):
+        copy_now(broker, tmp_path / "copy")
+
+
+def refuse_every_partition(error):
+    """A handler of Fetch that answers so."""
+
+    def handle(self, context, body):
+        partition = {"error_code": error.code, "high_watermark": -1, "last_stable_offset": -1, "log_start_offset": -1,
+                     "aborted_transactions": None, "preferred_read_replica": -1, "records": None}  # fmt: skip
+        responses = [
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[PartitionData(partition_index=p.partition, **partition) for p in topic.partitions],
+            )
+            for topic in body.topics
+        ]
+        context.respond(FetchResponse(throttle_time_ms=0, error_code=0, session_id=0, responses=responses))
+
+    return handle
