@@ -750,3 +750,23 @@ def test_a_request_replaces_an_order_of_the_node(world):
     assert running(world) == {T0: ReplicaAssignment((3, 1), (3,), (1,))}
     catch_up(world, 3)
     assert_ended(world, [3])
+
+
+def test_an_order_that_comes_while_the_earlier_move_of_its_partition_ends_is_carried_out(world, monkeypatch):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1]])
+    reassign(world, (2,))
+    store = world.active.partition_reassignment._store
+    real = store.change_assignments
+
+    def another_order_comes(assignments):
+        real(assignments)
+        assert assignments == {T0: ReplicaAssignment((2,))}, "the end of the move"
+        monkeypatch.undo()
+        world.admin.create(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({T0: (3,)}))
+
+    monkeypatch.setattr(store, "change_assignments", another_order_comes)
+    catch_up(world, 2)
+    assert running(world) == {T0: ReplicaAssignment((3, 2), (3,), (2,))}
+    catch_up(world, 3)
+    assert_ended(world, [3])
