@@ -1,5 +1,7 @@
 """The controller on a store without threads: elections, fail-over, brokers and topics that come and go."""
 
+from random import Random
+
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
@@ -649,6 +651,24 @@ def test_a_deletion_goes_on_under_the_next_controller(world):
     world.kill(1)
     assert world.admin.get(znodes.topic("t")) is None
     assert world.admin.children(znodes.DELETE_TOPICS) == []
+
+
+def test_deleted_topics_without_partitions_leave_no_trace_for_later_ones_of_their_names(world):
+    world.start(1, 2)
+    for name in ("t", "u"):
+        world.admin.create_recursive(znodes.topic(name), znodes.TopicZNode({}, znodes.random_id(Random(name))).encode())
+    world.settle()
+    for name in ("t", "u"):  # both are read at once
+        world.admin.create(znodes.delete_topic(name))
+    world.settle()
+    assert world.admin.children(znodes.TOPICS) == world.admin.children(znodes.DELETE_TOPICS) == []
+    assert world.active.context.topics_with_deletion_started == set()
+    for name in ("t", "u"):
+        world.create_topic(name, [[1, 2]])
+    world.kill(2)
+    world.start(2)
+    states = world.active.context.replica_states
+    assert {states[PartitionReplica(TopicPartition(name, 0), 2)] for name in ("t", "u")} == {ReplicaState.ONLINE}
 
 
 def test_an_order_to_delete_an_unknown_topic_is_removed(world):
