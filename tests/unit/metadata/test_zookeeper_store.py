@@ -38,9 +38,9 @@ from kcore.metadata.store import (
     WatchEvent,
 )
 from kcore.metadata.zookeeper_reads import MultiRead
-from kcore.metadata.zookeeper_session import KAZOO_LOG, Session, store_error
+from kcore.metadata.zookeeper_session import KAZOO_LOG, Session, Watcher, store_error
 from tests import zookeeper_server
-from tests.unit.metadata.zookeeper_sessions import deliver_all, expire, wait_until
+from tests.unit.metadata.zookeeper_sessions import deliver_all, expire, receive_all, wait_until
 
 #: Longer than a machine that stands still, and than a server needs to start again.
 LONG_MS = 60_000
@@ -345,6 +345,32 @@ def test_a_change_while_a_client_was_away_calls_its_watch_when_it_is_back(own_se
     other.set("/kept", b"1")
     deliver_all(store)
     assert events[1:] == [WatchEvent(EventType.CHANGED, "/kept")]
+
+
+def test_a_change_that_meets_the_comparison_after_a_reconnection_calls_a_watch_once(own_server, opened, monkeypatch):
+    """The server calls the watch, which it knows again, before the client has compared what it was told of the node."""
+    store, other = opened(f"{own_server.address}/meets"), opened(f"{own_server.address}/meets")
+    events, compared = [], threading.Event()
+    store.create("/n")
+    store.get("/n", events.append)
+    may_connect = no_new_connection(store)
+    store._session.client.handler.break_connection()
+    wait_until(lambda: is_lost(store))
+    other.set("/n", b"1")
+    real = Watcher.state_of
+
+    def meets_a_change(watcher, answer):
+        if not compared.is_set():
+            other.set("/n", b"2")
+            receive_all(store)
+            compared.set()
+        return real(watcher, answer)
+
+    monkeypatch.setattr(Watcher, "state_of", meets_a_change)
+    may_connect.set()
+    assert compared.wait(60)
+    deliver_all(store)
+    assert events == [WatchEvent(EventType.CHANGED, "/n")]
 
 
 def test_a_server_that_answers_late_costs_the_connection_and_the_write_may_have_happened(own_server, opened):

@@ -11,6 +11,14 @@ _DEADLINE_S = 60
 
 def deliver_all(store):
     """Return once the watches of all changes that have taken place have been called."""
+    receive_all(store)
+    if not store._is_closed:
+        _pass_through(store._events.put)
+
+
+def receive_all(store):
+    """Return once the client has heard of all changes that have taken place: their watches wait for the store's
+    thread."""
     try:
         store.get("/")  # the server sends a client its events before the answer to a later call
     except StoreError:
@@ -18,8 +26,6 @@ def deliver_all(store):
     session = store._session
     if not session.has_expired:
         _pass_through(session.client.handler.callback_queue.put)
-    if not store._is_closed:
-        _pass_through(store._events.put)
 
 
 def _pass_through(put):
