@@ -31,6 +31,9 @@ from kcore.metadata.store import (
 from tests.reference.node_tree import NodeTree
 from tests.unit.metadata.zookeeper_sessions import deliver_all, expire
 
+#: In a test here, events of which each is the work of the watch before it; one pass delivers at least one of them.
+CONSECUTIVE_EVENTS = 3
+
 
 class MemoryWorld:
     """Sessions on one tree, and how a test makes their events happen."""
@@ -70,7 +73,7 @@ class EmbeddedWorld(MemoryWorld):
         return self.stores[-1]
 
     def deliver(self):
-        for _ in range(3):
+        for _ in range(CONSECUTIVE_EVENTS):
             for store in self.stores:
                 store.poll()
 
@@ -98,7 +101,7 @@ class ZookeeperWorld(MemoryWorld):
         return self.stores[-1]
 
     def deliver(self):
-        for _ in range(2):
+        for _ in range(CONSECUTIVE_EVENTS):
             for store in self.stores:
                 deliver_all(store)
 
