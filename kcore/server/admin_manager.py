@@ -184,23 +184,27 @@ class AdminManager:
                 placement = self._placement(num_partitions, replication_factor, assignments)
             except (InvalidReplicationFactor, InvalidReplicaAssignment) as error:
                 # The broker that is missing may be the one that a deletion of this name waits for.
-                self._check_not_being_deleted(name, error)
+                self._check_is_free(name, error)
                 raise
             overrides = self._overrides(name, configs or {})
             config = LogConfig.from_kafka(overrides, self._config.log_config)
             replicas = len(next(iter(placement.values())))
             if validate_only:
-                self._check_not_being_deleted(name)
+                self._check_is_free(name)
                 return CreatedTopic(ZERO_UUID, len(placement), replicas, config)
             topic_id = self._changes.create_topic(name, placement, overrides)
             logger.info("created topic %s with %d partitions, id %s", name, len(placement), topic_id)
             return CreatedTopic(topic_id, len(placement), replicas, config)
 
-    def _check_not_being_deleted(self, name: str, error: ApiError | None = None) -> None:
-        """Raises TopicAlreadyExists, because of `error`."""
-        waiting_deletion = self._changes.waiting_deletion(name)
-        if waiting_deletion is not None:
-            raise TopicAlreadyExists(waiting_deletion) from error
+    def _check_is_free(self, name: str, error: ApiError | None = None) -> None:
+        """That the store has no topic of the name, which the metadata do not have.  Raises TopicAlreadyExists, because
+        of `error`."""
+        reason = self._why_taken(name)
+        if reason is not None:
+            raise TopicAlreadyExists(reason) from error
+
+    def _why_taken(self, name: str) -> str | None:
+        return self._changes.waiting_deletion(name) or self._changes.unreadable(name)
 
     def auto_create_topic(self, name: str) -> bool:
         """Create a topic because a client requests it; whether it is there, or will be once the controller has seen it.
@@ -390,8 +394,7 @@ class AdminManager:
             topic = self._cache.topic(name)
             if topic is None:
                 topic_names.validate(name)
-                waiting_deletion = self._changes.waiting_deletion(name)
-                raise UnknownTopicOrPartition(waiting_deletion or f"The topic '{name}' does not exist.")
+                raise UnknownTopicOrPartition(self._why_taken(name) or f"The topic '{name}' does not exist.")
             if topic_names.is_internal(name):
                 raise InvalidRequest(f"The topic '{name}' is internal: the brokers need it, it cannot be deleted.")
             self._changes.delete_topic(topic)

@@ -25,7 +25,7 @@ from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.config_changes import ConfigChanges, changed_config, store_config
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache, PartitionInfo, TopicInfo
 from kcore.server.topic_adoption import HostedLogs, TopicAdoption
-from kcore.server.topic_changes import Assignment
+from kcore.server.topic_changes import Assignment, unreadable_topic
 from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class LocalController:
                 builder.commit()
             except MultiFailed as error:
                 if isinstance(error.cause, NodeExists):
-                    raise TopicAlreadyExists(f"Topic '{name}' already exists.") from error
+                    raise TopicAlreadyExists(self.unreadable(name) or f"Topic '{name}' already exists.") from error
                 raise
             self._topic_configs.set(name, config)
             self._lead([_Leadership(name, node, epochs)], is_new=True)
@@ -218,6 +218,9 @@ class LocalController:
     def waiting_deletion(self, name: str) -> str | None:
         """None: delete_topic() returns when all is gone."""
         return None
+
+    def unreadable(self, name: str) -> str | None:
+        return unreadable_topic(self._store, name)
 
     def retry_offline_partitions(self) -> None:
         """Open the partitions that could not be opened: a full disk may have room again."""

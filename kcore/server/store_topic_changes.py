@@ -17,7 +17,7 @@ from kcore.metadata.multi_builder import MultiBuilder
 from kcore.metadata.store import BadVersion, MetadataStore, MultiFailed, NodeExists
 from kcore.server.config_changes import ConfigChanges, announce_config_change, store_config
 from kcore.server.metadata_cache import TopicInfo
-from kcore.server.topic_changes import Assignment
+from kcore.server.topic_changes import Assignment, unreadable_topic
 
 
 class StoreTopicChanges:
@@ -38,7 +38,8 @@ class StoreTopicChanges:
         topic_id = znodes.random_id(self._random)
         node = znodes.TopicZNode({number: list(replicas) for number, replicas in assignment.items()}, topic_id)
         if self._store.get(znodes.topic(name)) is not None:
-            raise TopicAlreadyExists(self.waiting_deletion(name) or f"Topic '{name}' already exists.")
+            reason = self.waiting_deletion(name) or self.unreadable(name)
+            raise TopicAlreadyExists(reason or f"Topic '{name}' already exists.")
         builder = MultiBuilder(self._store)
         builder.put(znodes.topic_config(name), znodes.encode_config(config))
         builder.create(znodes.topic(name), node.encode())
@@ -89,6 +90,8 @@ class StoreTopicChanges:
         stored = self._store.get(znodes.topic(name))
         if stored is None:
             return None
+        if self.unreadable(name) is not None:
+            return f"Topic '{name}' is being deleted."
         alive = set(self._store.children(znodes.BROKER_IDS))
         replicas = {
             replica for of_one in znodes.TopicZNode.decode(stored.data).assignment.values() for replica in of_one
@@ -98,3 +101,6 @@ class StoreTopicChanges:
             return f"Topic '{name}' is being deleted."
         brokers = f"broker {dead[0]}" if len(dead) == 1 else f"brokers {', '.join(map(str, dead))}"
         return f"Topic '{name}' is being deleted; that waits for {brokers}, not alive now, to delete its replicas."
+
+    def unreadable(self, name: str) -> str | None:
+        return unreadable_topic(self._store, name)

@@ -7,6 +7,8 @@ from typing import Protocol
 from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.metadata import znodes
+from kcore.metadata.store import MetadataStore, StoreError
 from kcore.purgatory.delayed_operation import DelayedOperation
 from kcore.server.config_changes import ConfigChanges
 from kcore.server.metadata_cache import MetadataCache, MetadataSnapshot, TopicInfo
@@ -42,9 +44,25 @@ class TopicChanges(Protocol):
         """Of a topic that the metadata do not have any more, but whose deletion has not ended: a sentence that says so,
         with the dead brokers that it waits for; None for every other."""
 
+    def unreadable(self, name: str) -> str | None:
+        """Of a topic that the metadata do not have because its node in the store cannot be read: a sentence that says
+        so; None for every other."""
+
 
 #: Whether a change is in the metadata.
 IsDone = Callable[[MetadataSnapshot], bool]
+
+
+def unreadable_topic(store: MetadataStore, name: str) -> str | None:
+    """TopicChanges.unreadable()."""
+    path = znodes.topic(name)
+    node = store.get(path)
+    try:
+        if node is not None:
+            znodes.TopicZNode.decode(node.data)
+    except StoreError as error:
+        return f"Topic '{name}' exists, but its node {path} in the metadata store cannot be read: {error}"
+    return None
 
 
 def has_partitions(name: str, count: int) -> IsDone:

@@ -141,3 +141,24 @@ def test_changes_of_topics_are_answered_when_the_metadata_have_them_or_their_tim
         wait_until(lambda: broker.admin_manager._waiting.delayed == 1)
         controller.update_metadata({"newer": {number: {"leader": -2} for number in range(2)}})
         assert client.receive(ApiKey.DELETE_TOPICS, 3).responses[0].error_code == 0
+
+
+def test_a_topic_whose_node_cannot_be_read_is_neither_free_nor_unknown(broker, controller, store):
+    """A creation said that there is one, a deletion that there is none."""
+    broker.cluster_member.controller = ActiveController()
+    controller.update_metadata()
+    store.create_recursive(znodes.topic("broken"), b'{"version":1,"partit')
+    topic = ct.CreatableTopic(name="broken", num_partitions=1, replication_factor=1)
+    sentence = "Topic 'broken' exists, but its node /brokers/topics/broken in the metadata store cannot be read: "
+    with Client(broker) as client:
+        for is_dry_run in (False, True):
+            (created,) = client.ask(ct.CreateTopicsRequest(topics=[topic], validate_only=is_dry_run), 5).topics
+            assert created.error_code == errors.TopicAlreadyExists.code
+            assert created.error_message.startswith(sentence)
+        (deleted,) = client.ask(dt.DeleteTopicsRequest(topic_names=["broken"]), 5).responses
+        assert deleted.error_code == errors.UnknownTopicOrPartition.code
+        assert deleted.error_message.startswith(sentence)
+        store.create_recursive(znodes.delete_topic("broken"))
+        (created,) = client.ask(ct.CreateTopicsRequest(topics=[topic]), 5).topics
+        assert created.error_message == "Topic 'broken' is being deleted."
+    broker.cluster_member.controller = None
