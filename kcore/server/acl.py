@@ -164,14 +164,19 @@ class AclBindingFilter(NamedTuple):
     def matches(self, binding: AclBinding) -> bool:
         entry = binding.entry
         return (
-            self._matches_pattern(binding.pattern)
+            self.matches_pattern(binding.pattern)
             and self.principal in (None, entry.principal)
             and (self.host is None or canonical_host(self.host) == canonical_host(entry.host))
             and self.operation in (AclOperation.ANY, entry.operation)
             and self.permission_type in (AclPermissionType.ANY, entry.permission_type)
         )
 
-    def _matches_pattern(self, pattern: ResourcePattern) -> bool:
+    @property
+    def matches_every_entry(self) -> bool:
+        """Of the patterns that it matches."""
+        return self[3:] == AclBindingFilter()[3:]
+
+    def matches_pattern(self, pattern: ResourcePattern) -> bool:
         if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):

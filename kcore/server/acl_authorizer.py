@@ -11,10 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kcore.errors import ApiError, InvalidConfig, InvalidRequest
-from kcore.network.listener import KafkaPrincipal
 from kcore.protocol.api_keys import ApiKey
 from kcore.server.acl import (
-    CLUSTER_NAME,
     WILDCARD,
     WILDCARD_PRINCIPAL,
     AccessControlEntry,
@@ -27,6 +25,7 @@ from kcore.server.acl import (
     ResourceType,
     canonical_host,
 )
+from kcore.server.acl_checks import check_filter, checked, parse_principal
 from kcore.server.authorizer import (
     Action,
     AuthorizableRequestContext,
@@ -60,7 +59,9 @@ class AclAuthorizer(Authorizer):
     Where no ACL is about a resource, by its name, a prefix or "*", allow_everyone_if_no_acl_found decides.  READ,
     WRITE, DELETE and ALTER include DESCRIBE, ALTER_CONFIGS includes DESCRIBE_CONFIGS.  super_users: as "User:admin".
     Thread-safe: add_acls() and remove_acls() replace an index that authorize() reads without a lock.
-    The constructor and add_acls() raise InvalidConfig for an ACL or a super user that can never apply.
+    The constructor and add_acls() raise InvalidConfig for an ACL or a super user that can never apply: a principal
+    without a type, a host that is no address, an operation that the resource does not have.  TypeError for what is no
+    ACL, as one with a string in the place of an AclOperation.
     """
 
     def __init__(
@@ -70,6 +71,8 @@ class AclAuthorizer(Authorizer):
         super_users: Iterable[str] = (),
         allow_everyone_if_no_acl_found: bool = False,
     ) -> None:
+        if isinstance(super_users, str):
+            raise TypeError(f"super_users: expected several principals, as [{super_users!r}]")
         self._super_users = frozenset(map(parse_principal, super_users))
         self._allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
         self._lock = threading.Lock()
@@ -90,24 +93,26 @@ class AclAuthorizer(Authorizer):
 
     def add_acls(self, acls: Iterable[AclBinding]) -> None:
         """Those that are there already stay."""
-        added = [checked(binding) for binding in acls]
+        added = by_pattern(map(checked, several(acls)))
         with self._lock:
-            entries = dict(self._index.entries)
-            for pattern, entry in added:
-                entries[pattern] = entries.get(pattern, frozenset()) | {entry}
-            self._index = AclIndex(entries)
+            present = self._index.entries
+            self._index = self._index.replaced(
+                {pattern: present.get(pattern, frozenset()) | entries for pattern, entries in added.items()}
+            )
 
     def remove_acls(self, acl_filter: AclBindingFilter) -> list[AclBinding]:
         """Those that it matches; they are gone when this returns."""
+        check_filter(acl_filter)
         with self._lock:
-            entries = {pattern: set(found) for pattern, found in self._index.entries.items()}
+            present = self._index.entries
             removed = [binding for binding in self._index.bindings() if acl_filter.matches(binding)]
-            for pattern, entry in removed:
-                entries[pattern].remove(entry)
-            self._index = AclIndex({pattern: frozenset(left) for pattern, left in entries.items() if left})
+            self._index = self._index.replaced(
+                {pattern: present[pattern] - entries for pattern, entries in by_pattern(removed).items()}
+            )
         return removed
 
     def acls(self, acl_filter: AclBindingFilter = AclBindingFilter()) -> list[AclBinding]:  # noqa: B008
+        check_filter(acl_filter)
         return [binding for binding in self._index.bindings() if acl_filter.matches(binding)]
 
     def create_acls(
@@ -203,16 +208,23 @@ class _Client(NamedTuple):
 class AclIndex:
     """ACLs by the resources that they are about; never changed."""
 
-    def __init__(self, entries: Mapping[ResourcePattern, frozenset[AccessControlEntry]]) -> None:
+    def __init__(
+        self,
+        entries: Mapping[ResourcePattern, frozenset[AccessControlEntry]],
+        prefix_lengths: Mapping[ResourceType, Sequence[int]] | None = None,
+    ) -> None:
         self.entries = entries
         #: Of the prefixes of each type, the longest first.
-        self._prefix_lengths = {
-            resource_type: sorted(
-                {len(p.name) for p in entries if p[0] is resource_type and p.pattern_type is PatternType.PREFIXED},
-                reverse=True,
-            )
-            for resource_type in {pattern.resource_type for pattern in entries}
-        }
+        self._prefix_lengths = _prefix_lengths(entries) if prefix_lengths is None else prefix_lengths
+
+    def replaced(self, changes: Mapping[ResourcePattern, frozenset[AccessControlEntry]]) -> AclIndex:
+        """With other entries for these patterns, without them where there are none."""
+        entries = {**self.entries, **changes}
+        for pattern, present in changes.items():
+            if not present:
+                del entries[pattern]
+        have_prefixes = any(pattern.pattern_type is PatternType.PREFIXED for pattern in changes)
+        return AclIndex(entries, None if have_prefixes else self._prefix_lengths)
 
     def bindings(self) -> Iterator[AclBinding]:
         for pattern, entries in self.entries.items():
@@ -230,31 +242,26 @@ class AclIndex:
                 yield from entries.get(ResourcePattern(resource_type, name[:length], PatternType.PREFIXED), ())
 
 
-def parse_principal(text: str) -> KafkaPrincipal:
-    """User:alice.  Raises InvalidConfig."""
-    kind, separator, name = text.strip().partition(":")
-    if not (kind and separator and name):
-        raise InvalidConfig(f"{text!r} is not a principal: expected a type and a name, as User:alice")
-    return KafkaPrincipal(kind, name)
+def _prefix_lengths(patterns: Iterable[ResourcePattern]) -> dict[ResourceType, list[int]]:
+    lengths: dict[ResourceType, set[int]] = {}
+    for resource_type, name, pattern_type in patterns:
+        if pattern_type is PatternType.PREFIXED:
+            lengths.setdefault(resource_type, set()).add(len(name))
+    return {resource_type: sorted(found, reverse=True) for resource_type, found in lengths.items()}
 
 
-def checked(binding: AclBinding) -> AclBinding:
-    """The binding.  Raises InvalidConfig."""
-    pattern, entry = binding
-    if pattern.resource_type in (ResourceType.UNKNOWN, ResourceType.ANY):
-        raise InvalidConfig(f"{binding}: the resource type is for filters only")
-    if pattern.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
-        raise InvalidConfig(f"{binding}: patterns of ACLs are LITERAL or PREFIXED")
-    if entry.operation in (AclOperation.UNKNOWN, AclOperation.ANY):
-        raise InvalidConfig(f"{binding}: the operation is for filters only; AclOperation.ALL stands for all")
-    if entry.permission_type not in (_ALLOW, _DENY):
-        raise InvalidConfig(f"{binding}: an ACL either allows or denies")
-    if not pattern.name or "/" in pattern.name:
-        raise InvalidConfig(f"{binding}: the name is empty or has a slash")
-    if pattern.resource_type is ResourceType.CLUSTER and pattern.name != CLUSTER_NAME:
-        raise InvalidConfig(f"{binding}: the only name of the cluster is {CLUSTER_NAME}")
-    parse_principal(entry.principal)
-    return binding
+def several(acls: Iterable[AclBinding]) -> Iterable[AclBinding]:
+    """Raises TypeError for a single one, which is a tuple of other things."""
+    if isinstance(acls, AclBinding):
+        raise TypeError(f"expected several ACLs, not one: write [{acls.pattern}...]")
+    return acls
+
+
+def by_pattern(acls: Iterable[AclBinding]) -> dict[ResourcePattern, set[AccessControlEntry]]:
+    found: dict[ResourcePattern, set[AccessControlEntry]] = {}
+    for pattern, entry in acls:
+        found.setdefault(pattern, set()).add(entry)
+    return found
 
 
 def _log(context: AuthorizableRequestContext, action: Action, is_allowed: bool) -> None:

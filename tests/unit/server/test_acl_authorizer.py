@@ -12,6 +12,7 @@ from kcore.errors import InvalidConfig
 from kcore.network.listener import KafkaPrincipal, SecurityProtocol
 from kcore.server.acl import (
     CLUSTER_NAME,
+    SUPPORTED_OPERATIONS,
     AccessControlEntry,
     AclBinding,
     AclBindingFilter,
@@ -103,7 +104,7 @@ def test_an_address_may_be_spelled_as_kafka_spells_it(host, address):
     assert may(authorizer, READ, "t", ALICE._replace(client_address=address))
 
 
-@pytest.mark.parametrize("operation", list(AclOperation)[2:])
+@pytest.mark.parametrize("operation", [ALL, *SUPPORTED_OPERATIONS[TOPIC]])
 def test_some_permissions_include_describe(operation):
     authorizer = AclAuthorizer([allow("User:alice", operation, TOPIC, "t")])
     describes = {ALL, READ, WRITE, AclOperation.DELETE, AclOperation.ALTER, DESCRIBE}
@@ -227,8 +228,8 @@ def random_acls(rng):
         make = rng.choice([allow, allow, deny])
         yield make(
             rng.choice(["User:*", "User:alice", "User:bob"]),
-            rng.choice([READ, WRITE, DESCRIBE, ALL]),
-            rng.choice([TOPIC, TOPIC, GROUP]),
+            operation := rng.choice([READ, WRITE, DESCRIBE, ALL]),
+            TOPIC if operation is WRITE else rng.choice([TOPIC, TOPIC, GROUP]),
             name := rng.choice(names),
             LITERAL if name == "*" else rng.choice([LITERAL, PREFIXED]),
             rng.choice(["*", "10.0.0.7", "10.0.0.8"]),
@@ -269,7 +270,7 @@ def test_any_resource_of_a_type_is_allowed_if_one_can_be_found(seed):
         ([allow("User:bob", WRITE, TOPIC, "t")], False),
         ([allow("User:alice", READ, TOPIC, "t")], False),
         ([allow("User:alice", ALL, TOPIC, "t")], True),
-        ([allow("User:alice", WRITE, GROUP, "t")], False),
+        ([allow("User:alice", ALL, GROUP, "t")], False),
         ([allow("User:alice", WRITE, TOPIC, "t"), deny("User:alice", WRITE, TOPIC, "t")], False),
         ([allow("User:alice", WRITE, TOPIC, "t"), deny("User:alice", WRITE, TOPIC, "t", PREFIXED)], False),
         ([allow("User:alice", WRITE, TOPIC, "t", PREFIXED), deny("User:alice", WRITE, TOPIC, "t")], True),
@@ -301,6 +302,15 @@ def test_where_all_may_use_what_no_acl_is_about_only_a_denial_of_all_leaves_no_t
         (allow("User:a", AclOperation.ANY, TOPIC, "t"), "for filters only"),
         (allow("User:a", READ, ResourceType.ANY, "t"), "for filters only"),
         (allow("User:a", READ, TOPIC, "t", PatternType.MATCH), "LITERAL or PREFIXED"),
+        (deny("  User:a ", READ, TOPIC, "t"), "the principal '  User:a ' has blanks around it"),
+        (deny("User:a", READ, TOPIC, "t", host="10.0.0.0/8"), "the host '10.0.0.0/8' is neither an IP address nor"),
+        (deny("User:a", READ, TOPIC, "t", host="localhost"), "the host 'localhost'"),
+        (deny("User:a", READ, TOPIC, "t", host="999.1.1.1"), "the host '999.1.1.1'"),
+        (deny("User:a", READ, TOPIC, "t", host=""), "the host ''"),
+        (deny("User:a", READ, TOPIC, "t", host=" 127.0.0.1"), "the host ' 127.0.0.1'"),
+        (deny("User:a", AclOperation.CLUSTER_ACTION, TOPIC, "t"), "the operations of a TOPIC are ALL, READ, WRITE"),
+        (deny("User:a", WRITE, GROUP, "g"), "the operations of a GROUP are ALL, READ"),
+        (deny("User:a", AclOperation.CREATE_TOKENS, ResourceType.USER, "a"), "'a' is not a principal"),
         (allow("User:a", READ, CLUSTER, "mine"), f"the only name of the cluster is {CLUSTER_NAME}"),
         (
             AclBinding(ResourcePattern(TOPIC, "t"), AccessControlEntry("User:a", "*", READ, AclPermissionType.ANY)),
@@ -311,6 +321,52 @@ def test_where_all_may_use_what_no_acl_is_about_only_a_denial_of_all_leaves_no_t
 def test_an_acl_that_can_never_apply_is_refused(binding, complaint):
     with pytest.raises(InvalidConfig, match=complaint):
         AclAuthorizer([binding])
+
+
+@pytest.mark.parametrize("resource_type", SUPPORTED_OPERATIONS)
+def test_what_the_tools_of_kafka_send_is_taken(resource_type):
+    name = {CLUSTER: CLUSTER_NAME, ResourceType.USER: "User:a"}.get(resource_type, "x")
+    groups = [AclOperation.DESCRIBE_CONFIGS, AclOperation.ALTER_CONFIGS] if resource_type is GROUP else []
+    operations = [ALL, *SUPPORTED_OPERATIONS[resource_type], *groups]
+    hosts = ["*", "10.0.0.7", "::1", "0:0:0:0:0:0:0:1", "fe80::1%eth0"]
+    acls = [deny("User:CN=a,O= b", o, resource_type, name, host=host) for o in operations for host in hosts]
+    assert set(AclAuthorizer(acls).acls()) == set(acls)
+
+
+@pytest.mark.parametrize(
+    ("binding", "complaint"),
+    [
+        (deny("User:a", "READ", TOPIC, "t"), "operation must be a AclOperation, not 'READ'"),
+        (deny("User:a", READ, 2, "t"), "resource_type must be a ResourceType, not 2"),
+        (deny("User:a", READ, TOPIC, b"t"), "name must be a str"),
+        (deny("User:a", READ, TOPIC, "t", "LITERAL"), "pattern_type must be a PatternType"),
+        (deny("User:a", READ, TOPIC, "t", host=None), "host must be a str, not None"),
+        (deny(KafkaPrincipal("User", "a"), READ, TOPIC, "t"), "principal must be a str"),
+        (deny("User:a", READ, TOPIC, "t")[1], "expected an AclBinding"),
+        ("x", "expected an AclBinding"),
+    ],
+)
+def test_what_is_no_acl_is_a_type_error_and_not_one_that_denies_nothing(binding, complaint):
+    with pytest.raises(TypeError, match=complaint):
+        AclAuthorizer([binding])
+
+
+@pytest.mark.parametrize(
+    "acl_filter",
+    [AclBindingFilter(operation="READ"), AclBindingFilter(resource_type=2), AclBindingFilter(name=b"t"), None],
+)
+def test_a_filter_that_would_match_nothing_by_mistake_is_a_type_error(acl_filter):
+    authorizer = AclAuthorizer([allow("User:a", READ, TOPIC, "t")])
+    for method in (authorizer.remove_acls, authorizer.acls):
+        with pytest.raises(TypeError):
+            method(acl_filter)
+
+
+def test_one_where_several_are_expected_is_named():
+    with pytest.raises(TypeError, match="expected several ACLs, not one"):
+        AclAuthorizer(allow("User:a", READ, TOPIC, "t"))
+    with pytest.raises(TypeError, match="super_users: expected several principals"):
+        AclAuthorizer(super_users="User:ANONYMOUS")
 
 
 def test_super_users_and_the_default_come_from_the_settings():
