@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from kcore.metadata.store import MetadataStore, StoreError
+from kcore.errors import InvalidConfig
+from kcore.metadata.store import InvalidPath, MetadataStore, StoreError, check_path
 from kcore.server.acl import (
+    SUPPORTED_OPERATIONS,
     AccessControlEntry,
     AclOperation,
     AclPermissionType,
@@ -30,8 +33,42 @@ CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/ka
 _VERSION = 1
 
 
+def pascal_case(constant: str) -> str:
+    """CLUSTER_ACTION -> ClusterAction."""
+    return "".join(word.capitalize() for word in constant.split("_"))
+
+
+#: The parents of ACLs.
+TYPES = [f"{root}/{pascal_case(kind.name)}" for root in ACLS.values() for kind in SUPPORTED_OPERATIONS]
+
+
+class UnreadableAcls(StoreError):
+    """A node below ACLS whose data are no ACLs."""
+
+
 def path_of(pattern: ResourcePattern) -> str:
     return f"{ACLS[pattern.pattern_type]}/{pascal_case(pattern.resource_type.name)}/{pattern.name}"
+
+
+def check_stored_name(pattern: ResourcePattern) -> None:
+    """Raises InvalidConfig for a resource whose name no node's path can have; with ZooKeeper it is the same."""
+    name = pattern.name
+    try:
+        check_path(path_of(pattern))
+    except InvalidPath:
+        wrong = [f"U+{ord(char):04X}" for char in dict.fromkeys(name) if _is_refused(char)]
+        why = f"without {', '.join(wrong)}" if wrong else "that is none of '', '.' and '..'"
+        raise InvalidConfig(
+            f"ACLs of the {pattern.resource_type.name} {name!r} cannot be stored: the store needs a name {why}"
+        ) from None
+
+
+def _is_refused(char: str) -> bool:
+    try:
+        check_path(f"/x{char}x")
+    except InvalidPath:
+        return True
+    return False
 
 
 def change_path(pattern: ResourcePattern) -> str:
@@ -45,6 +82,26 @@ def encode_change(pattern: ResourcePattern) -> bytes:
         return f"{resource_type}:{pattern.name}".encode()
     body = {"version": _VERSION, "resourceType": resource_type, "name": pattern.name, "patternType": "PREFIXED"}
     return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode_change(path: str, data: bytes) -> ResourcePattern | None:
+    """None for a type of resources that a later release has.  Raises StoreError."""
+    try:
+        if path.startswith(f"{CHANGES[PatternType.LITERAL]}/"):
+            type_name, separator, name = data.decode().partition(":")
+            pattern_name = "LITERAL"
+            if not separator:
+                raise ValueError("no resource type")
+        else:
+            body = json.loads(data)
+            type_name, name, pattern_name = (_text(body[key]) for key in ("resourceType", "name", "patternType"))
+        pattern_type = PatternType[_constant(pattern_name, PatternType.__members__)]
+        if not name or pattern_type not in ACLS:
+            raise ValueError(f"a resource {name!r} of the pattern type {pattern_name}")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(f"{path} does not say what has changed: {error!r}") from error
+    resource_type = ResourceType[_constant(type_name, ResourceType.__members__)]
+    return None if resource_type is ResourceType.UNKNOWN else ResourcePattern(resource_type, name, pattern_type)
 
 
 def encode_acls(entries: Iterable[AccessControlEntry]) -> bytes:
@@ -63,7 +120,7 @@ def encode_acls(entries: Iterable[AccessControlEntry]) -> bytes:
 def decode_acls(path: str, data: bytes) -> frozenset[AccessControlEntry]:
     """Operations and permissions of later releases are UNKNOWN, which allows and denies nothing, as in Kafka.
 
-    Raises StoreError.
+    Raises UnreadableAcls.
     """
     if not data:
         return frozenset()
@@ -80,12 +137,19 @@ def decode_acls(path: str, data: bytes) -> frozenset[AccessControlEntry]:
             )
             for acl in body["acls"]
         )
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} has no ACLs that can be read: {error!r}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UnreadableAcls(f"{path} has no ACLs that can be read: {error!r}") from error
 
 
-def read_acls(store: MetadataStore) -> dict[ResourcePattern, frozenset[AccessControlEntry]]:
-    """All that are stored.  Raises StoreError, also where some cannot be read: they may deny what others allow."""
+class StoredAcls(NamedTuple):
+    """unreadable: the resources whose ACLs cannot be read."""
+
+    entries: dict[ResourcePattern, frozenset[AccessControlEntry]]
+    unreadable: dict[ResourcePattern, UnreadableAcls]
+
+
+def read_acls(store: MetadataStore) -> StoredAcls:
+    """All that are stored.  Raises StoreError."""
     patterns = []
     for pattern_type, root in ACLS.items():
         for type_name in store.children(root):
@@ -94,20 +158,24 @@ def read_acls(store: MetadataStore) -> dict[ResourcePattern, frozenset[AccessCon
                 logger.warning("ACLs of the unknown resource type %s are not followed", type_name)
                 continue
             patterns += [
-                (ResourcePattern(resource_type, name, pattern_type), f"{root}/{type_name}/{name}")
-                for name in store.children(f"{root}/{type_name}")
+                ResourcePattern(resource_type, name, pattern_type) for name in store.children(f"{root}/{type_name}")
             ]
-    nodes = store.get_many([path for _, path in patterns])
-    return {
-        pattern: entries
-        for (pattern, path), node in zip(patterns, nodes, strict=True)
-        if node is not None and (entries := decode_acls(path, node.data))
-    }
+    return read_acls_of(store, patterns)
 
 
-def pascal_case(constant: str) -> str:
-    """CLUSTER_ACTION -> ClusterAction."""
-    return "".join(word.capitalize() for word in constant.split("_"))
+def read_acls_of(store: MetadataStore, patterns: Sequence[ResourcePattern]) -> StoredAcls:
+    """Those of the resources; without entries for one that has none.  Raises StoreError."""
+    found = StoredAcls({}, {})
+    paths = list(map(path_of, patterns))
+    for pattern, path, node in zip(patterns, paths, store.get_many(paths), strict=True):
+        try:
+            entries = decode_acls(path, node.data) if node is not None else frozenset()
+        except UnreadableAcls as error:
+            found.unreadable[pattern] = error
+        else:
+            if entries:
+                found.entries[pattern] = entries
+    return found
 
 
 def _constant(name: str, members: Iterable[str]) -> str:

@@ -1,15 +1,24 @@
 """ACLs in the metadata store: Kafka's nodes, changes by clients and by other brokers.  Source: ZkData, Kafka 3.9."""
 
 import json
+import re
 import time
 
 import pytest
 
 import kcore
 from kcore.common.time import MockTime
-from kcore.errors import ClusterAuthorizationFailed, InvalidRequest, RequestTimedOut, SecurityDisabled
+from kcore.errors import (
+    ClusterAuthorizationFailed,
+    InvalidConfig,
+    InvalidRequest,
+    PolicyViolation,
+    RequestTimedOut,
+    SecurityDisabled,
+    UnknownServerError,
+)
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
-from kcore.metadata.store import ConnectionLost, StoreError
+from kcore.metadata.store import ConnectionLost, MultiTooLarge, StoreError
 from kcore.protocol.messages import create_acls as ca
 from kcore.protocol.messages import delete_acls as da
 from kcore.protocol.messages import describe_acls as d
@@ -23,7 +32,15 @@ from kcore.server.acl import (
     ResourcePattern,
     ResourceType,
 )
-from kcore.server.acl_znodes import decode_acls, encode_acls, encode_change, path_of, read_acls
+from kcore.server.acl_znodes import (
+    change_path,
+    decode_acls,
+    decode_change,
+    encode_acls,
+    encode_change,
+    path_of,
+    read_acls,
+)
 from kcore.server.authorizer import AuthorizerServerInfo
 from kcore.server.stored_acl_authorizer import CHANGE_EXPIRATION_MS, StoredAclAuthorizer
 from tests.unit.server.client import Client
@@ -62,8 +79,8 @@ def tree():
 class Started:
     """A started authorizer on a session of its own."""
 
-    def __init__(self, tree):
-        self.store = MemoryStore(tree)
+    def __init__(self, tree, store_class=MemoryStore):
+        self.store = store_class(tree)
         self.scheduler = Now()
         self.authorizer = StoredAclAuthorizer()
         self.time = MockTime()
@@ -128,7 +145,7 @@ def test_what_a_later_release_has_allows_and_denies_nothing(tree):
     store.create_recursive("/kafka-acl/Topic/t", KAFKAS_BODY.replace(b'"Read"', b'"TimeTravel"'))
     store.create_recursive("/kafka-acl/Planet/t", KAFKAS_BODY)
     started = Started(tree)
-    assert list(read_acls(store)) == [ResourcePattern(TOPIC, "t")]
+    assert list(read_acls(store).entries) == [ResourcePattern(TOPIC, "t")]
     assert not may(started.authorizer, READ, "t") and not may(started.authorizer, ALL, "t")
 
 
@@ -208,18 +225,225 @@ def test_an_announcement_stays_until_every_broker_has_read_it(tree):
     assert started.store.children("/kafka-acl-extended-changes") == []
 
 
-def test_a_change_that_cannot_be_read_leaves_what_was_read_before_and_is_tried_again(tree, caplog):
+# -- resources whose ACLs cannot be read
+
+
+def announce(store, text):
+    store.create("/kafka-acl-changes/acl_changes_", text, sequential=True)
+
+
+def test_acls_that_cannot_be_read_are_named_once_and_the_others_change(tree, caplog):
     started, other = Started(tree), MemoryStore(tree)
-    started.authorizer.add_acls([allow("User:alice", READ, TOPIC, "t")])
+    started.authorizer.add_acls([allow("User:alice", READ, TOPIC, name) for name in ("known", "u", "v")])
+    other.set("/kafka-acl/Topic/known", b"{")
+    other.create("/kafka-acl/Topic/new", b"{")
+    other.delete("/kafka-acl/Topic/v")
+    for name in (b"known", b"new", b"v", b"new"):
+        announce(other, b"TOPIC:" + name)
+    started.store.pump()
+    authorizer = started.authorizer
+    assert may(authorizer, READ, "known") and may(authorizer, READ, "u") and not may(authorizer, READ, "v")
+    announce(other, b"TOPIC:known")
+    started.store.pump()
+    authorizer.add_acls([deny("User:alice", READ, TOPIC, "u"), allow("User:alice", READ, TOPIC, "*")])
+    assert not may(authorizer, READ, "u"), "a change of another resource is not in force"
+    assert may(authorizer, READ, "v") and not may(authorizer, READ, "new"), "what may be denied is allowed"
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len(lines) == 2 and "/kafka-acl/Topic/known has no ACLs" in lines[0] and "/kafka-acl/Topic/new" in lines[1]
+    assert "those that were read before apply" in lines[0] and "denied to all but super users" in lines[1]
+
+
+def test_acls_that_cannot_be_read_may_use_only_super_users(tree):
+    started, other = Started(tree), MemoryStore(tree)
+    started.authorizer.configure({"super.users": "User:alice", "allow.everyone.if.no.acl.found": "true"})
+    other.create("/kafka-acl/Topic/new", b"{")
+    announce(other, b"TOPIC:new")
+    started.store.pump()
+    assert may(started.authorizer, READ, "new", ALICE) and not may(started.authorizer, READ, "new", BOB)
+    assert may(started.authorizer, READ, "else", BOB)
+
+
+@pytest.mark.parametrize("is_announced", [False, True])
+@pytest.mark.parametrize("reads_all", [False, True])
+def test_acls_that_were_repaired_apply(tree, is_announced, reads_all):
+    started, other = Started(tree), MemoryStore(tree)
     other.create("/kafka-acl/Topic/u", b"{")
-    other.create("/kafka-acl-changes/acl_changes_", b"TOPIC:u", sequential=True)
+    announce(other, b"what has changed?" if reads_all else b"TOPIC:u")
+    started.store.pump()
+    assert not may(started.authorizer, READ, "u")
+    other.set("/kafka-acl/Topic/u", b"[]")
+    started.store.pump()
+    assert not may(started.authorizer, READ, "u")
+    other.set("/kafka-acl/Topic/u", KAFKAS_BODY)
+    if is_announced:
+        announce(other, b"TOPIC:u")
+    started.store.pump()
+    assert may(started.authorizer, READ, "u")
+
+
+def test_acls_that_cannot_be_read_are_deleted_as_a_whole(tree):
+    started, other, second = Started(tree), MemoryStore(tree), Started(tree)
+    authorizer = started.authorizer
+    good = [allow("User:alice", READ, TOPIC, "good"), allow("User:alice", WRITE, TOPIC, "good")]
+    authorizer.add_acls(good)
+    other.create("/kafka-acl/Topic/u", b"{")
+    announce(other, b"TOPIC:u")
+    tree.pump()
+    with pytest.raises(StoreError, match=r"/kafka-acl/Topic/u has no ACLs that can be read.*1 other ACL was removed"):
+        authorizer.remove_acls(AclBindingFilter(TOPIC, operation=WRITE))
+    assert not may(authorizer, WRITE, "good") and may(authorizer, READ, "good")
+    with pytest.raises(StoreError, match="/kafka-acl/Topic/u"):
+        authorizer.add_acls([allow("User:alice", READ, TOPIC, "u")])
+    assert other.get("/kafka-acl/Topic/u").data == b"{"
+    (removed,) = authorizer.remove_acls(AclBindingFilter(TOPIC, "u", PatternType.LITERAL))
+    assert removed == deny("User:*", ALL, TOPIC, "u")
+    assert other.get("/kafka-acl/Topic/u") is None
+    tree.pump()
+    assert second.authorizer.acls() == authorizer.acls() == good[:1]
+    authorizer.add_acls([allow("User:alice", READ, TOPIC, "u")])
+    assert may(authorizer, READ, "u")
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"{", b""])
+def test_a_node_of_another_data_is_an_error_and_no_end_of_the_thread(tree, data):
+    started, other = Started(tree), MemoryStore(tree)
+    other.create("/kafka-acl/Topic/u", data)
+    announce(other, b"TOPIC:u")
+    other.create("/kafka-acl-extended-changes/acl_changes_", data, sequential=True)
+    started.authorizer.add_acls([allow("User:*", READ, TOPIC, "*")])
+    started.store.pump()
+    assert may(started.authorizer, READ, "u") == (data == b"")
+
+
+@pytest.mark.parametrize(
+    "data", [b"TOPIC", b"", b"TOPIC:", b"\xff", b'{"resourceType":"TOPIC","name":"t","patternType":"MATCH"}']
+)
+def test_an_announcement_that_says_nothing_has_all_read_again(tree, data):
+    started, other = Started(tree), MemoryStore(tree)
+    other.create("/kafka-acl/Topic/t", KAFKAS_BODY)
+    parent = "/kafka-acl-extended-changes" if data.startswith(b"{") else "/kafka-acl-changes"
+    other.create(f"{parent}/acl_changes_", data, sequential=True)
     started.store.pump()
     assert may(started.authorizer, READ, "t")
-    assert "/kafka-acl/Topic/u has no ACLs that can be read" in caplog.text
-    other.set("/kafka-acl/Topic/u", KAFKAS_BODY)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [ResourcePattern(TOPIC, "t"), ResourcePattern(ResourceType.TRANSACTIONAL_ID, "a:b"),
+     ResourcePattern(GROUP, "g-", PatternType.PREFIXED)],
+)  # fmt: skip
+def test_an_announcement_is_read_as_it_is_written(pattern):
+    assert decode_change(f"{change_path(pattern)}0000000000", encode_change(pattern)) == pattern
+
+
+def test_a_resource_of_a_later_release_is_not_followed():
+    assert decode_change("/kafka-acl-changes/acl_changes_0000000000", b"PLANET:earth") is None
+
+
+# -- what is read and when
+
+
+class CountingStore(MemoryStore):
+    """reads: the nodes read, and the nodes whose children were listed."""
+
+    def __init__(self, tree):
+        self.reads = []
+        super().__init__(tree)
+
+    def get(self, path, watch=None):
+        self.reads.append(path)
+        return super().get(path, watch)
+
+    def children(self, path, watch=None):
+        self.reads.append(f"{path}/*")
+        return super().children(path, watch)
+
+
+LISTS = ["/kafka-acl-changes/*", "/kafka-acl-extended-changes/*"]
+
+
+def test_a_change_reads_what_it_changes_and_the_other_brokers_what_it_names(tree):
+    first, second = Started(tree, CountingStore), Started(tree, CountingStore)
+    first.authorizer.add_acls([allow("User:alice", READ, TOPIC, f"t-{n}") for n in range(300)])
+    assert len(first.store.reads) < 400 + 30
+    tree.pump()
+    for prefix in (PatternType.LITERAL, PatternType.PREFIXED):
+        acl = allow("User:alice", WRITE, TOPIC, "t-7", prefix)
+        for change in (lambda: first.authorizer.add_acls([acl]),  # noqa: B023
+                       lambda: first.authorizer.remove_acls(AclBindingFilter(*acl.pattern, *acl.entry))):  # fmt: skip # noqa: B023
+            first.store.reads.clear()
+            second.store.reads.clear()
+            change()
+            assert set(first.store.reads) <= {path_of(acl.pattern), *LISTS}
+            assert first.store.reads.count(path_of(acl.pattern)) == 1
+            first.store.reads.clear()
+            tree.pump()
+            assert first.store.reads == LISTS, "what this broker has written is read again"
+            (announcement,) = set(second.store.reads) - {path_of(acl.pattern), *LISTS}
+            assert second.store.reads == [*LISTS, announcement, path_of(acl.pattern)]
+            assert set(first.authorizer.acls()) == set(second.authorizer.acls())
+
+
+def test_many_events_are_one_reading(tree):
+    started, other = Started(tree, CountingStore), MemoryStore(tree)
+    tasks = []
+    started.scheduler.schedule = lambda name, task, delay_ms=0: tasks.append(task)
+    for n in range(10):
+        other.create(f"/kafka-acl/Topic/{n}", KAFKAS_BODY)
+        announce(other, f"TOPIC:{n}".encode())
+        other.create("/kafka-acl-extended-changes/acl_changes_", b'{"resourceType":"GROUP","name":"g","patternType":"PREFIXED"}', sequential=True)  # fmt: skip # noqa: E501
+        started.store.pump()
+    (task,) = tasks
+    task()
+    assert all(may(started.authorizer, READ, str(n)) for n in range(10))
+
+
+def test_after_a_new_session_all_acls_are_read_again(tree):
+    """What was announced meanwhile may have been deleted since."""
+    started, other = Started(tree), MemoryStore(tree)
+    tree.expire(started.store.session_id)
+    other.create("/kafka-acl/Topic/t", KAFKAS_BODY)
+    started.store.new_session()
+    started.store.pump()
+    assert may(started.authorizer, READ, "t")
+    # The new session has its watches.
+    other.create("/kafka-acl/Topic/u", KAFKAS_BODY)
+    announce(other, b"TOPIC:u")
+    started.store.pump()
+    assert may(started.authorizer, READ, "u")
+
+
+def test_a_store_that_is_away_during_a_reading_is_asked_again(tree, monkeypatch):
+    started, other = Started(tree), MemoryStore(tree)
+
+    def away(paths, watches=()):
+        raise ConnectionLost("away")
+
+    monkeypatch.setattr(started.store, "get_many", away)
+    other.create("/kafka-acl/Topic/t", KAFKAS_BODY)
+    announce(other, b"TOPIC:t")
+    started.store.pump()
+    assert not may(started.authorizer, READ, "t")
+    monkeypatch.undo()
     (again,) = started.scheduler.later
     again()
-    assert may(started.authorizer, READ, "u")
+    assert may(started.authorizer, READ, "t")
+
+
+def test_a_resource_with_more_acls_than_the_store_takes_keeps_no_other_from_changing(tree, monkeypatch):
+    started = Started(tree)
+    multi = started.store.multi
+
+    def limited(operations):
+        if any("huge" in operation.path for operation in operations):
+            raise MultiTooLarge("too large")
+        return multi(operations)
+
+    monkeypatch.setattr(started.store, "multi", limited)
+    acls = [allow("User:alice", READ, TOPIC, name) for name in ("a", "huge", "b")]
+    results = started.authorizer.create_acls(ALICE, acls)
+    assert [type(result) for result in results] == [type(None), PolicyViolation, type(None)]
+    assert set(started.authorizer.acls()) == {acls[0], acls[2]}
 
 
 # -- requests
@@ -312,6 +536,8 @@ def test_what_a_client_creates_applies_when_it_is_answered(tmp_path):
         (allow("User:a", READ, CLUSTER, "mine"), {}, "the only name of the cluster is kafka-cluster"),
         (allow("User:a", READ, TOPIC, ""), {}, "the name is empty"),
         (allow("alice", READ, TOPIC, "t"), {}, "'alice' is not a principal"),
+        (deny("User:a", READ, TOPIC, "t", host="localhost"), {}, "the host 'localhost'"),
+        (deny("User:a", AclOperation.CLUSTER_ACTION, TOPIC, "t"), {}, "the operations of a TOPIC are"),
         (allow("User:a", READ, TOPIC, "t"), {"operation": 99}, "AclOperation 99 is unknown"),
         (allow("User:a", READ, TOPIC, "t"), {"resource_type": 0}, "ResourceType 0 is unknown"),
         (allow("User:a", READ, TOPIC, "t"), {"resource_pattern_type": 2}, "LITERAL or PREFIXED"),
@@ -329,10 +555,37 @@ def test_an_acl_that_can_never_apply_is_refused_and_the_others_are_made(binding,
         assert described(client, 3) == {good}
 
 
-def test_a_name_that_the_store_cannot_have_is_refused():
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "a\x01b", "a\ud800b"])
+def test_a_name_that_cannot_be_stored_stores_none_of_a_programs_acls(tree, name):
+    authorizer = Started(tree).authorizer
+    with pytest.raises(InvalidConfig, match=re.escape(repr(name))):
+        authorizer.add_acls(allow("User:a", READ, GROUP, each) for each in ("good", name))
+    assert authorizer.acls() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("..", "none of '', '.' and '..'"), (".", "none of '', '.' and '..'"), ("a/b", "has a slash"),
+     ("a\x01b", "U+0001"), ("a\u0085b", "U+0085"), ("a\ue000b", "U+E000"), ("a\U0001f600b", "U+1F600")],
+)  # fmt: skip
+def test_a_name_that_cannot_be_stored_is_refused_and_the_acls_around_it_are_made(name, why):
+    acls = [allow("User:a", READ, GROUP, each) for each in ("good", name, "good2")]
     with kcore.Broker(**SETTINGS) as broker, Client(broker) as client:
-        response = client.ask(create(allow("User:a", READ, GROUP, "..")), 3)
-        assert error_codes(response) == {InvalidRequest.code}
+        first, second, third = client.ask(create(*acls), 3).results
+        assert (first.error_code, second.error_code, third.error_code) == (0, InvalidRequest.code, 0)
+        assert repr(name) in second.error_message and why in second.error_message
+        assert first.error_message is None and third.error_message is None
+        assert described(client, 3) == {acls[0], acls[2]}
+
+
+def test_acls_that_cannot_be_read_are_an_error_with_a_message():
+    bad, good = allow("User:a", READ, TOPIC, "bad"), allow("User:a", READ, TOPIC, "good")
+    with kcore.Broker(**SETTINGS) as broker, Client(broker) as client:
+        broker.store.create("/kafka-acl/Topic/bad", b"{")
+        refused, made = client.ask(create(bad, good), 3).results
+        assert (refused.error_code, made.error_code) == (UnknownServerError.code, 0)
+        assert "/kafka-acl/Topic/bad has no ACLs that can be read" in refused.error_message
+        assert described(client, 3, resource_name_filter="good") == {good}
 
 
 def test_a_store_that_is_away_is_an_error_of_each_change(monkeypatch):
@@ -343,8 +596,11 @@ def test_a_store_that_is_away_is_an_error_of_each_change(monkeypatch):
         def away(*args, **kwargs):
             raise ConnectionLost("away")
 
-        monkeypatch.setattr(broker.store, "get", away)
-        assert error_codes(client.ask(create(acl), 3)) == {RequestTimedOut.code}
+        monkeypatch.setattr(broker.store, "get_many", away)
+        monkeypatch.setattr(broker.store, "children", away)
+        response = client.ask(create(acl, allow("User:a", READ, TOPIC, "u")), 3)
+        assert [result.error_code for result in response.results] == [RequestTimedOut.code] * 2
+        assert all("cannot be reached" in result.error_message for result in response.results)
         deletion = da.DeleteAclsRequest(filters=[da.DeleteAclsFilter(**ANY)])
         assert error_codes(client.ask(deletion, 3)) == {RequestTimedOut.code}
         assert described(client, 3) == {acl}
