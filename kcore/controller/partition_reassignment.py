@@ -230,6 +230,7 @@ class PartitionReassignment:
         }
         refused = self._keep_in_sync_replicas(changed, {tp: replicas for tp, replicas in unneeded.items() if replicas})
         begun = {tp: new for tp, new in changed.items() if tp not in refused}
+        self._announce(self._with_foreign_isr(begun))
         if begun:
             logger.info("reassignment of %s begins: %s", counted(len(begun), "partition"), some_of(begun))
         for tp, new in begun.items():
@@ -240,6 +241,12 @@ class PartitionReassignment:
         self._store.change_assignments(begun)
         self._advance(tp for tp in assignments if tp not in refused)
         return {tp: refused.get(tp) for tp in assignments}
+
+    def _with_foreign_isr(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
+        """Those with members of the ISR that are not assigned: their logs are gone, and one that is to be added now
+        would count as in sync with an empty log."""
+        states = self._store.states(topic_partitions)
+        return [tp for tp, state in states.items() if not set(state.isr) <= set(self._context.replicas_of(tp))]
 
     def _keep_in_sync_replicas(
         self,
@@ -326,6 +333,7 @@ class PartitionReassignment:
         for tp, assignment in before.items():
             if tp not in led:
                 context.set_assignment(tp, assignment)
+        self._announce_to_leaders_that_go([tp for tp in before if tp not in led])
         # B4, B5: whoever stops between these and B6 leaves what the next controller does once more.
         self._delete_replicas(PartitionReplica(tp, replica) for tp in led for replica in before[tp].removing)
         # B6
@@ -351,6 +359,12 @@ class PartitionReassignment:
         others = [tp for tp in topic_partitions if tp not in led]
         failed = self._partitions.handle_state_changes(others, PartitionState.ONLINE, ElectionStrategy.REASSIGNMENT)
         return [tp for tp in topic_partitions if tp in announced or (tp not in led and tp not in failed)]
+
+    def _announce_to_leaders_that_go(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Of those that were cancelled: nothing follows for them, and a leader that shuts down would take in a replica
+        whose log is deleted."""
+        context = self._context
+        self._announce([tp for tp in topic_partitions if not context.assignments[tp].is_being_reassigned])
 
     def _announce(self, topic_partitions: Collection[TopicPartition]) -> Sequence[TopicPartition]:
         """Raise the leader epochs, take who is not assigned out of the ISR, and send the replicas both; without those

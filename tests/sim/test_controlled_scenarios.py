@@ -47,6 +47,7 @@ ONE_WRITES = "the_last_controller_alone_writes"
 HAS_A_LEADER = "a_partition_with_a_live_isr_member_has_a_leader"
 EQUAL_AT_THE_END = "the_replicas_become_equal"
 DELETED = "deleted_topics_stay_deleted"
+NOTHING_LOST = "no_acknowledged_record_is_lost_or_reordered"
 REASSIGNED = "a_reassignment_ends_with_its_target_replicas"
 
 
@@ -362,6 +363,32 @@ def test_PSM_06_a_target_replica_leads_when_the_old_leader_goes(scenario):
     history.breaks(
         HAS_A_LEADER, PartitionReassignment, "_lead_by_target_replicas", lambda self, partitions: list(partitions)
     )
+
+
+@pytest.mark.parametrize("rule", ["_announce_to_leaders_that_go", "_with_foreign_isr"])
+def test_KIP_455_a_leader_that_shuts_down_does_not_take_in_a_replica_that_a_cancellation_deletes(
+    scenario, monkeypatch, rule
+):
+    """Broker 2, the controller and the last of the ISR, waits for its shutdown while broker 1 comes and goes.  Each of
+    the two rules is enough (seed 700003750)."""
+    history = scenario(
+        Settings(controller=True),
+        Produce(251, 0),
+        Delay(378, 1, 2, by_ms=100, count=3),
+        Reassign(462, 0, (0, 2)),
+        Cut(729, 0, STORE, for_ms=1500),
+        Crash(1286, 1, "is killed", down_ms=300, noticed_ms=10),
+        Crash(1899, 2, "stops", down_ms=20, noticed_ms=600),
+        Reassign(2013, 0, (2, 0, 1)),
+        CancelReassignment(2053, 0),
+        Reassign(2462, 0, (2, 1)),
+    )
+    history.goes_well()
+    rules = {"_announce_to_leaders_that_go", "_with_foreign_isr"}
+    with monkeypatch.context() as context:
+        context.setattr(PartitionReassignment, *(rules - {rule}), lambda self, partitions: [])
+        history.goes_well()
+        history.breaks(NOTHING_LOST, PartitionReassignment, rule, lambda self, partitions: [])
 
 
 @pytest.mark.parametrize("at_ms", [499, 501, 503, 505, 507, 509, 512])

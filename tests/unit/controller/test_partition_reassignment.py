@@ -386,6 +386,40 @@ def test_a_replica_that_joins_the_isr_while_it_is_deleted_does_not_stay_in_it(wo
     assert_ended(world, [1])
 
 
+@pytest.mark.parametrize("remains", ["shutting down", "dead"])
+def test_a_leader_that_goes_is_told_of_a_cancellation_too(world, remains):
+    """Or it takes in the replica whose log is deleted, as long as it lives (found by the simulator, seed 700003750)."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 3]])
+    world.kill(3)
+    reassign(world, (1, 3, 2))
+    world.active.context.shutting_down.add(1)
+    if remains == "dead":
+        world.kill(1)
+    epoch = world.state("t").leader_epoch
+    world.requests.take()
+    reassign(world, None)
+    assert topic(world).assignment == {0: [1, 3]} and running(world) == {}
+    assert (world.state("t").isr, world.state("t").leader_epoch > epoch) == ([1], True)
+    sent = world.requests.take()
+    assert deleted_from(sent) == {2}
+    if remains != "dead":
+        told = [partitions_of(r)[T0] for b, r in sent if b == 1 and isinstance(r, LeaderAndIsrRequest)]
+        assert told[-1].replicas == [1, 3] and told[-1].leader_epoch == world.state("t").leader_epoch
+
+
+@pytest.mark.parametrize("target", [(1, 2), (2,), (2, 1)])
+def test_a_member_of_the_isr_that_was_not_assigned_is_added_with_an_empty_log(world, target):
+    """It was taken in by a leader that had not heard that its log was deleted."""
+    world.start(1, 2)
+    world.create_topic("t", [[1]])
+    world.set_isr("t", 0, [1, 2])
+    reassign(world, target)
+    assert (world.state("t").leader, world.state("t").isr) == (1, [1]) and running(world)
+    catch_up(world, 2)
+    assert_ended(world, list(target))
+
+
 def test_a_cancellation_that_meets_a_change_of_the_isr_is_refused_and_changes_nothing(world):
     world.start(1, 2)
     world.create_topic("t", [[1]])
