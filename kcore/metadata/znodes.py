@@ -392,7 +392,14 @@ def _keyed(assignment: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
 
 
 def _unkeyed(body: Mapping[str, Sequence[int]]) -> dict[int, list[int]]:
-    return {_number(int(number)): [_number(replica) for replica in replicas] for number, replicas in body.items()}
+    return {_number(int(number)): _replicas(replicas) for number, replicas in body.items()}
+
+
+def _replicas(body: Sequence[int]) -> list[int]:
+    replicas = [_number(replica) for replica in body]
+    if len(set(replicas)) < len(replicas):
+        raise ValueError(f"a replica more than once: {str(replicas)[:80]}")
+    return replicas
 
 
 def _encode(body: Mapping[str, Any]) -> bytes:

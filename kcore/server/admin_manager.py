@@ -335,6 +335,12 @@ class AdminManager:
             if topic is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
             current = len(topic.partitions)
+            if sorted(topic.partitions) != list(range(current)):
+                missing = next(number for number in range(current) if number not in topic.partitions)
+                raise InvalidPartitions(
+                    f"The topic {name} has {current} partition(s), but none with the number {missing}: new ones are "
+                    "numbered by how many there are, so that it cannot get any."
+                )
             if count == current:
                 raise InvalidPartitions(f"Topic already has {count} partition(s).")
             if count < current:

@@ -83,6 +83,7 @@ def test_orders_to_delete_topics_of_names_that_no_store_takes_any_more_are_carri
         ("/brokers/topics/g", b'{"version":1,"partitions":{"0":[4294967296]}}'),
         ("/brokers/topics/g", b'{"version":1,"partitions":{"0":[1e999]}}'),
         ("/brokers/topics/g", b"[" * 100_000),
+        ("/brokers/topics/g", b'{"version":1,"partitions":{"0":[1,1]}}'),
         ("/brokers/topics/a b!", TOPIC),
         ("/brokers/topics/" + "n" * 250, TOPIC),
         ("/isr_change_notification/foo", b'{"partitions":[{"topic":"t","partition":1e999}]}'),
@@ -90,7 +91,7 @@ def test_orders_to_delete_topics_of_names_that_no_store_takes_any_more_are_carri
         ("/admin/reassign_partitions", b'{"partitions":[{"topic":"t","partition":0,"replicas":[1e999]}]}'),
         ("/admin/preferred_replica_election", b'{"partitions":[{"topic":"t","partition":1e999}]}'),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_a_node_that_cannot_be_read_is_left_out(world, path, data):
     world.start(1, 2)

@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 import kcore
 from kcore import errors
 from kcore.common import file
@@ -161,4 +163,20 @@ def test_a_topic_whose_node_cannot_be_read_is_neither_free_nor_unknown(broker, c
         store.create_recursive(znodes.delete_topic("broken"))
         (created,) = client.ask(ct.CreateTopicsRequest(topics=[topic]), 5).topics
         assert created.error_message == "Topic 'broken' is being deleted."
+    broker.cluster_member.controller = None
+
+
+@pytest.mark.parametrize(("numbers", "missing"), [((0, 2), 1), ((1, 2), 0)])
+def test_a_topic_with_a_gap_in_its_partitions_numbers_gets_no_more(broker, controller, store, numbers, missing):
+    """The new ones would have had numbers that are there already, and their leaders were waited for."""
+    broker.cluster_member.controller = ActiveController()
+    controller.update_metadata({"gap": {number: {} for number in numbers}})
+    body = znodes.TopicZNode({key: [1] for key in numbers}).encode()
+    store.create_recursive(znodes.topic("gap"), body)
+    grown = cp.CreatePartitionsTopic(name="gap", count=4, assignments=None)
+    with Client(broker) as client:
+        (result,) = client.ask(cp.CreatePartitionsRequest(topics=[grown], timeout_ms=50), 1).results
+    assert result.error_code == errors.InvalidPartitions.code
+    assert f"has 2 partition(s), but none with the number {missing}" in result.error_message
+    assert store.get(znodes.topic("gap")).data == body
     broker.cluster_member.controller = None
