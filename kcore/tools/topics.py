@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kcore.client.admin_client import AdminClient, TopicDescription
 from kcore.common.text import counted, json_line, nearest
 from kcore.common.time import SYSTEM_TIME, Time
-from kcore.errors import ApiError, UnknownTopicOrPartition
+from kcore.errors import (
+    ApiError,
+    InvalidTopicException,
+    TopicAlreadyExists,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+)
 from kcore.tools.cluster_command import add_cluster, admin_client, broker_ids, ids_text, leader_text
-from kcore.tools.command_line import OK, UsageError, positive_int16, positive_int32
+from kcore.tools.command_line import OK, USAGE, UsageError, positive_int16, positive_int32
 
 #: How long brokers that are alive may take to delete a topic until that is said.
 _DELETION_MS = 10_000
@@ -67,7 +74,7 @@ def _add_describe(parser: argparse.ArgumentParser) -> None:
 
 def _run_describe(args: argparse.Namespace) -> int:
     with admin_client(args) as admin:
-        topics, deleted = _described(admin, args.topics)
+        topics, deleted, missing = _described(admin, args.topics)
         configs = admin.topic_configs(topics) if topics else {}
     for name, text in deleted.items():
         print(json_line({"topic": name, "is_being_deleted": True, "reason": text}) if args.json else f"{name}: {text}")
@@ -88,29 +95,46 @@ def _run_describe(args: argparse.Namespace) -> int:
                 f"ISR {ids_text(partition.isr)}"
                 + (f", not available {ids_text(partition.offline)}" if partition.offline else "")
             )
-    return OK
+    for text in missing:
+        print(f"kcore: {text}", file=sys.stderr)
+    return USAGE if missing else OK
 
 
-def _described(admin: AdminClient, names: Sequence[str]) -> tuple[Mapping[str, TopicDescription], dict[str, str]]:
-    """These topics, all for none; and of those that are being deleted, which the metadata do not have any more, what is
-    known of that.  Raises UnknownTopicOrPartition."""
+#: Why one topic cannot be described and others can.
+_OF_A_TOPIC = (UnknownTopicOrPartition, InvalidTopicException, TopicAuthorizationFailed)
+
+
+def _described(
+    admin: AdminClient, names: Sequence[str]
+) -> tuple[Mapping[str, TopicDescription], dict[str, str], list[str]]:
+    """These topics, all for none; of those that are being deleted, which the metadata do not have any more, what is
+    known of that; and why each of the others cannot be described."""
     try:
-        return admin.describe_cluster(names or None).topics, {}
-    except UnknownTopicOrPartition:
-        topics: dict[str, TopicDescription] = {}
-        deleted = {}
-        for name in names:
+        return admin.describe_cluster(names or None).topics, {}, []
+    except _OF_A_TOPIC:
+        if not names:
+            raise
+    topics: dict[str, TopicDescription] = {}
+    deleted: dict[str, str] = {}
+    missing = []
+    for name in dict.fromkeys(names):
+        try:
+            topics |= admin.describe_cluster([name]).topics
+        except UnknownTopicOrPartition as error:
             try:
-                topics |= admin.describe_cluster([name]).topics
-            except UnknownTopicOrPartition:
-                try:
-                    text = admin.waiting_deletion(name)
-                except ApiError:  # nor may we ask
-                    text = None
-                if text is None:
-                    raise
+                text = admin.waiting_deletion(name)
+            except TopicAlreadyExists as unreadable:
+                missing.append(str(unreadable))
+                continue
+            except ApiError:  # nor may we ask
+                text = None
+            if text is not None:
                 deleted[name] = text
-        return topics, deleted
+            else:
+                missing.append(str(error))
+        except _OF_A_TOPIC as error:
+            missing.append(str(error))
+    return topics, deleted, missing
 
 
 def _add_create(parser: argparse.ArgumentParser) -> None:

@@ -9,6 +9,7 @@ import pytest
 import kcore
 from kcore.client.admin_client import _error, _raise_error, preferred_assignment
 from kcore.errors import NotController
+from kcore.metadata import znodes
 from kcore.tools.cluster_command import error_text
 from kcore.tools.main import main
 from tests.cluster_sessions import LONG_MS
@@ -301,6 +302,22 @@ def test_a_partition_that_is_where_it_is_to_be_needs_no_move(cluster, text):
     nothing = (0, "stays-0 is on 2 already: nothing to do\n", "")
     assert text("reassign", "stays", "--to", "2", "--wait") == nothing
     assert text("reassign", "stays", "--to", "2", "--dry-run") == nothing
+
+
+def test_of_several_topics_those_that_are_there_are_described_and_the_others_named(cluster, text):
+    text("topics", "create", "there", "--assign", "0")
+    known_everywhere(cluster, "there")
+    cluster.brokers[0].store.create_recursive(znodes.topic("broken"), b'{"version":1,"partit')
+    asked = ("nosuch", "there", "broken", "a b", "nosuch")
+    status, out, err = text("topics", "describe", *asked)
+    assert status == 2 and out.startswith("there: 1 partition, 1 replica each\n")
+    nosuch, broken, invalid = err.splitlines()
+    assert nosuch == "kcore: there is no topic 'nosuch'" and "'a b'" in invalid
+    assert broken.startswith("kcore: Topic 'broken' exists, but its node /brokers/topics/broken in the metadata store")
+    status, out, json_err = text("topics", "describe", *asked, "--json")
+    assert (status, json_err) == (2, err)
+    assert [json.loads(line)["topic"] for line in out.splitlines()] == ["there"]
+    cluster.brokers[0].store.delete(znodes.topic("broken"))
 
 
 def test_all_topics_are_described_where_none_is_named(cluster, run):
