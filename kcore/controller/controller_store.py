@@ -39,6 +39,8 @@ from kcore.metadata.store import (
 
 logger = logging.getLogger(__name__)
 
+#: Topics whose nodes cannot be read of which is remembered what was logged.
+_MAX_REMEMBERED = 1000
 #: Partitions whose states are written with one multi().
 _BATCH = 1000
 
@@ -66,6 +68,8 @@ class ControllerStore:
         self._store = store
         self._random = random
         self.epoch_version = -1
+        #: Name of a topic that was left out -> why: logged when it changes, not at each change of the list of topics.
+        self._left_out: dict[str, str] = {}
 
     # -- election ---------------------------------------------------------------------------------------
 
@@ -175,14 +179,27 @@ class ControllerStore:
                 topic_names.validate(name)
                 valid.append(name)
             except InvalidTopicException as error:
-                logger.error("%s is left out: %s", znodes.topic(name)[:300], error)
+                self._leave_out(name, error)
         nodes = self._store.get_many([znodes.topic(name) for name in valid], [watch_for(name) for name in valid])
         topics = {}
         for name, node in zip(valid, nodes, strict=True):
-            topic = _decoded(znodes.TopicZNode.decode, node.data, znodes.topic(name)) if node is not None else None
+            try:
+                topic = znodes.TopicZNode.decode(node.data) if node is not None else None
+            except StoreError as error:
+                self._leave_out(name, error)
+                continue
+            self._left_out.pop(name, None)
             if topic is not None:
                 topics[name] = topic if topic.topic_id is not None else self._with_id(name, topic)
         return topics
+
+    def _leave_out(self, name: str, error: KafkaError) -> None:
+        reason = str(error)
+        if self._left_out.get(name) != reason:
+            if len(self._left_out) >= _MAX_REMEMBERED:
+                self._left_out.clear()
+            self._left_out[name] = reason
+            logger.error("%s is left out: %s", znodes.topic(name)[:300], reason)
 
     def _with_id(self, name: str, node: znodes.TopicZNode) -> znodes.TopicZNode:
         topic_id = znodes.random_id(self._random)

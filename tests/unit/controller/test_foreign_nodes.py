@@ -106,6 +106,30 @@ def test_a_node_that_cannot_be_read_is_left_out(world, path, data):
     assert world.active.context.live_ids == {1, 2} and world.active.context.topics == {"t", "new"}
 
 
+def test_a_topic_that_is_left_out_is_logged_once_for_each_content_of_its_node(world, caplog):
+    """It was once for each change of the list of topics."""
+
+    def left_out():
+        lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+        caplog.clear()
+        return [line.partition(" is left out: ")[0] for line in lines]
+
+    world.start(1, 2)
+    broken, strange = znodes.topic("broken"), znodes.topic("a b")
+    world.admin.create_recursive(broken, b'{"version":1,"partit')
+    world.admin.create(strange, TOPIC)
+    for number in range(3):
+        world.create_topic(f"t{number}", [[1, 2]])
+    assert sorted(left_out()) == [strange, broken]
+    world.admin.set(broken, b'{"version":1,"partitions":')
+    world.settle()
+    world.create_topic("t3", [[1, 2]])
+    assert left_out() == [broken]
+    world.admin.set(broken, TOPIC)
+    world.settle()
+    assert world.active.context.topics == {"t0", "t1", "t2", "t3", "broken"} and left_out() == []
+
+
 @pytest.mark.parametrize(
     "data",
     [
