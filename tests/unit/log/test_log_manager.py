@@ -149,7 +149,9 @@ def test_a_deleted_log_goes_at_once_and_its_files_later(managers, tmp_path):
     assert going.endswith("-delete")
     fresh = manager.get_or_create_log(A)
     assert fresh.log_end_offset == 0
-    managers.pass_time(60_000)
+    managers.pass_time(59_000)
+    assert (tmp_path / going).exists()
+    managers.pass_time(1_000)
     assert not (tmp_path / going).exists() and (tmp_path / "a-0").exists()
     manager.shutdown()
 
