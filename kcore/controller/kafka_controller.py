@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kcore.common.scheduler import ScheduledTask, Scheduler
 from kcore.common.time import Time
@@ -26,6 +26,7 @@ from kcore.controller.controller_context import (
 )
 from kcore.controller.controller_event_manager import ControllerEvent, ControllerEventManager
 from kcore.controller.controller_request_batch import ControllerBrokerRequestBatch
+from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.controller_store import ControllerMoved, ControllerStore
 from kcore.controller.election import ElectionStrategy
 from kcore.controller.election_backoff import ElectionBackoff, Pause
@@ -69,19 +70,6 @@ _T = TypeVar("_T")
 OnResult = Callable[[_T | ApiError], None]
 #: (error, partitions that the broker still leads).
 OnControlledShutdown = Callable[[ApiError | None, Collection[TopicPartition]], None]
-
-
-class ControllerSettings(NamedTuple):
-    """The broker's settings that matter to a controller, by Kafka's names; the first can change, and is a function.
-
-    rebalance_interval_ms: leader.imbalance.check.interval.seconds; 0 where auto.leader.rebalance.enable is false.
-    """
-
-    unclean_leader_election_enable: Callable[[], bool] = lambda: False
-    delete_topic_enable: bool = True
-    rebalance_interval_ms: float = 0
-    leader_imbalance_per_broker_percentage: int = 10
-    inter_broker_listener_name: str = "PLAINTEXT"
 
 
 class _Term:
@@ -696,4 +684,4 @@ class KafkaController:
         self.unclean_leader_elections += 1
 
 
-__all__ = ["NO_CONTROLLER", "ControllerSettings", "KafkaController", "LiveBroker", "OnControlledShutdown"]
+__all__ = ["NO_CONTROLLER", "KafkaController", "LiveBroker", "OnControlledShutdown"]

@@ -12,7 +12,8 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.controller.controller_channel_manager import ControllerChannelManager, NegotiatingSender
 from kcore.controller.controller_context import LiveBroker
-from kcore.controller.kafka_controller import ControllerSettings, KafkaController
+from kcore.controller.controller_settings import ControllerSettings
+from kcore.controller.kafka_controller import KafkaController
 from kcore.errors import NONE, KafkaError, for_code
 from kcore.metadata.store import MetadataStore
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse

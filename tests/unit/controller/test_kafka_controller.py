@@ -6,9 +6,10 @@ import pytest
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import PartitionReplica, PartitionState, ReplicaState
+from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.controller_store import ControllerMoved
 from kcore.controller.election import LEADER_DURING_DELETE
-from kcore.controller.kafka_controller import ControllerSettings, KafkaController
+from kcore.controller.kafka_controller import KafkaController
 from kcore.errors import BrokerNotAvailable, KafkaStorageError, NotController, StaleBrokerEpoch
 from kcore.metadata import znodes
 from kcore.metadata.store import ConnectionLost, Create, Delete, NodeExists, SetData, StoreError

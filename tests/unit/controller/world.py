@@ -6,7 +6,8 @@ from random import Random
 from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
-from kcore.controller.kafka_controller import ControllerSettings, KafkaController
+from kcore.controller.controller_settings import ControllerSettings
+from kcore.controller.kafka_controller import KafkaController
 from kcore.errors import NONE
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME, SESSION_TIMEOUT_MS, EmbeddedStore
