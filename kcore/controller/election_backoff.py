@@ -6,10 +6,15 @@ is faster (KafkaController.triggerControllerMove, 3.9): with an error that does 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 
+#: Before a broker that could not take part in an election tries again.
+RETRY_MS = 1000
 FIRST_MS, LONGEST_MS = 1000, 60_000
 
 
@@ -46,7 +51,43 @@ class ElectionBackoff:
         self.pause = Pause(self._pauses, election_backoff_ms(self._failures))
         return self.pause
 
-    def end(self, pause: Pause | None) -> None:
-        """Nothing happens if a later one has begun, nor for None."""
+    def end(self, pause: Pause) -> None:
+        """Nothing happens if a later one has begun."""
         if self.pause == pause:
             self.pause = None
+
+
+class ElectionAttempts:
+    """When one broker tries to take part in the election: one attempt at a time is scheduled or queued, however many
+    errors ask for it.
+
+    put: queues an attempt, which calls came() when it begins, or when it is dropped.
+    Thread-safe: an attempt whose came() is late sees all that was before it.
+    """
+
+    def __init__(self, name: str, scheduler: Scheduler, backoff: ElectionBackoff, put: Callable[[], None]) -> None:
+        self._name = name
+        self._scheduler = scheduler
+        self._backoff = backoff
+        self._put = put
+        self._is_coming = False
+
+    def begin(self) -> None:
+        self._is_coming = True
+        self._put()
+
+    def came(self) -> None:
+        self._is_coming = False
+
+    def retry(self, pause: Pause | None = None) -> None:
+        """Try again in a second, or at the end of a pause."""
+        if pause is not None:
+            self._scheduler.schedule(self._name, partial(self._end, pause), pause.delay_ms)
+        elif not self._is_coming:
+            self._is_coming = True
+            self._scheduler.schedule(self._name, self.begin, RETRY_MS)
+
+    def _end(self, pause: Pause) -> None:
+        self._backoff.end(pause)
+        if not self._is_coming:
+            self.begin()

@@ -29,7 +29,7 @@ from kcore.controller.controller_request_batch import ControllerBrokerRequestBat
 from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.controller_store import ControllerMoved, ControllerStore
 from kcore.controller.election import ElectionStrategy
-from kcore.controller.election_backoff import ElectionBackoff, Pause
+from kcore.controller.election_backoff import RETRY_MS, ElectionAttempts, ElectionBackoff
 from kcore.controller.leader_elections import ElectionType, LeaderElections
 from kcore.controller.partition_reassignment import PartitionReassignment, Targets
 from kcore.controller.partition_state_machine import PartitionStateMachine
@@ -60,8 +60,6 @@ logger = logging.getLogger(__name__)
 
 #: The active controller's id while there is none.
 NO_CONTROLLER = -1
-#: Before a broker that could not take part in an election tries again.
-_ELECTION_RETRY_MS = 1000
 _FIRST_REBALANCE_MS = 5000
 
 _T = TypeVar("_T")
@@ -146,13 +144,14 @@ class KafkaController:
         self._tasks: list[ScheduledTask] = []
         #: After an error ended its term: it stands for no election, or brokers with one error would elect each other.
         self._backoff = ElectionBackoff(time)
+        self._attempts = ElectionAttempts(f"kcore-reelect-{broker_id}", scheduler, self._backoff, self._put_startup)
 
     # -- life -------------------------------------------------------------------------------------------
 
     def startup(self, *, start_thread: bool = True) -> None:
         """Take part in the election.  start_thread=False: the caller processes the events."""
         self._metadata_store.add_session_listener(self._session_changed)
-        self._put("Startup", self._startup)
+        self._attempts.begin()
         if start_thread:
             self.events.start()
 
@@ -257,16 +256,11 @@ class KafkaController:
                 self._move(error)
             else:
                 # The watch on the controller's node may not be set: this broker would never be elected again.
-                self._retry_startup()
+                self._attempts.retry()
             raise
 
-    def _retry_startup(self, pause: Pause | None = None) -> None:
-        def retry() -> None:
-            self._backoff.end(pause)
-            self._put("Startup", self._startup)
-
-        delay_ms = pause.delay_ms if pause is not None else _ELECTION_RETRY_MS
-        self._scheduler.schedule(f"kcore-reelect-{self.broker_id}", retry, delay_ms)
+    def _put_startup(self) -> None:
+        self._put("Startup", self._startup, self._attempts.came)
 
     def _put_if_in_term(self, term: _Term | None, name: str, process: Callable[[], None]) -> None:
         def process_in_term() -> None:
@@ -291,6 +285,7 @@ class KafkaController:
     # -- election ---------------------------------------------------------------------------------------
 
     def _startup(self) -> None:
+        self._attempts.came()
         self._store.ensure_paths()
         self._controller_changed()
 
@@ -351,12 +346,12 @@ class KafkaController:
         except (StoreError, ControllerMoved) as failure:
             logger.warning("controller %d: its node could not be deleted: %s", self.broker_id, failure)
             if error is not None:
-                self._retry_startup()  # Soon, not after the pause: while the node is there nobody is elected.
+                self._attempts.retry()  # Soon, not after the pause: while the node is there nobody is elected.
         self.active_controller_id = NO_CONTROLLER
         self._resign()
         if error is not None:
             # The node's deletion wakes up the watch; a store that failed may have lost that.
-            self._retry_startup(pause)
+            self._attempts.retry(pause)
 
     def _resign(self) -> None:
         """Clear the context and close the connections; watches of this term are ignored from now on."""
@@ -387,7 +382,7 @@ class KafkaController:
             self._metadata_store.new_session()
         except StoreError as error:
             logger.error("broker %d cannot begin a new session: %s", self.broker_id, error)
-            self._scheduler.schedule(f"kcore-new-session-{self.broker_id}", self._begin_session, _ELECTION_RETRY_MS)
+            self._scheduler.schedule(f"kcore-new-session-{self.broker_id}", self._begin_session, RETRY_MS)
         else:
             self._put("RegisterBrokerAndReelect", self._register_and_reelect)
 

@@ -1,11 +1,13 @@
 """The controller on a store without threads: elections, fail-over, brokers and topics that come and go."""
 
+from functools import partial
 from random import Random
 
 import pytest
 
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.controller_context import PartitionReplica, PartitionState, ReplicaState
+from kcore.controller.controller_event_manager import ControllerEvent
 from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.controller_store import ControllerMoved
 from kcore.controller.election import LEADER_DURING_DELETE
@@ -17,7 +19,7 @@ from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
 from kcore.server.cluster_controller import elect_where_there_is_no_leader
-from tests.unit.controller.world import FakeChannels, partitions_of
+from tests.unit.controller.world import FakeChannels, MemoryWorld, partitions_of
 
 T0 = TopicPartition("t", 0)
 
@@ -280,6 +282,33 @@ def test_a_session_that_cannot_begin_is_tried_again(world, monkeypatch):
     world.scheduler.tick()
     world.settle()
     assert world.active.context.live_brokers.keys() == {1, 2}
+
+
+@pytest.mark.parametrize("errors", [1, 3])
+def test_a_controller_whose_store_is_away_looks_for_it_once_a_second(tmp_path, caplog, errors):
+    """It was twice: after the error, and after the node that could not be deleted."""
+    world = MemoryWorld(tmp_path)
+    world.start(1)
+    controller = world.active
+    world.stores[1].disconnect()
+    for _ in range(errors):
+        controller.events.put(ControllerEvent("Fails", partial(controller._guarded, partial(raise_, ConnectionLost()))))
+    world.process()
+    assert not controller.is_active
+    attempts = []
+    for _ in range(5):
+        caplog.clear()
+        world.time.sleep(1000)
+        world.scheduler.tick()
+        world.process()
+        attempts.append(sum("event Startup" in line for line in caplog.messages))
+    assert attempts == [1] * 5
+    world.stores[1].reconnect()
+    world.time.sleep(1000)
+    world.scheduler.tick()
+    world.settle()
+    assert world.active is controller
+    world.close()
 
 
 def test_CTRL_08_and_CTRL_09_a_controller_whose_session_expires_resigns_before_it_takes_part_again(world):
