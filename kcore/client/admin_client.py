@@ -350,6 +350,7 @@ class AdminClient:
             apr.AlterPartitionReassignmentsRequest(timeout_ms=self._broker_timeout_ms, topics=topics),
             apr.AlterPartitionReassignmentsResponse,
             lambda response: [response.error_code],
+            lambda response: response.error_message,
         )
         _raise_error(response.error_code, response.error_message)
         return {
@@ -372,10 +373,9 @@ class AdminClient:
         response = self._ask_controller(
             request,
             el.ElectLeadersResponse,
-            lambda response: [
-                response.error_code,
-                *(p.error_code for t in response.replica_election_results for p in t.partition_result),
-            ],
+            # Kafka's brokers answer NOT_CONTROLLER for each partition.
+            lambda response: [p.error_code for p in _partition_results(response)] or [response.error_code],
+            lambda response: next((p.error_message for p in _partition_results(response)), None),
         )
         _raise_error(response.error_code, None)
         return {
@@ -401,12 +401,24 @@ class AdminClient:
         assert failure is not None
         raise failure
 
-    def _ask_controller(self, request: Message, response_class: type[_M], error_codes: Callable[[_M], list[int]]) -> _M:
+    def _ask_controller(
+        self,
+        request: Message,
+        response_class: type[_M],
+        error_codes: Callable[[_M], list[int]],
+        reason: Callable[[_M], str | None] = lambda response: None,
+    ) -> _M:
+        """reason: what a broker that is not the controller says about that."""
         with self._timed() as deadline_ms:
-            return self._ask_controller_until(deadline_ms, request, response_class, error_codes)
+            return self._ask_controller_until(deadline_ms, request, response_class, error_codes, reason)
 
     def _ask_controller_until(
-        self, deadline_ms: float, request: Message, response_class: type[_M], error_codes: Callable[[_M], list[int]]
+        self,
+        deadline_ms: float,
+        request: Message,
+        response_class: type[_M],
+        error_codes: Callable[[_M], list[int]],
+        reason: Callable[[_M], str | None],
     ) -> _M:
         while True:
             response = failure = node = None
@@ -428,10 +440,12 @@ class AdminClient:
                     raise BrokerNotAvailable("the cluster has no controller")
                 if any(code != NotController.code for code in error_codes(response)):
                     return response
+                said = reason(response)
                 raise NotController(
                     f"no broker is the controller: {node.host}:{node.port} (broker {node.broker_id}) was the last, "
-                    f"and none was elected within {self._timeout_ms / 1000:g} s. Can the brokers reach their metadata "
-                    "store (ZooKeeper)? Their logs say what is wrong"
+                    f"and none was elected within {self._timeout_ms / 1000:g} s"
+                    + (f"; it says: {said}" if said else "")
+                    + ". Can the brokers reach their metadata store (ZooKeeper)? Their logs say what is wrong"
                 )
             self._time.sleep(_RETRY_MS)
 
@@ -544,6 +558,10 @@ def _by_topic(topic_partitions: Iterable[TopicPartition]) -> dict[str, list[int]
     for name, number in topic_partitions:
         topics.setdefault(name, []).append(number)
     return topics
+
+
+def _partition_results(response: el.ElectLeadersResponse) -> list[el.PartitionResult]:
+    return [result for topic in response.replica_election_results for result in topic.partition_result]
 
 
 def _error(code: int, message: str | None) -> ApiError | None:

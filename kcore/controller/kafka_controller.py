@@ -140,6 +140,7 @@ class KafkaController:
         #: Kafka's UncleanLeaderElectionsPerSec, as a count.
         self.unclean_leader_elections = 0
         self._term: _Term | None = None
+        self._is_store_away = False
         self.isr_changes = IsrChanges(self.context, self._store, batch, self.put_call)
         self._tasks: list[ScheduledTask] = []
         #: After an error ended its term: it stands for no election, or brokers with one error would elect each other.
@@ -225,7 +226,8 @@ class KafkaController:
 
         def process() -> None:
             if not self.is_active:
-                on_done(NotController(f"broker {self.broker_id} is not the controller"))
+                away = ", and its metadata store cannot be reached" if self._is_store_away else ""
+                on_done(NotController(f"broker {self.broker_id} is not the controller{away}"))
                 return
             try:
                 result = call()
@@ -368,6 +370,7 @@ class KafkaController:
 
     def _session_changed(self, event: SessionEvent) -> None:
         """On a thread of the store."""
+        self._is_store_away = event is not SessionEvent.CONNECTED
         if event is SessionEvent.EXPIRED:
             # CTRL-08: queued events belong to the old session, and must not be processed under the new one.
             expire = ControllerEvent("Expire", self._expire)

@@ -8,8 +8,10 @@ import kcore
 from kcore.client import admin_client
 from kcore.client.admin_client import AdminClient
 from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
 from kcore.errors import NotController
 from kcore.protocol.messages import create_topics as ct
+from kcore.protocol.messages import elect_leaders as el
 from kcore.protocol.messages import metadata as m
 
 ADDRESSES = {0: ("127.0.0.1", 9090), 1: ("127.0.0.1", 9091)}
@@ -88,6 +90,33 @@ def test_a_cluster_that_elects_no_controller_is_asked_until_the_timeout_and_then
     for part in ("127.0.0.1:9090 (broker 0)", "within 15 s", "Can the brokers reach their metadata store"):
         assert part in str(raised.value)
     assert len(brokers.created_at) > 10
+
+
+def test_an_election_without_a_controller_ends_as_other_requests_do_and_with_what_the_last_broker_says(monkeypatch):
+    """NotController stands with each partition; that was reported for each, without a reason."""
+    brokers, asked = Brokers(monkeypatch), []
+    answer = brokers.answer
+
+    def elect(address, request, response_class):
+        if response_class is not el.ElectLeadersResponse:
+            return answer(address, request, response_class)
+        asked.append(address)
+        results = [
+            el.PartitionResult(partition_id=n, error_code=NotController.code, error_message="its store is away")
+            for n in range(2)
+        ]
+        return el.ElectLeadersResponse(
+            replica_election_results=[el.ReplicaElectionResult(topic="t", partition_result=results)]
+        )
+
+    brokers.answer = elect
+    with pytest.raises(NotController) as raised:
+        AdminClient([ADDRESSES[0]], time=MockTime(), timeout_ms=15_000).elect_leaders(
+            [TopicPartition("t", 0), TopicPartition("t", 1)]
+        )
+    for part in ("no broker is the controller", "(broker 0)", "it says: its store is away", "Can the brokers reach"):
+        assert part in str(raised.value)
+    assert len(asked) > 10
 
 
 class SilentSender:

@@ -12,6 +12,7 @@ from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.controller_store import ControllerMoved
 from kcore.controller.election import LEADER_DURING_DELETE
 from kcore.controller.kafka_controller import KafkaController
+from kcore.controller.leader_elections import ElectionType
 from kcore.errors import BrokerNotAvailable, KafkaStorageError, NotController, StaleBrokerEpoch
 from kcore.metadata import znodes
 from kcore.metadata.store import ConnectionLost, Create, Delete, NodeExists, SetData, StoreError
@@ -291,10 +292,15 @@ def test_a_controller_whose_store_is_away_looks_for_it_once_a_second(tmp_path, c
     world.start(1)
     controller = world.active
     world.stores[1].disconnect()
+    world.deliver()
     for _ in range(errors):
         controller.events.put(ControllerEvent("Fails", partial(controller._guarded, partial(raise_, ConnectionLost()))))
     world.process()
     assert not controller.is_active
+    answers = []
+    controller.elect_leaders(ElectionType.PREFERRED, [T0], answers.append)
+    world.process()
+    assert str(answers[0]) == "broker 1 is not the controller, and its metadata store cannot be reached"
     attempts = []
     for _ in range(5):
         caplog.clear()
@@ -307,7 +313,7 @@ def test_a_controller_whose_store_is_away_looks_for_it_once_a_second(tmp_path, c
     world.time.sleep(1000)
     world.scheduler.tick()
     world.settle()
-    assert world.active is controller
+    assert world.active is controller and not controller._is_store_away
     world.close()
 
 
