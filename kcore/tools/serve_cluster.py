@@ -56,8 +56,8 @@ class _StartFailed(Exception):
 def run(args: argparse.Namespace) -> int:
     """Serve until SIGINT, SIGTERM or, unless nohup has it ignored, SIGHUP; or until every broker has ended by itself.
 
-    0 after a clean stop of all brokers that still ran, 1 if none ran any more or one did not stop cleanly, 2 when the
-    cluster cannot start.  Raises UsageError, and OSError for a configuration file.
+    0 after a clean stop of all brokers that still ran, 1 if none of them ran any more or one did not stop cleanly,
+    2 when the cluster cannot start.  Raises UsageError, and OSError for a configuration file.
     """
     cluster = _ServedCluster(args)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     except BaseException:
         cluster.stop()
         raise
-    print("kcore: no broker runs any more", flush=True)
+    print("kcore: none of the brokers that this command has started runs any more", flush=True)
     return DAMAGE
 
 

@@ -191,6 +191,23 @@ class Process:
         self.calls.append("kill")
 
 
+def test_the_end_of_the_brokers_that_were_started_here_says_nothing_of_those_started_again(
+    tmp_path, monkeypatch, capsys
+):
+    """Started again with the command that was printed, a broker runs in another terminal."""
+
+    def start(cluster):
+        cluster._running[1] = Process()
+        cluster._events.put(serve_cluster._Event(1))
+
+    monkeypatch.setattr(serve_cluster._ServedCluster, "start", start)
+    monkeypatch.setattr(serve_cluster._ServedCluster, "summary", lambda cluster: ["kcore: serving"])
+    monkeypatch.setattr(serve_cluster.signal, "signal", lambda number, handler: None)
+    assert serve_cluster.run(SimpleNamespace(**vars(arguments_of(tmp_path)), hints=False)) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "kcore: none of the brokers that this command has started runs any more"
+
+
 def test_a_second_signal_within_a_second_is_the_same_request_and_a_later_one_kills(tmp_path, monkeypatch, capsys):
     time = MockTime()
     cluster = serve_cluster._ServedCluster(arguments_of(tmp_path), time=time)
