@@ -185,6 +185,27 @@ def test_AlterConfigs_replaces_all_settings_of_a_broker_also_those_that_kcore_do
     assert stored() == {} and broker.config.log_config.retention_ms != 78
 
 
+def test_what_AlterConfigs_takes_away_does_not_contradict_what_it_sets(broker, requests):
+    lag = "log.cleaner.{}.compaction.lag.ms".format
+    requests.set(CLUSTER, log_cleaner_min_compaction_lag_ms=1000)
+    assert requests.alter(CLUSTER, (lag("max"), SET, "500"))[0] == INVALID_CONFIG
+    assert requests.replace(CLUSTER, log_cleaner_max_compaction_lag_ms=500) == (0, None)
+    assert (broker.config[lag("min")], broker.config[lag("max")]) == (0, 500)
+
+
+def test_AlterConfigs_does_not_take_away_what_the_rest_needs(tmp_path):
+    """The setting of the broker hides one of all brokers that contradicts another one."""
+    with kcore.Broker(tmp_path, log_cleaner_min_compaction_lag_ms=1000) as broker:
+        requests = Requests(broker)
+        with requests.client:
+            requests.set(BROKER, log_cleaner_min_compaction_lag_ms=10)
+            requests.set(CLUSTER, log_cleaner_max_compaction_lag_ms=500)
+            error_code, message = requests.replace(BROKER, log_retention_ms=77)
+            assert error_code == INVALID_CONFIG and "lag" in message
+            node = broker.store.get(znodes.broker_config(BROKER))
+            assert znodes.decode_config(node.data) == {"log.cleaner.min.compaction.lag.ms": "10"}
+
+
 def test_a_list_is_appended_to_what_the_broker_has(broker, requests):
     assert requests.alter(CLUSTER, ("log.cleanup.policy", APPEND, "compact")) == (0, None)
     assert broker.config["log.cleanup.policy"] == ["delete", "compact"]
