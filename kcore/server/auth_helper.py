@@ -5,6 +5,7 @@ Source: AuthHelper, KafkaApis, Kafka 3.9.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,8 +22,13 @@ if TYPE_CHECKING:
 
 _ALLOWED = AuthorizationResult.ALLOWED
 
+logger = logging.getLogger(__name__)
+
 #: What a response says of operations when the request did not ask.
 NOT_ASKED = -(2**31)
+
+#: Principals are few, but whoever sends requests may choose them where nobody authenticates.
+_MAX_DENIED_BROKERS = 100
 
 #: The error of a resource that the client may not use so.
 DENIED = {
@@ -35,14 +41,16 @@ DENIED = {
 class AuthHelper:
     """Asks the authorizer; without one everything is allowed.  Thread-safe.
 
-    Handlers of frequent requests look at is_enabled, once for each request.
+    Handlers of frequent requests look at is_enabled, once for each request.  denied_brokers: what the log has said of
+    requests that only brokers send, by who sent them and the API.
     """
 
-    __slots__ = ("authorizer", "is_enabled")
+    __slots__ = ("authorizer", "denied_brokers", "is_enabled")
 
     def __init__(self, authorizer: Authorizer | None) -> None:
         self.authorizer = authorizer
         self.is_enabled = authorizer is not None
+        self.denied_brokers: dict[tuple[str, int], str] = {}
 
     def authorize(
         self,
@@ -56,7 +64,21 @@ class AuthHelper:
         if self.authorizer is None:
             return True
         action = Action(operation, ResourcePattern(resource_type, name), 1, True, log_if_denied)
-        return self.authorizer.authorize(context, [action])[0] is _ALLOWED
+        is_allowed = self.authorizer.authorize(context, [action])[0] is _ALLOWED
+        if not is_allowed and operation is AclOperation.CLUSTER_ACTION and log_if_denied:
+            self._warn_of_denied_broker(context)
+        return is_allowed
+
+    def _warn_of_denied_broker(self, context: RequestContext) -> None:
+        """Once: without such requests a cluster does not work, and the broker that sends them tries again for ever."""
+        key = str(context.principal), context.request_type
+        if key in self.denied_brokers or len(self.denied_brokers) >= _MAX_DENIED_BROKERS:
+            return
+        self.denied_brokers[key] = (
+            f"{context.principal} may not send {ApiKey(context.request_type).name} as a broker: the authorizer denies "
+            f"CLUSTER_ACTION on the cluster, which the brokers need (super.users, or an ACL)"
+        )
+        logger.warning("%s; its requests come from %s", self.denied_brokers[key], context.client_address)
 
     def authorize_cluster(
         self, context: RequestContext, operation: AclOperation, *, log_if_denied: bool = True

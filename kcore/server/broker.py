@@ -120,7 +120,7 @@ class Broker:
         if store is not None and not isinstance(store, MetadataStore | str):
             raise TypeError(f"store must be a MetadataStore or sqlite:FILE, not {store!r}")
         self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time", "store", "authorizer"))
-        self._authorizer = GivenAuthorizer(authorizer, self.config)
+        self.given_authorizer = GivenAuthorizer(authorizer, self.config)
         self._listeners = self.config.listeners or [LOCAL_LISTENER._replace(host=host, port=port)]
         self._time = time
         self._given_store = store
@@ -339,7 +339,9 @@ class Broker:
                 _RETRY_OFFLINE_MS,
                 _RETRY_OFFLINE_MS,
             )
-        auth = self._authorizer.started(*identity, self.store, lambda n: self._scheduler(parts, n, clients_time), parts)
+        auth = self.given_authorizer.started(
+            *identity, self.store, lambda n: self._scheduler(parts, n, clients_time), parts
+        )
         pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
         parts.callback(config.on_change(("num.io.threads",), lambda: pool.resize(config["num.io.threads"])))
         self._apis = KafkaApis(

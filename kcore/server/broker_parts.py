@@ -65,7 +65,7 @@ def store_of(
 class GivenAuthorizer:
     """The authorizer that a broker was given, or that its settings name.
 
-    Raises TypeError for what is none, and InvalidConfig where both are given.
+    Raises TypeError for what is none, and InvalidConfig where both are given.  auth: of the last start.
     """
 
     def __init__(self, given: Authorizer | None, config: KafkaConfig) -> None:
@@ -79,6 +79,7 @@ class GivenAuthorizer:
                     logger.warning("%s has no effect: it is for the class that authorizer.class.name names", name)
         self._given = given
         self._config = config
+        self.auth = AuthHelper(None)
 
     def started(
         self,
@@ -95,7 +96,8 @@ class GivenAuthorizer:
         """
         path = self._config["authorizer.class.name"]
         if not path:
-            return AuthHelper(self._given)
+            self.auth = AuthHelper(self._given)
+            return self.auth
         module, _, name = path.rpartition(".")
         problem = f"Invalid value {path} for configuration authorizer.class.name:"
         try:
@@ -111,7 +113,8 @@ class GivenAuthorizer:
         parts.callback(authorizer.close)
         authorizer.configure(self._config.originals)
         authorizer.start(AuthorizerServerInfo(broker_id, cluster_id, store, make_scheduler))
-        return AuthHelper(authorizer)
+        self.auth = AuthHelper(authorizer)
+        return self.auth
 
 
 def start_thread(thread: ShutdownableThread, parts: ExitStack) -> None:

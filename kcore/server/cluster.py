@@ -15,11 +15,12 @@ from typing import Any
 from uuid import UUID
 
 from kcore.common.time import SYSTEM_TIME, Time
-from kcore.errors import InvalidConfig, KafkaError, RequestTimedOut
+from kcore.errors import ClusterAuthorizationFailed, InvalidConfig, KafkaError, RequestTimedOut
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore, Node, SessionExpired
+from kcore.protocol.api_keys import ApiKey
 from kcore.server.authorizer import Authorizer
 from kcore.server.broker import Broker
 from kcore.server.broker_identity import check_store_exists
@@ -132,9 +133,12 @@ class Cluster:
 
         Returns when all running brokers know each other.  Raises what Broker.start() raises, TypeError and ValueError
         for an id that no broker has, RuntimeError for one that runs, and for one whose temporary directory is gone
-        since stop(); RequestTimedOut.
+        since stop(); RequestTimedOut; ClusterAuthorizationFailed where the authorizer lets the brokers not talk to each
+        other; without an id all have stopped again.
         """
         self._check_process()
+        for broker in self.brokers.values():
+            broker.given_authorizer.auth.denied_brokers.clear()  # what was denied before may be allowed now
         if broker_id is not None:
             number = self._checked_id(broker_id)
             with self._broker_locks[number]:
@@ -148,10 +152,16 @@ class Cluster:
                     with lock:
                         if number not in self.brokers:
                             self._start(number)
+                            self._raise_denial()
             except BaseException:
                 self.stop()
                 raise
-        self._wait("the brokers to know each other", self._agree)
+        try:
+            self._wait("the brokers to know each other", self._agree_unless_denied)
+        except ClusterAuthorizationFailed:
+            if broker_id is None:
+                self.stop()
+            raise
         return self
 
     def stop(self, broker_id: int | None = None) -> None:
@@ -397,6 +407,19 @@ class Cluster:
         snapshots = [broker.metadata_cache.snapshot for broker in brokers.values()]
         alive = [(set(snapshot.broker_ids()), snapshot.controller_id) for snapshot in snapshots]
         return all(running <= ids and ids.isdisjoint(gone) and controller in running for ids, controller in alive)
+
+    def _agree_unless_denied(self) -> bool:
+        if self._agree():
+            return True
+        self._raise_denial()
+        return False
+
+    def _raise_denial(self) -> None:
+        """Raises ClusterAuthorizationFailed: a controller does not send an update again that a broker has refused."""
+        for number, broker in self.brokers.items():
+            for (_, api_key), reason in list(broker.given_authorizer.auth.denied_brokers.items()):
+                if api_key == ApiKey.UPDATE_METADATA:
+                    raise ClusterAuthorizationFailed(f"broker {number}: {reason}")
 
     def _wait(self, what: str, is_done: Callable[[], bool]) -> None:
         clock = SYSTEM_TIME

@@ -15,6 +15,7 @@ from kcore.errors import (
     PolicyViolation,
     RequestTimedOut,
     SecurityDisabled,
+    TopicAuthorizationFailed,
     UnknownServerError,
 )
 from kcore.metadata.memory_store import MemoryStore, MemoryTree
@@ -22,6 +23,7 @@ from kcore.metadata.store import ConnectionLost, MultiTooLarge, StoreError
 from kcore.protocol.messages import create_acls as ca
 from kcore.protocol.messages import delete_acls as da
 from kcore.protocol.messages import describe_acls as d
+from kcore.protocol.messages import fetch as f
 from kcore.server.acl import (
     AccessControlEntry,
     AclBinding,
@@ -637,6 +639,29 @@ def test_the_brokers_of_a_cluster_have_the_same_acls():
             while described(client, 3) != {binding}:
                 assert time.monotonic() < deadline, "the other broker does not follow"
                 time.sleep(0.02)
+
+
+def test_a_cluster_whose_brokers_may_not_talk_to_each_other_says_so_and_stops(caplog):
+    cluster = kcore.Cluster(2, authorizer_class_name="kcore.StoredAclAuthorizer")
+    with pytest.raises(
+        ClusterAuthorizationFailed, match=r"broker 0: User:ANONYMOUS may not send UPDATE_METADATA .*super"
+    ):
+        cluster.start()
+    assert cluster.brokers == {}
+    lines = [r.getMessage() for r in caplog.records if r.levelname == "WARNING" and "may not send" in r.getMessage()]
+    assert [line.partition(" as a broker")[0] for line in lines] == ["User:ANONYMOUS may not send UPDATE_METADATA"]
+    assert "127.0.0.1" in lines[0]
+
+
+def test_each_kind_of_request_that_only_brokers_send_is_named_once_where_it_is_denied(caplog):
+    partition = f.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)
+    topics = [f.FetchTopic(topic="t", partitions=[partition])]
+    request = f.FetchRequest(replica_id=2, max_wait_ms=0, min_bytes=0, max_bytes=100, topics=topics)
+    with kcore.Broker(authorizer=kcore.AclAuthorizer()) as broker, Client(broker) as client:
+        for _ in range(3):
+            assert error_codes(client.ask(request, 11)) == {TopicAuthorizationFailed.code}
+    warnings = [r.getMessage() for r in caplog.records if "may not send" in r.getMessage()]
+    assert len(warnings) == 1 and "FETCH" in warnings[0] and "CLUSTER_ACTION" in warnings[0]
 
 
 def test_alice_and_bob_are_not_the_same(tree):
