@@ -42,15 +42,33 @@ class AuthHelper:
     """Asks the authorizer; without one everything is allowed.  Thread-safe.
 
     Handlers of frequent requests look at is_enabled, once for each request.  denied_brokers: what the log has said of
-    requests that only brokers send, by who sent them and the API.
+    requests that only brokers send, by who sent them and the API.  What is no AuthorizationResult denies, as DENIED.
     """
 
-    __slots__ = ("authorizer", "denied_brokers", "is_enabled")
+    __slots__ = ("_has_named_result", "authorizer", "denied_brokers", "is_enabled")
 
     def __init__(self, authorizer: Authorizer | None) -> None:
         self.authorizer = authorizer
         self.is_enabled = authorizer is not None
         self.denied_brokers: dict[tuple[str, int], str] = {}
+        self._has_named_result = False
+
+    def _ask(self, context: RequestContext, actions: list[Action]) -> list[bool]:
+        """Whether each is allowed."""
+        assert self.authorizer is not None, "nothing is asked without one"
+        results = self.authorizer.authorize(context, actions)
+        allowed = [result is _ALLOWED for result in results]
+        if not all(allowed):
+            for result in results:
+                self._check_result("authorize()", result)
+        return allowed
+
+    def _check_result(self, method: str, result: object) -> None:
+        """Name a result that is none in the log, once."""
+        if not isinstance(result, AuthorizationResult) and not self._has_named_result:
+            self._has_named_result = True
+            name = f"{type(self.authorizer).__qualname__}.{method}"
+            logger.error("%s gives %r, which is no AuthorizationResult: it counts as DENIED", name, result)
 
     def authorize(
         self,
@@ -64,7 +82,7 @@ class AuthHelper:
         if self.authorizer is None:
             return True
         action = Action(operation, ResourcePattern(resource_type, name), 1, True, log_if_denied)
-        is_allowed = self.authorizer.authorize(context, [action])[0] is _ALLOWED
+        is_allowed = self._ask(context, [action])[0]
         if not is_allowed and operation is AclOperation.CLUSTER_ACTION and log_if_denied:
             self._warn_of_denied_broker(context)
         return is_allowed
@@ -89,10 +107,11 @@ class AuthHelper:
         self, context: RequestContext, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """On at least one resource of the type."""
-        authorizer = self.authorizer
-        return (
-            authorizer is None or authorizer.authorize_by_resource_type(context, operation, resource_type) is _ALLOWED
-        )
+        if self.authorizer is None:
+            return True
+        result = self.authorizer.authorize_by_resource_type(context, operation, resource_type)
+        self._check_result("authorize_by_resource_type()", result)
+        return result is _ALLOWED
 
     def filter_by_authorized(
         self,
@@ -113,8 +132,8 @@ class AuthHelper:
             Action(operation, ResourcePattern(resource_type, name), count, True, log_if_denied)
             for name, count in counts.items()
         ]
-        results = self.authorizer.authorize(context, actions)
-        return {name for name, result in zip(counts, results, strict=True) if result is _ALLOWED}
+        allowed = self._ask(context, actions)
+        return {name for name, is_allowed in zip(counts, allowed, strict=True) if is_allowed}
 
     def authorized_operations(self, context: RequestContext, resource_type: ResourceType, name: str) -> int:
         """What the client may do with a resource, as bits by the operation's code."""
@@ -122,9 +141,9 @@ class AuthHelper:
         if self.authorizer is not None:
             pattern = ResourcePattern(resource_type, name)
             actions = [Action(operation, pattern, 1, False, False) for operation in operations]
-            results = self.authorizer.authorize(context, actions)
+            allowed = self._ask(context, actions)
             operations = tuple(
-                operation for operation, result in zip(operations, results, strict=True) if result is _ALLOWED
+                operation for operation, is_allowed in zip(operations, allowed, strict=True) if is_allowed
             )
         return sum(1 << operation for operation in operations)
 

@@ -119,10 +119,22 @@ def test_a_produce_writes_to_the_topics_that_it_may_write_to(broker, client, onl
     assert (broker.log("a").log_end_offset, broker.log("b").log_end_offset) == (before[0], before[1] + 1)
 
 
-def test_a_denied_produce_without_an_answer_ends_the_connection(broker, client, only):
+@pytest.mark.parametrize("version", versions(ApiKey.PRODUCE, 3))
+@pytest.mark.parametrize("names", [["a"], ["b", "a"]])
+def test_a_denied_produce_without_an_answer_ends_the_connection(broker, client, only, version, names):
     only(topic(WRITE, "b"))
-    client.send(produce(broker, 9, "a", acks=0), 9)
+    client.send(produce(broker, version, *names, acks=0), version)
     assert client.is_closed()
+
+
+def test_what_an_authorizer_gives_instead_of_a_result_denies_and_is_named_once(
+    broker, client, rules, monkeypatch, caplog
+):
+    monkeypatch.setattr(rules, "authorize", lambda context, actions: [True] * len(actions))
+    for _ in range(3):
+        assert error_codes(client.ask(produce(broker, 9, "a", "b"), 9)) == {TOPIC_DENIED}
+    (line,) = [record.getMessage() for record in caplog.records if "AuthorizationResult" in record.getMessage()]
+    assert line == "Rules.authorize() gives True, which is no AuthorizationResult: it counts as DENIED"
 
 
 def test_an_authorizer_that_fails_refuses_the_request(broker, client, rules, monkeypatch):
