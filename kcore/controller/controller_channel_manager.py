@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from kcore.client.blocking_sender import BlockingSender
+from kcore.common.failure_log import FailureLog
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.controller.controller_context import LiveBroker
@@ -25,11 +26,6 @@ logger = logging.getLogger(__name__)
 
 #: After a failed request, before it is sent again.
 RETRY_BACKOFF_MS = 100
-#: Between two lines of the log about requests that fail again and again.
-_FIRST_LOG_INTERVAL_MS = 1000
-_LONGEST_LOG_INTERVAL_MS = 60_000
-#: Of which the first is logged at once: an error's text might be another one each time.
-_MAX_KINDS = 10
 #: Kafka's controller.socket.timeout.ms.
 REQUEST_TIMEOUT_MS = 30_000
 
@@ -90,36 +86,6 @@ class ControllerChannel:
         if self._queue and self._queue[0] is request:
             self._is_in_flight = False
             self._not_before_ms = now_ms + RETRY_BACKOFF_MS
-
-
-class FailureLog:
-    """Which failures of a connection are logged: the first of each kind since the last success, and while they go on
-    one after 1 s, then 2 s later, 4 s and so on, at last one each minute.
-
-    For one thread.
-    """
-
-    def __init__(self) -> None:
-        self._kinds: set[str] = set()
-        self._interval_ms = 0
-        self._next_ms = 0.0
-
-    def is_logged(self, kind: str, now_ms: float) -> bool:
-        """To be asked once for each failure."""
-        if not self._kinds:
-            self._interval_ms = _FIRST_LOG_INTERVAL_MS
-            self._next_ms = now_ms + self._interval_ms
-        if kind not in self._kinds and len(self._kinds) < _MAX_KINDS:
-            self._kinds.add(kind)
-            return True
-        if now_ms < self._next_ms:
-            return False
-        self._interval_ms = min(2 * self._interval_ms, _LONGEST_LOG_INTERVAL_MS)
-        self._next_ms = now_ms + self._interval_ms
-        return True
-
-    def succeeded(self) -> None:
-        self._kinds.clear()
 
 
 class Sender(Protocol):

@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Mapping, MutableSet
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from kcore.common.failure_log import FailureLog
 from kcore.common.text import counted, some_of
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import (
@@ -211,6 +212,7 @@ class FetcherState:
         self._failed: MutableSet[TopicPartition] = set() if failed is None else failed
         self._in_flight: LeaderRequest | None = None
         self._last_failure: str | None = None
+        self._disk_failures = FailureLog(quiet_ms=10 * config.fetch_backoff_ms)
         #: Of the reply that is being processed: error -> partitions.
         self._refused: dict[str, list[TopicPartition]] = {}
         #: What went wrong last with each partition, until it goes on.
@@ -611,7 +613,8 @@ class FetcherState:
             self._delay([tp], now_ms)  # FT-20
             return
         except DiskFull as error:
-            logger.info("%s: fetched at %d: %s", tp, state.fetch_offset, error)  # the log has said so
+            if self._disk_failures.is_logged("", now_ms):  # each log has said so itself
+                logger.info("%s: fetched at %d: %s", tp, state.fetch_offset, error)
             self._hindrances[tp] = f"the disk is full: {error}"
             self._delay([tp], now_ms)
             return

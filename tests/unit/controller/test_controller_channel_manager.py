@@ -9,7 +9,6 @@ from kcore.controller.controller_channel_manager import (
     RETRY_BACKOFF_MS,
     ControllerChannel,
     ControllerChannelManager,
-    FailureLog,
     QueuedRequest,
     RequestSendThread,
     Wait,
@@ -66,16 +65,6 @@ def test_what_comes_of_an_old_request_changes_nothing(late):
     assert len(channel) == 1
     channel.on_reply(second)
     assert len(channel) == 0
-
-
-def test_failures_are_logged_once_for_each_kind_and_then_at_growing_intervals():
-    log = FailureLog()
-    logged = [now // 1000 for now in range(0, 200_000, RETRY_BACKOFF_MS) if log.is_logged("refused", now)]
-    assert logged == [0, 1, 3, 7, 15, 31, 63, 123, 183]
-    assert log.is_logged("reset", 200_000) and not log.is_logged("reset", 200_100)
-    assert sum(log.is_logged(f"a text with {now}", now) for now in range(200_100, 240_000, RETRY_BACKOFF_MS)) < 10
-    log.succeeded()
-    assert [log.is_logged("refused", now) for now in (300_000, 300_100, 301_000)] == [True, False, True]
 
 
 def test_a_dead_broker_costs_a_few_lines_of_the_log_and_is_tried_as_often_as_ever(caplog):

@@ -503,6 +503,19 @@ def test_FT_21_a_full_disk_delays_its_partition_and_the_next_fetch_tries_again()
     assert request.partitions[A].fetch_offset == 1
 
 
+def test_a_disk_that_stays_full_is_logged_at_growing_intervals_for_all_partitions_together(caplog):
+    """It was once a second for each."""
+    caplog.set_level("INFO")
+    state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]))
+    state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
+    for log in state._logs.logs.values():
+        log.failures["append"] = DiskFull("No space left on device")
+    for second in range(50):
+        reply_to(state, {A: FetchedPartition((5, 1), 1, 0), B: FetchedPartition((5, 1), 1, 0)}, now=second * BACKOFF)
+    lines = [line for line in caplog.messages if "No space left" in line]
+    assert len(lines) == 6 and "a-0: fetched at 1: No space left on device" in lines[0]
+
+
 @pytest.mark.parametrize(
     "error", [UnknownLeaderEpoch(), NotLeaderOrFollower(), UnknownTopicOrPartition(), UnknownServerError()]
 )
