@@ -282,18 +282,18 @@ class StoredAclAuthorizer(AclAuthorizer):
         try:
             changes = self._announcements()
             entries, unreadable = read_acls(self._store)
+            if is_start:
+                for error in unreadable.values():
+                    raise error
+            previous = self._index.entries
+            kept = {pattern: previous.get(pattern, DENIED_TO_ALL) for pattern in unreadable}
+            self._index = AclIndex({**entries, **kept})
+            self._unreadable = {pattern: text for pattern, text in self._unreadable.items() if pattern in unreadable}
+            self._watch_unreadable(unreadable)
         except StoreError:
             self._reads_all = True
             raise
-        if is_start:
-            for error in unreadable.values():
-                raise error
-        previous = self._index.entries
-        kept = {pattern: previous[pattern] for pattern in unreadable if pattern in previous}
-        self._index = AclIndex({**entries, **kept})
-        self._unreadable = {pattern: text for pattern, text in self._unreadable.items() if pattern in unreadable}
         self._note(changes)
-        self._watch_unreadable(unreadable)
 
     def _read_changes(self) -> None:
         """What was announced since the last time.  With the lock held.  Raises StoreError."""
@@ -303,7 +303,7 @@ class StoredAclAuthorizer(AclAuthorizer):
             return
         changes = self._announcements()
         new = [change for change in changes if change not in self._seen_ms]
-        patterns = set(self._to_read)
+        patterns = set()
         for change, node in zip(new, self._store.get_many(new), strict=True):
             try:
                 if node is None:
@@ -315,8 +315,13 @@ class StoredAclAuthorizer(AclAuthorizer):
                 return
             if pattern is not None:
                 patterns.add(pattern)
-        self._read_resources(sorted(patterns))
-        self._to_read -= patterns
+        again = set(self._to_read)
+        self._to_read -= again  # an event from now on is for the next reading
+        try:
+            self._read_resources(sorted(patterns | again))
+        except StoreError:
+            self._to_read |= again
+            raise
         self._note(changes)
         self._forget_old_changes()
 

@@ -265,6 +265,34 @@ def test_acls_that_cannot_be_read_may_use_only_super_users(tree):
     assert may(started.authorizer, READ, "else", BOB)
 
 
+@pytest.mark.parametrize("is_new_session", [False, True])
+def test_a_store_that_goes_away_over_acls_that_cannot_be_read_does_not_allow_them(tree, monkeypatch, is_new_session):
+    started, other = Started(tree), MemoryStore(tree)
+    authorizer, get = started.authorizer, started.store.get
+    authorizer.add_acls([allow("User:alice", READ, TOPIC, "*")])
+    if is_new_session:
+        tree.expire(started.store.session_id)
+        other.create("/kafka-acl/Topic/new", b"{")
+        started.store.new_session()
+    else:
+        other.create("/kafka-acl/Topic/new", b"{")
+        announce(other, b"TOPIC:new")
+
+    def get_without_watches(path, watch=None):
+        if watch is not None:
+            raise ConnectionLost("away")
+        return get(path)
+
+    monkeypatch.setattr(started.store, "get", get_without_watches)
+    started.store.pump()
+    monkeypatch.undo()
+    started.scheduler.later.pop()()
+    assert not may(authorizer, READ, "new") and may(authorizer, READ, "other")
+    other.set("/kafka-acl/Topic/new", KAFKAS_BODY)
+    started.store.pump()
+    assert may(authorizer, READ, "new")
+
+
 @pytest.mark.parametrize("is_announced", [False, True])
 @pytest.mark.parametrize("reads_all", [False, True])
 def test_acls_that_were_repaired_apply(tree, is_announced, reads_all):
