@@ -210,6 +210,7 @@ class _Clients:
         self.fresh = FreshReader(servers, "fresh", *arguments, random.Random(rng.random()))
         self.watermarks = WatermarkReader(servers, "watermarks", *arguments)
         self.group = GroupReader(servers, "group", *arguments, random.Random(rng.random()))
+        self.hanging_members = 0
         self.all = [*self.producers, *self.tails, self.fresh, self.watermarks, self.group]
 
     def start(self) -> None:
@@ -239,7 +240,8 @@ class _Clients:
 
     def finish(self) -> None:
         """Everything that was sent is acknowledged, and read by those who read all."""
-        stop_all(self.producers)
+        if hanging := stop_all(self.producers):
+            raise BrokenCluster(f"producers that do not stop: {hanging}")
         waiting = {producer.name: producer.flush(DEADLINE_S) for producer in self.producers}
         self.check()
         if any(waiting.values()):
@@ -247,7 +249,16 @@ class _Clients:
         ends = self._log_ends()
         for tail in self.tails:
             self._await_end(tail, ends)
-        stop_all([self.fresh, self.group, self.watermarks, *self.tails])
+        hanging = stop_all([self.fresh, self.watermarks, *self.tails])
+        if not self.group.stop():
+            # Seen with librdkafka 2.16: after some changes of the coordinator it asks no broker for anything any more.
+            self.hanging_members += 1
+            self.group = GroupReader(self._servers, "another member", TOPIC, self.histories, random.Random(0))
+            self.group.start()
+            await_true(lambda: self.group.commits, "the coordinator lets nobody commit")
+            hanging += stop_all([self.group])
+        if hanging:
+            raise BrokenCluster(f"clients that do not stop: {hanging}")
         self.check()
 
     def _await_end(self, tail: TailReader, ends: list[int]) -> None:
@@ -283,6 +294,7 @@ class _Clients:
             "high watermarks": self.watermarks.answers,
             "members of the group": self.group.members,
             "commits": self.group.commits,
+            "members that hang": self.hanging_members,
         }
 
 

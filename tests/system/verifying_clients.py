@@ -23,6 +23,7 @@ _PAUSE_S, _BURST = 0.02, 10
 #: For one fresh consumer to read what others have read: partitions may be without a leader meanwhile.
 _FRESH_READ_S = 180
 _GROUP = "kill-everything"
+_STOP_S = 120
 
 
 def _client(servers: str, **settings: object) -> dict[str, object]:
@@ -47,9 +48,11 @@ class _ClientThread:
     def close(self) -> None:
         pass
 
-    def stop(self) -> None:
+    def stop(self) -> bool:
+        """Whether it has stopped within two minutes: a call of the client may never return."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(_STOP_S)
+        return not self._thread.is_alive()
 
     def _run(self) -> None:
         try:
@@ -257,6 +260,6 @@ class GroupReader(_Reader):
                 self._committed[partition.partition] = max(self._committed[partition.partition], partition.offset)
 
 
-def stop_all(clients: Sequence[_ClientThread]) -> None:
-    for client in clients:
-        client.stop()
+def stop_all(clients: Sequence[_ClientThread]) -> list[str]:
+    """The names of those that do not stop."""
+    return [client.name for client in clients if not client.stop()]
