@@ -177,7 +177,7 @@ def test_delete_wants_the_right_version_and_no_children(store):
 @pytest.mark.parametrize("path", ["", "a", "/a/", "//a", "/a//b", "/a\0b"])
 def test_a_path_that_zookeeper_would_refuse_is_refused(store, path):
     for call in (store.create, store.get, store.children, store.delete, lambda path: store.set(path, b"")):
-        with pytest.raises(StoreError):
+        with pytest.raises(InvalidPath):
             call(path)
 
 

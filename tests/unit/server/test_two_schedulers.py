@@ -7,7 +7,7 @@ import pytest
 import kcore
 from kcore.common.scheduler import Scheduler
 from kcore.coordinator.group.group_metadata_manager import GroupMetadataManager
-from kcore.log import log_manager
+from kcore.log import log_removal
 from kcore.log.log_maintenance import LogMaintenance
 from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
@@ -64,7 +64,7 @@ def nothing(broker):
         (LogMaintenance, "flush_dirty_logs", nothing),
         (LogManager, "checkpoint_recovery_offsets", nothing),
         (UnifiedLog, "delete_old_segments", with_old_segments),
-        (log_manager, "remove_tree", with_a_deleted_topic),
+        (log_removal, "remove_tree", with_a_deleted_topic),
         (ReplicaManager, "checkpoint_high_watermarks", with_old_segments),
         (LocalController, "retry_offline_partitions", nothing),
     ],
