@@ -187,7 +187,8 @@ class LogDir:
     def drop(self, topic_partitions: Collection[TopicPartition], *, cleaner_offsets: bool) -> None:
         """The logs are no longer here: a new one of the same name must not get an old one's offsets.
 
-        cleaner_offsets: in that file too; else the cleaner sees to it.  A failure takes the directory offline.
+        cleaner_offsets: from the cleaner's checkpoint too.  False in a broker with a cleaner, which alone writes that
+        file.  A failure takes the directory offline.
         """
         checkpoints = [self.recovery_points, self.log_starts, self.high_watermarks]
         if cleaner_offsets:

@@ -123,7 +123,7 @@ class LogDirLoader:
                     "%s: stray directory %s belongs to no partition; delete it when you are sure", log_dir.path, name
                 )
             elif not topic_names.is_legal(parsed.topic_partition.topic):
-                # Its name in a checkpoint could make that unreadable.
+                # A checkpoint with such a name in it might not be readable.
                 logger.warning(
                     "%s: leaving %r alone, no topic can be called %r; to use its records, rename the directory",
                     log_dir.path,

@@ -175,12 +175,12 @@ class LogManager:
 
     def _add_loaded(self, log: UnifiedLog, is_future: bool) -> None:
         # A crash while one log took the place of another leaves both.  The longer one has all that there is.
-        kept, spare = log, self.get_log(log.topic_partition, is_future=is_future)
-        if spare is not None and spare.log_end_offset >= log.log_end_offset:
-            kept, spare = spare, log
+        kept, duplicate = log, self.get_log(log.topic_partition, is_future=is_future)
+        if duplicate is not None and duplicate.log_end_offset >= log.log_end_offset:
+            kept, duplicate = duplicate, log
         self._logs.put(kept, is_future=is_future)
-        if spare is not None:
-            self._removal.set_aside(spare, f"{kept.directory} holds the same partition up to {kept.log_end_offset}")
+        if duplicate is not None:
+            self._removal.set_aside(duplicate, f"{kept.directory} holds the same partition up to {kept.log_end_offset}")
 
     def recovery_progress(self) -> dict[str, RecoveryProgress]:
         """How far the loading of each data directory is.  For another thread while startup() runs."""
@@ -295,7 +295,7 @@ class LogManager:
                 for _ in range(self.num_recovery_threads):
                     tasks.append(threads.submit(close_the_next))
             except RuntimeError:
-                pass  # an interpreter that is on its way out starts no more threads
+                pass  # the interpreter is shutting down, and starts no more threads
         close_the_next()  # what no thread has taken
         for task in tasks:
             task.result()
@@ -349,8 +349,8 @@ class LogManager:
         is_new: the caller knows that the topic was just made, so a directory may be offline without holding it.
         is_future: the log that will replace the current one; it is in another data directory.
         Raises InconsistentTopicId if the directory belongs to another topic of this name, KafkaStorageError (also
-        where a directory of this partition is there but could not be loaded), ValueError for a log_dir that is none
-        of ours or that has the current log.
+        where a directory of this partition is there but could not be loaded), ValueError for a log_dir that is not
+        one of the broker's or that has the current log.
         """
         with self._lock:
             log = self.get_log(topic_partition, is_future=is_future)

@@ -41,7 +41,8 @@ class LogPlacement:
         """Where a new log may go, the best place first: path, or the preferred directory, or any, by number of logs.
 
         Raises KafkaStorageError where there is no place, or where the partition may have a log in a directory that is
-        offline; ValueError for a path that is none of ours, or that has the current log.
+        offline; ValueError for a path that is not one of the broker's log directories, or that has the current
+        log.
         """
         live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
         if path is not None:

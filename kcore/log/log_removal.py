@@ -1,4 +1,4 @@
-"""LogRemoval: how the directory of a log goes: another name at once, its lines in the checkpoints, the files later.
+"""LogRemoval: deletes logs.  Renames their directories, drops their lines from checkpoints, deletes the files later.
 
 Source: LogManager.asyncDelete, Kafka 2.4-4.x.
 """

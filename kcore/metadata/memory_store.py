@@ -1,7 +1,7 @@
 """MetadataStore in memory: several sessions on one tree, for tests and the simulator.
 
 Nothing runs by itself: watches and session events wait until somebody calls pump(), or go to an executor; a session
-expires when somebody says so.  The same calls in the same order give the same answers.
+expires when a test calls expire().  The same calls in the same order give the same answers.
 """
 
 from __future__ import annotations

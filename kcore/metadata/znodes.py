@@ -340,7 +340,7 @@ def decode_deletion(data: bytes) -> str:
 
 
 def decode_old_deletion(data: bytes) -> UUID | None:
-    """The topic id in a node of DELETE_TOPICS that a broker of ours made; None for Kafka's order to a controller."""
+    """The topic id in a node of DELETE_TOPICS from an older kcore; None for Kafka's order to a controller."""
     try:
         return id_from_string(data.decode())
     except (StoreError, UnicodeDecodeError):

@@ -390,7 +390,7 @@ class Processor(ShutdownableThread):
         self._poller.register(fd, READ)
 
     def pause_accept(self, for_ms: float = -1.0) -> None:
-        """Leave new connections in the kernel's backlog: for a time, or until one of ours closes."""
+        """Leave new connections in the kernel's backlog: for this time, or by default until a connection is closed."""
         for fd in self._accepts:
             self._poller.modify(fd, 0)
         if for_ms >= 0:

@@ -248,7 +248,7 @@ def explain_isr(
         log_end_offset=end.message_offset,
         replicas=replicas,
         waiting=waiting_requests(replica_manager, topic_partition) if leads else (),
-        held_back_by=None if leads else replica_manager.fetchers.hindrance(topic_partition),
+        held_back_by=None if leads else replica_manager.fetchers.delay_reason(topic_partition),
     )
 
 

@@ -1,7 +1,7 @@
 """FetchSessionHandler: a follower's side of an incremental fetch session (SESS-02..04, SESS-10..13, RFT-14, RFT-17).
 
 State without I/O: next_request() makes of all the partitions to fetch what the request has to say of them; on_reply(),
-on_error() or on_failure() take what came of it.  The leader's side is server/fetch_session.py.
+on_error() or on_failure() process the outcome.  The leader's side is server/fetch_session.py.
 
 Source: FetchSessionHandler, Kafka 2.4-4.x; KIP-227.
 """

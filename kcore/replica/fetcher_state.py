@@ -1,8 +1,8 @@
 """FetcherState: what a follower does next with the partitions that it copies from one broker (FT, RFT).
 
-A state machine without I/O: next_request() says what to ask the leader, on_reply() and on_failure() take what came of
-it.  A thread sends the request over a socket; a simulation puts it into a list, and loses, delays or repeats the reply.
-What is done to the local logs goes through FollowerLogs, a few calls that a test answers from memory.
+A state machine without sockets, threads and clock: next_request() returns what to send to the leader, on_reply() and
+on_failure() process the outcome.  A thread sends the request; a simulation puts it into a list, and loses, delays or
+repeats the reply.  The local logs are read and changed through FollowerLogs, which a test implements in memory.
 
     Truncating --(epoch lookups, or no epochs: the high watermark)--> Fetching
     LookingUpOffsets --(leader's end, then its start: unclean election, or data deleted)--> Fetching
@@ -215,8 +215,8 @@ class FetcherState:
         self._disk_failures = FailureLog(quiet_ms=10 * config.fetch_backoff_ms)
         #: Of the reply that is being processed: error -> partitions.
         self._refused: dict[str, list[TopicPartition]] = {}
-        #: What went wrong last with each partition, until it goes on.
-        self._hindrances: dict[TopicPartition, str] = {}
+        #: The last error of each partition, until a fetch of it succeeds.
+        self._delay_reasons: dict[TopicPartition, str] = {}
         # What follows are parts of _states, so that a request costs what has changed and not all partitions.
         self._truncating: dict[TopicPartition, None] = {}
         self._looking_up: dict[TopicPartition, None] = {}
@@ -238,19 +238,19 @@ class FetcherState:
         """Partitions that are copied no longer, until they are added again."""
         return self._failed
 
-    def hindrance(self, tp: TopicPartition) -> str | None:
-        """Why a partition does not go on, None if nothing is known to be wrong."""
+    def delay_reason(self, tp: TopicPartition) -> str | None:
+        """Why a partition gets no new records, None if nothing is known to be wrong."""
         state = self._states.get(tp)
         is_behind = state is not None and not state.is_in_sync
         if is_behind and self._quota is not None and follower_throttles(self._quota, tp):
             return "more was copied than follower.replication.throttled.rate allows (QUOTA-02)"
-        return self._hindrances.get(tp)
+        return self._delay_reasons.get(tp)
 
     def add_partitions(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Copy these from now on (FT-03..05).  One that is here with the same leader epoch goes on as it was."""
         for tp, initial in partitions.items():
             self._failed.discard(tp)
-            self._hindrances.pop(tp, None)
+            self._delay_reasons.pop(tp, None)
             current = self._states.get(tp)
             if current is None or current.current_leader_epoch != initial.current_leader_epoch:
                 try:
@@ -279,7 +279,7 @@ class FetcherState:
         removed = {}
         for tp in partitions:
             self._failed.discard(tp)
-            self._hindrances.pop(tp, None)
+            self._delay_reasons.pop(tp, None)
             state = self._remove(tp)
             if state is not None:
                 removed[tp] = state
@@ -362,7 +362,7 @@ class FetcherState:
             logger.error("%s: is not copied any more: %r", tp, error, exc_info=unexpected)
         self._remove(tp)
         self._failed.add(tp)
-        self._hindrances[tp] = f"it is not copied any more until the controller's next update: {error!r}"
+        self._delay_reasons[tp] = f"it is not copied any more until the controller's next update: {error!r}"
 
     # -- what to ask ----------------------------------------------------------------------------------------------
 
@@ -475,7 +475,7 @@ class FetcherState:
             state.last_fetched_epoch if self._features.truncates_on_fetch else NO_EPOCH,
         )
 
-    # -- what came of it ------------------------------------------------------------------------------------------
+    # -- replies and failures -------------------------------------------------------------------------------------
 
     def on_failure(self, request: LeaderRequest, error: Exception, now_ms: float) -> None:
         """No reply, or an invalid one.  A failed fetch delays every partition (FT-14), a failed lookup the partitions
@@ -488,7 +488,7 @@ class FetcherState:
         self._last_failure = str(error)
         logger.log(level, "a request to %s failed: %s", self._leader, error)
         concerned = list(self._states if isinstance(request, FetchRequest) else request.partitions)
-        self._hindrances.update(dict.fromkeys(concerned, f"a request to {self._leader} failed: {error}"))
+        self._delay_reasons.update(dict.fromkeys(concerned, f"a request to {self._leader} failed: {error}"))
         self._delay(concerned, now_ms)
 
     def on_reply(self, request: LeaderRequest, reply: LeaderReply, now_ms: float) -> None:
@@ -517,9 +517,9 @@ class FetcherState:
         self._refused.clear()
 
     def _on_fetched(self, request: FetchRequest, reply: FetchReply, now_ms: float) -> None:
-        if self._hindrances:  # a session's reply has only the partitions with news
+        if self._delay_reasons:  # a session's reply has only the partitions with news
             for tp in request.partitions:
-                self._hindrances.pop(tp, None)
+                self._delay_reasons.pop(tp, None)
         for tp, answer in reply.partitions.items():
             requested = request.partitions[tp]
             state = self._state_to_answer(tp, Phase.FETCHING, requested.current_leader_epoch, answer.error, now_ms)
@@ -584,7 +584,7 @@ class FetcherState:
             self._fail(tp, error)
             return
         self._refused.setdefault(f"{name}, asking again later,", []).append(tp)
-        self._hindrances[tp] = f"{self._leader} answers {name}"
+        self._delay_reasons[tp] = f"{self._leader} answers {name}"
         logger.debug("%s: the leader answers %r, asking again later", tp, error)
         self._delay([tp], now_ms)
 
@@ -609,13 +609,13 @@ class FetcherState:
             logs.maybe_increment_log_start_offset(tp, answer.log_start_offset)
         except (CorruptMessage, InvalidRecord) as error:
             logger.error("%s: fetched at %d: %s", tp, state.fetch_offset, error)
-            self._hindrances[tp] = f"what {self._leader} sends is not taken: {error!r}"
+            self._delay_reasons[tp] = f"what {self._leader} sends is not taken: {error!r}"
             self._delay([tp], now_ms)  # FT-20
             return
         except DiskFull as error:
             if self._disk_failures.is_logged("", now_ms):  # each log has said so itself
                 logger.info("%s: fetched at %d: %s", tp, state.fetch_offset, error)
-            self._hindrances[tp] = f"the disk is full: {error}"
+            self._delay_reasons[tp] = f"the disk is full: {error}"
             self._delay([tp], now_ms)
             return
         except Exception as error:

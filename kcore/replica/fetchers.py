@@ -37,7 +37,7 @@ class Fetchers(Protocol):
         """No longer copy these: nothing is written to them once this has returned.  The states that they had."""
         ...
 
-    def hindrance(self, tp: TopicPartition) -> str | None:
+    def delay_reason(self, tp: TopicPartition) -> str | None:
         """Why a partition that is copied does not go on, as far as that is known: a sentence for people."""
         ...
 
@@ -59,7 +59,7 @@ class NoFetchers:
     def remove_partitions(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionFetchState]:
         return {}
 
-    def hindrance(self, tp: TopicPartition) -> str | None:
+    def delay_reason(self, tp: TopicPartition) -> str | None:
         return None
 
     def shutdown_idle(self) -> None:

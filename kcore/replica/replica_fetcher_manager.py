@@ -164,10 +164,10 @@ class ReplicaFetcherManager:
         """Of every partition that is copied; lag is ConsumerLag of Kafka's metrics."""
         return {tp: state for thread in self.threads().values() for tp, state in thread.states().items()}
 
-    def hindrance(self, tp: TopicPartition) -> str | None:
+    def delay_reason(self, tp: TopicPartition) -> str | None:
         """See Fetchers."""
         for thread in self.threads().values():
-            reason = thread.hindrance(tp)
+            reason = thread.delay_reason(tp)
             if reason is not None:
                 return reason
         return (

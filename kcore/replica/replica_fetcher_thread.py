@@ -108,10 +108,10 @@ class ReplicaFetcherThread(ShutdownableThread):
         with self._changed:
             return dict(self._state.states)
 
-    def hindrance(self, tp: TopicPartition) -> str | None:
+    def delay_reason(self, tp: TopicPartition) -> str | None:
         """Why a partition of this thread does not go on; None if it is not known, or another's."""
         with self._changed:
-            return self._state.hindrance(tp)
+            return self._state.delay_reason(tp)
 
     @property
     def partition_count(self) -> int:

@@ -247,7 +247,7 @@ def _prefix_lengths(patterns: Iterable[ResourcePattern]) -> dict[ResourceType, l
     for resource_type, name, pattern_type in patterns:
         if pattern_type is PatternType.PREFIXED:
             lengths.setdefault(resource_type, set()).add(len(name))
-    return {resource_type: sorted(found, reverse=True) for resource_type, found in lengths.items()}
+    return {resource_type: sorted(of_type, reverse=True) for resource_type, of_type in lengths.items()}
 
 
 def several(acls: Iterable[AclBinding]) -> Iterable[AclBinding]:
@@ -258,10 +258,10 @@ def several(acls: Iterable[AclBinding]) -> Iterable[AclBinding]:
 
 
 def by_pattern(acls: Iterable[AclBinding]) -> dict[ResourcePattern, set[AccessControlEntry]]:
-    found: dict[ResourcePattern, set[AccessControlEntry]] = {}
+    entries: dict[ResourcePattern, set[AccessControlEntry]] = {}
     for pattern, entry in acls:
-        found.setdefault(pattern, set()).add(entry)
-    return found
+        entries.setdefault(pattern, set()).add(entry)
+    return entries
 
 
 def _log(context: AuthorizableRequestContext, action: Action, is_allowed: bool) -> None:

@@ -165,21 +165,21 @@ def read_acls(store: MetadataStore) -> StoredAcls:
 
 def read_acls_of(store: MetadataStore, patterns: Sequence[ResourcePattern]) -> StoredAcls:
     """Those of the resources; without entries for one that has none.  Raises StoreError."""
-    found = StoredAcls({}, {})
+    acls = StoredAcls({}, {})
     paths = list(map(path_of, patterns))
     for pattern, path, node in zip(patterns, paths, store.get_many(paths), strict=True):
         try:
             entries = decode_acls(path, node.data) if node is not None else frozenset()
         except UnreadableAcls as error:
-            found.unreadable[pattern] = error
+            acls.unreadable[pattern] = error
         else:
             if entries:
-                found.entries[pattern] = entries
-    return found
+                acls.entries[pattern] = entries
+    return acls
 
 
 def _constant(name: str, members: Iterable[str]) -> str:
-    """ClusterAction -> CLUSTER_ACTION, in any case; UNKNOWN for a name that there is not."""
+    """ClusterAction -> CLUSTER_ACTION, in any case; UNKNOWN for any other name."""
     wanted = _text(name).replace("_", "").upper()
     return next((member for member in members if member.replace("_", "") == wanted), "UNKNOWN")
 

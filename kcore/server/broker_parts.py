@@ -101,13 +101,13 @@ class GivenAuthorizer:
         module, _, name = path.rpartition(".")
         problem = f"Invalid value {path} for configuration authorizer.class.name:"
         try:
-            found = getattr(import_module(module), name)
+            authorizer_class = getattr(import_module(module), name)
         except Exception as error:  # whatever a module of others raises
             raise InvalidConfig(f"{problem} it cannot be imported: {error!r}") from error
-        if not (isinstance(found, type) and issubclass(found, Authorizer)):
+        if not (isinstance(authorizer_class, type) and issubclass(authorizer_class, Authorizer)):
             raise InvalidConfig(f"{problem} it is not a class that extends kcore.Authorizer")
         try:
-            authorizer = found()
+            authorizer = authorizer_class()
         except TypeError as error:  # abstract, or with arguments
             raise InvalidConfig(f"{problem} it cannot be made without arguments: {error}") from error
         parts.callback(authorizer.close)

@@ -87,18 +87,18 @@ class ClientQuotas:
         """Each with its node's path.  Of two nodes for one name the one that _path() gives counts."""
         paths: dict[QuotaEntity, str] = {}
 
-        def found(entity: QuotaEntity, path: str) -> None:
+        def add(entity: QuotaEntity, path: str) -> None:
             if paths.get(entity) != _path(entity):
                 paths[entity] = path
 
         for user_node in self._store.children(znodes.USER_CONFIGS):
             user, path = _name(user_node), f"{znodes.USER_CONFIGS}/{user_node}"
-            found(QuotaEntity(user, None), path)
+            add(QuotaEntity(user, None), path)
             with suppress(InvalidPath):  # a user "." of an earlier version, without clients
                 for client_node in self._store.children(f"{path}/clients"):
-                    found(QuotaEntity(user, _name(client_node)), f"{path}/clients/{client_node}")
+                    add(QuotaEntity(user, _name(client_node)), f"{path}/clients/{client_node}")
         for client_node in self._store.children(znodes.CLIENT_CONFIGS):
-            found(QuotaEntity(None, _name(client_node)), f"{znodes.CLIENT_CONFIGS}/{client_node}")
+            add(QuotaEntity(None, _name(client_node)), f"{znodes.CLIENT_CONFIGS}/{client_node}")
         return paths
 
     # -- changes by other brokers -----------------------------------------------------------------------
@@ -133,7 +133,7 @@ class ClientQuotas:
     # -- changes by this broker -------------------------------------------------------------------------
 
     def check(self, changes: list[QuotaChange]) -> None:
-        """Raises InvalidRequest for a quota that there is not, and a value that it cannot have."""
+        """Raises InvalidRequest for an unknown quota, and a value that it cannot have."""
         for key, value in changes:
             if key not in KEYS:
                 raise InvalidRequest(f"Invalid configuration key {key}")

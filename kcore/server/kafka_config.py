@@ -227,7 +227,7 @@ _SYNONYM_DEFAULTS: dict[str, tuple[ConfigType, Any]] = {
 
 
 def _log_keys() -> list[ConfigKey]:
-    """log.segment.bytes and its like: what a topic's segment.bytes is by default."""
+    """The broker's defaults for settings of topics: log.segment.bytes for segment.bytes, and so on."""
     keys = []
     for topic_name, synonyms in BROKER_SYNONYMS.items():
         topic_key = LOG_CONFIG_DEF[topic_name]
@@ -378,8 +378,8 @@ class KafkaConfig:
     def check_stored(self, changes: Mapping[str, str | None], *, is_cluster: bool) -> None:
         """Whether a client may change settings in the store so, for all brokers or for this one; None deletes.
 
-        Raises InvalidRequest for a setting that cannot be changed while the broker runs, InvalidConfig for one that
-        there is not, for a value that its name does not take or that does not go together with the others, and for a
+        Raises InvalidRequest for a setting that cannot be changed while the broker runs, InvalidConfig for an
+        unknown setting, for a value that its name does not take or that does not go together with the others, and for a
         number of threads that is more than twice or less than half the present one.  Source: KIP-226.
         """
         named = {name: value for name, value in changes.items() if value is not None}

@@ -235,7 +235,7 @@ class TopicMirror:
                 ends, last_progress_ms = ends_now, now_ms
             elif now_ms - last_progress_ms > timeout_ms:
                 tp = min(waiting)
-                reason = self._fetchers.hindrance(tp)
+                reason = self._fetchers.delay_reason(tp)
                 because = "" if reason is None else f": {reason}"
                 raise MirrorFailed(f"{tp}: nothing was copied for {timeout_ms / 1000:g} s{because}")
             if now_ms - max(last_look_ms, last_progress_ms) > self._backoff_ms:

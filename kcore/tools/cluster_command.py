@@ -53,7 +53,7 @@ def _seconds(text: str) -> int:
 
 
 def partitions(words: Iterable[str], cluster: ClusterDescription) -> list[TopicPartition]:
-    """Of TOPIC (all of its partitions) and TOPIC:N[,N...].  Raises UsageError for what there is not."""
+    """Of TOPIC (all of its partitions) and TOPIC:N[,N...].  Raises UsageError for a partition that does not exist."""
     result: dict[TopicPartition, None] = {}
     for word in words:
         name, numbers = split_partitions(word)

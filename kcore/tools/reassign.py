@@ -161,7 +161,7 @@ def _unthrottle(admin: AdminClient, args: argparse.Namespace) -> int:
     if not args.partitions:
         raise UsageError("--unthrottle needs a TOPIC")
     cluster = admin.describe_cluster(topics_of(args.partitions))
-    partitions(args.partitions, cluster)  # a partition that there is not is refused
+    partitions(args.partitions, cluster)  # refuses a partition that does not exist
     ended: dict[str, set[int] | None] = {}
     for name, numbers in map(split_partitions, args.partitions):
         others = ended.setdefault(name, set())

@@ -189,7 +189,7 @@ def _run_alter(args: argparse.Namespace) -> int:
         raise UsageError("nothing to change: expected --partitions, --config or --delete-config")
     with admin_client(args) as admin:
         if args.delete_config:
-            # Kafka's brokers delete what there is not without a word.
+            # Kafka's brokers answer the deletion of an unknown setting without an error.
             existing = admin.topic_configs([args.topic])[args.topic]
             for name in args.delete_config:
                 if name not in existing:

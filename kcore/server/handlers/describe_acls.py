@@ -26,9 +26,9 @@ class Handler:
             authorizer = self._auth.authorizer
             if authorizer is None:
                 raise SecurityDisabled(NO_AUTHORIZER)
-            found: dict[ResourcePattern, list[AccessControlEntry]] = {}
+            entries_by_pattern: dict[ResourcePattern, list[AccessControlEntry]] = {}
             for pattern, entry in authorizer.acls(acl_filter(body)):
-                found.setdefault(pattern, []).append(entry)
+                entries_by_pattern.setdefault(pattern, []).append(entry)
         except ApiError as error:
             context.respond(DescribeAclsResponse(error_code=error.code, error_message=str(error)))
             return
@@ -47,7 +47,7 @@ class Handler:
                     for entry in entries
                 ],
             )
-            for pattern, entries in found.items()
+            for pattern, entries in entries_by_pattern.items()
         ]
         context.respond(DescribeAclsResponse(error_code=NONE, error_message=None, resources=resources))
 

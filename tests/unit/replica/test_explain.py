@@ -326,7 +326,7 @@ def test_a_follower_says_what_keeps_it_from_getting_records(tmp_path):
     class Fetchers(NoFetchers):
         reason = "the disk is full: No space left on device"
 
-        def hindrance(self, tp):
+        def delay_reason(self, tp):
             return self.reason if tp == TP else None
 
     node = Node(tmp_path, fetchers=Fetchers())

@@ -881,24 +881,24 @@ def test_what_keeps_a_partition_from_going_on_is_told_until_it_goes_on():
     log = MemoryLog([1])
     state = fetcher(a=log, b=MemoryLog([1]), uses_sessions=True)
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
-    assert (state.hindrance(A), state.hindrance(B)) == (None, None)
+    assert (state.delay_reason(A), state.delay_reason(B)) == (None, None)
     log.failures["append"] = DiskFull("No space left on device")
     reply_to(state, {A: FetchedPartition((5, 1), 2, 0)})
-    assert (state.hindrance(A), state.hindrance(B)) == ("the disk is full: No space left on device", None)
+    assert (state.delay_reason(A), state.delay_reason(B)) == ("the disk is full: No space left on device", None)
     del log.failures["append"]
     reply_to(state, {A: FetchedPartition(error=NotLeaderOrFollower())}, now=BACKOFF)
-    assert state.hindrance(A) == "the leader answers NotLeaderOrFollower"
+    assert state.delay_reason(A) == "the leader answers NotLeaderOrFollower"
     now = 2 * BACKOFF
     state.on_failure(next_request(state, now), TimeoutError("h:1: no answer"), now)
-    assert state.hindrance(A) == state.hindrance(B) == "a request to the leader failed: h:1: no answer"
+    assert state.delay_reason(A) == state.delay_reason(B) == "a request to the leader failed: h:1: no answer"
     reply_to(state, {}, now=3 * BACKOFF)  # the session has no news of them
     reply_to(state, {}, now=3 * BACKOFF)
-    assert (state.hindrance(A), state.hindrance(B)) == (None, None)
+    assert (state.delay_reason(A), state.delay_reason(B)) == (None, None)
     log.failures["append"] = KafkaStorageError("the directory has failed")
     reply_to(state, {A: FetchedPartition((5, 1), 2, 0)}, now=4 * BACKOFF)
-    assert "not copied any more" in state.hindrance(A) and "the directory has failed" in state.hindrance(A)
+    assert "not copied any more" in state.delay_reason(A) and "the directory has failed" in state.delay_reason(A)
     state.remove_partitions([A])
-    assert state.hindrance(A) is None
+    assert state.delay_reason(A) is None
 
 
 def test_QUOTA_02_a_partition_that_the_followers_throttle_holds_back_says_so():
@@ -906,10 +906,10 @@ def test_QUOTA_02_a_partition_that_the_followers_throttle_holds_back_says_so():
     state = fetcher(throttled=throttled, a=MemoryLog([1]), b=MemoryLog([1]))
     state.add_partitions({A: InitialFetchState(1, 5), B: InitialFetchState(1, 5)})
     reply_to(state, {A: FetchedPartition(b"", 1, 0)})  # A is in sync
-    assert (state.hindrance(A), state.hindrance(B)) == (None, None)
+    assert (state.delay_reason(A), state.delay_reason(B)) == (None, None)
     throttled |= {A, B}
-    assert state.hindrance(A) is None
-    assert "follower.replication.throttled.rate" in state.hindrance(B)
+    assert state.delay_reason(A) is None
+    assert "follower.replication.throttled.rate" in state.delay_reason(B)
 
 
 def test_fetchers_that_share_the_failed_partitions_clear_each_others_marks():

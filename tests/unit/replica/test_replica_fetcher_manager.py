@@ -209,12 +209,12 @@ def test_FMGR_07_a_failed_mark_outlives_its_idle_thread_and_is_dropped_with_the_
     fixture.add(A)
     fixture.leaders[1, 0][0].answer({A: FetchedPartition(error=FencedLeaderEpoch())})
     wait_until(lambda: fixture.manager.failed_partitions_count == 1)
-    assert "FencedLeaderEpoch" in fixture.manager.hindrance(A)
+    assert "FencedLeaderEpoch" in fixture.manager.delay_reason(A)
     fixture.manager.shutdown_idle()
     assert not fixture.keys() and fixture.manager.failed_partitions_count == 1
-    assert "until the controller's next update" in fixture.manager.hindrance(A)
+    assert "until the controller's next update" in fixture.manager.delay_reason(A)
     fixture.manager.remove_partitions([A])
-    assert fixture.manager.failed_partitions_count == 0 and fixture.manager.hindrance(A) is None
+    assert fixture.manager.failed_partitions_count == 0 and fixture.manager.delay_reason(A) is None
 
 
 def test_FMGR_09_closing_ends_every_thread_and_none_starts_afterwards(make):
