@@ -20,6 +20,12 @@ CHUNK = 10
 FIRST_SEEDS = [int(ONE)] if ONE else range(0, COUNT, CHUNK)
 
 
+def test_a_log_that_ends_in_a_gap_lacks_nothing():
+    """A truncation to an offset inside a batch, after unclean elections; the follower's log ends where records do."""
+    seed = 710020984
+    assert run_history(random_history(seed, unclean=is_unclean(seed))) is None
+
+
 @pytest.mark.parametrize("first", FIRST_SEEDS)
 def test_EPOCH_12_no_seed_breaks_an_invariant_and_replicas_become_equal_after_any_crashes_and_elections(first):
     for seed in range(first, first + (1 if ONE else CHUNK)):
