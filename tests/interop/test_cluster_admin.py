@@ -1,5 +1,6 @@
 """The admin clients of confluent-kafka and kafka-python against kcore.Cluster: growth, reassignments, elections."""
 
+import contextlib
 import time
 
 import pytest
@@ -45,7 +46,8 @@ def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
     # Another order of the same replicas: the leader remains, and is not the preferred one any more.
     old = cluster.leader("grown")
     target = [broker for broker in (0, 1, 2) if broker != old] + [old]
-    reassigned = python_admin(cluster).alter_partition_reassignments({kafka.TopicPartition("grown", 0): target})
+    with python_admin(cluster) as python:
+        reassigned = python.alter_partition_reassignments({kafka.TopicPartition("grown", 0): target})
     assert list(reassigned.values()) == [None]
     await_replicas(cluster, "grown", target)
     assert cluster.leader("grown") == old
@@ -65,7 +67,8 @@ def test_confluent_kafka_grows_a_topic_and_elects_its_preferred_leader(cluster):
 
 
 def python_admin(cluster):
-    return kafka.KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(","))
+    """Its thread would go on trying to connect if it were not closed."""
+    return contextlib.closing(kafka.KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(",")))
 
 
 def test_kafka_python_moves_a_partition_and_cancels_what_does_not_run(cluster):
@@ -73,8 +76,7 @@ def test_kafka_python_moves_a_partition_and_cancels_what_does_not_run(cluster):
     old = cluster.leader("moved")
     target = [(old + 1) % 3, (old + 2) % 3]
     partition, unknown = kafka.TopicPartition("moved", 0), kafka.TopicPartition("moved", 7)
-    admin = python_admin(cluster)
-    try:
+    with python_admin(cluster) as admin:
         results = admin.alter_partition_reassignments({partition: target, unknown: [0]})
         assert results[partition] is None
         assert results[unknown].errno == 3
@@ -84,5 +86,3 @@ def test_kafka_python_moves_a_partition_and_cancels_what_does_not_run(cluster):
         assert admin.alter_partition_reassignments({partition: None})[partition].errno == 85
         response = admin.elect_leaders(0, {"moved": [0]}, raise_errors=False)
         assert response.error_code == 0
-    finally:
-        admin.close()

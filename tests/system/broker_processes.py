@@ -60,8 +60,13 @@ class SqliteFile:
         pass  # the brokers make the file
 
     def begin(self, outage: str) -> None:
-        self._lock = sqlite3.connect(self._path, timeout=DEADLINE_S, isolation_level=None)
-        self._lock.execute("BEGIN IMMEDIATE")
+        lock = sqlite3.connect(self._path, timeout=5, isolation_level=None)
+        try:
+            lock.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            lock.close()  # a broker that stands still holds the lock itself
+        else:
+            self._lock = lock
 
     def end(self) -> None:
         if self._lock is not None:
