@@ -135,6 +135,8 @@ class ControlledCluster(Cluster):
         brokers = self.settings.brokers
         generation = self._generations[name] = self._generations.get(name, 0) + 1
         self._deleted.pop(name, None)
+        # Nobody counts on the records of an earlier topic of this name.
+        self._tainted = {(broker, tp) for broker, tp in self._tainted if tp.topic != name}
         assignment = {
             number: [(topic + number + at) % brokers for at in range(min(brokers, 3))]
             for number in range(1 + topic % 2)

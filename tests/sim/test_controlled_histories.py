@@ -27,6 +27,10 @@ def test_no_seed_breaks_an_invariant_whoever_is_the_controller(first):
             pytest.fail(str(shrunk(failure)), pytrace=False)
 
 
+def test_a_broker_that_lost_records_of_a_deleted_topic_starts_while_another_one_has_its_name():
+    assert run_history(history_of(720013342, with_controller=True)) is None
+
+
 def test_histories_hold_what_they_are_for():
     """Several controllers, sessions that expire, topics that come and go: a change must not leave them out."""
     summary = run_seeds(0, 1, 3600, True, seeds=30)
