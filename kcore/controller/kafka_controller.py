@@ -336,7 +336,8 @@ class KafkaController:
         except SessionExpired:
             raise
         except Exception as error:
-            logger.exception("controller %d: the fail-over failed", self.broker_id)
+            is_fault = not isinstance(error, StoreError)  # of which the place counts
+            logger.error("controller %d: the fail-over failed: %s", self.broker_id, error, exc_info=is_fault)
             self._move(error)
 
     def _move(self, error: BaseException | None) -> None:

@@ -131,16 +131,17 @@ def test_CTRL_07_a_controller_whose_node_is_gone_before_its_term_begins_is_elect
     assert deleted and active_ids(world) == [1] and controller.context.epoch == deleted[0] + 1
 
 
-def test_CTRL_07_a_fail_over_that_fails_gives_the_election_back(world, monkeypatch):
+@pytest.mark.parametrize("error, has_place", [(OSError("full"), True), (StoreError("it is away"), False)])
+def test_CTRL_07_a_fail_over_that_fails_gives_the_election_back(world, monkeypatch, caplog, error, has_place):
     world.start(1, 2)
-    monkeypatch.setattr(
-        world.controllers[2].replica_state_machine, "startup", lambda: (_ for _ in ()).throw(OSError("full"))
-    )
+    monkeypatch.setattr(world.controllers[2].replica_state_machine, "startup", lambda: (_ for _ in ()).throw(error))
     world.controllers[1]._move(None)
     world.deliver()
     world.controllers[2].events._take().run()  # one event: that it has resigned is the next
     assert not world.controllers[2].is_active
     assert world.channels[2].brokers == {}
+    (record,) = [r for r in caplog.records if "the fail-over failed" in r.getMessage()]
+    assert str(error) in record.getMessage() and bool(record.exc_info) == has_place
     monkeypatch.undo()
     world.settle()
     assert len(active_ids(world)) == 1
