@@ -127,6 +127,8 @@ class TopicMirror:
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._previous_ends: dict[TopicPartition, int] = {}
         self._stopped = threading.Event()
+        #: A partition has no fetcher while it changes its leader: that is no failure.
+        self._refreshing = threading.Lock()
         #: What the leaders answered last of partitions that nothing but somebody's help brings further.
         self._refusals: dict[TopicPartition, ApiError] = {}
         self._data_dir = data_dir
@@ -279,8 +281,12 @@ class TopicMirror:
         """Ask for the leaders, and follow those that have changed: the partitions that come back.
 
         Raises MirrorFailed for a copy that cannot go on under the leader that it has, or if the topic was deleted, and
-        the ApiError of a broker that does not pass, as TopicAuthorizationFailed.
+        the ApiError of a broker that does not pass, as TopicAuthorizationFailed.  Called from any thread.
         """
+        with self._refreshing:
+            return self._refresh()
+
+    def _refresh(self) -> list[TopicPartition]:
         self._raise_refusal()
         try:
             metadata = self._fetch_metadata()
@@ -300,7 +306,7 @@ class TopicMirror:
         moved = [tp for tp in self._partitions if _is_new(previous, metadata, tp.partition)]
         failed = sorted(self._partitions.keys() - set(moved) - self._fetchers.states().keys())
         failed = [tp for tp in failed if metadata.leaders[tp.partition] is not None]
-        if failed:
+        if failed and not self._stopped.is_set():
             raise MirrorFailed(f"{failed[0]}: cannot be copied any further; the log says why")
         self._fetchers.remove_partitions(moved)
         self._follow(moved)

@@ -141,6 +141,30 @@ def test_a_source_that_restarts_is_followed(broker, tmp_path):
     assert_same(tmp_path)
 
 
+def test_a_look_at_the_leaders_waits_for_another_one(broker, tmp_path, monkeypatch):
+    """While one changes the leader of a partition, it has no fetcher, as one that cannot go on."""
+    with mirror_of(broker, tmp_path / "copy") as mirror:
+        mirror.wait_until_caught_up()
+        begun, goes_on = [], threading.Event()
+        real = mirror._fetch_metadata
+
+        def fetch_metadata():
+            begun.append(1)
+            assert goes_on.wait(60)
+            return real()
+
+        monkeypatch.setattr(mirror, "_fetch_metadata", fetch_metadata)
+        looks = [threading.Thread(target=mirror.refresh) for _ in range(2)]
+        for look in looks:
+            look.start()
+        looks[1].join(0.2)
+        assert len(begun) == 1
+        goes_on.set()
+        for look in looks:
+            look.join(60)
+        assert len(begun) == 2
+
+
 def test_a_topic_that_is_made_anew_is_not_copied_into_the_old_ones_directory(broker, tmp_path):
     produce(broker, 20)
     with mirror_of(broker, tmp_path / "copy") as mirror:
