@@ -348,7 +348,8 @@ def test_a_change_while_a_client_was_away_calls_its_watch_when_it_is_back(own_se
 
 
 def test_a_change_that_meets_the_comparison_after_a_reconnection_calls_a_watch_once(own_server, opened, monkeypatch):
-    """The server calls the watch, which it knows again, before the client has compared what it was told of the node."""
+    """After the reconnection the client leaves its watch again and compares the node with what it knew.  A change in
+    between calls the watch from the server; the comparison must not call it a second time."""
     store, other = opened(f"{own_server.address}/meets"), opened(f"{own_server.address}/meets")
     events, compared = [], threading.Event()
     store.create("/n")

@@ -165,6 +165,16 @@ def test_a_look_at_the_leaders_waits_for_another_one(broker, tmp_path, monkeypat
         assert len(begun) == 2
 
 
+def test_a_copy_without_a_fetcher_cannot_go_on_unless_the_mirror_is_being_closed(broker, tmp_path):
+    with mirror_of(broker, tmp_path / "copy") as mirror:
+        mirror.wait_until_caught_up()
+        mirror._fetchers.remove_partitions(list(mirror._partitions))
+        with pytest.raises(MirrorFailed, match="cannot be copied any further"):
+            mirror.refresh()
+        mirror._stopped.set()
+        assert mirror.refresh() == []
+
+
 def test_a_topic_that_is_made_anew_is_not_copied_into_the_old_ones_directory(broker, tmp_path):
     produce(broker, 20)
     with mirror_of(broker, tmp_path / "copy") as mirror:
