@@ -90,6 +90,11 @@ class ReplicaAssignment(NamedTuple):
     def is_being_reassigned(self) -> bool:
         return bool(self.adding or self.removing)
 
+    def without(self, broker_ids: Collection[int]) -> ReplicaAssignment:
+        """Of the other replicas."""
+        left = [tuple(replica for replica in part if replica not in broker_ids) for part in self]
+        return ReplicaAssignment(*left)
+
 
 class PartitionReplica(NamedTuple):
     """One replica of one partition."""

@@ -223,50 +223,52 @@ class PartitionReassignment:
         Replicas that only the reassignment before this one would have added are deleted now.
         """
         context = self._context
-        changed = {tp: new for tp, new in assignments.items() if new != context.assignments[tp]}
-        unneeded = {
-            tp: [replica for replica in context.replicas_of(tp) if replica not in new.replicas]
-            for tp, new in changed.items()
-        }
-        refused = self._keep_in_sync_replicas(changed, {tp: replicas for tp, replicas in unneeded.items() if replicas})
-        begun = {tp: new for tp, new in changed.items() if tp not in refused}
-        self._announce(self._with_foreign_isr(begun))
+        before = {tp: context.assignments[tp] for tp, new in assignments.items() if new != context.assignments[tp]}
+        unneeded = {tp: set(current.replicas) - set(assignments[tp].replicas) for tp, current in before.items()}
+        remaining = {tp: current.without(unneeded[tp]) for tp, current in before.items()}
+        refused = self._keep_in_sync_replicas({tp: new for tp, new in remaining.items() if unneeded[tp]})
+        begun = {tp: assignments[tp] for tp in before if tp not in refused}
         if begun:
             logger.info("reassignment of %s begins: %s", counted(len(begun), "partition"), some_of(begun))
+        for tp in begun:
+            logger.debug("%s is reassigned: %s", tp, assignments[tp])
+            context.set_assignment(tp, remaining[tp])
+        # Both before the assignment without them is stored: the next controller would not know of them.
+        self._announce_remaining([tp for tp in begun if unneeded[tp]], begun)
+        self._delete_replicas(PartitionReplica(tp, replica) for tp in begun for replica in sorted(unneeded[tp]))
         for tp, new in begun.items():
-            logger.debug("%s is reassigned: %s", tp, new)
             context.set_assignment(tp, new)
-        # Before the assignment without them is stored: the next controller would not know of their logs.
-        self._delete_replicas(PartitionReplica(tp, replica) for tp in begun for replica in unneeded[tp])
         self._store.change_assignments(begun)
         self._advance(tp for tp in assignments if tp not in refused)
         return {tp: refused.get(tp) for tp in assignments}
 
-    def _with_foreign_isr(self, topic_partitions: Collection[TopicPartition]) -> Collection[TopicPartition]:
-        """Those with members of the ISR that are not assigned: their logs are gone, and one that is to be added now
-        would count as in sync with an empty log."""
-        states = self._store.states(topic_partitions)
-        return [tp for tp, state in states.items() if not set(state.isr) <= set(self._context.replicas_of(tp))]
+    def _announce_remaining(self, shrunk: Collection[TopicPartition], begun: Collection[TopicPartition]) -> None:
+        """Tell the leaders which replicas remain: one of those that go would come into the ISR while its log is deleted.
+
+        It may be there already, also since another controller; if it is to be added again now, it would count as in
+        sync with an empty log.
+        """
+        states = self._store.states(begun)
+        foreign = [tp for tp, state in states.items() if not set(state.isr) <= set(self._context.replicas_of(tp))]
+        self._announce(dict.fromkeys((*shrunk, *foreign)))
 
     def _keep_in_sync_replicas(
-        self,
-        assignments: Mapping[TopicPartition, ReplicaAssignment],
-        unneeded: Mapping[TopicPartition, Collection[int]],
+        self, remaining: Mapping[TopicPartition, ReplicaAssignment]
     ) -> dict[TopicPartition, ApiError]:
         """Let remaining replicas lead before others are deleted; InvalidReplicaAssignment for each partition where none
         can."""
         context = self._context
         refused: dict[TopicPartition, ApiError] = {}
-        for tp, state in self._store.states(unneeded).items():
-            remaining = assignments[tp].replicas
-            if not may_drop_replicas(remaining, state.isr, context.online_replicas(remaining, tp), state.leader):
+        for tp, state in self._store.states(remaining).items():
+            left = remaining[tp].replicas
+            if not may_drop_replicas(left, state.isr, context.online_replicas(left, tp), state.leader):
                 refused[tp] = InvalidReplicaAssignment(
-                    f"None of the replicas {_listed(remaining)} is alive and in sync, the ISR is "
+                    f"None of the replicas {_listed(left)} is alive and in sync, the ISR is "
                     f"{_listed(state.isr)}: records would be lost."
                 )
-            elif state.leader in unneeded[tp]:
+            elif state.leader >= 0 and state.leader not in left:
                 current = context.assignments[tp]
-                context.set_assignment(tp, assignments[tp])
+                context.set_assignment(tp, remaining[tp])
                 failed = self._partitions.handle_state_changes([tp], PartitionState.ONLINE, ElectionStrategy.OFFLINE)
                 if failed:
                     context.set_assignment(tp, current)
@@ -333,7 +335,6 @@ class PartitionReassignment:
         for tp, assignment in before.items():
             if tp not in led:
                 context.set_assignment(tp, assignment)
-        self._announce_to_leaders_that_go([tp for tp in before if tp not in led])
         # B4, B5: whoever stops between these and B6 leaves what the next controller does once more.
         self._delete_replicas(PartitionReplica(tp, replica) for tp in led for replica in before[tp].removing)
         # B6
@@ -359,12 +360,6 @@ class PartitionReassignment:
         others = [tp for tp in topic_partitions if tp not in led]
         failed = self._partitions.handle_state_changes(others, PartitionState.ONLINE, ElectionStrategy.REASSIGNMENT)
         return [tp for tp in topic_partitions if tp in announced or (tp not in led and tp not in failed)]
-
-    def _announce_to_leaders_that_go(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Of those that were cancelled: nothing follows for them, and a leader that shuts down would take in a replica
-        whose log is deleted."""
-        context = self._context
-        self._announce([tp for tp in topic_partitions if not context.assignments[tp].is_being_reassigned])
 
     def _announce(self, topic_partitions: Collection[TopicPartition]) -> Sequence[TopicPartition]:
         """Raise the leader epochs, take who is not assigned out of the ISR, and send the replicas both; without those

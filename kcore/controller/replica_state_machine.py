@@ -164,5 +164,4 @@ class ReplicaStateMachine:
         tp, broker_id = replica
         assignment = self._context.assignments.get(tp)
         if assignment is not None:
-            left = tuple(other for other in assignment.replicas if other != broker_id)
-            self._context.set_assignment(tp, assignment._replace(replicas=left))
+            self._context.set_assignment(tp, assignment.without([broker_id]))

@@ -249,7 +249,7 @@ class ControlledCluster(Cluster):
                 self._late_ms.setdefault(event.broker, deque()).extend([event.by_ms] * event.count)
             case LoseStoreAnswer():
                 if event.broker in self.nodes:
-                    self.nodes[event.broker].session.loses_answers = 1
+                    self.nodes[event.broker].session.loses_answer_after = event.writes
             case Pause():
                 super()._do(event)
                 if event.broker in self.nodes:
@@ -540,7 +540,7 @@ class ControlledCluster(Cluster):
         self._disconnected_until_ms.clear()
         self._late_ms.clear()
         for node in self.nodes.values():
-            node.session.dies_after = node.session.loses_answers = 0
+            node.session.dies_after = node.session.loses_answer_after = 0
             if not node.session._is_connected:
                 node.session.reconnect()
         self._wait("a_partition_with_a_live_isr_member_has_a_leader", self._leaderless, QUIET_WITHIN_MS)

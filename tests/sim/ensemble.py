@@ -63,8 +63,8 @@ class Session(MemoryStore):
     """A broker's store.
 
     dies_after: after so many further writes the broker is killed, before it can do anything else, as soon as may_die()
-    says so.  loses_answers: so many further writes take place, and the connection is gone before their answer comes:
-    on_lost() is called.
+    says so.  loses_answer_after: after so many further writes the connection is gone before the answer to the last one
+    comes: on_lost() is called.
     """
 
     def __init__(self, tree: Tree, broker: int, may_die: Callable[[], bool], on_lost: Callable[[], None]) -> None:
@@ -72,7 +72,7 @@ class Session(MemoryStore):
         self.broker = broker
         self._may_die = may_die
         self._on_lost = on_lost
-        self.dies_after = self.loses_answers = 0
+        self.dies_after = self.loses_answer_after = 0
 
     def multi(self, operations: Sequence[Operation]) -> list[Result]:
         results = super().multi(operations)
@@ -80,8 +80,10 @@ class Session(MemoryStore):
             self.dies_after -= 1
         elif self.dies_after and self._may_die():
             raise Killed(self.broker)
-        if self.loses_answers:
-            self.loses_answers -= 1
+        if self.loses_answer_after > 1:
+            self.loses_answer_after -= 1
+        elif self.loses_answer_after:
+            self.loses_answer_after = 0
             self._on_lost()
             raise ConnectionLost("the answer to a write is lost")
         return results

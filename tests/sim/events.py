@@ -315,12 +315,14 @@ class LateRequests(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoseStoreAnswer(Event):
-    """The broker's next write to the store takes place, and its answer is lost."""
+    """After so many further writes of the broker to the store: the last of them takes place, its answer is lost."""
 
     broker: int
+    writes: int = 1
 
     def __str__(self) -> str:
-        return f"broker {self.broker} does not hear whether its next write to the store took place"
+        which = "next write" if self.writes == 1 else f"write number {self.writes} from now on"
+        return f"broker {self.broker} does not hear whether its {which} to the store took place"
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,7 +520,7 @@ def _random_controlled_event(random: Random, settings: Settings, at_ms: int) -> 
     if kind is LateRequests:
         return LateRequests(at_ms, broker, random.choice([20, 300, 1000]), random.choice([1, 3, 6]))
     if kind is LoseStoreAnswer:
-        return LoseStoreAnswer(at_ms, broker)
+        return LoseStoreAnswer(at_ms, broker, random.choice([1, 1, 2, 3, 5]))
     if kind is Crash:
         how = random.choice(["loses power", "is killed", "is killed", "stops", "stops"])
         down_ms, noticed_ms = random.choice([20, 300, 2500, 60_000]), random.choice([10, 200, 600])
