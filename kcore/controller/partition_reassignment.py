@@ -243,7 +243,7 @@ class PartitionReassignment:
         return {tp: refused.get(tp) for tp in assignments}
 
     def _announce_remaining(self, shrunk: Collection[TopicPartition], begun: Collection[TopicPartition]) -> None:
-        """Tell the leaders which replicas remain: one of those that go would come into the ISR while its log is deleted.
+        """Tell the leaders which replicas remain, or one of those that go would come into the ISR with a deleted log.
 
         It may be there already, also since another controller; if it is to be added again now, it would count as in
         sync with an empty log.

@@ -17,6 +17,7 @@ from pathlib import Path
 from kcore.metadata import znodes
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import SessionExpired, StoreError
+from tests import paused_process
 from tests.zookeeper_server import ZooKeeperServer, free_port
 
 DEADLINE_S = 120
@@ -199,12 +200,12 @@ class BrokerProcesses:
     def pause(self, number: int) -> None:
         self.note(f"pause {number}")
         self.paused.add(number)
-        self.running[number].send_signal(signal.SIGSTOP)
+        paused_process.pause(self.running[number])
 
     def resume(self, number: int) -> None:
         self.note(f"resume {number}")
         self.paused.discard(number)
-        self.running[number].send_signal(signal.SIGCONT)
+        paused_process.resume(self.running[number])
 
     def terminate(self, number: int) -> None:
         """A clean stop, with leaders that move away if they can."""
