@@ -485,7 +485,10 @@ class ControlledCluster(Cluster):
     def _start(self, broker: int) -> None:
         if broker in self.nodes:
             return
-        counted_on = any(other == broker and self._keeps_records(tp.topic) for other, tp in self._tainted)
+        # An unclean election may choose a broker that is down, and then nobody else can end the wait.
+        counted_on = not self.settings.unclean and any(
+            other == broker and self._keeps_records(tp.topic) for other, tp in self._tainted
+        )
         if self.admin.get(znodes.broker_id(broker)) is not None or counted_on:
             # The product waits for the end of its old session.  That its lost records are not counted on any more is an
             # assumption (KIP-966).

@@ -11,6 +11,7 @@ import pytest
 
 from kcore.controller.partition_state_machine import PartitionStateMachine
 from tests.sim.__main__ import history_of, run_seeds
+from tests.sim.events import Crash, CreateTopic, DeleteTopic, History, Reassign, Settings
 from tests.sim.shrink import run_history, shrunk
 from tests.sim.simulated import simulated
 
@@ -28,7 +29,34 @@ def test_no_seed_breaks_an_invariant_whoever_is_the_controller(first):
 
 
 def test_a_broker_that_lost_records_of_a_deleted_topic_starts_while_another_one_has_its_name():
-    assert run_history(history_of(720013342, with_controller=True)) is None
+    """Seed 720013342, made short."""
+    settings = Settings(
+        brokers=4, segment_bytes=100_000, latency_ms=3, flush_checkpoint_ms=200, controller=True, rebalance_ms=500
+    )
+    events = (
+        CreateTopic(238, 1),
+        Reassign(293, 1, (2,)),
+        Crash(335, 3, "stops", down_ms=2500, noticed_ms=10),
+        DeleteTopic(464, 1),
+        Crash(498, 2, "loses power", down_ms=20, noticed_ms=600),
+        CreateTopic(513, 2),
+        Crash(529, 1, "stops", down_ms=2500, noticed_ms=10),
+        CreateTopic(583, 1),
+        DeleteTopic(612, 2),
+    )
+    assert run_history(History(settings, events)) is None
+
+
+def test_a_broker_that_an_unclean_election_chose_while_it_was_down_starts():
+    """Seed 750002234, made short."""
+    settings = Settings(partitions=2, unclean=True, latency_ms=10, flush_checkpoint_ms=200, controller=True)
+    events = (
+        Crash(231, 1, "is killed", down_ms=20, noticed_ms=200),
+        Reassign(280, 0, (1,), is_ordered=True),
+        Crash(358, 2, "loses power", down_ms=2500, noticed_ms=200, kept=0.91),
+        Reassign(373, 0, (2,)),
+    )
+    assert run_history(History(settings, events)) is None
 
 
 def test_histories_hold_what_they_are_for():
