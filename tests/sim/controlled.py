@@ -310,7 +310,9 @@ class ControlledCluster(Cluster):
         replicas = self._assignment(tp.topic)[tp.partition]
         self.partitions[tp] = LeaderAndIsrUpdate(tp, state.leader, state.leader_epoch, state.isr, replicas, version)
         self._tainted -= {(other, of) for other, of in self._tainted if of == tp and other not in state.isr}
-        if old is not None:  # in a new partition there was nothing to lose
+        # In a new partition there was nothing to lose.  An unclean election counts on nothing; if it chooses a broker
+        # that is down, nobody else can end the wait for that one.
+        if old is not None and not self.settings.unclean:
             joined = set(state.isr).difference(old.isr)
             self._tainted |= {(other, tp) for other in joined & self._without_power}
         text = f"leader {state.leader} epoch {state.leader_epoch} ISR {list(state.isr)}"
@@ -485,10 +487,7 @@ class ControlledCluster(Cluster):
     def _start(self, broker: int) -> None:
         if broker in self.nodes:
             return
-        # An unclean election may choose a broker that is down, and then nobody else can end the wait.
-        counted_on = not self.settings.unclean and any(
-            other == broker and self._keeps_records(tp.topic) for other, tp in self._tainted
-        )
+        counted_on = any(other == broker and self._keeps_records(tp.topic) for other, tp in self._tainted)
         if self.admin.get(znodes.broker_id(broker)) is not None or counted_on:
             # The product waits for the end of its old session.  That its lost records are not counted on any more is an
             # assumption (KIP-966).

@@ -4,13 +4,14 @@ KCORE_SIM_SEEDS=1000 runs that many seeds, KCORE_SIM_SEED=7 that one.  `python -
 """
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.sim.__main__ import is_unclean, run_seeds
 from tests.sim.events import random_history
+from tests.sim.seeds import is_unclean, run_seeds
 from tests.sim.shrink import run_history, shrunk
 from tests.sim.simulated import simulated
 
@@ -36,7 +37,7 @@ def test_EPOCH_12_no_seed_breaks_an_invariant_and_replicas_become_equal_after_an
 
 def test_histories_hold_what_they_are_for():
     """Acknowledged records, several leaders, faults, decisions of the rules: a change must not leave them out."""
-    summary = run_seeds(0, 1, 3600, seeds=25)
+    summary = run_seeds(0, 3600, seeds=25)
     assert summary.failure is None
     print(summary)
     events, rules = summary.events, summary.counts
@@ -47,6 +48,14 @@ def test_histories_hold_what_they_are_for():
     for name in ("ISR: join proposed", "ISR: join refused below the high watermark", "diverging epoch in a fetch"):
         assert rules[name] > 10, name
     assert rules["truncation by EPOCH-08: the same epoch, the smaller end"] > 10
+
+
+def test_several_processes_take_seeds_that_no_other_one_has():
+    command = [sys.executable, "-m", "tests.sim", "--seed", "0", "--seconds", "1", "--jobs", "2"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=100).stdout
+    first = run_seeds(0, 3600, seeds=1)
+    seeds, steps = map(int, re.search(r"^(\d+) seeds, (\d+) steps", output, re.MULTILINE).groups())
+    assert seeds >= 2 and steps > first.steps
 
 
 def test_the_same_seed_gives_the_same_trace_also_in_another_process_and_with_other_string_hashes():
