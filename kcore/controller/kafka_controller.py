@@ -222,7 +222,10 @@ class KafkaController:
         self.events.put(ControllerEvent(name, partial(self._guarded, process), preempt))
 
     def put_call(self, name: str, call: Callable[[], _T], on_done: OnResult[_T]) -> None:
-        """Have the active controller do something; any other answers NotController."""
+        """Have the active controller do something; any other answers NotController.
+
+        on_done: also with what api_error() makes of the store's error, e.g. RequestTimedOut.
+        """
 
         def process() -> None:
             if not self.is_active:
@@ -233,6 +236,10 @@ class KafkaController:
                 result = call()
             except ApiError as error:
                 on_done(error)
+            except (ControllerMoved, SessionExpired) as error:
+                # Another controller does it, or the next one: nothing that this one writes takes effect any more.
+                on_done(NotController(f"broker {self.broker_id} is not the controller any more: {error}"))
+                raise
             except Exception as error:
                 on_done(api_error(error) if isinstance(error, StoreError) else UnknownServerError(f"{name}: {error}"))
                 raise
