@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.controller.controller_channel_manager import ControllerChannels
-from kcore.controller.controller_context import ControllerContext
+from kcore.controller.controller_context import ControllerContext, LiveBroker
 from kcore.controller.election import LEADER_DURING_DELETE, LeaderAndIsr
 from kcore.protocol.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -43,16 +43,16 @@ _PLAINTEXT = 0
 
 _State = TypeVar("_State")
 
-#: (broker, error code of each partition, error code of the whole request).
-OnLeaderAndIsr = Callable[[int, Mapping[TopicPartition, int], int], None]
-OnStopReplica = Callable[[int, Mapping[TopicPartition, int], int], None]
+#: (broker as it was registered when the request was sent, error code of each partition, of the whole request).
+OnLeaderAndIsr = Callable[[LiveBroker, Mapping[TopicPartition, int], int], None]
+OnStopReplica = Callable[[LiveBroker, Mapping[TopicPartition, int], int], None]
 
 
 class ControllerBrokerRequestBatch:
     """Used by the event thread: add_...() as often as needed, then send().
 
-    on_leader_and_isr, on_stop_replica: called with (broker, error code of each partition, error code of the request),
-    on a sender's thread.  on_stop_replica has only replicas that were to be deleted with their topics.
+    on_leader_and_isr, on_stop_replica: called on a sender's thread.  on_stop_replica has only replicas that were to be
+    deleted with their topics.
     """
 
     def __init__(
@@ -130,12 +130,13 @@ class ControllerBrokerRequestBatch:
 
     def _send_leader_and_isr(self, broker_id: int, states: Mapping[TopicPartition, LeaderAndIsrPartitionState]) -> None:
         context = self._context
+        broker = context.live_brokers[broker_id]
         leaders = {state.leader for state in states.values()} & context.live_or_shutting_down_ids
         topic_ids = {tp.topic: context.topic_ids.get(tp.topic) or ZERO_UUID for tp in states}
         request = LeaderAndIsrRequest(
             controller_id=self._controller_id,
             controller_epoch=context.epoch,
-            broker_epoch=context.live_brokers[broker_id].epoch,
+            broker_epoch=broker.epoch,
             topic_states=[
                 LeaderAndIsrTopicState(topic_name=name, topic_id=topic_ids[name], partition_states=partition_states)
                 for name, partition_states in _by_topic(states).items()
@@ -157,7 +158,7 @@ class ControllerBrokerRequestBatch:
             for topic in reply.topics:
                 for error in topic.partition_errors:
                     codes[TopicPartition(names.get(topic.topic_id, ""), error.partition_index)] = error.error_code
-            self._on_leader_and_isr(broker_id, codes, reply.error_code)
+            self._on_leader_and_isr(broker, codes, reply.error_code)
 
         self._channels.send_request(broker_id, request, on_reply)
 
@@ -220,6 +221,7 @@ class ControllerBrokerRequestBatch:
 
     def _send_stop_replica(self, broker_id: int, partitions: Mapping[TopicPartition, bool]) -> None:
         context = self._context
+        broker = context.live_brokers[broker_id]
         states = {}
         for tp, delete in partitions.items():
             state = context.leadership.get(tp)
@@ -232,26 +234,26 @@ class ControllerBrokerRequestBatch:
         request = StopReplicaRequest(
             controller_id=self._controller_id,
             controller_epoch=context.epoch,
-            broker_epoch=context.live_brokers[broker_id].epoch,
+            broker_epoch=broker.epoch,
             topic_states=[
                 StopReplicaTopicState(topic_name=name, partition_states=partition_states)
                 for name, partition_states in _by_topic(states).items()
             ],
         )
         deleted = self._deleted_with_their_topics(partitions)
-        self._channels.send_request(broker_id, request, partial(self._stop_replica_answered, broker_id, deleted))
+        self._channels.send_request(broker_id, request, partial(self._stop_replica_answered, broker, deleted))
 
     def _deleted_with_their_topics(self, partitions: Mapping[TopicPartition, bool]) -> list[TopicPartition]:
         """Those whose answer a topic's deletion waits for.  Decided when the request is sent: a reassignment's answer
         may come after the deletion has begun, while the deletion's own request waits in the queue."""
         return [tp for tp, delete in partitions.items() if delete and self._context.is_queued_for_deletion(tp.topic)]
 
-    def _stop_replica_answered(self, broker_id: int, deleted: Collection[TopicPartition], reply: Message) -> None:
+    def _stop_replica_answered(self, broker: LiveBroker, deleted: Collection[TopicPartition], reply: Message) -> None:
         assert isinstance(reply, StopReplicaResponse)
         codes = {TopicPartition(e.topic_name, e.partition_index): e.error_code for e in reply.partition_errors}
         if deleted:
             asked = {tp: codes.get(tp, reply.error_code) for tp in deleted}
-            self._on_stop_replica(broker_id, asked, reply.error_code)
+            self._on_stop_replica(broker, asked, reply.error_code)
 
     def _endpoint(self, broker_id: int) -> tuple[str, int]:
         endpoints = self._context.live_brokers[broker_id].endpoints

@@ -647,15 +647,23 @@ class KafkaController:
         self._to_online(self.context.replicas_on(brokers))
         self._store.delete_children(znodes.LOG_DIR_EVENT_NOTIFICATION, names)
 
-    def _leader_and_isr_answered(self, broker_id: int, codes: Mapping[TopicPartition, int], error_code: int) -> None:
-        """On a sender's thread."""
-        term = self._term
-        if term is not None and error_code == NONE:
-            self._put_if_in_term(
-                term, "LeaderAndIsrResponseReceived", partial(self._note_offline_dirs, broker_id, codes)
-            )
-        elif error_code != NONE:
-            logger.error("broker %d refused a LeaderAndIsr request: error code %d", broker_id, error_code)
+    def _put_answer(self, name: str, broker: LiveBroker, process: Callable[[], None]) -> None:
+        """On a sender's thread.  What a broker has answered says nothing about it once it has registered again."""
+
+        def process_if_registered() -> None:
+            registered = self.context.live_brokers.get(broker.broker_id)
+            if registered is not None and registered.epoch == broker.epoch:
+                process()
+
+        if (term := self._term) is not None:
+            self._put_if_in_term(term, name, process_if_registered)
+
+    def _leader_and_isr_answered(self, broker: LiveBroker, codes: Mapping[TopicPartition, int], error: int) -> None:
+        if error == NONE:
+            process = partial(self._note_offline_dirs, broker.broker_id, codes)
+            self._put_answer("LeaderAndIsrResponseReceived", broker, process)
+        else:
+            logger.error("broker %d refused a LeaderAndIsr request: error code %d", broker.broker_id, error)
 
     def _note_offline_dirs(self, broker_id: int, codes: Mapping[TopicPartition, int]) -> None:
         offline = self.context.offline_dirs.setdefault(broker_id, set())
@@ -666,13 +674,10 @@ class KafkaController:
         if new:
             self._on_replicas_offline([PartitionReplica(tp, broker_id) for tp in sorted(new)])
 
-    def _stop_replica_answered(self, broker_id: int, codes: Mapping[TopicPartition, int], error_code: int) -> None:
-        """On a sender's thread: replicas were deleted, or not."""
-        term = self._term
-        if term is not None:
-            self._put_if_in_term(
-                term, "TopicDeletionStopReplicaResponseReceived", partial(self._replicas_deleted, broker_id, codes)
-            )
+    def _stop_replica_answered(self, broker: LiveBroker, codes: Mapping[TopicPartition, int], error: int) -> None:
+        """Replicas were deleted, or not."""
+        process = partial(self._replicas_deleted, broker.broker_id, codes)
+        self._put_answer("TopicDeletionStopReplicaResponseReceived", broker, process)
 
     def _replicas_deleted(self, broker_id: int, codes: Mapping[TopicPartition, int]) -> None:
         deleted = [PartitionReplica(tp, broker_id) for tp, code in codes.items() if code == NONE]
