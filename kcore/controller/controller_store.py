@@ -193,6 +193,23 @@ class ControllerStore:
                 topics[name] = topic if topic.topic_id is not None else self._with_id(name, topic)
         return topics
 
+    def left_out(self, names: Iterable[str]) -> set[str]:
+        """Of these topics those that are there, but that topics() leaves out."""
+        return {name for name in names if self._is_left_out(name)}
+
+    def _is_left_out(self, name: str) -> bool:
+        try:
+            node = self._store.get(znodes.topic(name))
+        except InvalidPath:  # the store has none of this name
+            return False
+        try:
+            if node is not None:
+                topic_names.validate(name)
+                znodes.TopicZNode.decode(node.data)
+        except (InvalidTopicException, StoreError):
+            return True
+        return False
+
     def _leave_out(self, name: str, error: KafkaError) -> None:
         reason = str(error)
         if self._left_out.get(name) != reason:

@@ -603,6 +603,7 @@ class KafkaController:
         # A topic may have been created and be deleted before its creation was noticed.
         self._topics_changed()
         unknown = names - self.context.topics
+        unknown -= self._store.left_out(unknown)
         self._store.delete_children(znodes.DELETE_TOPICS, sorted(unknown))
         names -= unknown
         if not self.topic_deletion_manager.is_enabled:

@@ -1,7 +1,7 @@
 """TopicDeletionManager: deletes topics once all their replicas can be deleted.
 
-A topic with a replica on a dead broker waits until the broker is back (ineligible).  Source: TopicDeletionManager,
-Kafka 3.9.
+A topic with a replica on a dead broker waits until the broker is back (ineligible).  Of one whose node cannot be read
+no replica is known: its nodes alone are deleted.  Source: TopicDeletionManager, Kafka 3.9.
 """
 
 from __future__ import annotations
@@ -139,11 +139,11 @@ class TopicDeletionManager:
         reasons += [f"a data directory with replicas has failed on {_brokers_text(failed)}"] if failed else []
         return "; ".join(reasons)
 
-    def _complete(self, name: str, replicas: Iterable[PartitionReplica]) -> None:
+    def _complete(self, name: str, replicas: Collection[PartitionReplica]) -> None:
         self._store.delete_topic(name)
         self._replicas.handle_state_changes(replicas, ReplicaState.NON_EXISTENT)
         self._context.remove_topic(name)
-        logger.info("topic %s is deleted", name)
+        logger.info("topic %s is deleted%s", name, "" if replicas else "; it has no replicas that are known")
 
 
 def _brokers_text(replicas: Iterable[PartitionReplica]) -> str:

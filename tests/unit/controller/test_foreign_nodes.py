@@ -130,6 +130,25 @@ def test_a_topic_that_is_left_out_is_logged_once_for_each_content_of_its_node(wo
     assert world.active.context.topics == {"t0", "t1", "t2", "t3", "broken"} and left_out() == []
 
 
+@pytest.mark.parametrize(("name", "data"), [("broken", b'{"version":1,"partit'), ("a b", TOPIC)], ids=["body", "name"])
+@pytest.mark.parametrize("is_found_by_fail_over", [False, True])
+def test_an_order_to_delete_a_topic_that_is_left_out_deletes_its_nodes(world, name, data, is_found_by_fail_over):
+    """In the middle of a term the order alone was deleted."""
+    world.admin.create_recursive(znodes.topic(name), data)
+    world.admin.create_recursive(znodes.partition_state(name, 0), STATE % (b"1", b"0", b"[1,2]"))
+    world.admin.create_recursive(znodes.topic_config(name), znodes.encode_config({}))
+    if is_found_by_fail_over:
+        world.admin.create_recursive(znodes.delete_topic(name))
+    world.start(1, 2)
+    if not is_found_by_fail_over:
+        world.delete_topic(name)
+    for parent in (znodes.TOPICS, znodes.TOPIC_CONFIGS, znodes.DELETE_TOPICS):
+        assert world.admin.children(parent) == []
+    assert world.active.context.topics_to_delete == world.active.context.topics_with_deletion_started == set()
+    world.create_topic("broken", [[1, 2]])
+    assert world.state("broken").leader == 1 and epoch(world) == 1
+
+
 @pytest.mark.parametrize(
     "data",
     [
