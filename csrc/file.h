@@ -34,7 +34,7 @@ extern const kc_file_ops kc_file_ops_libc;
 extern const kc_file_ops *kc_file_ops_now; /* what the functions below call */
 
 /* Open a regular file: for reading, or with KC_OPEN_WRITE for reading and writing; KC_OPEN_CREATE makes a missing
- * file, though not the one that a link names, KC_OPEN_EMPTY forgets what is in it.  Never waits for the writer of a
+ * file, though not the one that a link names, KC_OPEN_EMPTY truncates it to nothing.  Never waits for the writer of a
  * FIFO.
  * The descriptor, or a negative status. */
 enum { KC_OPEN_READ = 0, KC_OPEN_WRITE = 1, KC_OPEN_CREATE = 2, KC_OPEN_EMPTY = 4 };

@@ -1,7 +1,7 @@
 """Bulk load: writes Arrow batches as finished segments, without a broker and without a Python object per record.
 
     load = BulkLoad("data", topic="orders", partitions=6)
-    for batch in batches:  # columns key, value, headers, timestamp, partition, topic: those that there are
+    for batch in batches:  # columns key, value, headers, timestamp, partition, topic, as far as present
         load.append(batch)
     load.commit()
 

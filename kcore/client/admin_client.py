@@ -100,7 +100,7 @@ class ConfigValue(NamedTuple):
 
 
 class Reassignment(NamedTuple):
-    """replicas: all that there are now, those that are being added and removed included."""
+    """replicas: all current ones, including those that are being added or removed."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
@@ -307,7 +307,7 @@ class AdminClient:
         if result.error_code != TopicAlreadyExists.code:
             _raise_error(result.error_code, result.error_message)
             return None
-        # Kafka's brokers say only that there is one.
+        # Kafka's brokers say only that the topic exists.
         message = result.error_message or ""
         if "cannot be read" in message:
             raise TopicAlreadyExists(message)

@@ -1,6 +1,6 @@
 """How long a thread that computes keeps the GIL while another waits for it: Python's switch interval, for a time.
 
-A thread of ours that works on a long request takes turns with the network thread.  Both lose by a long interval: the
+A thread of kcore that works on a long request takes turns with the network thread.  Both lose by a long interval: the
 network thread waits that long for each small request, and the other at each system call that gives the GIL up.
 """
 

@@ -78,7 +78,7 @@ cdef class AbstractIndex:
             except BaseException:
                 free(slots)
                 raise
-        # While the GIL was released another thread may have closed us, or been faster.
+        # While the GIL was released another thread may have closed the index, or allocated the slots.
         if self.closed:
             free(slots)
             raise LogClosed(f"{self.path} is closed")
@@ -156,8 +156,8 @@ cdef class AbstractIndex:
         return 0
 
     cdef int keep(self, int64_t count) except -1:
-        """Forget all entries but the first `count`.  Of the pages of the others nobody knows whether they have blocks:
-        a file that was never cut to its entries, or copied by a tool that makes holes of zeros, has some that have none."""
+        """Drop all entries but the first `count`.  The pages after them may have no blocks on the disk: in a file that was
+        never cut to its entries, or was copied by a tool that turns zeros into holes."""
         if count < self.count:
             self.count = count
             self.backed = 0

@@ -163,7 +163,7 @@ cdef class BatchFilter:
         return PyMemoryView_FromMemory(<char *>self.run.out, self.run.out_size, PyBUF_READ)
 
     cdef int _filter_one(self, RecordBatch batch) except -1:
-        """A batch that the native loop leaves to us, for whatever reason."""
+        """A batch that the native loop does not process, for whatever reason."""
         cdef int flags = self.policy(batch)
         cdef int codec = batch.row.attributes & KC_ATTR_CODEC_MASK
         cdef kc_filtered result

@@ -77,7 +77,7 @@ class LoadJournal:
     aside: list[Sequence[str]] = field(default_factory=list)
     #: Partitions that are made whole, in the staging directory.
     made: list[str] = field(default_factory=list)
-    #: Of partitions that there are: base offset and size of each new segment.
+    #: Of partitions that existed before: base offset and size of each new segment.
     segments: dict[str, list[Sequence[int]]] = field(default_factory=dict)
     #: Where each partition ended and will end.
     ends: dict[str, Sequence[int]] = field(default_factory=dict)

@@ -174,7 +174,7 @@ class LogManager:
             self._not_loaded.update(loader.not_loaded)
 
     def _add_loaded(self, log: UnifiedLog, is_future: bool) -> None:
-        # A crash while one log took the place of another leaves both.  The longer one has all that there is.
+        # A crash while one log took the place of another leaves both.  The longer one has all records.
         kept, duplicate = log, self.get_log(log.topic_partition, is_future=is_future)
         if duplicate is not None and duplicate.log_end_offset >= log.log_end_offset:
             kept, duplicate = duplicate, log

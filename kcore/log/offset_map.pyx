@@ -77,7 +77,7 @@ cdef class OffsetMap:
         self.release()
 
     def clear(self):
-        """Forget everything; from here on under a new secret.  MemoryError."""
+        """Remove all entries and choose a new secret for the hash.  Raises MemoryError."""
         self.release()
         secret = os.urandom(16)
         memcpy(self.map.secret, <const char *>secret, 16)
@@ -233,7 +233,7 @@ cdef class OffsetMap:
 
     @property
     def slots(self):
-        """Entries that there is room for; some stay free."""
+        """The number of slots; some always stay free."""
         return self.max_slots
 
     @property

@@ -175,7 +175,7 @@ def _open_for_appending(directory: str, tp: TopicPartition, config: LogConfig, t
                 log_dir.update(log_dir.high_watermarks, tp, closed.high_watermark)
                 if closed.log_start_offset > closed.segments[0].base_offset:
                     log_dir.update(log_dir.log_starts, tp, closed.log_start_offset)
-                # Its word covers all partitions of the directory: the others must have been in order before.
+                # The marker covers all partitions of the directory: the others must have been closed cleanly before.
                 if was_clean or alone:
                     clean_shutdown.write_clean_shutdown(parent)
         finally:

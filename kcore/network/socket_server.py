@@ -613,7 +613,7 @@ _servers: weakref.WeakSet[SocketServer] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """A forked child has the sockets but not the threads: with them open, no peer would see us close ours.
+    """A forked child has the sockets but not the threads: they would hide from peers that the parent has closed one.
 
     Closing a descriptor does not touch the parent's epoll registration; unregistering it would.
     """

@@ -99,7 +99,7 @@ cdef class MemoryRecords:
     """
 
     def __cinit__(self, buffer, *, bint check_crc=True, str source="", int64_t base_position=0):
-        # A memoryview and not a plain reference: it keeps a bytearray from being resized under us.
+        # A memoryview and not a plain reference: it keeps a bytearray from being resized while it is read.
         owner = PyMemoryView_FromObject(buffer)
         cdef Py_buffer *view = PyMemoryView_GET_BUFFER(owner)
         if not PyBuffer_IsContiguous(view, b"C"):

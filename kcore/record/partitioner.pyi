@@ -10,11 +10,11 @@ def assign_partitions(
     count: int,
     partitions: int,
     key: BinaryColumn | None = ...,
-    given: np.ndarray | None = ...,  # int32, negative: none
+    assigned: np.ndarray | None = ...,  # int32, negative: none
     turn: int = ...,
 ) -> tuple[np.ndarray, int]:
-    """(int32 partition of each record, the turn of the next one without a key): given, else by the key, else in turn.
-    GIL released.  ValueError for a partition that there is not, naming the record."""
+    """(int32 partition of each record, the turn of the next one without a key): as assigned, else by the key, else in
+    turn.  GIL released.  ValueError for a partition number of `partitions` or more, naming the record."""
 
 def group_by_partition(partition: np.ndarray, partitions: int) -> tuple[np.ndarray, np.ndarray]:
     """(int64 starts, int64 order): order[starts[p] : starts[p + 1]] are the numbers of partition p's records, in their

@@ -34,7 +34,7 @@ def assign_partitions(Py_ssize_t count, int32_t partitions, BinaryColumn key=Non
 
     assigned: int32 array of partitions, negative where the record has none of its own; then the key decides, and without
     one the partitions come in turn.  The GIL is released.
-    Raises ValueError for a partition that there is not, naming the record, and for arrays of other lengths.
+    Raises ValueError for a partition number of `partitions` or more, naming the record, and for arrays of other lengths.
     """
     import numpy as np
 

@@ -152,7 +152,7 @@ cdef class RecordBatchBuilder:
         batch's key that is not one (MRB-06), and a batch that cannot hold more (MRB-07, MRB-12); nothing was added
         then."""
         # The references keep the pointers alive until the record is written.  Headers may come from a generator, so
-        # whatever may run the caller's code runs before we look at ourselves.
+        # whatever may run the caller's code runs before the builder's own state is read.
         key_bytes = None if key is None else _as_bytes(key, "key")
         value_bytes = None if value is None else _as_bytes(value, "value")
         cdef list parts = []

@@ -75,7 +75,7 @@ class DelayedProduce(DelayedPartitions):
     def on_complete(self) -> None:
         with self._lock:
             for topic_partition in self._pending:
-                # The data stay written; only the promise is missing.
+                # The records stay in the log, but the ISR has not replicated them in time.
                 self._statuses[topic_partition].error = RequestTimedOut(f"{topic_partition}: not replicated in time")
         self._callback(self._statuses)
 

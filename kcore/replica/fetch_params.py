@@ -74,8 +74,8 @@ class FetchPartitionData:
 class FetchPartitionResult:
     """The answer of one partition; offsets are -1 and records EMPTY where there is an error (RD-21).
 
-    converted: what goes to a client that cannot read the records as they are.  diverging_epoch: (epoch, its end in our
-    log), where the reader's log is no part of ours (KIP-595).
+    converted: what goes to a client that cannot read the records as they are.  diverging_epoch: (epoch, its end offset
+    in this broker's log) if the reader's log has diverged from it (KIP-595).
     """
 
     error: ApiError | None = None

@@ -1,7 +1,7 @@
 """FetchSessionHandler: a follower's side of an incremental fetch session (SESS-02..04, SESS-10..13, RFT-14, RFT-17).
 
-State without I/O: next_request() makes of all the partitions to fetch what the request has to say of them; on_reply(),
-on_error() or on_failure() process the outcome.  The leader's side is server/fetch_session.py.
+A state machine without I/O: next_request() chooses the partitions that the request must name out of all; on_reply(),
+on_error() and on_failure() process the outcome.  The leader's side is server/fetch_session.py.
 
 Source: FetchSessionHandler, Kafka 2.4-4.x; KIP-227.
 """
@@ -36,7 +36,7 @@ class SessionRequest(NamedTuple):
 class FetchSessionHandler:
     """One session with one leader; one request at a time.  Not thread-safe.
 
-    An incremental request costs what has changed, if next_request() is told what that is.
+    The cost of an incremental request depends on what has changed, if the caller passes that to next_request().
     """
 
     def __init__(self) -> None:

@@ -95,7 +95,7 @@ class ReplicaLogs:
         try:
             info = partition.append_records_to_follower_or_future_replica(records, self._is_future)
         except UnexpectedAppendOffset as error:
-            # The leader's log starts inside a batch (DeleteRecords), and ours ends there: PART-21.
+            # The leader's log starts inside a batch (DeleteRecords), and the follower's ends there: PART-21.
             log = self._log(tp)
             if not error.first_offset < log.log_end_offset <= error.last_offset:
                 raise

@@ -79,12 +79,12 @@ def may_join_isr(
     log_start_offset: int = 0,
     is_alive: bool = True,
 ) -> bool:
-    """Whether a follower may enter the ISR (PART-13): alive, it has all that is committed, and has reached our epoch.
+    """Whether a follower may enter the ISR (PART-13): alive, it has all that is committed, and has reached this epoch.
 
-    A follower below the start of our epoch may lack records that the epoch before had committed above our high
-    watermark: elected, it would lose them.  One that has only records below our log start may have others than we had:
-    we have forgotten the epochs there, so nothing was compared (not in Kafka).  It starts anew at our log start first;
-    a log start of -1 is unknown.  False while a change is pending.
+    A follower below the start of the leader's epoch may lack records that the epoch before had committed above the
+    leader's high watermark: elected, it would lose them.  One that has only records below the leader's log start may
+    have others than the leader had: the leader has no epochs there any more, so nothing was compared (not in Kafka).
+    Its log first starts anew at the leader's log start; a log start of -1 is unknown.  False while a change is pending.
     """
     if isinstance(isr, PendingIsr) or replica.broker_id in isr.committed or not is_alive:
         return False

@@ -56,7 +56,7 @@ def offset_truncation_state(
         return OffsetTruncationState(at_most, True)  # EPOCH-10
     if own_epoch == leader_epoch:
         return OffsetTruncationState(min(own_end_offset, at_most), True)  # EPOCH-08
-    # EPOCH-09: nothing of ours above our smaller epoch can be the leader's, but that one's end may differ too.
+    # EPOCH-09: the leader has no record of this log above own_epoch, and own_epoch may end earlier in the leader's log.
     return OffsetTruncationState(min(own_end_offset, log_end_offset), False)
 
 
@@ -65,7 +65,7 @@ def diverging_epoch(
 ) -> tuple[int, int] | None:
     """A leader's look at a fetch that names the epoch of the record before fetch_offset (Fetch 12+).
 
-    None: the follower's log is a part of ours.  Else the (epoch, end offset) to put into offset_truncation_state().
+    None: the follower's log has not diverged.  Else the (epoch, end offset) to put into offset_truncation_state().
     end_offset_for_epoch is the leader's.  Raises OffsetOutOfRange for an epoch that the leader cannot place.
     """
     if last_fetched_epoch == UNDEFINED_EPOCH:
@@ -79,8 +79,8 @@ def diverging_epoch(
 def out_of_range(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> OutOfRange:
     """What a follower does whose fetch at its log end the leader refused with OFFSET_OUT_OF_RANGE.
 
-    A leader that ends below us was elected uncleanly: we lose what it does not have.  One that starts above our end
-    has deleted what we would need next: we start anew.
+    If the leader's log ends before the follower's, the leader was elected uncleanly: the follower truncates to its end.
+    If it starts after the follower's end, the leader has deleted what comes next: the follower's log starts anew.
     """
     if leader_end_offset < log_end_offset:
         return OutOfRange(leader_end_offset, truncates=True)

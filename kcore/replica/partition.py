@@ -66,9 +66,10 @@ DEFAULT_REPLICA_LAG_TIME_MAX_MS = 30_000
 
 
 def may_have_missed_a_leader(old_epoch: int, new_epoch: int) -> bool:
-    """Whether another broker may have led between two epochs of ours, whose requests came too late or never.
+    """Whether another broker may have led between two leader epochs that this broker knows.
 
-    Followers may have truncated for it, so their end offsets are unknown (PART-04).  Not in Kafka.
+    The controller's requests for the epochs between may have come too late or never.  Followers may have truncated
+    their logs for that leader, so their end offsets are unknown (PART-04).  Not in Kafka.
     """
     return new_epoch > old_epoch + 1
 
@@ -81,7 +82,7 @@ class LogReadInfo(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     last_stable_offset: int
-    #: (epoch, its end) where the reader's log is no part of ours; without records.
+    #: (epoch, its end offset in this broker's log) if the reader's log has diverged from it; then without records.
     diverging_epoch: tuple[int, int] | None = None
 
 
@@ -198,9 +199,9 @@ class Partition:
     def make_leader(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         """Lead from now on; True if this broker did not lead before (PART-06).
 
-        An update with a lower partition epoch than ours is skipped.  A new leader epoch starts at the current log end
-        (PART-02), and the followers' states are reset (PART-03, PART-04).  If the ISR has no other replica, the high
-        watermark rises to the log end (PART-05).
+        An update with a lower partition epoch than the current one is skipped.  A new leader epoch starts at the log
+        end (PART-02), and the followers' states are reset (PART-03, PART-04).  If the ISR has no other replica, the
+        high watermark rises to the log end (PART-05).
         Raises KafkaStorageError; then the state is what it was.
         """
         with self.leader_isr_update_lock.write():
@@ -247,7 +248,7 @@ class Partition:
     def make_follower(self, update: LeaderAndIsrUpdate, controller_epoch: int) -> bool:
         """Follow update.leader from now on; False if leader and epoch are what they were (PART-07).
 
-        An update with a lower partition epoch than ours is skipped: False.
+        An update with a lower partition epoch than the current one is skipped: False.
         """
         with self.leader_isr_update_lock.write():
             old = self._state
@@ -433,7 +434,7 @@ class Partition:
             except NoRecordBatch:
                 # LOG-04: what reaches a partition without a whole batch is answered with offset -1 and no error.
                 return LogAppendInfo(-1, -1, -1, -1, log_start_offset=log.log_start_offset), False
-            # The ISR may be only us; then our own append is what moves the high watermark.
+            # If the ISR is only this broker, its own append moves the high watermark.
             return info, self._maybe_increment_leader_hw(log, state)
         finally:
             lock.release_read()
@@ -506,8 +507,8 @@ class Partition:
     def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> LeaderState:
         """The state, if this broker leads.
 
-        Raises FencedLeaderEpoch or UnknownLeaderEpoch for another epoch than ours (RD-24; -1 is not checked), then
-        NotLeaderOrFollower if this broker does not lead.
+        Raises FencedLeaderEpoch or UnknownLeaderEpoch for another epoch than this broker's (RD-24; -1 is not checked),
+        then NotLeaderOrFollower if this broker does not lead.
         """
         state = self._state
         if not isinstance(state, LeaderState) or 0 <= current_leader_epoch != state.leader_epoch:
@@ -533,7 +534,7 @@ class Partition:
     ) -> LogReadInfo:
         """Read from fetch_offset up to what the isolation level lets this reader see.
 
-        last_fetched_epoch is that of the reader's record before fetch_offset: where our log has another one there,
+        last_fetched_epoch is that of the reader's record before fetch_offset: where this log has another one there,
         nothing is read, and diverging_epoch says from where the reader must truncate (KIP-595).
         Raises what check_readable raises, and OffsetOutOfRange (RD-30).
         """
@@ -547,7 +548,7 @@ class Partition:
         log_end_offset = log.log_end_offset
         last_stable_offset = log.last_stable_offset
         diverging = None
-        # The reader's last epoch is nearly always our last one: then its log is a part of ours, unless it is longer.
+        # The reader's last epoch is nearly always this log's last: then, up to the log end, the logs are the same.
         if last_fetched_epoch >= 0 and not (last_fetched_epoch == log.last_epoch and fetch_offset <= log_end_offset):
             diverging = diverging_epoch(fetch_offset, last_fetched_epoch, log.end_offset_for_epoch)
         if diverging is None:

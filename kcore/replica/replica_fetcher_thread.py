@@ -119,7 +119,7 @@ class ReplicaFetcherThread(ShutdownableThread):
 
     @property
     def is_dead(self) -> bool:
-        """Whether it ended without having been shut down: a bug of ours (FMGR-11)."""
+        """Whether it ended without having been shut down, which only a bug in kcore can cause (FMGR-11)."""
         return not self.is_running and not self._is_shut_down
 
     # -- shutdown -------------------------------------------------------------------------------------------------

@@ -157,11 +157,11 @@ class ReplicaManager:
 
         What comes back has None for each partition that changed, else its error: KafkaStorageError for one that is
         offline (RM-05) or whose log cannot be had (RM-11, RM-16), InconsistentTopicId where the log belongs to a
-        deleted topic of the same name, StaleControllerEpoch for a leader epoch that is not above ours (RM-08),
-        UnknownTopicOrPartition where this broker is no replica (RM-07), InvalidRequest for an empty ISR or a leader
-        that is no replica.  Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one
-        (RM-02).  The first call starts the periodic tasks: the high-watermark checkpoint (RM-10), and maybe_shrink_isrs
-        each half of replica.lag.time.max.ms (RM-27).
+        deleted topic of the same name, StaleControllerEpoch for a leader epoch that is not above the current one
+        (RM-08), UnknownTopicOrPartition where this broker is no replica (RM-07), InvalidRequest for an empty ISR or a
+        leader that is no replica.  Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the
+        last one (RM-02).  The first call starts the periodic tasks: the high-watermark checkpoint (RM-10), and
+        maybe_shrink_isrs each half of replica.lag.time.max.ms (RM-27).
         Requests that wait for a partition are tried again after its change (RM-19).
         on_leadership_change(partitions led from now on, partitions followed from now on) is called once, after all of
         them have changed, before the next change of any partition can begin (RM-13).
@@ -341,9 +341,10 @@ class ReplicaManager:
         """No longer host the partitions; the log of one goes too if its order says delete, else it stays on disk.
 
         What comes back has None for each partition that is gone, also for one that was not hosted, else its error:
-        KafkaStorageError for one whose data directory has failed, FencedLeaderEpoch for a leader epoch below ours.
-        Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one.  Requests that
-        wait for a partition are answered with the error it has now.  Source: ReplicaManager.stopReplicas, Kafka 3.9.
+        KafkaStorageError for one whose data directory has failed, FencedLeaderEpoch for a leader epoch below the
+        current one.  Raises StaleControllerEpoch, and changes nothing, for a controller epoch below the last one.
+        Requests that wait for a partition are answered with the error it has now.
+        Source: ReplicaManager.stopReplicas, Kafka 3.9.
         """
         results: dict[TopicPartition, ApiError | None] = {}
         try:
@@ -518,8 +519,8 @@ class ReplicaManager:
     ) -> None:
         """Read each partition in order under one byte budget; answer now if that is enough, else wait for more.
 
-        Now: no time to wait, no partition in the request, min_bytes read, any error (RD-12), a log that diverges from
-        ours, or a consumer that should read elsewhere (RD-13).  A fetch that waited reads again when it completes.
+        Now: no time to wait, no partition in the request, min_bytes read, any error (RD-12), a reader's log that has
+        diverged, or a consumer that should read elsewhere (RD-13).  A fetch that waited reads again when it completes.
         fetch_infos is kept until then and must not change.  The fetch of a follower says how far it has replicated:
         what waits for that is answered here too.  run: runs what a fetch that waited does when it completes; None: the
         thread of the append that it waited for, or the timer's, does it.

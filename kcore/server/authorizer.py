@@ -119,7 +119,7 @@ class Authorizer(ABC):
         """Whether each of the actions is allowed, in their order."""
 
     def acls(self, acl_filter: AclBindingFilter) -> Iterable[AclBinding]:
-        """Those that there are; none for an authorizer that decides by other means."""
+        """The ACLs that the filter matches; none for an authorizer that decides by other means."""
         return ()
 
     def create_acls(

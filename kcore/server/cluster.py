@@ -225,7 +225,7 @@ class Cluster:
 
     def _start(self, number: int) -> None:
         if number in self._brokers:
-            self._stop(number)  # it has stopped without us, or still does: its directory and its store are to be free
+            self._stop(number)  # it stopped by itself, or still stops: its directory and its store must be free
         with self._lock:
             data_dir, store = self._opened_data_dir(), self._open_store()
         try:

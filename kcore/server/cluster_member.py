@@ -120,7 +120,7 @@ class ClusterMember:
     def start(self, info: BrokerInfo, protocols: Mapping[str, SecurityProtocol]) -> None:
         """Register with these listeners, follow the topics' settings, take part in the controller's election.
 
-        If the id is registered already, wait until that session has ended: it may be our own of before a crash.
+        If the id is registered already, wait until that session has ended: it may be this broker's from before a crash.
         Raises NodeExists if it does not end, and what the store raises.
         """
         self._registration = znodes.BrokerZNode(
@@ -201,7 +201,7 @@ class ClusterMember:
         try:
             self._store.create(path, self._registration, ephemeral=True)
         except NodeExists:
-            pass  # perhaps ours: the answer to an earlier create() was lost
+            pass  # perhaps this broker's: the answer to an earlier create() was lost
         node = self._store.get(path)
         if node is None or node.ephemeral_owner != self._store.session_id:
             raise NodeExists(f"broker {self.broker_id} is registered already, by another session")
@@ -282,7 +282,7 @@ class ClusterMember:
     def check_broker_epoch(self, broker_epoch: int) -> None:
         """Raises StaleBrokerEpoch for a request that was meant for an earlier registration of this broker.
 
-        A higher epoch than ours is right: the controller may know of a registration before the broker does.
+        A higher epoch than this broker's is valid: the controller may know of a registration before the broker does.
         """
         if NO_BROKER_EPOCH < broker_epoch < self.broker_epoch:
             raise StaleBrokerEpoch(f"broker epoch {broker_epoch}, ours is {self.broker_epoch}")

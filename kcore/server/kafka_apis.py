@@ -64,7 +64,7 @@ class _Entry(NamedTuple):
     handler: Handler
     #: Of the pool: for requests that do not run on the network thread.
     submit: Callable[[Request, Callable[[], None]], None]
-    #: handler.may_block in two: for all requests, or None and a method for those that it says so of.
+    #: handler.may_block in two fields: whether it is True; the method that decides for each request, or None.
     always_blocks: bool
     may_block: Callable[[RequestContext, Message], bool] | None
     min_version: int

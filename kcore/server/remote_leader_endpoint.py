@@ -49,7 +49,7 @@ _FIRST_WITH_SESSIONS = 7
 _FIRST_THAT_TRUNCATES = 12
 _FIRST_WITH_TOPIC_IDS = 13
 _FIRST_WITH_REPLICA_STATE = 15
-#: The session has begun anew on the leader's side, and so does ours: the next fetch is full.
+#: The leader has refused the session: the next fetch is full and begins a new one.
 _SESSION_ERRORS = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
 _T = TypeVar("_T")
@@ -187,7 +187,7 @@ class RemoteLeaderEndPoint:
         return session
 
     def _is_of_another_session(self, session: SessionRequest, ids: Mapping[str, UUID]) -> bool:
-        """Whether ours goes by names and these by ids, or the reverse, or a topic has another id now."""
+        """Whether the session uses names and the next fetch ids, or the reverse, or a topic has another id now."""
         known_ids = self._session_ids
         if session.to_send and bool(ids) != bool(known_ids):
             return True
@@ -342,7 +342,7 @@ class RemoteLeaderEndPoint:
 def _newest(versions: Mapping[ApiKey, tuple[int, int]], api_key: ApiKey, ours: int) -> int:
     lowest, highest = versions.get(api_key, (0, -1))
     if lowest > ours or highest < 0:
-        raise UnsupportedVersion(f"{api_key.name}: the leader has versions {lowest} to {highest}, we up to {ours}")
+        raise UnsupportedVersion(f"{api_key.name}: the leader has versions {lowest} to {highest}, kcore up to {ours}")
     return min(highest, ours)
 
 

@@ -46,7 +46,7 @@ class RequestHandlerPool:
         self._any_order.resize(num_threads)
 
     def shutdown(self) -> None:
-        """Forget the requests that wait; return when those that run have ended.  Not from a thread of the pool."""
+        """Drop the requests that wait; return when those that run have ended.  Not from a thread of the pool."""
         self._any_order.shutdown()
         self._in_order.shutdown()
 

@@ -126,7 +126,7 @@ def _described(
             except TopicAlreadyExists as unreadable:
                 missing.append(str(unreadable))
                 continue
-            except ApiError:  # nor may we ask
+            except ApiError:  # the user may not ask that either
                 text = None
             if text is not None:
                 deleted[name] = text
@@ -256,7 +256,7 @@ def await_deletion(
             if admin.waiting_deletion(name) is None:
                 return True, []
             is_known = True
-        except ApiError:  # whether the name is free we may not ask
+        except ApiError:  # the user may not ask whether the name is free
             is_known = False
         alive = admin.describe_cluster(()).brokers
         silent = admin.silent_brokers(node for broker, node in alive.items() if broker in replicas)

@@ -658,7 +658,7 @@ class GroupCoordinator:
                 member.heartbeat_task = self._timer.add(lambda: self._check_session(group, member), left_ms)
                 return
             if not member.is_new and (member.awaiting_join is not None or member.awaiting_sync is not None):
-                # It waits for us.  The answer starts a new session.
+                # The member waits for the coordinator's answer, which starts a new session.
                 return
             logger.info("group %s: %s has failed, no heartbeat", group.group_id, member)
             self._remove_member(group, member, f"session of {member.member_id} expired")

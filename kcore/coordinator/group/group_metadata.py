@@ -342,7 +342,7 @@ class GroupMetadata:
                 del self.pending_offset_commits[topic_partition]
 
     def remove_offsets(self, topic_partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Forget them; the ones that were there."""
+        """Remove these partitions' offsets; returns the partitions that had one."""
         removed = []
         for topic_partition in topic_partitions:
             self.pending_offset_commits.pop(topic_partition, None)

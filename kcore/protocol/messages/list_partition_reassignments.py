@@ -24,7 +24,7 @@ class ListPartitionReassignmentsRequest(Message):
 
 
 class OngoingPartitionReassignment(Struct):
-    """replicas: all that there are now, those that are being added and removed included."""
+    """replicas: all current ones, including those that are being added or removed."""
 
     partition_index: int = int32()
     replicas: list[int] = array("int32")

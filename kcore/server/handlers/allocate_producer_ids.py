@@ -1,4 +1,4 @@
-"""AllocateProducerIds (67): the controller gives a broker of another kind than ours a block of producer ids."""
+"""AllocateProducerIds (67): the controller gives a Java broker a block of producer ids."""
 
 from __future__ import annotations
 

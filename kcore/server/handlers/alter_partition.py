@@ -1,4 +1,4 @@
-"""AlterPartition (56): a leader of another kind than ours has the controller change its partitions' ISRs."""
+"""AlterPartition (56): a leader that is a Java broker has the controller change its partitions' ISRs."""
 
 from __future__ import annotations
 

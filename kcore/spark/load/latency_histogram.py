@@ -51,7 +51,7 @@ class Percentile(NamedTuple):
 
 
 class LatencyHistogram:
-    """Not thread-safe.  `counts` is an int64 array of BUCKETS numbers, all that there is to it."""
+    """Not thread-safe.  `counts`, an int64 array of BUCKETS numbers, is its whole state."""
 
     def __init__(self, counts: np.ndarray | Sequence[int] | None = None) -> None:
         """counts: taken over, not copied, if it is such an array.  ValueError for another number of buckets."""
