@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import struct
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable
@@ -22,7 +21,8 @@ from kcore.coordinator.group.member_metadata import (
     Protocols,
     SyncGroupResult,
 )
-from kcore.errors import FencedInstanceId
+from kcore.errors import FencedInstanceId, InvalidRequest
+from kcore.protocol.messages.consumer_protocol import subscribed_topics
 from kcore.purgatory.timer import TimerTask
 
 logger = logging.getLogger(__name__)
@@ -312,8 +312,8 @@ class GroupMetadata:
         topics: set[str] = set()
         for member in self.members.values():
             try:
-                topics.update(_subscription_topics(member.metadata(self.protocol_name)))
-            except (struct.error, ValueError) as error:
+                topics.update(subscribed_topics(member.metadata(self.protocol_name)))
+            except InvalidRequest as error:
                 logger.warning("group %s: %s has an unreadable subscription: %s", self.group_id, member, error)
                 return None
         return frozenset(topics)
@@ -386,23 +386,3 @@ class GroupMetadata:
 
     def __repr__(self) -> str:
         return f"GroupMetadata({self.group_id}, {self.state.value}, generation={self.generation_id})"
-
-
-def _subscription_topics(metadata: bytes) -> list[str]:
-    """The topics of a ConsumerProtocol subscription: int16 version, then an array of strings; the rest is not ours.
-
-    Raises struct.error or ValueError for anything that is no subscription.
-    """
-    version, count = struct.unpack_from(">hi", metadata)
-    if version < 0 or not 0 <= count <= len(metadata):
-        raise ValueError(f"version {version} with {count} topics in {len(metadata)} bytes")
-    topics = []
-    position = 6
-    for _ in range(count):
-        (length,) = struct.unpack_from(">h", metadata, position)
-        position += 2
-        if not 0 <= length <= len(metadata) - position:
-            raise ValueError(f"topic of {length} bytes at {position} of {len(metadata)}")
-        topics.append(metadata[position : position + length].decode())
-        position += length
-    return topics

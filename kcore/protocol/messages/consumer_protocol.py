@@ -1,4 +1,4 @@
-"""The consumer protocol: what group members put into the opaque bytes of JoinGroup and SyncGroup."""
+"""The consumer protocol: what members of a consumer group put into the opaque metadata of JoinGroup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TopicPartition(Struct):
 
 
 class ConsumerProtocolSubscription(Message):
-    """What a member wants: the metadata bytes of JoinGroup for protocol type "consumer"."""
+    """What a member wants: the metadata bytes of JoinGroup for protocol type "consumer", after an int16 version."""
 
     min_version, max_version, flexible_version = 0, 3, None
 
@@ -25,40 +25,15 @@ class ConsumerProtocolSubscription(Message):
     rack_id: str | None = string("3+", nullable="3+", default=None, ignorable=True)
 
 
-class ConsumerProtocolAssignment(Message):
-    """What a member gets: the assignment bytes of SyncGroup for protocol type "consumer"."""
+def subscribed_topics(metadata: bytes) -> list[str]:
+    """The topics of a subscription of any version.  Raises InvalidRequest for other bytes.
 
-    min_version, max_version, flexible_version = 0, 3, None
-
-    assigned_partitions: list[TopicPartition] = array(TopicPartition)
-    user_data: bytes | None = bytes_(nullable="0+", default=None)
-
-
-def serialize_subscription(subscription: ConsumerProtocolSubscription, version: int = 3) -> bytes:
-    """The metadata bytes of a JoinGroup request: an int16 version, then the message."""
-    return struct.pack(">h", version) + subscription.encode(version)
-
-
-def deserialize_subscription(data: bytes | bytearray | memoryview) -> ConsumerProtocolSubscription:
-    """Reads what serialize_subscription wrote.  Raises InvalidRequest."""
-    return ConsumerProtocolSubscription.decode(data, _version(data, ConsumerProtocolSubscription), 2)
-
-
-def serialize_assignment(assignment: ConsumerProtocolAssignment, version: int = 3) -> bytes:
-    """The assignment bytes of a SyncGroup request: an int16 version, then the message."""
-    return struct.pack(">h", version) + assignment.encode(version)
-
-
-def deserialize_assignment(data: bytes | bytearray | memoryview) -> ConsumerProtocolAssignment:
-    """Reads what serialize_assignment wrote.  Raises InvalidRequest."""
-    return ConsumerProtocolAssignment.decode(data, _version(data, ConsumerProtocolAssignment), 2)
-
-
-def _version(data: bytes | bytearray | memoryview, message: type[Message]) -> int:
-    """A newer version than ours only has more fields at its end: it is read as our newest (ConsumerProtocol, Kafka)."""
-    if len(data) < 2:
-        raise InvalidRequest(f"{message.__name__}: version expected, {len(data)} bytes left")
-    (version,) = struct.unpack_from(">h", data)
+    Every version begins with the fields of version 0, and only these are read: some clients (kafka-go 0.4) send
+    version 1 without its owned partitions.
+    """
+    if len(metadata) < 2:
+        raise InvalidRequest(f"ConsumerProtocolSubscription: version expected, {len(metadata)} bytes left")
+    (version,) = struct.unpack_from(">h", metadata)
     if version < 0:
-        raise InvalidRequest(f"{message.__name__}: version {version}")
-    return min(version, message.max_version)
+        raise InvalidRequest(f"ConsumerProtocolSubscription: version {version}")
+    return ConsumerProtocolSubscription.decode(metadata, 0, position=2).topics

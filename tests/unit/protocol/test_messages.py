@@ -1,5 +1,6 @@
 """Every message in every version: there and back, and nothing but InvalidRequest for bytes that cannot be one."""
 
+import contextlib
 import random
 import struct
 import sys
@@ -17,13 +18,9 @@ from kcore.protocol.codec import TooManyElements
 from kcore.protocol.messages import request_class, response_class
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.consumer_protocol import (
-    ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
     TopicPartition,
-    deserialize_assignment,
-    deserialize_subscription,
-    serialize_assignment,
-    serialize_subscription,
+    subscribed_topics,
 )
 from kcore.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -338,21 +335,36 @@ def test_a_uuid_is_the_same_value_however_often_it_comes():
         assert [topic.topic_id for topic in MetadataRequest.decode(request.encode(12), 12).topics] == ids
 
 
-def test_consumer_protocol_bytes_carry_their_version_and_newer_ones_are_read_as_ours():
-    subscription = ConsumerProtocolSubscription(
-        topics=["a", "b"], owned_partitions=[TopicPartition(topic="a", partitions=[0, 1])], generation_id=7, rack_id="r"
+def subscription(version):
+    message = ConsumerProtocolSubscription(
+        topics=["a", "b"],
+        user_data=b"u",
+        owned_partitions=[TopicPartition(topic="a", partitions=[0, 1])],
+        generation_id=7,
+        rack_id="r",
     )
-    data = serialize_subscription(subscription)
-    assert data[:2] == b"\0\3"
-    assert deserialize_subscription(data) == subscription
-    assert deserialize_subscription(b"\0\x09" + data[2:] + b"newer field") == subscription
-    old = deserialize_subscription(serialize_subscription(subscription, 0))
-    assert old.topics == ["a", "b"] and old.owned_partitions == [] and old.generation_id == -1
-    assignment = ConsumerProtocolAssignment(assigned_partitions=[TopicPartition(topic="a", partitions=[2])])
-    assert deserialize_assignment(serialize_assignment(assignment, 1)) == assignment
-    for broken in (b"", b"\0", b"\xff\xff", b"\0\0\0\0"):
+    return struct.pack(">h", version) + message.encode(min(version, 3))
+
+
+def test_topics_are_read_from_a_subscription_of_any_version():
+    for version in range(4):
+        assert subscribed_topics(subscription(version)) == ["a", "b"]
+    assert subscribed_topics(subscription(9) + b"newer field") == ["a", "b"]
+    assert subscribed_topics(b"\0\1" + subscription(0)[2:]) == ["a", "b"], "version 1 without owned partitions"
+
+
+def test_what_is_no_subscription_is_an_invalid_request():
+    whole = subscription(0)
+    for broken in (*(whole[:size] for size in range(len(whole))), b"\xff\xff" + whole[2:], b"\0\0\xff\xff\xff\xff"):
         with pytest.raises(InvalidRequest):
-            deserialize_subscription(broken)
+            subscribed_topics(broken)
+    rng = random.Random(5)
+    for _ in range(2_000):
+        damaged = bytearray(whole)
+        for _ in range(rng.randint(1, 4)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        with contextlib.suppress(InvalidRequest):
+            assert all(isinstance(topic, str) for topic in subscribed_topics(bytes(damaged)))
 
 
 def test_api_versions_requests_carry_no_body_before_version_3():
