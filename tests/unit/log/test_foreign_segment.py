@@ -10,7 +10,7 @@ from kcore.common import file
 from kcore.errors import CorruptMessage
 from kcore.log.log_segment import LogSegment
 from kcore.record.record_columns import ColumnsReader
-from tests.unit.log.test_log_segment import batch, filled, random_batches, records
+from tests.unit.log.segments import batch, filled, random_batches, records
 
 NOW = 1_000
 LARGE = 300_000  # more than a scan reads at a time
