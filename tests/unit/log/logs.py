@@ -13,6 +13,7 @@ from kcore.log.log_loader import load_log
 from kcore.record.control_record import ControlRecordType, EndTransactionMarker
 from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
+from tests.reference.disk import calls
 
 TP = TopicPartition("orders", 0)
 NO_FILES = ["fifo", "directory", "dangling link", "looping link"]
@@ -84,6 +85,16 @@ def file_names(logs, suffix):
 
 def offsets(log, **options):
     return [record.offset for record in log.records(**options)]
+
+
+def renamed_and_synced(record, directory):
+    """The recorded renames and fsyncs of .log files and of the directory itself, in order."""
+    return [line for line in calls(record, directory, "rename", "fsync") if ".log" in line or line == "fsync ."]
+
+
+def removed(*base_offsets):
+    """The recorded renames that mark the segments with these base offsets as deleted."""
+    return [f"rename {base:020d}.log {base:020d}.log.deleted" for base in base_offsets]
 
 
 def old_message(offset, value=b"v", *, key=None, magic=1, timestamp=1_700_000_000_000, codec=0):
