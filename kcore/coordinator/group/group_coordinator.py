@@ -13,9 +13,9 @@ from kcore.common.scheduler import Scheduler
 from kcore.common.time import Time
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import TopicPartition
+from kcore.coordinator.group.group_admin import GroupAdmin
 from kcore.coordinator.group.group_config import GroupConfig
 from kcore.coordinator.group.group_metadata import (
-    CONSUMER_PROTOCOL_TYPE,
     GroupMetadata,
     GroupState,
     OffsetAndMetadata,
@@ -34,15 +34,11 @@ from kcore.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     FencedInstanceId,
-    GroupIdNotFound,
     GroupMaxSizeReached,
-    GroupSubscribedToTopic,
     IllegalGeneration,
     InconsistentGroupProtocol,
-    InvalidGroupId,
     InvalidSessionTimeout,
     MemberIdRequired,
-    NonEmptyGroup,
     NotCoordinator,
     RebalanceInProgress,
     UnknownMemberId,
@@ -57,8 +53,6 @@ UNKNOWN_MEMBER_ID = ""
 #: A new member cannot send heartbeats while its JoinGroup is parked, and a client that gave up leaves no trace; so the
 #: parked request itself expires.  Source: GroupCoordinator.NewMemberJoinTimeoutMs, Kafka 3.9.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
-
-CLASSIC_GROUP_TYPE = "classic"
 
 
 class LeavingMember(NamedTuple):
@@ -79,32 +73,6 @@ class LeaveMemberResult(NamedTuple):
 class LeaveGroupResult:
     error_code: int
     members: list[LeaveMemberResult] = field(default_factory=list)
-
-
-class GroupOverview(NamedTuple):
-    group_id: str
-    protocol_type: str
-    state: str
-    group_type: str = CLASSIC_GROUP_TYPE
-
-
-class MemberDescription(NamedTuple):
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    metadata: bytes
-    assignment: bytes
-
-
-@dataclass(slots=True)
-class GroupDescription:
-    error_code: int
-    group_id: str
-    state: str = ""
-    protocol_type: str = ""
-    protocol_name: str = ""
-    members: list[MemberDescription] = field(default_factory=list)
 
 
 class GroupCoordinator:
@@ -135,15 +103,14 @@ class GroupCoordinator:
         self._time = time
         self._timer = timer
         self._random = random
-        self._is_active = False
+        #: Requests of administrators.
+        self.admin = GroupAdmin(self.manager)
 
     def startup(self) -> None:
         self.manager.startup()
-        self._is_active = True
 
     def shutdown(self) -> None:
         """From now on everything answers COORDINATOR_NOT_AVAILABLE."""
-        self._is_active = False
         self.manager.shutdown()
 
     def partition_for(self, group_id: str) -> int:
@@ -156,17 +123,6 @@ class GroupCoordinator:
     def on_resignation(self, partition: int, epoch: int | None = None) -> None:
         """Another broker leads it since epoch, or it is gone (None): forget its groups (API-05)."""
         self.manager.unload_partition(partition, epoch, self._on_group_unloaded)
-
-    def _validate_group_status(self, group_id: str, empty_id_allowed: bool = False) -> int:
-        if not group_id and not empty_id_allowed:
-            return InvalidGroupId.code
-        if not self._is_active:
-            return CoordinatorNotAvailable.code
-        if self.manager.is_group_local(group_id):
-            return NONE
-        if self.manager.is_group_loading(group_id):
-            return CoordinatorLoadInProgress.code
-        return NotCoordinator.code
 
     # -- JoinGroup ---------------------------------------------------------------------------------------------------
 
@@ -192,7 +148,7 @@ class GroupCoordinator:
         require_known_member_id: from version 4 on, a dynamic member first gets an id (KIP-394).
         support_skipping_assignment: from version 9 on (KIP-814).
         """
-        error_code = self._validate_group_status(group_id)
+        error_code = self.manager.validate_group_status(group_id)
         if not error_code and not (
             self.config.min_session_timeout_ms <= session_timeout_ms <= self.config.max_session_timeout_ms
         ):
@@ -507,7 +463,7 @@ class GroupCoordinator:
 
         protocol_type and protocol_name are checked if present (version 5 on).
         """
-        error_code = self._validate_group_status(group_id)
+        error_code = self.manager.validate_group_status(group_id)
         group = self.manager.get_group(group_id) if not error_code else None
         if group is None:
             if error_code == CoordinatorLoadInProgress.code:
@@ -619,7 +575,7 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> int:
         """Keep the member alive.  REBALANCE_IN_PROGRESS: the member has to rejoin."""
-        error_code = self._validate_group_status(group_id)
+        error_code = self.manager.validate_group_status(group_id)
         if error_code:
             # While it loads there is nothing to say about the member, so it shall simply go on.
             return NONE if error_code == CoordinatorLoadInProgress.code else error_code
@@ -673,7 +629,7 @@ class GroupCoordinator:
 
     def leave_group(self, group_id: str, leaving: Iterable[LeavingMember]) -> LeaveGroupResult:
         """Remove members; each is answered on its own (version 3 on)."""
-        error_code = self._validate_group_status(group_id)
+        error_code = self.manager.validate_group_status(group_id)
         if error_code:
             return LeaveGroupResult(error_code)
         group = self.manager.get_group(group_id)
@@ -731,7 +687,7 @@ class GroupCoordinator:
         generation_id -1 with no member id is a consumer that does not use group management: it may commit while the
         group has no members, and creates the group.
         """
-        error_code = self._validate_group_status(group_id, empty_id_allowed=True)
+        error_code = self.manager.validate_group_status(group_id, empty_id_allowed=True)
         group = None
         if not error_code:
             group = self.manager.get_group(group_id)
@@ -773,36 +729,10 @@ class GroupCoordinator:
         self, group_id: str, topic_partitions: Iterable[TopicPartition] | None, require_stable: bool = False
     ) -> tuple[int, dict[TopicPartition, OffsetFetchResult]]:
         """(error code of the group, committed offsets); None asks for all partitions that have one."""
-        error_code = self._validate_group_status(group_id, empty_id_allowed=True)
+        error_code = self.manager.validate_group_status(group_id, empty_id_allowed=True)
         if error_code:
             return error_code, {}
         return NONE, self.manager.get_offsets(group_id, topic_partitions, require_stable)
-
-    def delete_offsets(
-        self, group_id: str, topic_partitions: Iterable[TopicPartition]
-    ) -> tuple[int, dict[TopicPartition, int]]:
-        """(error code of the group, error code of each partition); a topic that a member consumes keeps its offsets."""
-        error_code = self._validate_group_status(group_id)
-        if error_code:
-            return error_code, {}
-        group = self.manager.get_group(group_id)
-        if group is None:
-            return GroupIdNotFound.code, {}
-        with group:
-            if group.state is GroupState.DEAD:
-                return GroupIdNotFound.code, {}
-            if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
-                return NonEmptyGroup.code, {}
-            results = {
-                topic_partition: GroupSubscribedToTopic.code
-                if group.state is not GroupState.EMPTY and group.is_subscribed_to_topic(topic_partition.topic)
-                else NONE
-                for topic_partition in topic_partitions
-            }
-        chosen = [topic_partition for topic_partition, error_code in results.items() if not error_code]
-        if chosen:
-            self.manager.remove_offsets(group, lambda group: chosen)
-        return NONE, results
 
     def handle_deleted_partitions(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Partitions are gone for good: so are all groups' offsets for them, and the groups that were kept in them."""
@@ -812,77 +742,6 @@ class GroupCoordinator:
                 self.on_resignation(tp.partition)
         for group in self.manager.groups():
             self.manager.remove_offsets(group, lambda group: [tp for tp in group.offsets if tp in gone])
-
-    # -- administration ----------------------------------------------------------------------------------------------
-
-    def list_groups(
-        self, states: Iterable[str] = (), group_types: Iterable[str] = ()
-    ) -> tuple[int, list[GroupOverview]]:
-        """(error code, groups); both filters are case-insensitive and match everything when empty."""
-        if not self._is_active:
-            return CoordinatorNotAvailable.code, []
-        wanted_states = {state.lower() for state in states}
-        wanted_types = {group_type.lower() for group_type in group_types}
-        overviews = []
-        if not wanted_types or CLASSIC_GROUP_TYPE in wanted_types:
-            for group in self.manager.groups():
-                with group:
-                    state = group.state.value
-                    if not wanted_states or state.lower() in wanted_states:
-                        overviews.append(GroupOverview(group.group_id, group.protocol_type or "", state))
-        return CoordinatorLoadInProgress.code if self.manager.is_loading else NONE, overviews
-
-    def describe_group(self, group_id: str) -> GroupDescription:
-        """A group that does not exist is described as Dead.  Metadata and assignments are shown when stable."""
-        error_code = self._validate_group_status(group_id, empty_id_allowed=True)
-        if error_code:
-            return GroupDescription(error_code, group_id)
-        group = self.manager.get_group(group_id)
-        if group is None:
-            return GroupDescription(NONE, group_id, GroupState.DEAD.value)
-        with group:
-            protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
-            return GroupDescription(
-                NONE,
-                group_id,
-                group.state.value,
-                group.protocol_type or "",
-                protocol_name or "",
-                [
-                    MemberDescription(
-                        member.member_id,
-                        member.group_instance_id,
-                        member.client_id,
-                        member.client_host,
-                        member.metadata(protocol_name) if protocol_name is not None else b"",
-                        member.assignment if protocol_name is not None else b"",
-                    )
-                    for member in group.members.values()
-                ],
-            )
-
-    def delete_groups(self, group_ids: Iterable[str]) -> dict[str, int]:
-        """Remove groups that have no members, with all their offsets; an error code for each."""
-        results = {}
-        for group_id in group_ids:
-            error_code = self._validate_group_status(group_id, empty_id_allowed=True)
-            if not error_code:
-                error_code = self._delete_group(group_id)
-            results[group_id] = error_code
-        return results
-
-    def _delete_group(self, group_id: str) -> int:
-        group = self.manager.get_group(group_id)
-        if group is None:
-            return GroupIdNotFound.code
-        with group:
-            if group.state is GroupState.DEAD:
-                return GroupIdNotFound.code
-            if group.state is not GroupState.EMPTY:
-                return NonEmptyGroup.code
-            group.transition_to(GroupState.DEAD)
-        self.manager.remove_offsets(group, lambda group: list(group.offsets))
-        return NONE
 
     # -- loading and unloading ---------------------------------------------------------------------------------------
 

@@ -31,10 +31,12 @@ from kcore.coordinator.group.member_metadata import MemberMetadata
 from kcore.errors import (
     NONE,
     ApiError,
+    CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     CorruptMessage,
     InvalidCommitOffsetSize,
     InvalidFetchSize,
+    InvalidGroupId,
     KafkaStorageError,
     MessageTooLarge,
     NotCoordinator,
@@ -116,6 +118,8 @@ class GroupMetadataManager:
         self._loading: dict[int, int] = {}
         self._owned: dict[int, int] = {}
         self._expiration_task: ScheduledTask | None = None
+        #: From startup() to shutdown().
+        self.is_active = False
         self.partition_for = lru_cache(maxsize=10_000)(self._partition_for)
 
     def startup(self) -> None:
@@ -123,8 +127,10 @@ class GroupMetadataManager:
         self._expiration_task = self._scheduler.schedule(
             "delete-expired-group-metadata", self.cleanup_expired_offsets, interval_ms, interval_ms
         )
+        self.is_active = True
 
     def shutdown(self) -> None:
+        self.is_active = False
         if self._expiration_task is not None:
             self._expiration_task.cancel()
 
@@ -137,6 +143,18 @@ class GroupMetadataManager:
 
     def is_group_loading(self, group_id: str) -> bool:
         return self.partition_for(group_id) in self._loading
+
+    def validate_group_status(self, group_id: str, empty_id_allowed: bool = False) -> int:
+        """NONE if this coordinator is responsible for the group and has loaded it; else the error code to answer."""
+        if not group_id and not empty_id_allowed:
+            return InvalidGroupId.code
+        if not self.is_active:
+            return CoordinatorNotAvailable.code
+        if self.is_group_local(group_id):
+            return NONE
+        if self.is_group_loading(group_id):
+            return CoordinatorLoadInProgress.code
+        return NotCoordinator.code
 
     @property
     def is_loading(self) -> bool:

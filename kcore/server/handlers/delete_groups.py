@@ -13,14 +13,14 @@ class Handler:
     may_block = True  # may fsync, by flush.messages of the offsets topic
 
     def __init__(self, services: Services) -> None:
-        self._group_coordinator = services.group_coordinator
+        self._group_admin = services.group_coordinator.admin
         self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DeleteGroupsRequest) -> None:
         group_ids = dict.fromkeys(body.groups_names)
         permitted = self._auth.filter_by_authorized(context, AclOperation.DELETE, ResourceType.GROUP, group_ids)
         codes = dict.fromkeys(group_ids, GroupAuthorizationFailed.code)
-        codes |= self._group_coordinator.delete_groups(group_id for group_id in group_ids if group_id in permitted)
+        codes |= self._group_admin.delete_groups(group_id for group_id in group_ids if group_id in permitted)
         context.respond(
             DeleteGroupsResponse(
                 results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes.items()]

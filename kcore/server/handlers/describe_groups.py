@@ -19,7 +19,7 @@ class Handler:
     may_block = True  # as many members as the groups have
 
     def __init__(self, services: Services) -> None:
-        self._group_coordinator = services.group_coordinator
+        self._group_admin = services.group_coordinator.admin
         self._auth = services.auth
 
     def handle(self, context: RequestContext, body: DescribeGroupsRequest) -> None:
@@ -31,7 +31,7 @@ class Handler:
             if group_id not in permitted:
                 groups.append(DescribedGroup(error_code=GroupAuthorizationFailed.code, group_id=group_id))
                 continue
-            group = self._group_coordinator.describe_group(group_id)
+            group = self._group_admin.describe_group(group_id)
             error_code, error_message = group.error_code, None
             if error_code == NONE and group.state == "Dead" and context.api_version >= 6:
                 # Older versions say only that it is dead.  Source: KIP-1043.

@@ -12,11 +12,11 @@ class Handler:
     may_block = True  # as many groups as there are
 
     def __init__(self, services: Services) -> None:
-        self._group_coordinator = services.group_coordinator
+        self._group_admin = services.group_coordinator.admin
         self._auth = services.auth
 
     def handle(self, context: RequestContext, body: ListGroupsRequest) -> None:
-        error_code, groups = self._group_coordinator.list_groups(body.states_filter, body.types_filter)
+        error_code, groups = self._group_admin.list_groups(body.states_filter, body.types_filter)
         # Who may describe the cluster sees all of them.
         if not self._auth.authorize_cluster(context, AclOperation.DESCRIBE, log_if_denied=False):
             group_ids = [group.group_id for group in groups]

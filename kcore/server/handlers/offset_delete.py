@@ -20,7 +20,7 @@ class Handler:
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache
-        self._group_coordinator = services.group_coordinator
+        self._group_admin = services.group_coordinator.admin
         self._auth = services.auth
 
     def handle(self, context: RequestContext, body: OffsetDeleteRequest) -> None:
@@ -29,7 +29,7 @@ class Handler:
         names = [topic.name for topic in body.topics]
         permitted = self._auth.filter_by_authorized(context, AclOperation.READ, ResourceType.TOPIC, names)
         existing = [tp for tp in partitions if tp.topic in permitted and cache.contains(tp)]
-        error_code, codes = self._group_coordinator.delete_offsets(body.group_id, existing)
+        error_code, codes = self._group_admin.delete_offsets(body.group_id, existing)
         if error_code != NONE:
             context.respond(OffsetDeleteResponse(error_code=error_code))
             return

@@ -7,7 +7,7 @@ from kcore.common.scheduler import MockScheduler
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.coordinator.group.group_config import GroupConfig
-from kcore.coordinator.group.group_coordinator import GroupCoordinator
+from kcore.coordinator.group.group_coordinator import GroupCoordinator, LeavingMember
 from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 from kcore.log.log_hot_path import FetchDataInfo
 from kcore.log.log_offset_metadata import LogOffsetMetadata
@@ -129,7 +129,7 @@ class Harness:
         return self.coordinator.manager.get_group(group_id)
 
     def state(self, group_id="g"):
-        return self.coordinator.describe_group(group_id).state
+        return self.coordinator.admin.describe_group(group_id).state
 
     def records(self, group_id="g"):
         return self.replica_manager.logs[self.coordinator.partition_for(group_id)].records()
@@ -172,6 +172,11 @@ class Harness:
     def heartbeat(self, join, group_id="g", instance_id=None, generation_id=None):
         generation_id = join.generation_id if generation_id is None else generation_id
         return self.coordinator.heartbeat(group_id, join.member_id, instance_id, generation_id)
+
+    def leave(self, member_id, instance_id=None, group_id="g"):
+        """The error code of the group, or else of the member."""
+        result = self.coordinator.leave_group(group_id, [LeavingMember(member_id, instance_id)])
+        return result.error_code or result.members[0].error_code
 
     def commit(self, offsets, member_id="", generation_id=-1, group_id="g", instance_id=None):
         """offsets: {(topic, partition): offset or OffsetAndMetadata}"""

@@ -55,4 +55,4 @@ def test_groups_of_a_real_broker_outlive_compaction(tmp_path, waits_ms):
     for group in GROUPS:
         assert after.committed(group) == before.committed(group)
         assert after.state(group) == before.state(group)
-    assert after.coordinator.describe_group("managed") == before.coordinator.describe_group("managed")
+    assert after.coordinator.admin.describe_group("managed") == before.coordinator.admin.describe_group("managed")

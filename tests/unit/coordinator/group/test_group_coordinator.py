@@ -12,23 +12,6 @@ from kcore.coordinator.group.group_metadata import OffsetAndMetadata
 
 from .harness import Harness
 
-
-@pytest.fixture
-def harness():
-    return Harness()
-
-
-def subscription(*topics):
-    """A ConsumerProtocol subscription of version 0."""
-    names = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
-    return struct.pack(">hi", 0, len(topics)) + names + struct.pack(">i", -1)
-
-
-def leave(harness, member_id, instance_id=None, group_id="g"):
-    result = harness.coordinator.leave_group(group_id, [LeavingMember(member_id, instance_id)])
-    return result.error_code or result.members[0].error_code
-
-
 # -- who is answered at all
 
 
@@ -38,9 +21,9 @@ def test_a_group_whose_partition_is_led_elsewhere_answers_not_coordinator():
     assert harness.coordinator.heartbeat("g", "m", None, 1) == errors.NotCoordinator.code
     assert harness.commit({("t", 0): 1}).result == {TopicPartition("t", 0): errors.NotCoordinator.code}
     assert harness.coordinator.fetch_offsets("g", None) == (errors.NotCoordinator.code, {})
-    assert leave(harness, "m") == errors.NotCoordinator.code
-    assert harness.coordinator.describe_group("g").error_code == errors.NotCoordinator.code
-    assert harness.coordinator.delete_groups(["g"]) == {"g": errors.NotCoordinator.code}
+    assert harness.leave("m") == errors.NotCoordinator.code
+    assert harness.coordinator.admin.describe_group("g").error_code == errors.NotCoordinator.code
+    assert harness.coordinator.admin.delete_groups(["g"]) == {"g": errors.NotCoordinator.code}
 
 
 def test_an_empty_group_id_is_invalid_but_for_offsets_and_administration(harness):
@@ -53,7 +36,7 @@ def test_an_empty_group_id_is_invalid_but_for_offsets_and_administration(harness
 def test_after_shutdown_everything_answers_coordinator_not_available(harness):
     harness.coordinator.shutdown()
     assert harness.join().error_code == errors.CoordinatorNotAvailable.code
-    assert harness.coordinator.list_groups() == (errors.CoordinatorNotAvailable.code, [])
+    assert harness.coordinator.admin.list_groups() == (errors.CoordinatorNotAvailable.code, [])
 
 
 @pytest.mark.parametrize("session_timeout_ms", [5_999, 1_800_001])
@@ -402,7 +385,7 @@ def test_heartbeats_are_refused_for_unknown_members_and_other_generations(harnes
 
 def test_the_last_member_to_leave_leaves_an_empty_generation_and_the_group_can_be_joined_again(harness):
     (join,) = harness.stable_group()
-    assert leave(harness, join.member_id) == 0
+    assert harness.leave(join.member_id) == 0
     assert harness.state() == "Empty"
     assert harness.group().generation_id == 2
     again = harness.join()
@@ -412,7 +395,7 @@ def test_the_last_member_to_leave_leaves_an_empty_generation_and_the_group_can_b
 
 def test_a_leaving_leader_hands_over_to_another_member(harness):
     leader, follower = harness.stable_group(2)
-    assert leave(harness, leader.member_id) == 0
+    assert harness.leave(leader.member_id) == 0
     assert harness.join(follower.member_id).leader_id == follower.member_id
 
 
@@ -425,13 +408,13 @@ def test_a_leave_answers_each_member_on_its_own(harness):
     )
     assert result.error_code == 0
     assert [m.error_code for m in result.members] == [errors.UnknownMemberId.code, 0, 0]
-    assert leave(harness, "m", group_id="no such group") == errors.UnknownMemberId.code
+    assert harness.leave("m", group_id="no such group") == errors.UnknownMemberId.code
 
 
 def test_a_member_that_leaves_while_its_join_is_parked_is_answered(harness):
     harness.stable_group(2)
     parked = harness.join()
-    assert leave(harness, next(m for m in harness.group().members.values() if m.is_new).member_id) == 0
+    assert harness.leave(next(m for m in harness.group().members.values() if m.is_new).member_id) == 0
     assert parked.error_code == errors.UnknownMemberId.code
 
 
@@ -508,8 +491,8 @@ def test_a_parked_request_under_the_old_id_of_a_static_member_is_fenced(harness)
 
 def test_a_static_member_is_removed_by_its_instance_id_alone(harness):
     stable_static_group(harness)
-    assert leave(harness, "", "b") == 0
-    assert leave(harness, "", "b") == errors.UnknownMemberId.code
+    assert harness.leave("", "b") == 0
+    assert harness.leave("", "b") == errors.UnknownMemberId.code
     assert harness.state() == "PreparingRebalance"
 
 
@@ -531,7 +514,7 @@ def test_a_consumer_without_group_management_commits_and_fetches(harness):
     error_code, offsets = harness.coordinator.fetch_offsets("g", [TopicPartition("t", 1), TopicPartition("u", 0)])
     assert error_code == 0
     assert [tuple(result) for result in offsets.values()] == [(20, -1, "", 0), (-1, -1, "", 0)]
-    assert harness.coordinator.list_groups()[1] == [("g", "", "Empty", "classic")]
+    assert harness.coordinator.admin.list_groups()[1] == [("g", "", "Empty", "classic")]
 
 
 def test_a_commit_keeps_metadata_and_leader_epoch(harness):
@@ -628,31 +611,6 @@ def test_concurrent_commits_end_with_the_last_one_in_the_log(harness):
     assert len(harness.records()) == 300
 
 
-def test_deleting_offsets_spares_topics_a_member_consumes(harness):
-    harness.commit({("t", 0): 1, ("u", 0): 2})
-    harness.stable_group(protocols=[("range", subscription("t"))])
-    assert harness.coordinator.delete_offsets("g", [TopicPartition("t", 0), TopicPartition("u", 0)]) == (
-        0,
-        {("t", 0): errors.GroupSubscribedToTopic.code, ("u", 0): 0},
-    )
-    assert harness.committed() == {("t", 0): 1}
-    assert harness.coordinator.delete_offsets("none", [TopicPartition("t", 0)]) == (errors.GroupIdNotFound.code, {})
-
-
-def test_an_unreadable_subscription_protects_all_offsets(harness):
-    harness.commit({("t", 0): 1})
-    harness.stable_group(protocols=[("range", b"\x00\x01\xff\xff\xff\xff garbage")])
-    _, results = harness.coordinator.delete_offsets("g", [TopicPartition("t", 0)])
-    assert results == {("t", 0): errors.GroupSubscribedToTopic.code}
-
-
-def test_a_group_that_is_not_of_consumers_keeps_its_offsets_while_it_has_members(harness):
-    join = harness.join(protocol_type="connect")
-    harness.advance(3_000)
-    harness.sync(join, {}, protocol_type="connect")
-    assert harness.coordinator.delete_offsets("g", [TopicPartition("t", 0)]) == (errors.NonEmptyGroup.code, {})
-
-
 def test_deleted_partitions_take_the_offsets_of_all_groups_along(harness):
     for group_id in ("g", "h"):
         harness.commit({("t", 0): 1, ("u", 0): 2}, group_id=group_id)
@@ -666,63 +624,6 @@ def test_groups_are_gone_with_the_partition_of_the_offsets_topic_that_kept_them(
     harness.coordinator.handle_deleted_partitions([TopicPartition("__consumer_offsets", kept_in)])
     assert harness.group() is None
     assert harness.commit({("t", 0): 2}).result == {("t", 0): errors.NotCoordinator.code}
-
-
-# -- administration
-
-
-def test_describing_a_stable_group_shows_members_with_metadata_and_assignment(harness):
-    (join,) = harness.stable_group()
-    described = harness.coordinator.describe_group("g")
-    assert (described.error_code, described.state) == (0, "Stable")
-    assert (described.protocol_type, described.protocol_name) == ("consumer", "range")
-    (member,) = described.members
-    assert tuple(member) == (
-        join.member_id,
-        None,
-        "client",
-        "/127.0.0.1",
-        b"subscription",
-        join.member_id.encode(),
-    )
-    harness.join()
-    rebalancing = harness.coordinator.describe_group("g")
-    assert (rebalancing.state, rebalancing.protocol_name) == ("PreparingRebalance", "")
-    assert {(m.metadata, m.assignment) for m in rebalancing.members} == {(b"", b"")}
-
-
-def test_a_group_that_does_not_exist_is_described_as_dead(harness):
-    described = harness.coordinator.describe_group("none")
-    assert (described.error_code, described.state, described.members) == (0, "Dead", [])
-
-
-def test_listing_filters_by_state_and_type_without_regard_to_case(harness):
-    harness.stable_group(group_id="s")
-    harness.commit({("t", 0): 1}, group_id="e")
-
-    def listed(**filters):
-        return sorted(overview.group_id for overview in harness.coordinator.list_groups(**filters)[1])
-
-    assert listed() == ["e", "s"]
-    assert listed(states=["stable"]) == ["s"]
-    assert listed(states=["EMPTY", "Dead"]) == ["e"]
-    assert listed(group_types=["Classic"]) == ["e", "s"]
-    assert listed(group_types=["consumer"]) == []
-
-
-def test_only_empty_groups_can_be_deleted_and_their_records_are_buried(harness):
-    (join,) = harness.stable_group()
-    harness.commit({("t", 0): 1}, join.member_id, join.generation_id)
-    assert harness.coordinator.delete_groups(["g", "none"]) == {
-        "g": errors.NonEmptyGroup.code,
-        "none": errors.GroupIdNotFound.code,
-    }
-    leave(harness, join.member_id)
-    assert harness.coordinator.delete_groups(["g"]) == {"g": 0}
-    assert harness.state() == "Dead"
-    assert harness.committed() == {}
-    assert [(r.key[:2], r.value) for r in harness.records()[-2:]] == [(b"\x00\x01", None), (b"\x00\x02", None)]
-    assert harness.coordinator.delete_groups(["g"]) == {"g": errors.GroupIdNotFound.code}
 
 
 # -- random histories

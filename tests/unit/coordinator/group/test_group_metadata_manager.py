@@ -130,7 +130,7 @@ def test_API_04_the_offsets_topic_of_a_real_broker_is_loaded():
     assert harness.committed("deleted") == {}
     # The commit of offset 6 was in a transaction that aborted.
     assert harness.committed("txn") == {("orders", 0): 4}
-    described = harness.coordinator.describe_group("managed")
+    described = harness.coordinator.admin.describe_group("managed")
     assert (described.state, described.protocol_name) == ("Stable", "range")
     (member,) = described.members
     assert (member.group_instance_id, member.client_id, member.client_host) == ("instance-1", "golden", "/127.0.0.1")
@@ -171,8 +171,8 @@ def test_a_deleted_group_stays_deleted_after_a_restart():
     (join,) = harness.stable_group()
     harness.commit({("t", 0): 1}, join.member_id, 1)
     harness.coordinator.leave_group("g", [LeavingMember(join.member_id)])
-    harness.coordinator.delete_groups(["g"])
-    assert restarted(harness).coordinator.list_groups() == (0, [])
+    harness.coordinator.admin.delete_groups(["g"])
+    assert restarted(harness).coordinator.admin.list_groups() == (0, [])
 
 
 def test_while_a_partition_loads_requests_for_its_groups_get_the_error_that_each_api_has():
@@ -184,7 +184,7 @@ def test_while_a_partition_loads_requests_for_its_groups_get_the_error_that_each
     assert loading.coordinator.heartbeat("g", "m", None, 1) == 0
     assert loading.coordinator.fetch_offsets("g", None)[0] == errors.CoordinatorLoadInProgress.code
     assert loading.commit({("t", 0): 1}).result == {("t", 0): errors.CoordinatorLoadInProgress.code}
-    assert loading.coordinator.list_groups() == (errors.CoordinatorLoadInProgress.code, [])
+    assert loading.coordinator.admin.list_groups() == (errors.CoordinatorLoadInProgress.code, [])
     loading.scheduler.tick()
     assert loading.state() == "Stable"
 
@@ -287,7 +287,7 @@ def test_a_resignation_while_loading_leaves_nothing_behind():
     loading.coordinator.on_resignation(loading.coordinator.partition_for("g"), 1)
     loading.scheduler.tick()
     assert loading.group() is None
-    assert loading.coordinator.describe_group("g").error_code == errors.NotCoordinator.code
+    assert loading.coordinator.admin.describe_group("g").error_code == errors.NotCoordinator.code
 
 
 def test_a_second_election_while_the_first_load_waits_loads_once_and_what_is_there_then():
@@ -337,7 +337,7 @@ def test_offsets_of_an_empty_group_expire_when_it_has_been_empty_for_the_retenti
     assert harness.committed() == {}
     assert harness.group() is None
     assert [record.value for record in harness.records()[-2:]] == [None, None]
-    assert restarted(harness).coordinator.list_groups() == (0, [])
+    assert restarted(harness).coordinator.admin.list_groups() == (0, [])
 
 
 def test_offsets_of_simple_consumers_expire_one_by_one_from_their_commit():

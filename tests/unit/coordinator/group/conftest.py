@@ -1,0 +1,8 @@
+import pytest
+
+from .harness import Harness
+
+
+@pytest.fixture
+def harness():
+    return Harness()
