@@ -19,6 +19,7 @@ from kcore.errors import CorruptFile, LogCleaningAborted
 from kcore.log.checkpoints import OffsetCheckpointFile
 from kcore.log.log_dir import LogDir
 from kcore.log.log_segment import LogSegment
+from kcore.log.retention import largest_timestamp
 from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def find_log_to_clean(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
     limit = min(log.last_stable_offset, active)
     lag_ms = log.config.min_compaction_lag_ms
     if lag_ms > 0:
-        young = (s.base_offset for s in dirty if log.largest_timestamp(s) > now_ms - lag_ms)
+        young = (s.base_offset for s in dirty if largest_timestamp(s) > now_ms - lag_ms)
         limit = min(limit, next(young, limit))
     limit = max(limit, first_dirty)
     inside = log.segments.floor(limit)

@@ -1,7 +1,8 @@
 """UnifiedLog: one partition's log, the one place that puts appends, reads, rolls and truncations in order (LOG).
 
 Appends and reads themselves are in log_hot_path.pyx, the class that this one extends; what happens to files is in
-local_log.py, iterations are in log_iteration.py.
+local_log.py; iterations are in log_iteration.py, searches by time in timestamp_search.py, and which segments
+retention deletes is decided in retention.py.
 Source: UnifiedLog, Kafka 2.4-4.x.
 """
 
@@ -15,7 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 from uuid import UUID
 
-from kcore.common.file import modified_ms, sync_path
+from kcore.common.file import sync_path
 from kcore.common.meters import TimeHistogram
 from kcore.common.random_source import SYSTEM_RANDOM
 from kcore.common.scheduler import Scheduler
@@ -55,12 +56,14 @@ from kcore.log.producer_state_manager import (
     ProducerStateManager,
     rebuild_producer_state,
 )
+from kcore.log.retention import expired_segments
 from kcore.log.special_timestamps import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
 )
+from kcore.log.timestamp_search import first_record_since, legacy_offsets_before, record_of_max_timestamp
 from kcore.log.transaction_index import TransactionIndex
 from kcore.record.file_records import FileRecords
 from kcore.record.memory_records import MemoryRecords
@@ -451,16 +454,11 @@ class UnifiedLog(LogHotPath):
             return TimestampAndOffset(-1, start, self.leader_epoch_cache.epoch_for_offset(start))
         try:
             if timestamp == MAX_TIMESTAMP:
-                return self._fetch_max_timestamp()
-            if timestamp < 0:
-                return None
-            start = self.log_start_offset
-            for segment in self.segments:
-                # Files opened with mode "r" are not repaired: the time index may lack its last entries.
-                if self.mode == "r" or segment.max_timestamp_so_far >= timestamp:
-                    record = segment.find_offset_by_timestamp(timestamp, start)
-                    if record is not None:
-                        return TimestampAndOffset(*record)
+                return record_of_max_timestamp(self.segments)
+            if timestamp >= 0:
+                # Files opened with mode "r" are not repaired.
+                are_repaired = self.mode != "r"
+                return first_record_since(self.segments, timestamp, self.log_start_offset, are_repaired=are_repaired)
         except OSError as error:
             raise self._storage_failed("search", error) from error
         return None
@@ -473,33 +471,13 @@ class UnifiedLog(LogHotPath):
         the log start offset.  Raises KafkaStorageError.  Source: UnifiedLog.legacyFetchOffsetsBefore, Kafka 3.9.
         """
         self._check_open()
-        places = [(max(segment.base_offset, self.log_start_offset), segment.log_path) for segment in self.segments]
-        offsets = [offset for offset, _ in places]
-        if self.active_segment.size > 0:
-            offsets.append(self.log_end_offset)
-        if timestamp == LATEST_TIMESTAMP:
-            last = len(offsets) - 1
-        elif timestamp == EARLIEST_TIMESTAMP:
-            last = 0
-        else:
-            last = -1
-            for i, (_, path) in enumerate(places):
-                try:
-                    if modified_ms(path) <= timestamp:
-                        last = i
-                except FileNotFoundError:
-                    pass  # retention has just taken the segment
-                except OSError as error:
-                    raise self._storage_failed("search", error) from error
-        return offsets[: last + 1][::-1][: max(0, max_num_offsets)]
-
-    def _fetch_max_timestamp(self) -> TimestampAndOffset | None:
-        best: LogSegment | None = None
-        for segment in self.segments:
-            if segment.size and (best is None or segment.max_timestamp_so_far > best.max_timestamp_so_far):
-                best = segment
-        record = best.find_offset_of_max_timestamp() if best is not None else None
-        return TimestampAndOffset(*record) if record is not None else None
+        try:
+            segments = list(self.segments)  # before the log end
+            return legacy_offsets_before(
+                segments, timestamp, max_num_offsets, self.log_start_offset, self.log_end_offset
+            )
+        except OSError as error:
+            raise self._storage_failed("search", error) from error
 
     def batches(
         self,
@@ -731,26 +709,17 @@ class UnifiedLog(LogHotPath):
         return deleted
 
     def _delete_old_segments(self) -> int:
-        config = self.config
-        now_ms = self._time.milliseconds()
-        excess = self.size - config.retention_bytes if config.delete and config.retention_bytes >= 0 else -1
-        by_age = config.delete and config.retention_ms >= 0
-        segments = list(self.segments)
-        expired: list[LogSegment] = []
-        for segment, following in zip(segments, [*segments[1:], None], strict=True):
-            end = following.base_offset if following is not None else self.log_end_offset
-            if end > self.high_watermark or (following is None and segment.size == 0):
-                break
-            below_start = following is not None and following.base_offset <= self.log_start_offset
-            too_old = by_age and now_ms - self.largest_timestamp(segment) > config.retention_ms
-            too_much = excess >= segment.size
-            if not (below_start or too_old or too_much):
-                break
-            excess -= segment.size
-            expired.append(segment)
+        expired = expired_segments(
+            self.segments,
+            self.config,
+            self._time.milliseconds(),
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+        )
         if not expired:
             return 0
-        if len(expired) == len(segments):
+        if len(expired) == len(self.segments):
             self._roll(0)
         self._remove_oldest(expired)
         return len(expired)
@@ -768,12 +737,6 @@ class UnifiedLog(LogHotPath):
                 self.producer_state_manager.delete_snapshot(segment.base_offset)
         except OSError as error:
             raise self._storage_failed("delete old segments of", error, is_fatal=True) from error
-
-    def largest_timestamp(self, segment: LogSegment) -> int:
-        """The largest timestamp of the segment's records; the file's modification time if they have none."""
-        if segment.max_timestamp_so_far >= 0:
-            return segment.max_timestamp_so_far
-        return modified_ms(segment.log_path)
 
     def remove_expired_producers(self, now_ms: int) -> None:
         with self.lock:
