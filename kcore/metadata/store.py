@@ -16,6 +16,8 @@ from kcore.errors import KafkaError
 
 #: Any version will do, in set(), delete() and check.
 ANY_VERSION = -1
+#: ping() before a stop, which calls the store several times.
+STOP_PING_MS = 3000
 
 
 class StoreError(KafkaError):
@@ -266,6 +268,11 @@ class MetadataStore(ABC):
 
         Raises StoreError if the session has not expired.
         """
+
+    def ping(self, timeout_ms: float) -> None:
+        """Ask the store for an answer.  Raises ConnectionLost if none comes in this time, and for every call from then
+        on until it does: nobody has to wait, call after call, until the connection counts as lost by itself."""
+        self.get("/")
 
     @abstractmethod
     def close(self) -> None:

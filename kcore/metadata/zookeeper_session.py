@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 #: How long close() waits until the server has confirmed the end of the session.
 _CLOSE_TIMEOUT_S = 5.0
+#: The same while there is no connection: another may be about to begin.
+_CLOSE_WITHOUT_CONNECTION_S = 0.5
 
 
 class Unimplemented(StoreError):
@@ -129,9 +131,9 @@ class Session:
         return self._has_begun.wait(timeout_ms / 1000)
 
     def close(self) -> None:
-        self._end()
+        is_connected = self._end()
         stopping = self.client.handler.spawn(self._stop)
-        stopping.join(_CLOSE_TIMEOUT_S)
+        stopping.join(_CLOSE_TIMEOUT_S if is_connected else _CLOSE_WITHOUT_CONNECTION_S)
         if stopping.is_alive():  # nobody answers
             self.client.handler.break_connection()
             stopping.join()
@@ -142,10 +144,12 @@ class Session:
         self.client.handler.break_connection()
         self._stop()
 
-    def _end(self) -> None:
+    def _end(self) -> bool:
+        """Whether there is a connection."""
         with self._lock:
             self._is_ended = True
             self._watchers.clear()
+            return self._is_connected
 
     def _stop(self) -> None:
         """Whoever comes second, at an expiry and a close() at once, waits for the first."""
@@ -197,7 +201,24 @@ class Session:
         (answer,) = self.call_many([start])
         return answer
 
-    def call_many(self, starts: Sequence[Callable[[], Any]], expected: type[StoreError] | None = None) -> list[Any]:
+    def ping(self, timeout_ms: float) -> None:
+        """Break the connection if no answer comes in this time; another is begun at once.  Raises ConnectionLost."""
+        with self._lock:
+            connection = self.connections if self._is_connected else None
+        try:
+            self.call_many([lambda: self.client.exists_async("/")], timeout_s=timeout_ms / 1000)
+        except ConnectionLost as error:
+            if connection != self.connections:  # not the one that was asked
+                raise
+            self.client.handler.break_connection()
+            raise ConnectionLost(f"ZooKeeper {self._address}: no answer within {timeout_ms:g} ms") from error
+
+    def call_many(
+        self,
+        starts: Sequence[Callable[[], Any]],
+        expected: type[StoreError] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Any]:
         """The answers to all, which are asked for at once.  Raises the StoreError that an answer stands for, the first
         one; of the expected kind it is the answer."""
         with self._lock:
@@ -207,11 +228,12 @@ class Session:
                 raise ConnectionLost(f"session {self.session_id} is suspended")
         pending = [start() for start in starts]
         # They come in order: this thread is woken once, not for each.
-        in_time = not pending or pending[-1].wait(self._timeout_s)
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        in_time = not pending or pending[-1].wait(timeout_s)
         answers: list[Any] = []
         for one in pending:
             try:
-                answers.append(self._answer(one, self._timeout_s if in_time else 0))
+                answers.append(self._answer(one, timeout_s if in_time else 0))
             except StoreError as error:
                 if expected is None or not isinstance(error, expected):
                     raise

@@ -340,6 +340,9 @@ class ZookeeperStore(MetadataStore):
         self._watch_chroot()
         return session.session_id
 
+    def ping(self, timeout_ms: float) -> None:
+        self._live_session().ping(timeout_ms)
+
     def close(self) -> None:
         """End the session.  In a forked child nothing: the connection belongs to the parent."""
         self._close(Session.close)

@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import MappingProxyType, TracebackType
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,7 @@ from kcore.errors import ClusterAuthorizationFailed, InvalidConfig, KafkaError, 
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import FILE_NAME
 from kcore.metadata.open_store import open_store
-from kcore.metadata.store import MetadataStore, Node, SessionExpired
+from kcore.metadata.store import STOP_PING_MS, MetadataStore, Node, SessionExpired
 from kcore.protocol.api_keys import ApiKey
 from kcore.server.authorizer import Authorizer
 from kcore.server.broker import Broker
@@ -246,8 +246,12 @@ class Cluster:
             self._is_stopped = False
 
     def _controller_at_stop(self) -> int | None:
+        if not self._brokers:
+            return None
         try:
-            return self.controller() if self._brokers else None
+            with self._lock, suppress(SessionExpired):  # controller() begins another
+                self._reader().ping(STOP_PING_MS)
+            return self.controller()
         except (KafkaError, OSError) as error:  # then no controller can elect anybody either
             logger.warning("the cluster stops without its metadata store: %s", error)
             return None

@@ -24,6 +24,7 @@ from kcore.server.metadata_cache import MetadataCache
 logger = logging.getLogger(__name__)
 
 _BACKOFF_WITHOUT_STORE_MS = 1000
+_GIVE_UP_WITHOUT_STORE_MS = 4000
 
 
 def inter_broker_listener_name(config: KafkaConfig) -> str:
@@ -79,8 +80,9 @@ def elect_where_there_is_no_leader(controller: KafkaController) -> None:
 def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, config: KafkaConfig, time: Time) -> bool:
     """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
 
-    While this broker's store is away it waits at most a second between two attempts: most likely it is away for the
-    controller, too, which then cannot elect anybody; but if it is soon back, or away for this broker only, they work.
+    While this broker's store is away it waits at most a second between two attempts, and 4 s in all: most likely it is
+    away for the controller, too, which then cannot elect anybody, and does not answer either if its calls of the store
+    wait; but if the store is soon back, or away for this broker only, they work.
 
     False where no other broker can lead: the broker is the last one, or the attempts are used up.  The others may
     have stopped before the metadata say so; thus a warning comes only once the attempts are used up.
@@ -88,7 +90,9 @@ def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, co
     """
     if not config["controlled.shutdown.enable"]:
         return False
+    member.find_store()
     broker_id = member.broker_id
+    give_up_ms = time.hi_res_clock_ms() + _GIVE_UP_WITHOUT_STORE_MS
     failure: Exception | None = None
     for attempt in range(config["controlled.shutdown.max.retries"] + 1):
         snapshot = metadata_cache.snapshot
@@ -97,6 +101,11 @@ def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, co
         if attempt:
             backoff_ms = config["controlled.shutdown.retry.backoff.ms"]
             time.sleep(min(backoff_ms, _BACKOFF_WITHOUT_STORE_MS) if member.is_store_away else backoff_ms)
+        timeout_ms = config["controller.socket.timeout.ms"]
+        if member.is_store_away:
+            timeout_ms = min(timeout_ms, give_up_ms - time.hi_res_clock_ms())
+            if timeout_ms <= 0:
+                break
         endpoint = snapshot.endpoint(snapshot.controller_id, inter_broker_listener_name(config))
         if endpoint is None:
             logger.info("broker %d: the metadata have no controller; the leaders do not move yet", broker_id)
@@ -106,7 +115,7 @@ def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, co
                 endpoint.host,
                 endpoint.port,
                 f"broker-{broker_id}",
-                request_timeout_ms=config["controller.socket.timeout.ms"],
+                request_timeout_ms=timeout_ms,
                 time=time,
             )
         )

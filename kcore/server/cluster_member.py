@@ -22,7 +22,15 @@ from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.errors import ApiError, StaleBrokerEpoch
 from kcore.log.log_manager import LogManager
 from kcore.metadata import znodes
-from kcore.metadata.store import MetadataStore, NodeExists, SessionEvent, SessionExpired, StoreError, WatchEvent
+from kcore.metadata.store import (
+    STOP_PING_MS,
+    MetadataStore,
+    NodeExists,
+    SessionEvent,
+    SessionExpired,
+    StoreError,
+    WatchEvent,
+)
 from kcore.network.listener import SecurityProtocol
 from kcore.replica.partition import Partition
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
@@ -163,6 +171,7 @@ class ClusterMember:
         if self._is_abandoned:
             return
         self._is_stopping = True
+        self.find_store()
         if self.controller is not None:
             self.controller.shutdown()
         try:
@@ -172,6 +181,16 @@ class ClusterMember:
                 self._store.delete(path)
         except StoreError as error:
             logger.warning("broker %d could not be unregistered: %s", self.broker_id, error)
+
+    def find_store(self) -> None:
+        """Before a stop: have a store that does not answer count as away now, instead of after two thirds of the
+        session's timeout."""
+        try:
+            self._store.ping(STOP_PING_MS)
+        except StoreError as error:
+            if not self.is_store_away:
+                logger.warning("broker %d stops without its store: %s", self.broker_id, error)
+            self.is_store_away = True
 
     # -- registration -----------------------------------------------------------------------------------
 

@@ -44,6 +44,8 @@ from tests.unit.metadata.zookeeper_sessions import deliver_all, expire, receive_
 
 #: Longer than a machine that stands still, and than a server needs to start again.
 LONG_MS = 60_000
+#: Longer than any test waits.
+ENDLESS_MS = 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,9 @@ def own_server(tmp_path_factory):
     reason = zookeeper_server.missing()
     if reason is not None:
         pytest.skip(reason)
-    server = zookeeper_server.ZooKeeperServer(tmp_path_factory.mktemp("own-zookeeper"), max_session_timeout_ms=LONG_MS)
+    server = zookeeper_server.ZooKeeperServer(
+        tmp_path_factory.mktemp("own-zookeeper"), max_session_timeout_ms=ENDLESS_MS
+    )
     yield server.start()
     server.stop()
 
@@ -403,6 +407,43 @@ def test_a_paused_server_does_not_hold_up_the_end_of_a_store(own_server, opened,
         wait_until(lambda: not closing.is_alive(), 50)  # the session's timeout is 60 s
     finally:
         own_server.resume()
+
+
+def test_a_store_without_a_connection_does_not_wait_for_its_server_at_its_end(own_server, opened, monkeypatch):
+    monkeypatch.setattr("kcore.metadata.zookeeper_session._CLOSE_TIMEOUT_S", ENDLESS_MS)
+    store = opened(f"{own_server.address}/close", ENDLESS_MS)
+    handler = store._session.client.handler
+    connection = handler._socket
+    own_server.pause()
+    closing = threading.Thread(target=store.close, daemon=True)
+    try:
+        with pytest.raises(ConnectionLost):
+            store.ping(200)
+        wait_until(lambda: handler._socket is not connection)  # the next one, which the server does not take
+        closing.start()
+        wait_until(lambda: not closing.is_alive())
+    finally:
+        own_server.resume()
+
+
+def test_a_ping_without_an_answer_costs_the_connection_at_once(own_server, opened, monkeypatch):
+    store = opened(f"{own_server.address}/ping", ENDLESS_MS)  # by itself the connection is lost after two thirds of it
+    store.ping(LONG_MS)
+    own_server.pause()
+    try:
+        with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:\d+/ping: no answer within 200 ms"):
+            store.ping(200)
+        wait_until(lambda: not store._session._is_connected)
+        # The next connection is not broken because the last one was.
+        broken = []
+        monkeypatch.setattr(store._session.client.handler, "break_connection", lambda: broken.append(True))
+        with pytest.raises(ConnectionLost, match="suspended"):
+            store.ping(LONG_MS)
+        assert not broken
+        monkeypatch.undo()
+    finally:
+        own_server.resume()
+    wait_until(lambda: answers(store))
 
 
 # -- the end of sessions --------------------------------------------------------------------------------

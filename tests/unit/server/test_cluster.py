@@ -441,7 +441,7 @@ class _Metadata:
 
 
 def _member(is_store_away=False):
-    return SimpleNamespace(broker_id=0, broker_epoch=1, is_store_away=is_store_away)
+    return SimpleNamespace(broker_id=0, broker_epoch=1, is_store_away=is_store_away, find_store=lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -461,6 +461,32 @@ def test_without_the_store_a_controlled_shutdown_is_given_up_after_seconds(is_st
         metadata = _Metadata(100, closed.getsockname()[1])
         assert not controlled_shutdown(_member(is_store_away), metadata, KafkaConfig(settings), clock)
     assert clock.hi_res_clock_ms() - start_ms == took_ms
+
+
+class _SilentSender:
+    """Of a controller that is paused, or that waits for the store."""
+
+    def __init__(self, host, port, client_id, *, request_timeout_ms, time):
+        self._timeout_ms, self._time = request_timeout_ms, time
+
+    def api_versions(self):
+        self._time.sleep(self._timeout_ms)
+        raise TimeoutError("no answer")
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(("is_store_away", "took_ms"), [(False, 4 * 30_000 + 3 * 5000), (True, 4000)])
+def test_without_the_store_a_controller_that_does_not_answer_is_waited_for_seconds(monkeypatch, is_store_away, took_ms):
+    monkeypatch.setattr("kcore.server.cluster_controller.BlockingSender", _SilentSender)
+    clock = MockTime()
+    start_ms = clock.hi_res_clock_ms()
+    member = _member()
+    # It is asked first, once.
+    member.find_store = lambda: setattr(member, "is_store_away", is_store_away)
+    assert not controlled_shutdown(member, _Metadata(100, 1), KafkaConfig(), clock)
+    assert clock.hi_res_clock_ms() - start_ms == pytest.approx(took_ms, abs=1100)
 
 
 @pytest.mark.parametrize(("readings", "warnings"), [(2, 0), (100, 1)])

@@ -16,6 +16,8 @@ from tests.unit.server.client import Client, batch
 DEADLINE_S = 60
 #: Longer than any pause of the machine and than the restart of a server.
 LONG_MS = 40_000
+#: Longer than any test waits.
+ENDLESS_MS = 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,7 @@ def own_server(tmp_path_factory):
     reason = zookeeper_server.missing()
     if reason is not None:
         pytest.skip(reason)
-    server = zookeeper_server.ZooKeeperServer(tmp_path_factory.mktemp("own-zookeeper"))
+    server = zookeeper_server.ZooKeeperServer(tmp_path_factory.mktemp("own-zookeeper"), ENDLESS_MS)
     yield server.start()
     server.stop()
 
@@ -130,6 +132,55 @@ def test_a_cluster_stops_while_the_store_is_away(own_server):
         cluster.stop()
     finally:
         own_server.start()
+    assert all(broker.has_stopped for broker in brokers)
+
+
+def leader_of(broker, partition):
+    topic = broker.metadata_cache.topic("t")
+    return topic.partitions[partition].leader if topic is not None and partition in topic.partitions else None
+
+
+@pytest.fixture
+def standing_still(own_server, monkeypatch):
+    """Called with what must come to its end while the server stands still.  By themselves connections are lost after
+    two thirds of ENDLESS_MS."""
+    for module in ("cluster", "cluster_member"):
+        monkeypatch.setattr(f"kcore.server.{module}.STOP_PING_MS", 500)
+
+    def run(stop):
+        stopping = threading.Thread(target=stop, daemon=True)
+        own_server.pause()
+        try:
+            stopping.start()
+            wait_until(lambda: not stopping.is_alive())
+        finally:
+            own_server.resume()
+
+    return run
+
+
+def test_a_cluster_stops_while_the_store_stands_still(own_server, standing_still):
+    address = f"{own_server.address}/still"
+    cluster = kcore.Cluster(2, store=address, zookeeper_session_timeout_ms=ENDLESS_MS).start()
+    brokers = list(cluster.brokers.values())
+    cluster.create_topic("t")
+    wait_until(lambda: produce(cluster, "t", b"0"))
+    assert cluster.controller() in (0, 1)
+    standing_still(cluster.stop)
+    assert all(broker.has_stopped for broker in brokers)
+
+
+def test_brokers_with_leaders_stop_while_the_store_stands_still(own_server, standing_still, tmp_path):
+    """Here the first one waited for the controller, which waited for the store."""
+    settings = {"store": f"{own_server.address}/leaders", "zookeeper_session_timeout_ms": ENDLESS_MS}
+    brokers = [kcore.Broker(tmp_path / f"{number}", broker_id=number, **settings).start() for number in (0, 1)]
+    for number in (0, 1):
+        wait_until(lambda number=number: brokers[number].metadata_cache.snapshot.broker_ids() == [0, 1])
+    brokers[0].create_topic("t", partitions=4, replication_factor=2)
+    # So that the second has something to hand over.
+    wait_until(lambda: {leader_of(brokers[1], number) for number in range(4)} == {0, 1})
+    assert brokers[0].cluster_member.is_controller
+    standing_still(lambda: [broker.stop() for broker in reversed(brokers)])
     assert all(broker.has_stopped for broker in brokers)
 
 

@@ -161,6 +161,23 @@ def test_an_error_of_the_store_that_a_handler_does_not_expect_is_answered_withou
     assert record.levelname == "WARNING" and record.exc_info is None
 
 
+def test_a_member_asks_its_store_for_an_answer_before_it_stops(broker, store, monkeypatch, caplog):
+    """Each call of a store that stands still took as long as it takes to notice that."""
+    calls = []
+
+    def fail(timeout_ms):
+        calls.append(timeout_ms)
+        raise ConnectionLost("no answer")
+
+    monkeypatch.setattr(store, "ping", fail)
+    member = broker.cluster_member
+    broker.stop()
+    assert calls == [3000] and member.is_store_away
+    assert [r.levelname for r in caplog.records if r.getMessage().endswith("stops without its store: no answer")] == [
+        "WARNING"
+    ]
+
+
 def test_a_member_knows_whether_its_store_is_away(broker, controller, store):
     member = broker.cluster_member
     assert not member.is_store_away
