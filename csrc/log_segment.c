@@ -187,8 +187,7 @@ typedef struct scan_place {
     int64_t present, available;
 } scan_place;
 
-/* Whether the step cannot go on for want of these many bytes from there on; what the file does not have nobody waits
- * for. */
+/* Whether the step must first be given `size` bytes from this place on, or as many of them as the file has. */
 static inline int lacks(kc_segment_scan *scan, const scan_place *here, int64_t size) {
     if (here->present >= size || here->present >= here->available) return 0;
     scan->need = size < here->available ? size : here->available;

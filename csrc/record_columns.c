@@ -115,7 +115,7 @@ int64_t kc_extents_bytes(const int32_t *size, int64_t count, int64_t *nulls) {
     return bytes;
 }
 
-/* `size` bytes to p, and less than KC_COPY_BLOCK more, of whatever. */
+/* Copy `size` bytes to p; up to KC_COPY_BLOCK - 1 bytes after them may be overwritten, with any values. */
 static inline void copy_string(uint8_t *p, const kc_extents *from, int64_t position, int32_t size) {
     const uint8_t *string = from->data + position;
     if (size <= 512 && from->data_size - position >= size + KC_COPY_BLOCK) {

@@ -42,7 +42,7 @@ def rename(source: str, target: str) -> None:
 def unlink(path: str) -> None: ...
 def unlink_if_there(path: str) -> bool: ...  # whether there was one; a directory gets another name
 def set_aside(path: str) -> str:
-    """Give what nobody can use a free name beside it, path.damaged or path.damaged.2 ..., and return that."""
+    """Rename what cannot be used to a free name, path.damaged or path.damaged.2 ..., and return that name."""
 
 def clear_the_way(path: str) -> None:
     """Where a file is to be made and there is none: set aside what else has its name, and say so in the log."""

@@ -461,7 +461,7 @@ def unlink_if_there(str path):
 
 
 def set_aside(str path):
-    """Give what nobody can use a free name beside it, and return that.  Raises OSError."""
+    """Rename what cannot be used to a free name beside it, and return that name.  Raises OSError."""
     name, n = f"{path}.damaged", 1
     while os.path.lexists(name):
         n += 1
@@ -471,8 +471,8 @@ def set_aside(str path):
 
 
 def clear_the_way(str path):
-    """A file is to be made here, and there is none: a directory, FIFO or link that leads nowhere, which nobody reads
-    and which may be dear to somebody, gets another name.  Raises OSError."""
+    """For a path at which a file is to be made: a directory, FIFO or broken link there is renamed, not deleted, since
+    its owner may need it.  Raises OSError."""
     if _is_there(path):
         logger.error("%s: this is no file; it is %s now", path, set_aside(path))
 

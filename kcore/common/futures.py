@@ -13,7 +13,7 @@ def submit(threads: Executor, run: Callable[..., _Result], *args: object, **opti
     """As threads.submit(), but where the pool has ended or a thread cannot be started the future is cancelled.
 
     Executors raise RuntimeError for both, and in the second case the work is in their queue all the same: a thread that
-    comes free would do it, and nobody would know.
+    becomes free would do it, and the caller would not notice.
     """
     future: Future[_Result] = Future()
 

@@ -7,7 +7,7 @@ cdef class AbstractIndex:
     cdef readonly str path
     cdef readonly int64_t base_offset
     cdef readonly bint writable       # a mapped file; otherwise private memory
-    cdef bint in_memory               # without a file: rebuilt by somebody who may not write one
+    cdef bint in_memory               # without a file: rebuilt for a reader that may not write one
     cdef bint closed
     cdef int entry_size
     cdef uint8_t *slots               # NULL until first used

@@ -4,7 +4,7 @@ A log has a clean head, compacted before, and a dirty tail.  A cleaning reads th
 cleaned and notes the latest offset of each key (OffsetMap); then it copies head and tail, group of segments by group,
 leaving out records whose key comes again later (BatchFilter), and swaps each copy in for the segments it was made from.
 Tombstones (null values) and transaction markers stay until a delete horizon: delete.retention.ms after the cleaning
-that first met them, so that who reads slower than the cleaner cleans still hears of the deletion.
+that first met them, so that a consumer slower than the cleaner still reads the deletion.
 Source: LogCleaner and Cleaner, Kafka 2.4-4.x; KIP-58, KIP-354, KIP-534.
 """
 

@@ -329,13 +329,13 @@ class LogCleanerManager:
                     self._states[tp] = state - 1
 
     def check_cleaning_aborted(self, topic_partition: TopicPartition) -> None:
-        """Raises LogCleaningAborted if somebody waits for the cleaner to let go of the log."""
+        """Raises LogCleaningAborted if another thread waits for the end of this cleaning."""
         with self._lock:
             if self._states.get(topic_partition) == "aborting":
                 raise LogCleaningAborted(f"{topic_partition}: another operation needs the log")
 
     def done_cleaning(self, log: UnifiedLog, log_dir: str, end_offset: int) -> None:
-        """The cleaner lets go of the log; if nobody aborted it, everything below end_offset is clean."""
+        """The cleaning has ended; if it was not aborted, everything below end_offset is clean."""
         with self._lock:
             if self._states.get(log.topic_partition) == "cleaning":
                 self.update_checkpoints(log_dir, update=(log.topic_partition, end_offset))

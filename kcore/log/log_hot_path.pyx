@@ -365,7 +365,7 @@ cdef class LogHotPath:
             self.lock.leave()
 
     def maybe_increment_high_watermark_to_log_end(self):
-        """Raise the high watermark to the log end offset: nobody else has to have the records.  Whether it rose."""
+        """Raise the high watermark to the log end offset, since there is no other replica.  Whether it rose."""
         self.lock.enter()
         try:
             return self.raise_high_watermark(self._log_end_offset_metadata)

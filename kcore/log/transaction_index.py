@@ -106,7 +106,7 @@ class TransactionIndex:
                 self.unproven = min(self.unproven, len(kept))
 
     def replace(self, entries: Iterable[AbortedTxn]) -> None:
-        """These are the entries, whatever the file held: the log says so.  Raises OSError with nothing changed."""
+        """Replace all entries by these, which were read from the log.  If it raises OSError, nothing has changed."""
         entries = tuple(entries)
         if self.writable and entries != self.entries:
             write_atomically(self.path, encode_entries(entries))
@@ -114,7 +114,7 @@ class TransactionIndex:
         self.unproven = None
 
     def reset(self) -> None:
-        """Forget everything; the file goes, whatever it held.  Raises OSError."""
+        """Remove all entries and the file.  Raises OSError."""
         self.entries = ()
         self.unproven = None
         if self.writable:

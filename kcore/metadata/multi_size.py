@@ -1,8 +1,8 @@
 """How large a multi() may be, and how a caller cuts one that would be larger.
 
 ZooKeeper's server breaks the connection of a client that sends a message above jute.maxbuffer, 1 MiB unless it is
-configured.  A store cannot cut a multi() and keep its promise of all or nothing; so whoever may have more than fits
-cuts it where a part alone is right too.
+configured.  A store cannot cut a multi() and keep its promise of all or nothing; so a caller that may have more
+divides it, at places where each part alone leaves the store consistent.
 """
 
 from __future__ import annotations

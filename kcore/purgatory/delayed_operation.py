@@ -110,14 +110,14 @@ class DelayedOperationPurgatory:
                     watchers[key] = {operation: None}
                 else:
                     watching[operation] = None
-        # What happened before the lines above found nobody to tell, so look again.
+        # A change before the lines above did not find this operation in the lists, so try again.
         if operation.try_complete():
             return True
         timer_task = self._timer.add(operation._expire, operation.delay_ms)
         operation._timer_task = timer_task
         if not operation._completed.locked():
             return False
-        # By somebody else, who may not have seen the timer task or, having held it outside, the lists.
+        # Completed by another thread, perhaps before the timer task or the lists had the operation.
         self._forget(operation)
         return True
 

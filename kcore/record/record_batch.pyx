@@ -375,7 +375,7 @@ cdef class RecordBatch:
             room.release()
 
     cdef object _located(self, error):
-        """What a codec says of these bytes, with the batch in its words."""
+        """A codec's error, with the place of the batch in its message."""
         return CorruptMessage(
             f"{self.source}: batch at offset {self.row.base_offset}, position {self.row.position}: {error}",
             source=self.source,

@@ -21,5 +21,5 @@ def most_unpacked(data):
 
 
 def uninitialized(Py_ssize_t size):
-    """A bytearray of that many bytes, of whatever: bytearray(size) would write to all its pages."""
+    """A bytearray of that many bytes with any values: bytearray(size) would write to all its pages."""
     return PyByteArray_FromStringAndSize(NULL, size)

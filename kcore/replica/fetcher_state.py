@@ -176,8 +176,8 @@ def _keep(part: dict[TopicPartition, None], tp: TopicPartition, belongs: bool) -
 def _is_not_compared(state: PartitionFetchState, answer: FetchedPartition) -> bool:
     """Whether a first answer leaves open if the log's records are the leader's: all are below the leader's log start.
 
-    The leader has forgotten the epochs there, so it cannot say that they diverge.  Nobody reads them any more, but a
-    producer's batch among them would be taken for one that is committed when its producer sends it again.
+    The leader has no epochs there any more, so it cannot detect that they diverge.  No consumer reads them, but if a
+    producer sends one of these batches again, it would count as a duplicate of a committed batch.
     """
     return state.fetch_offset <= answer.log_start_offset
 

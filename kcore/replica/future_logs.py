@@ -46,7 +46,7 @@ class FutureLogs(ReplicaLogs):
         return log
 
     def update_high_watermark(self, tp: TopicPartition, offset: int) -> None:
-        """Without a look at what it was before: nobody waits for this."""
+        """Without a comparison with the former value: no request waits for a future log."""
         self._log(tp).update_high_watermark(offset)
 
     def maybe_increment_log_start_offset(self, tp: TopicPartition, offset: int) -> None:
@@ -55,7 +55,7 @@ class FutureLogs(ReplicaLogs):
         self._advanced.append(tp)
 
     def _note_change(self, tp: TopicPartition) -> None:
-        """Nobody reads a future log."""
+        """Nothing to note: no client reads a future log."""
 
     def complete_waiting(self) -> None:
         """Replace the current logs of which the future ones are complete (DIR-06)."""

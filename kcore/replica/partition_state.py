@@ -42,8 +42,8 @@ class LeaderAndIsrUpdate(NamedTuple):
 def check_is_possible(update: LeaderAndIsrUpdate) -> None:
     """Raises InvalidRequest for an ISR without a member, and for a leader that is no replica.
 
-    No controller decides so.  With the first, the high watermark would wait for nobody.  The ISR may have members that
-    are no replicas any more: a reassignment takes those away first.  Kafka's broker does not check.
+    No controller decides so.  With an empty ISR the high watermark would wait for no replica.  The ISR may have
+    members that are no replicas any more: a reassignment takes those away first.  Kafka's broker does not check.
     """
     if not update.isr:
         raise InvalidRequest(f"{update.topic_partition}: the ISR is empty")

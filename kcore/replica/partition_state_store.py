@@ -39,7 +39,7 @@ class PartitionStateStore(Protocol):
         broker_epochs: of followers in isr, the registration that their last fetch came from.  One that has registered
         again since may have lost what it had: IneligibleReplica (KIP-903).
         leader_epoch: with which this broker leads, -1 if it does not say.  If another one is stored, a controller has
-        elected it or somebody else since, and it hears of that: FencedLeaderEpoch.
+        since elected this broker again or another one: FencedLeaderEpoch.
         What is stored differs from the requested ISR if it had changed meanwhile and this broker still leads.
         OperationNotAttempted and IneligibleReplica mean that nothing was stored.  With any other error the outcome is
         not known, or this broker no longer leads: the partition then waits for the controller's next update.

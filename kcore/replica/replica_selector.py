@@ -40,7 +40,7 @@ def leader_of(client: ClientMetadata, leader: ReplicaView, followers: Sequence[R
 
 def rack_aware(client: ClientMetadata, leader: ReplicaView, followers: Sequence[ReplicaView]) -> ReplicaView:
     """A replica in the client's rack: the leader if it is there, else the follower with the highest log end, of equal
-    ones the least lag.  The leader where nobody is."""
+    ones the least lag.  The leader if no replica is there."""
     if not client.rack or leader.rack == client.rack:
         return leader
     same_rack = [follower for follower in followers if follower.rack == client.rack]
@@ -49,7 +49,7 @@ def rack_aware(client: ClientMetadata, leader: ReplicaView, followers: Sequence[
     )
 
 
-#: replica.selector.class -> rule.  Kafka's classes, and nobody else's: there is no Java here to load one with.
+#: replica.selector.class -> rule.  Kafka's own classes only: others are Java code, which cannot be loaded here.
 SELECTORS: dict[str, ReplicaSelector] = {
     "org.apache.kafka.common.replica.LeaderSelector": leader_of,
     "org.apache.kafka.common.replica.RackAwareReplicaSelector": rack_aware,

@@ -61,7 +61,7 @@ class SessionWatch(DelayedOperation):
             self._observed.end_observation(self, removed)
 
     def close(self) -> None:
-        """Watch no more: at once, or when nobody waits any more."""
+        """End the watch: at once, or when no fetch waits any more."""
         with self._guard:
             self._is_closed = True
             is_over = not self._waiting

@@ -33,7 +33,7 @@ _INT, _LONG, _SHORT = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT
 _BOOLEAN, _STRING, _DOUBLE = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.DOUBLE
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 
-#: Settings of an authorizer: to configure() goes what begins so, whatever it is.
+#: Settings of an authorizer: configure() gets every setting that begins like this.
 _AUTHORIZER_PREFIX = "authorizer."
 
 

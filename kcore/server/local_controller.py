@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 #: Leader epoch of a partition that was just created.
 INITIAL_LEADER_EPOCH = 0
-#: Nobody is elected; this controller is the first and the only one.
+#: There are no elections of controllers; this one is the first and the only one.
 CONTROLLER_EPOCH = 1
 
 

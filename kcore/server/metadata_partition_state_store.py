@@ -160,7 +160,7 @@ class MetadataPartitionStateStore:
                     for change in to_look_at:
                         answers[change.topic_partition] = UnknownServerError(f"{error}")
                     to_look_at = []
-                # Else changed since it was read: look again at whatever stands on that node; nothing was written.
+                # Else the node has changed since it was read: read it again.  Nothing was written.
                 continue
             except (ConnectionLost, SessionExpired):
                 raise

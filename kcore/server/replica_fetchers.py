@@ -31,7 +31,7 @@ def replica_fetchers(
     broker_epoch: Callable[[], int],
     parts: ExitStack,
 ) -> ReplicaFetcherManager:
-    """For ReplicaManager.fetchers.  time: of whoever waits at a socket, real time.
+    """For ReplicaManager.fetchers.  time: for waiting at a socket, so it must be real time.
 
     Leaders are reached by the listener between brokers, where the metadata say it is when a thread starts.  parts: when
     it is closed, the fetchers follow the settings no more.

@@ -129,7 +129,7 @@ class TopicMirror:
         self._stopped = threading.Event()
         #: A partition has no fetcher while it changes its leader: that is no failure.
         self._refreshing = threading.Lock()
-        #: What the leaders answered last of partitions that nothing but somebody's help brings further.
+        #: The leaders' last errors, for partitions whose copy goes on only after a person has removed the cause.
         self._refusals: dict[TopicPartition, ApiError] = {}
         self._data_dir = data_dir
         self._log_manager = LogManager([data_dir], time=time)

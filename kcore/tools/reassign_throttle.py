@@ -67,7 +67,7 @@ class Throttle:
         """
         has_changed = bool(self._old_rates or self._added)
         for topic, lists in self._added.items():
-            # The brokers may not know yet what set() has stored: what it wrote is the base, not what they say.
+            # The brokers may not have read yet what set() has stored, so start from that, not from their answers.
             changes: dict[str, str | None] = {}
             for name, (old, added) in lists.items():
                 left = [item for item in added if TopicPartition(topic, int(item.partition(":")[0])) in kept]

@@ -320,11 +320,11 @@ class GroupCoordinator:
         self._reset_session(group, member)
         why = f"static member {instance_id} rejoins; client reason: {reason}"
         if group.state is GroupState.COMPLETING_REBALANCE:
-            # The leader may have assigned to the old id already; nobody would get that part.
+            # The leader may have assigned partitions to the old id already; no member would get them.
             self._prepare_rebalance(group, why)
             return
         if group.state is not GroupState.STABLE:
-            return  # PreparingRebalance: it has joined like anybody
+            return  # PreparingRebalance: it has joined like any other member
         if group.select_protocol() != group.protocol_name:
             self._maybe_prepare_rebalance(group, why)
             return
@@ -353,7 +353,8 @@ class GroupCoordinator:
                     )
                     group.after_unlock(lambda: callback(result))
                 elif support_skipping_assignment:
-                    # The leader must know that it leads, to watch the metadata, but not assign: nobody would listen.
+                    # The leader must know that it leads, to watch the metadata, but must not assign: its assignment
+                    # would be ignored.
                     is_leader = group.is_leader(new_member_id)
                     group.answer_join(member, self._join_result(group, new_member_id, skip_assignment=is_leader))
                 else:
@@ -362,7 +363,7 @@ class GroupCoordinator:
                     result.leader_id = old_leader_id or ""
                     group.answer_join(member, result)
 
-        # The chosen protocol stays: nobody else need notice, but the log must know the new id.
+        # The chosen protocol stays, so no other member must rejoin, but the log must have the new id.
         self.manager.store_group(group, {m.member_id: m.assignment for m in group.members.values()}, stored)
 
     # -- rebalance ---------------------------------------------------------------------------------------------------

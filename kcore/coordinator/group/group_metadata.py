@@ -68,7 +68,7 @@ class CommittedOffset(NamedTuple):
 
 
 class GroupMetadata:
-    """Use as a context manager: inside it the group is locked, and every method but the constructor wants that.
+    """Use as a context manager: inside it the group is locked.  Every method but the constructor needs the lock.
 
     What must not run under the lock (answers to clients, appends to the offsets topic) is handed to after_unlock().
     Those actions run in the order they were handed in, one at a time, by whichever thread comes out of the lock while
@@ -351,7 +351,7 @@ class GroupMetadata:
         return removed
 
     def expired_offsets(self, now_ms: int, retention_ms: int) -> list[TopicPartition]:
-        """Offsets that nobody uses and whose time is over.
+        """Offsets that no member uses and whose retention time is over.
 
         An empty group's count from when it became empty, a stable consumer group's unsubscribed topics and a group of
         simple consumers from the commit; no others expire.  Source: GroupMetadata.removeExpiredOffsets (KIP-211).
