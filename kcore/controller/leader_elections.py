@@ -23,6 +23,7 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.metadata import znodes
+from kcore.metadata.api_errors import STORE_AWAY
 from kcore.metadata.store import StoreError, Watch
 
 logger = logging.getLogger(__name__)
@@ -100,9 +101,17 @@ class LeaderElections:
         if data is None:
             return
         try:
-            self._log_failures(self.elect(ElectionType.PREFERRED, znodes.decode_partitions(data)))
+            ordered = znodes.decode_partitions(data)
         except StoreError as error:
             logger.error("%s: %s", znodes.PREFERRED_REPLICA_ELECTION, error)
+            ordered = []
+        try:
+            self._log_failures(self.elect(ElectionType.PREFERRED, ordered))
+        except STORE_AWAY:
+            raise  # what was stored is not known: the next controller reads it, and carries out the order
+        except StoreError:
+            self._store.delete_node(znodes.PREFERRED_REPLICA_ELECTION)  # or it would end the next term too
+            raise
         self._store.delete_node(znodes.PREFERRED_REPLICA_ELECTION)
 
     def _log_failures(self, results: Mapping[TopicPartition, int | ApiError]) -> None:

@@ -1,5 +1,7 @@
 """Elections that somebody orders: ElectLeaders, preferred and unclean (KIP-183, KIP-460)."""
 
+import pytest
+
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.leader_elections import ElectionType
 from kcore.errors import (
@@ -11,6 +13,9 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.metadata import znodes
+from kcore.metadata.store import ConnectionLost, NotAllowed
+from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
+from tests.unit.controller.world import partitions_of
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 
@@ -93,3 +98,40 @@ def test_CTRL_12_and_CTRL_18_an_order_that_waits_is_carried_out_by_the_next_cont
     assert world.state("t").leader == 3
     assert world.admin.get(znodes.PREFERRED_REPLICA_ELECTION) is None
     assert "no-0" in caplog.text
+
+
+def order_an_election(world, monkeypatch, error, *, is_done):
+    """Broker 1, the controller, is to lead instead of 2; its first write of that fails, after or before it is done."""
+    world.start(1, 2)
+    world.create_topic("t", [[2, 1]])
+    world.active.alter_partition_reassignments({T0: (1, 2)}, lambda answer: None)
+    world.settle()
+    assert world.active.broker_id == 1 and world.state("t").leader == 2
+    world.requests.take()
+    multi, errors = world.stores[1].multi, [error]
+
+    def fail_once(operations):
+        results = multi(operations) if is_done or not errors else None
+        if errors:
+            raise errors.pop()
+        return results
+
+    monkeypatch.setattr(world.stores[1], "multi", fail_once)
+    world.admin.create(znodes.PREFERRED_REPLICA_ELECTION, znodes.encode_partitions([T0]))
+    world.settle()
+    assert not errors and world.admin.get(znodes.PREFERRED_REPLICA_ELECTION) is None
+    assert world.admin.get(znodes.CONTROLLER_EPOCH).data == b"2"
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_an_order_whose_election_was_not_answered_is_carried_out_by_the_next_controller(world, monkeypatch, is_done):
+    """The controller went on without the new leader that it had stored, and no broker heard of it."""
+    order_an_election(world, monkeypatch, ConnectionLost("away"), is_done=is_done)
+    assert world.state("t").leader == world.active.context.leadership[T0].leader == 1
+    sent = [pair for channels in world.channels.values() for pair in channels.take(LeaderAndIsrRequest)]
+    assert {1, 2} == {broker for broker, request in sent if partitions_of(request)[T0].leader == 1}
+
+
+def test_an_order_whose_election_the_store_refuses_ends_one_term_and_not_the_next(world, monkeypatch):
+    order_an_election(world, monkeypatch, NotAllowed(znodes.partition_state("t", 0)), is_done=False)
+    assert world.state("t").leader == world.active.context.leadership[T0].leader == 2
