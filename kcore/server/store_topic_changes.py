@@ -6,18 +6,22 @@ Source: AdminZkClient, Kafka 2.4-3.9.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from random import Random
 from uuid import UUID
 
 from kcore.common.random_source import SYSTEM_RANDOM
+from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import ReassignmentInProgress, TopicAlreadyExists, UnknownTopicOrPartition
 from kcore.metadata import znodes
 from kcore.metadata.multi_builder import MultiBuilder
-from kcore.metadata.store import BadVersion, MetadataStore, MultiFailed, NodeExists
+from kcore.metadata.store import BadVersion, MetadataStore, MultiFailed, NodeExists, StoreError
 from kcore.server.config_changes import ConfigChanges, announce_config_change, store_config
 from kcore.server.metadata_cache import TopicInfo
 from kcore.server.topic_changes import Assignment, unreadable_topic
+
+logger = logging.getLogger(__name__)
 
 
 class StoreTopicChanges:
@@ -76,9 +80,22 @@ class StoreTopicChanges:
         announce_config_change(self._store, f"topics/{name}")
 
     def delete_topic(self, topic: TopicInfo) -> None:
-        """Have the controller delete the topic; an order that is there already will do."""
-        if self._store.get(znodes.topic(topic.name)) is None:
+        """Have the controller delete the topic; an order that is there already will do.
+
+        A node that cannot be read gets the replicas that the metadata have: a controller that has left the topic out
+        knows no others, and would delete its nodes without its logs.
+        """
+        path = znodes.topic(topic.name)
+        stored = self._store.get(path)
+        if stored is None:
             raise UnknownTopicOrPartition(f"The topic '{topic.name}' does not exist.")
+        try:
+            znodes.TopicZNode.decode(stored.data)
+        except StoreError as error:
+            assignment = {number: list(partition.replicas) for number, partition in topic.partitions.items()}
+            topic_id = topic.topic_id if topic.topic_id != ZERO_UUID else None
+            self._store.set(path, znodes.TopicZNode(assignment, topic_id).encode(), stored.version)
+            logger.warning("%s cannot be read, and is replaced for the topic's deletion: %s", path, error)
         try:
             self._store.create_recursive(znodes.delete_topic(topic.name))
         except NodeExists:

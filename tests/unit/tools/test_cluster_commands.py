@@ -250,6 +250,32 @@ def test_a_deletion_that_waits_for_a_dead_broker_says_so_wherever_the_topic_is_a
     assert run("topics", "delete", "waits") == (0, [{"topic": "waits", "deleted": True, "waits_for_brokers": []}])
 
 
+def test_a_topic_that_the_controller_has_left_out_is_deleted_with_its_logs(cluster, run):
+    """Its node cannot be read, and the brokers serve it as before."""
+    run("topics", "create", "sound")
+    run("topics", "create", "broken", "--partitions", "2", "--replicas", "3")
+    known_everywhere(cluster, "broken")
+    brokers = list(cluster.brokers.values())
+
+    def has_logs(broker):
+        return any(log.topic_partition.topic == "broken" for log in broker.replica_manager.log_manager.all_logs())
+
+    def has_left_it_out():
+        """Whether another controller is elected: with what it reads, once it has read it."""
+        controllers = [broker.cluster_member.controller for broker in brokers]
+        return any(c.is_active and c.context.topics and "broken" not in c.context.topics for c in controllers)
+
+    for broker in brokers:
+        await_true(lambda b=broker: has_logs(b))
+    store = brokers[0].store
+    store.set(znodes.topic("broken"), b"garb")
+    store.delete(znodes.CONTROLLER)
+    await_true(has_left_it_out)
+    assert run("topics", "delete", "broken") == (0, [{"topic": "broken", "deleted": True, "waits_for_brokers": []}])
+    for broker in brokers:
+        await_true(lambda b=broker: not has_logs(b))
+
+
 @pytest.mark.parametrize(
     "words, reason",
     [

@@ -1,6 +1,7 @@
 """Topics that are created, changed and deleted through a member of a cluster."""
 
 import threading
+from uuid import UUID
 
 import pytest
 
@@ -163,6 +164,29 @@ def test_a_topic_whose_node_cannot_be_read_is_neither_free_nor_unknown(broker, c
         store.create_recursive(znodes.delete_topic("broken"))
         (created,) = client.ask(ct.CreateTopicsRequest(topics=[topic]), 5).topics
         assert created.error_message == "Topic 'broken' is being deleted."
+    broker.cluster_member.controller = None
+
+
+def test_a_topic_that_the_metadata_have_is_deleted_with_their_replicas_where_its_node_cannot_be_read(
+    broker, controller, store, caplog
+):
+    """The controller may have left it out: it carried such an order out without the replicas, or not at all, and the
+    client heard after its timeout that the topic is being deleted."""
+    broker.cluster_member.controller = ActiveController()
+    topic_id = UUID(int=5)
+    brokers = {number: {"PLAINTEXT": ("127.0.0.1", broker.port)} for number in (1, 2)}
+    controller.update_metadata(
+        {"t": {0: {"replicas": [1, 2]}, 1: {"replicas": [2, 1]}}}, brokers, topic_ids={"t": topic_id}
+    )
+    store.create_recursive(znodes.topic("t"), b"garb")
+    with Client(broker) as client:
+        (deleted,) = client.ask(dt.DeleteTopicsRequest(topic_names=["t"], timeout_ms=50), 5).responses
+    assert deleted.error_code == errors.RequestTimedOut.code  # nobody carries it out here
+    assert store.children(znodes.DELETE_TOPICS) == ["t"]
+    stored = znodes.TopicZNode.decode(store.get(znodes.topic("t")).data)
+    assert stored == znodes.TopicZNode({0: [1, 2], 1: [2, 1]}, topic_id)
+    (line,) = [r.getMessage() for r in caplog.records if "/brokers/topics/t" in r.getMessage()]
+    assert "cannot be read" in line and "b'garb'" in line
     broker.cluster_member.controller = None
 
 
