@@ -15,7 +15,6 @@ Source: AbstractFetcherThread, ReplicaFetcherThread, Kafka 2.4-4.x; KIP-101, KIP
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Collection, Iterable, Mapping, MutableSet
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from kcore.errors import (
     KafkaStorageError,
     OffsetOutOfRange,
 )
+from kcore.log.leader_epoch_file_cache import UNDEFINED_EPOCH_OFFSET
 from kcore.replica.fetch_params import FetchPartitionData
 from kcore.replica.fetchers import InitialFetchState
 from kcore.replica.leader_endpoint import (
@@ -51,13 +51,13 @@ from kcore.replica.leader_endpoint import (
     OffsetQuestion,
 )
 from kcore.replica.offset_truncation import OffsetTruncationState, offset_truncation_state, out_of_range
+from kcore.replica.partition_fetch_state import NO_EPOCH, PartitionFetchState, Phase
 from kcore.replica.replica_quota import ReplicaQuota, follower_throttles
 
 logger = logging.getLogger(__name__)
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
-NO_EPOCH = -1
 #: How often the fetch data of every partition is made anew: retention raises log starts without calling the fetcher.
 _REFRESH_MS = 30_000
 
@@ -110,39 +110,6 @@ class FollowerLogs(Protocol):
         ...
 
 
-class Phase(enum.Enum):
-    TRUNCATING = "Truncating"
-    LOOKING_UP_OFFSETS = "LookingUpOffsets"
-    FETCHING = "Fetching"
-
-
-class PartitionFetchState(NamedTuple):
-    """The state of one partition (FT-02); replaced, never changed.
-
-    While Truncating, fetch_offset is where to cut if the leader has none of the log's epochs: the high watermark.
-    lag is None before the first answer.  last_fetched_epoch is the epoch of the record before fetch_offset, -1 if there
-    is none.  delayed_until_ms may be past.  leader_end_offset is the first half of an offset lookup.
-    """
-
-    fetch_offset: int
-    current_leader_epoch: int
-    phase: Phase
-    lag: int | None = None
-    last_fetched_epoch: int = NO_EPOCH
-    delayed_until_ms: float | None = None
-    leader_end_offset: int | None = None
-
-    def is_delayed(self, now_ms: float) -> bool:
-        return self.delayed_until_ms is not None and now_ms < self.delayed_until_ms
-
-    def is_ready_for_fetch(self, now_ms: float) -> bool:
-        return self.phase is Phase.FETCHING and not self.is_delayed(now_ms)
-
-    @property
-    def is_in_sync(self) -> bool:
-        return self.lag is not None and self.lag <= 0
-
-
 @dataclass(frozen=True, slots=True)
 class FetcherConfig:
     """replica.fetch.backoff.ms, .wait.max.ms, .min.bytes, .response.max.bytes and .max.bytes (CFG-01); what the leader
@@ -178,8 +145,16 @@ def _is_not_compared(state: PartitionFetchState, answer: FetchedPartition) -> bo
 
     The leader has no epochs there any more, so it cannot detect that they diverge.  No consumer reads them, but if a
     producer sends one of these batches again, it would count as a duplicate of a committed batch.
+
+    Raises InvalidRecord for a log start that no leader has: it would refuse a fetch below its log start, and its log
+    never starts above its high watermark.  Nothing may be removed because of such an answer.
     """
-    return state.fetch_offset <= answer.log_start_offset
+    if answer.log_start_offset > min(state.fetch_offset, answer.high_watermark):
+        raise InvalidRecord(
+            f"the leader contradicts itself: its log starts at {answer.log_start_offset}, "
+            f"its high watermark is {answer.high_watermark}"
+        )
+    return state.fetch_offset == answer.log_start_offset
 
 
 class FetcherState:
@@ -213,6 +188,7 @@ class FetcherState:
         self._in_flight: LeaderRequest | None = None
         self._last_failure: str | None = None
         self._disk_failures = FailureLog(quiet_ms=10 * config.fetch_backoff_ms)
+        self._bad_answers = FailureLog(quiet_ms=10 * config.fetch_backoff_ms)
         #: Of the reply that is being processed: error -> partitions.
         self._refused: dict[str, list[TopicPartition]] = {}
         #: The last error of each partition, until a fetch of it succeeds.
@@ -588,6 +564,13 @@ class FetcherState:
         logger.debug("%s: the leader answers %r, asking again later", tp, error)
         self._delay([tp], now_ms)
 
+    def _on_bad_answer(self, tp: TopicPartition, why: str, now_ms: float) -> None:
+        """The log stays as it is, and the leader is asked again later."""
+        if self._bad_answers.is_logged(str(tp), now_ms):
+            logger.error("%s: %s", tp, why)
+        self._delay_reasons[tp] = f"what {self._leader} sends is not taken: {why}"
+        self._delay([tp], now_ms)
+
     def _take_records(
         self, tp: TopicPartition, state: PartitionFetchState, answer: FetchedPartition, now_ms: float
     ) -> None:
@@ -608,9 +591,7 @@ class FetcherState:
             logs.update_high_watermark(tp, answer.high_watermark)
             logs.maybe_increment_log_start_offset(tp, answer.log_start_offset)
         except (CorruptMessage, InvalidRecord) as error:
-            logger.error("%s: fetched at %d: %s", tp, state.fetch_offset, error)
-            self._delay_reasons[tp] = f"what {self._leader} sends is not taken: {error!r}"
-            self._delay([tp], now_ms)  # FT-20
+            self._on_bad_answer(tp, f"fetched at {state.fetch_offset}: {error}", now_ms)  # FT-20
             return
         except DiskFull as error:
             if self._disk_failures.is_logged("", now_ms):  # each log has said so itself
@@ -631,6 +612,10 @@ class FetcherState:
     def _truncate_to_epoch_end(
         self, tp: TopicPartition, state: PartitionFetchState, leader_epoch: int, leader_end_offset: int, now_ms: float
     ) -> None:
+        if min(leader_epoch, leader_end_offset) < UNDEFINED_EPOCH_OFFSET:
+            why = f"the leader answers that epoch {leader_epoch} ends at {leader_end_offset}"
+            self._on_bad_answer(tp, why, now_ms)
+            return
         try:
             truncation = offset_truncation_state(
                 leader_epoch,
@@ -677,6 +662,10 @@ class FetcherState:
                 leader_start_offset, leader_end_offset = 0, offset
             else:
                 leader_start_offset, leader_end_offset = offset, state.leader_end_offset
+                if leader_start_offset > leader_end_offset:
+                    why = f"the leader answers that its log starts at {offset} and ends at {leader_end_offset}"
+                    self._on_bad_answer(tp, why, now_ms)
+                    return
             decision = out_of_range(log_end_offset, leader_start_offset, leader_end_offset)
             if decision.truncates:
                 logger.warning("%s: the leader ends at %d, below our %d: cut", tp, leader_end_offset, log_end_offset)

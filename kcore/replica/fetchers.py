@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kcore.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from kcore.replica.fetcher_state import PartitionFetchState
+    from kcore.replica.partition_fetch_state import PartitionFetchState
 
 
 class InitialFetchState(NamedTuple):

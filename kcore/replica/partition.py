@@ -543,8 +543,10 @@ class Partition:
             self.check_readable(current_leader_epoch, only_leader, state)
         log = self.log
         # Before the read: an append that comes meanwhile must not make a follower's lag look larger (RD-23).
-        high_watermark = log.high_watermark
+        # The log start first: DeleteRecords may raise it to a high watermark that has just risen, and a follower
+        # refuses an answer with a log start above its high watermark (RFT-08).
         log_start_offset = log.log_start_offset
+        high_watermark = log.high_watermark
         log_end_offset = log.log_end_offset
         last_stable_offset = log.last_stable_offset
         diverging = None

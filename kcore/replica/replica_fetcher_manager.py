@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.replica.fetcher_state import FetcherConfig, FetcherState, PartitionFetchState
+from kcore.replica.fetcher_state import FetcherConfig, FetcherState
 from kcore.replica.fetchers import FetchSource, InitialFetchState, fetcher_id
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.leader_endpoint import LeaderEndPoint
+from kcore.replica.partition_fetch_state import PartitionFetchState
 from kcore.replica.replica_fetcher_thread import ReplicaFetcherThread
 from kcore.replica.replica_quota import ReplicaQuota
 

@@ -9,10 +9,11 @@ from collections.abc import Collection, Mapping
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.replica.fetcher_state import FetcherState, PartitionFetchState, Wait
+from kcore.replica.fetcher_state import FetcherState, Wait
 from kcore.replica.fetchers import InitialFetchState
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.leader_endpoint import FetchReply, LeaderEndPoint, LeaderReply, LeaderRequest
+from kcore.replica.partition_fetch_state import PartitionFetchState
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from kcore.log.unified_log import UnifiedLog
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kcore.replica.fetch_params import CONSUMER_REPLICA_ID
-from kcore.replica.fetcher_state import FetcherConfig, Phase
+from kcore.replica.fetcher_state import FetcherConfig
 from kcore.replica.fetchers import FetchSource, InitialFetchState
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.leader_endpoint import (
@@ -45,6 +45,7 @@ from kcore.replica.leader_endpoint import (
     OffsetQuestion,
 )
 from kcore.replica.partition import Partition
+from kcore.replica.partition_fetch_state import Phase
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.replica_fetcher_manager import ReplicaFetcherManager
 from kcore.server.remote_leader_endpoint import RemoteLeaderEndPoint

@@ -23,7 +23,7 @@ from kcore.log.unified_log import UnifiedLog
 from kcore.protocol.messages.fetch import FetchRequest as FetchMessage
 from kcore.protocol.messages.fetch import FetchResponse
 from kcore.purgatory.timer import Timer
-from kcore.replica.fetcher_state import FetcherConfig, FetcherState, PartitionFetchState, Wait
+from kcore.replica.fetcher_state import FetcherConfig, FetcherState, Wait
 from kcore.replica.fetchers import FetchSource
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.leader_endpoint import (
@@ -38,6 +38,7 @@ from kcore.replica.leader_endpoint import (
     OffsetForLeaderEpochReply,
 )
 from kcore.replica.partition import Partition
+from kcore.replica.partition_fetch_state import PartitionFetchState
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.replica.partition_state_store import OnIsrChanged, PartitionStateStore, StoredIsr
 from kcore.replica.replica_manager import ReplicaManager

@@ -18,14 +18,7 @@ from kcore.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from kcore.replica.fetcher_state import (
-    FetcherConfig,
-    FetcherState,
-    InitialFetchState,
-    PartitionFetchState,
-    Phase,
-    Wait,
-)
+from kcore.replica.fetcher_state import FetcherConfig, FetcherState, InitialFetchState, Wait
 from kcore.replica.leader_endpoint import (
     EpochEndOffset,
     EpochQuestion,
@@ -40,6 +33,7 @@ from kcore.replica.leader_endpoint import (
     OffsetForLeaderEpochRequest,
     OffsetQuestion,
 )
+from kcore.replica.partition_fetch_state import PartitionFetchState, Phase
 from tests.unit.replica.fetchers import (
     BACKOFF,
     EARLIEST,

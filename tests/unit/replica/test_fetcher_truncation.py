@@ -9,12 +9,7 @@ from kcore.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from kcore.replica.fetcher_state import (
-    InitialFetchState,
-    PartitionFetchState,
-    Phase,
-    Wait,
-)
+from kcore.replica.fetcher_state import InitialFetchState, Wait
 from kcore.replica.leader_endpoint import (
     EpochEndOffset,
     EpochQuestion,
@@ -25,6 +20,7 @@ from kcore.replica.leader_endpoint import (
     OffsetForLeaderEpochReply,
     OffsetQuestion,
 )
+from kcore.replica.partition_fetch_state import PartitionFetchState, Phase
 from tests.unit.replica.fetchers import (
     BACKOFF,
     EARLIEST,
@@ -255,3 +251,48 @@ def test_FT_32_marking_for_truncation_cuts_no_later_than_the_fetch_offset():
     assert state.states[A].fetch_offset == 1
     state.mark_for_truncation(B, 1)
     assert set(state.states) == {A}
+
+
+# -- a leader that contradicts itself -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("log_start_offset", [4, 1 << 40])
+@pytest.mark.parametrize("high_watermark", [3, 1 << 41])
+def test_a_first_answer_that_contradicts_itself_removes_nothing_and_an_honest_one_is_taken(
+    caplog, log_start_offset, high_watermark
+):
+    """A log start above the high watermark, or above the offset of a fetch that was not refused as out of range."""
+    state = fetching()
+    log = state._logs.logs[A]
+    answer = FetchedPartition(b"", high_watermark, log_start_offset)
+    for second in range(20):
+        reply_to(state, {A: answer}, now=second * BACKOFF)
+    assert (log.start, log.epochs, log.high_watermark) == (0, [1, 1, 1], 0)
+    assert not state._logs.done and not state.failed
+    assert f"starts at {log_start_offset}" in state.delay_reason(A)
+    assert len([line for line in caplog.messages if "contradicts itself" in line]) == 5  # at growing intervals
+    reply_to(state, {A: FetchedPartition((5, 2), high_watermark=5, log_start_offset=2)}, now=20 * BACKOFF)
+    assert (log.start, log.epochs, log.high_watermark) == (2, [1, 5, 5], 5)
+    assert state.states[A].is_in_sync and state.delay_reason(A) is None
+
+
+def test_a_leader_whose_log_would_start_above_its_end_does_not_make_ours_start_anew():
+    state = out_of_range()
+    reply_to(state, {A: ListedOffset(20)})
+    reply_to(state, {A: ListedOffset(1 << 40)})
+    assert not state._logs.done and not state.failed and state.next_request(0) == Wait(BACKOFF)
+    assert "starts at 1099511627776 and ends at 20" in state.delay_reason(A)
+    request = reply_to(state, {A: ListedOffset(20)}, now=BACKOFF)
+    assert request.partitions[A].timestamp == LATEST
+    reply_to(state, {A: ListedOffset(10)}, now=BACKOFF)
+    assert state._logs.logs[A].start == 10
+
+
+@pytest.mark.parametrize("epoch_end", [(1, -9), (-9, 2), (-9, -9)])
+@pytest.mark.parametrize("on_fetch", [True, False])
+def test_an_epoch_end_that_cannot_be_cuts_nothing(caplog, epoch_end, on_fetch):
+    state = fetching() if on_fetch else truncating(a=MemoryLog([1, 1, 1]))
+    answer = FetchedPartition(diverging_epoch=epoch_end) if on_fetch else EpochEndOffset(*epoch_end)
+    reply_to(state, {A: answer})
+    assert not state._logs.done and not state.failed and state.next_request(0) == Wait(BACKOFF)
+    assert f"ends at {epoch_end[1]}" in state.delay_reason(A)

@@ -287,6 +287,30 @@ def test_a_fetch_from_the_leader_epoch_before_does_not_count_for_the_new_one(lea
     assert high_watermark(leader) == 0
 
 
+def test_RFT_08_records_deleted_during_a_read_leave_no_log_start_above_the_high_watermark(leader):
+    """Appended, replicated and deleted between two steps of the read."""
+    leader.produce(batch(b"a", b"b"), acks=1)
+    partition = leader.replica_manager.get_partition(TP)
+
+    class DeletedMeanwhile:
+        """The log; after the first of the two offsets was read the records are replicated and deleted."""
+
+        def __init__(self, log):
+            self.log, self.names = log, ["high_watermark", "log_start_offset"]
+
+        def __getattr__(self, name):
+            value = getattr(self.log, name)
+            if name in self.names:
+                self.names.clear()
+                self.log.update_high_watermark(2)
+                self.log.maybe_increment_log_start_offset(2)
+            return value
+
+    partition.log = DeletedMeanwhile(partition.log)
+    read = partition.read_records(2, 1000, FetchIsolation.LOG_END, True, 4)
+    assert (read.high_watermark, read.log_start_offset) == (2, 0)
+
+
 def test_RD_27_the_future_replica_of_a_moving_log_reads_to_the_log_end_and_is_no_follower(leader):
     leader.produce(batch(b"a"), acks=1)
     result = one(follow(leader, FUTURE_LOCAL_REPLICA_ID, 0))

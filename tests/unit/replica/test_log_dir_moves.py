@@ -10,7 +10,7 @@ from kcore.common import file
 from kcore.common.topic_partition import TopicPartition
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica import log_tail
-from kcore.replica.fetcher_state import FetcherConfig, Phase
+from kcore.replica.fetcher_state import FetcherConfig
 from kcore.replica.follower_logs import ReplicaLogs
 from kcore.replica.future_logs import FutureLogs
 from kcore.replica.leader_endpoint import (
@@ -22,6 +22,7 @@ from kcore.replica.leader_endpoint import (
     OffsetQuestion,
 )
 from kcore.replica.local_leader_endpoint import LocalLeaderEndPoint
+from kcore.replica.partition_fetch_state import Phase
 from kcore.replica.replica_alter_log_dirs_thread import ReplicaAlterLogDirsThread
 
 from .conftest import TP, Node, batch, update

@@ -8,9 +8,10 @@ import pytest
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import FencedLeaderEpoch
-from kcore.replica.fetcher_state import AppendedRecords, FetcherConfig, Phase
+from kcore.replica.fetcher_state import AppendedRecords, FetcherConfig
 from kcore.replica.fetchers import FetchSource, InitialFetchState, fetcher_id
 from kcore.replica.leader_endpoint import FetchedPartition, FetchReply, LeaderFeatures
+from kcore.replica.partition_fetch_state import Phase
 from kcore.replica.replica_fetcher_manager import FetcherKey, ReplicaFetcherManager
 
 DEADLINE_S = 60

@@ -7,7 +7,7 @@ import pytest
 from kcore.common import file
 from kcore.protocol import api_keys
 from kcore.protocol.api_keys import ApiKey
-from kcore.replica.fetcher_state import Phase
+from kcore.replica.partition_fetch_state import Phase
 from tests.unit.server.replicas import T0, T1, Proxy, Replicas, wait_until
 
 
