@@ -310,7 +310,7 @@ class ControllerStore:
             stored = self._store.get(path)
             if stored is None:
                 raise NoNode(path)
-            node = change(znodes.TopicZNode.decode(stored.data))
+            node = change(znodes.decode_node(path, stored.data, znodes.TopicZNode.decode))
             try:
                 self._multi([SetData(path, node.encode(), stored.version)])
             except BadVersion:

@@ -24,6 +24,7 @@ from kcore.metadata.store import (
     SessionExpired,
     StoreClosed,
     StoreError,
+    UnreadableNode,
 )
 
 #: The store cannot be reached now; a call a moment later may succeed.
@@ -46,4 +47,7 @@ def api_error(error: StoreError) -> ApiError:
         return PolicyViolation(f"More than the metadata store takes: {error}")
     if isinstance(error, InvalidPath):
         return InvalidRequest(f"The metadata store cannot have such a name: {error}")
+    if isinstance(error, UnreadableNode):
+        text = str(error)
+        return UnknownServerError(text[0].upper() + text[1:])
     return UnknownServerError(f"The metadata store has failed: {error}")

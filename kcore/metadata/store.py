@@ -84,6 +84,13 @@ class InvalidPath(StoreError):
     """No store would take a node of this path."""
 
 
+class UnreadableNode(StoreError):
+    """What is in a node is not what belongs there."""
+
+    def __init__(self, path: str, reason: StoreError) -> None:
+        super().__init__(f"the node {path} in the metadata store cannot be read: {reason}")
+
+
 class MultiTooLarge(StoreError):
     """multi(): more bytes than the store takes at once.  None of it took place."""
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from kcore.common.random_source import random_uuid
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
-from kcore.metadata.store import StoreError
+from kcore.metadata.store import StoreError, UnreadableNode
 
 CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
@@ -50,6 +50,8 @@ DELETE_TOPICS = "/admin/delete_topics"
 _MAX_INT16 = 2**15 - 1
 _MAX_INT32 = 2**31 - 1
 _MAX_PORT = 2**16 - 1
+
+_T = TypeVar("_T")
 
 
 def topic(name: str) -> str:
@@ -254,6 +256,14 @@ class ProducerIdBlock(NamedTuple):
     def decode(cls, data: bytes) -> ProducerIdBlock:
         with _decoding(data, "the producer id block") as body:
             return cls(int(body["broker"]), int(body["block_start"]), int(body["block_end"]))
+
+
+def decode_node(path: str, data: bytes, decode: Callable[[bytes], _T]) -> _T:
+    """What decode() makes of the data of the node at `path`.  Raises UnreadableNode, which names it."""
+    try:
+        return decode(data)
+    except StoreError as error:
+        raise UnreadableNode(path, error) from error
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:

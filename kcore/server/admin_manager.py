@@ -385,10 +385,10 @@ class AdminManager:
             topic_names.validate(name)
             if self._cache.topic(name) is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-            current = {} if replace else self.topic_config(name)
-            changes = topic_config_changes(current, operations, self._config.log_config)
+            in_force = self.topic_config(name)
+            changes = topic_config_changes({} if replace else in_force, operations, self._config.log_config)
             if (changes or replace) and not validate_only:
-                self._changes.change_config(name, changes, replace)
+                self._changes.change_config(name, changes, in_force, replace)
                 logger.info("topic %s: settings %s: %s", name, "replaced" if replace else "changed", changes)
 
     # -- delete -----------------------------------------------------------------------------------------

@@ -110,7 +110,7 @@ def read_identity(
     """
     broker_id = configured_broker_id
     node = store.get(znodes.CLUSTER_ID)
-    cluster_id = znodes.decode_cluster_id(node.data) if node is not None else None
+    cluster_id = _decoded(node.data) if node is not None else None
     for path in data_dirs:
         properties = meta_properties.read(path)
         if properties is None:
@@ -154,11 +154,15 @@ def write_identity(data_dirs: Iterable[str], store: MetadataStore, identity: Ide
             logger.error("%s: the next start will not know whose directory it is: %s", path, error)
 
 
+def _decoded(data: bytes) -> str:
+    return znodes.decode_node(znodes.CLUSTER_ID, data, znodes.decode_cluster_id)
+
+
 def _store_cluster_id(store: MetadataStore, cluster_id: str) -> str:
     """The stored cluster id: this one, unless there is one already."""
     try:
         store.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(cluster_id))
     except NodeExists:
         node = store.get(znodes.CLUSTER_ID)
-        return znodes.decode_cluster_id(node.data) if node is not None else cluster_id
+        return _decoded(node.data) if node is not None else cluster_id
     return cluster_id

@@ -147,10 +147,11 @@ class ClientQuotas:
     def alter(self, entity: QuotaEntity, changes: list[QuotaChange]) -> None:
         """Store and follow an entity's quotas, and notify other brokers.  Raises as check() does, and StoreError."""
         self.check(changes)
+        path = self._paths.get(entity) or _path(entity)
 
         def change(data: bytes | None) -> bytes:
             # A user's node has his credentials too.
-            config = znodes.decode_config(data) if data else {}
+            config = znodes.decode_node(path, data, znodes.decode_config) if data else {}
             for key, value in changes:
                 if value is None:
                     config.pop(key, None)
@@ -158,7 +159,6 @@ class ClientQuotas:
                     config[key] = str(round(value)) if key in _WHOLE else repr(float(value))
             return znodes.encode_config(config)
 
-        path = self._paths.get(entity) or _path(entity)
         self._store.update(path, change)
         self._store.ensure_path(znodes.CONFIG_CHANGES)
         self._store.create(

@@ -7,6 +7,7 @@ KIP-339.
 from __future__ import annotations
 
 import enum
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
@@ -14,7 +15,9 @@ from kcore.common.config_def import ConfigType
 from kcore.errors import InvalidConfig, InvalidRequest
 from kcore.log.log_config import LOG_CONFIG_DEF, LogConfig
 from kcore.metadata import znodes
-from kcore.metadata.store import MetadataStore
+from kcore.metadata.store import MetadataStore, UnreadableNode
+
+logger = logging.getLogger(__name__)
 
 #: Setting -> its new value, None for none of its own.
 ConfigChanges = Mapping[str, str | None]
@@ -94,15 +97,32 @@ def changed_config(config: Mapping[str, str], changes: ConfigChanges) -> dict[st
     return {name: value for name, value in merged.items() if value is not None}
 
 
-def store_config(store: MetadataStore, path: str, changes: ConfigChanges, replace: bool = False) -> None:
+def store_config(
+    store: MetadataStore,
+    path: str,
+    changes: ConfigChanges,
+    replace: bool = False,
+    in_force: Mapping[str, str] | None = None,
+) -> None:
     """Change settings in a node.  Others that are there stay, also those that this broker does not know; with replace
     they all go.
 
-    Raises StoreError.
+    in_force: what takes the place of others that cannot be read, so that the change does not end them.
+    Raises StoreError; UnreadableNode without in_force.
     """
 
+    def stored(data: bytes) -> Mapping[str, str]:
+        try:
+            return znodes.decode_node(path, data, znodes.decode_config)
+        except UnreadableNode as error:
+            if in_force is None:
+                raise
+            logger.warning("%s; it is replaced, from the settings in force: %s", error, in_force)
+            return in_force
+
     def change(data: bytes | None) -> bytes:
-        kept = znodes.decode_config(data) if data and not replace else {}
+        is_empty = data is None or (not data and in_force is None)
+        kept = {} if is_empty or replace else stored(data or b"")
         return znodes.encode_config(changed_config(kept, changes))
 
     store.update(path, change)

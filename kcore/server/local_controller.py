@@ -119,7 +119,7 @@ class LocalController:
                 continue
             stored = self._store.get(znodes.topic(name))
             if stored is not None:
-                topics[name] = znodes.TopicZNode.decode(stored.data)
+                topics[name] = znodes.decode_node(znodes.topic(name), stored.data, znodes.TopicZNode.decode)
         return topics
 
     def _next_epochs(
@@ -134,8 +134,9 @@ class LocalController:
         for number, replicas in node.assignment.items():
             if self._broker_id not in replicas:
                 continue
-            stored = self._store.get(znodes.partition_state(name, number))
-            state = znodes.PartitionStateZNode.decode(stored.data) if stored else None
+            path = znodes.partition_state(name, number)
+            stored = self._store.get(path)
+            state = znodes.decode_node(path, stored.data, znodes.PartitionStateZNode.decode) if stored else None
             log = logs.get(number)
             is_continued = not unclean and log is not None and state is not None and state.leader == self._broker_id
             epoch = _next_leader_epoch(
@@ -174,7 +175,7 @@ class LocalController:
             stored = self._store.get(znodes.topic(name))
             if stored is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-            node = znodes.TopicZNode.decode(stored.data)
+            node = znodes.decode_node(znodes.topic(name), stored.data, znodes.TopicZNode.decode)
             node = node._replace(
                 assignment=node.assignment | {number: list(replicas) for number, replicas in added.items()}
             )
@@ -186,11 +187,13 @@ class LocalController:
             builder.commit()
             self._lead([_Leadership(name, node, epochs)], is_new=True)
 
-    def change_config(self, name: str, changes: ConfigChanges, replace: bool = False) -> None:
+    def change_config(
+        self, name: str, changes: ConfigChanges, in_force: Mapping[str, str], replace: bool = False
+    ) -> None:
         """Its logs follow the settings from their next operation on."""
         with self._lock:
-            store_config(self._store, znodes.topic_config(name), changes, replace)
-            kept = {} if replace else self._topic_configs.get(name)
+            store_config(self._store, znodes.topic_config(name), changes, replace, in_force)
+            kept = {} if replace else in_force
             self._topic_configs.set(name, changed_config(kept, changes))
             self.on_config_change(name)
 
@@ -232,7 +235,7 @@ class LocalController:
                 if info is None or stored is None:
                     numbers.clear()
                     continue
-                node = znodes.TopicZNode.decode(stored.data)
+                node = znodes.decode_node(znodes.topic(name), stored.data, znodes.TopicZNode.decode)
                 for number, is_new in list(numbers.items()):
                     state = self._store.get(znodes.partition_state(name, number))
                     versions = {number: state.version if state is not None else 0}

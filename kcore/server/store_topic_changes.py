@@ -62,7 +62,7 @@ class StoreTopicChanges:
             stored = self._store.get(znodes.topic(name))
             if stored is None:
                 raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-            node = znodes.TopicZNode.decode(stored.data)
+            node = znodes.decode_node(znodes.topic(name), stored.data, znodes.TopicZNode.decode)
             if node.adding or node.removing:
                 raise ReassignmentInProgress(f"A partition reassignment is in progress for the topic '{name}'.")
             assignment = {number: list(replicas) for number, replicas in added.items()} | node.assignment
@@ -72,11 +72,13 @@ class StoreTopicChanges:
                 continue
             return
 
-    def change_config(self, name: str, changes: ConfigChanges, replace: bool = False) -> None:
+    def change_config(
+        self, name: str, changes: ConfigChanges, in_force: Mapping[str, str], replace: bool = False
+    ) -> None:
         """All brokers follow the settings a moment later.  Raises UnknownTopicOrPartition."""
         if self._store.get(znodes.topic(name)) is None:
             raise UnknownTopicOrPartition(f"The topic '{name}' does not exist.")
-        store_config(self._store, znodes.topic_config(name), changes, replace)
+        store_config(self._store, znodes.topic_config(name), changes, replace, in_force)
         announce_config_change(self._store, f"topics/{name}")
 
     def delete_topic(self, topic: TopicInfo) -> None:

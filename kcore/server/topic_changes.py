@@ -34,8 +34,13 @@ class TopicChanges(Protocol):
     def create_partitions(self, name: str, added: Assignment) -> None:
         """Give a topic more partitions.  Raises UnknownTopicOrPartition."""
 
-    def change_config(self, name: str, changes: ConfigChanges, replace: bool = False) -> None:
-        """Change a topic's settings, which were validated; with replace it has no others afterwards."""
+    def change_config(
+        self, name: str, changes: ConfigChanges, in_force: Mapping[str, str], replace: bool = False
+    ) -> None:
+        """Change a topic's settings, which were validated; with replace it has no others afterwards.
+
+        in_force: its settings now; they take the place of stored ones that cannot be read.
+        """
 
     def delete_topic(self, topic: TopicInfo) -> None:
         """Delete a topic with its data."""

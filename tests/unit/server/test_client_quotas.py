@@ -11,6 +11,7 @@ from kcore.errors import InvalidRequest
 from kcore.metadata import znodes
 from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.metadata.memory_store import MemoryStore
+from kcore.metadata.store import UnreadableNode
 from kcore.protocol.messages import alter_client_quotas as a
 from kcore.protocol.messages import describe_client_quotas as d
 from kcore.protocol.messages import fetch as f
@@ -166,6 +167,14 @@ def test_what_else_is_in_a_users_node_stays(store):
     quotas.alter(QuotaEntity("u", None), [QuotaChange("consumer_byte_rate", None)])
     assert znodes.decode_config(store.get("/config/users/u").data) == {"SCRAM-SHA-256": "salt=x"}
     assert quotas.entities == {} and not quotas.is_enabled
+
+
+def test_a_change_of_a_node_that_cannot_be_read_names_it_and_leaves_it(store):
+    """It has the user's credentials too."""
+    store.create_recursive("/config/users/u", b"garbage")
+    with pytest.raises(UnreadableNode, match="/config/users/u in the metadata store cannot be read"):
+        quotas_over(store).alter(QuotaEntity("u", None), [QuotaChange("producer_byte_rate", 1.0)])
+    assert store.get("/config/users/u").data == b"garbage"
 
 
 def test_a_node_that_cannot_be_read_has_no_quota_and_the_others_hold(store):

@@ -6,6 +6,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import KafkaStorageError, TopicAlreadyExists, UnknownTopicOrPartition
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
+from kcore.metadata.store import UnreadableNode
 from kcore.replica.partition_state import LeaderAndIsrUpdate, StopReplica
 from kcore.server.local_controller import CONTROLLER_EPOCH, LocalController, _adopted_leader_epoch, _next_leader_epoch
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache
@@ -216,3 +217,21 @@ def test_updates_carry_the_version_of_the_stored_state_on_which_the_next_change_
                 assert update.partition_epoch == version, update
         assert {update.topic_partition for calls in again.doors.calls for update in calls[0]} == set(tp)
     assert [parts.store.get(znodes.partition_state(*each)).version for each in tp] == [2, 1]
+
+
+@pytest.mark.parametrize("in_force", [{"retention.ms": "7"}, {}])
+def test_settings_that_cannot_be_read_are_replaced_by_those_in_force(in_force):
+    parts = Parts()
+    path = znodes.topic_config("t")
+    parts.store.create_recursive(path, b"garbage")
+    parts.configs.set("t", in_force)
+    parts.controller.change_config("t", {"segment.bytes": "4000"}, in_force)
+    expected = {**in_force, "segment.bytes": "4000"}
+    assert znodes.decode_config(parts.store.get(path).data) == parts.configs.get("t") == expected
+
+
+def test_a_start_with_a_node_that_cannot_be_read_names_it():
+    parts = Parts()
+    parts.store.create_recursive(znodes.topic("t"), b"garbage")
+    with pytest.raises(UnreadableNode, match="the node /brokers/topics/t in the metadata store cannot be read: "):
+        parts.controller.load_topics(Adoption(), unclean=False)

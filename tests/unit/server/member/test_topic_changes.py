@@ -161,6 +161,13 @@ def test_a_topic_whose_node_cannot_be_read_is_neither_free_nor_unknown(broker, c
         (deleted,) = client.ask(dt.DeleteTopicsRequest(topic_names=["broken"]), 5).responses
         assert deleted.error_code == errors.UnknownTopicOrPartition.code
         assert deleted.error_message.startswith(sentence)
+        # As if the metadata had it from before.
+        controller.update_metadata({"broken": {0: {}}})
+        grown = cp.CreatePartitionsTopic(name="broken", count=2, assignments=None)
+        (result,) = client.ask(cp.CreatePartitionsRequest(topics=[grown]), 1).results
+        assert result.error_code == errors.UnknownServerError.code
+        assert result.error_message.startswith("The node /brokers/topics/broken in the metadata store cannot be read: ")
+        controller.update_metadata({"broken": {0: {"leader": -2}}})
         store.create_recursive(znodes.delete_topic("broken"))
         (created,) = client.ask(ct.CreateTopicsRequest(topics=[topic]), 5).topics
         assert created.error_message == "Topic 'broken' is being deleted."

@@ -4,6 +4,8 @@ import json
 import threading
 import time
 
+import pytest
+
 import kcore
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
@@ -13,10 +15,12 @@ from kcore.metadata.store import (
 from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import alter_configs as ac
 from kcore.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
 from kcore.server import cluster_member
+from kcore.server.topic_configs import KEEP_ALL_RECORDS
 from tests.unit.server.controller_client import ControllerClient
 from tests.unit.server.member.conftest import (
     DEADLINE_S,
@@ -111,6 +115,29 @@ def test_a_member_replaces_all_settings_of_a_topic_in_the_store_and_has_every_br
     assert znodes.decode_config(store.get(znodes.topic_config("t")).data) == {"segment.bytes": "4000"}
     (change,) = store.children(znodes.CONFIG_CHANGES)
     assert znodes.topic_of_config_change(store.get(f"{znodes.CONFIG_CHANGES}/{change}").data) == "t"
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_settings_that_cannot_be_read_are_replaced_by_those_in_force_and_what_a_client_changes(
+    broker, controller, store, caplog, is_known
+):
+    """The client was answered that the store had failed.  In force is what the broker has read before, or that all
+    records are kept."""
+    path = znodes.topic_config("t")
+    store.create_recursive(path, znodes.encode_config({"retention.ms": "12345"}) if is_known else b"garbage")
+    store.ensure_path(znodes.topic("t"))
+    controller.update_metadata({"t": {0: {}}})
+    controller.leader_and_isr({"t": [controller.state()]})
+    store.set(path, b"garbage")
+    setting = AlterableConfig(name="segment.bytes", config_operation=0, value="4000")
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=[setting])
+    (response,) = controller.client.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    assert (response.error_code, response.error_message) == (0, None)
+    in_force = {"retention.ms": "12345"} if is_known else KEEP_ALL_RECORDS
+    assert znodes.decode_config(store.get(path).data) == {**in_force, "segment.bytes": "4000"}
+    assert any(f"{path} in the metadata store cannot be read" in r.getMessage() for r in caplog.records)
+    wait_until(lambda: broker.log("t").config.segment_bytes == 4000)
+    assert broker.log("t").config.retention_ms == int(in_force["retention.ms"])
 
 
 def test_settings_of_something_else_than_topics_and_brokers_are_refused_by_its_name(controller):
