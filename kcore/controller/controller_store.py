@@ -330,15 +330,35 @@ class ControllerStore:
             self.delete_node(znodes.REASSIGN_PARTITIONS)
 
     def delete_topic(self, name: str) -> None:
-        """Delete all nodes of a topic, and the order to delete it: as one change unless that is too large for one.
+        """Delete all nodes of a topic, and the orders to delete and to reassign it: as one change unless that is too
+        large for one.
 
-        The order goes last: whoever becomes the controller in between carries it out.
+        The order to delete it goes last: whoever becomes the controller in between carries it out.  The orders to
+        reassign it go first: the next topic of this name would be reassigned.
         """
-        operations: list[Operation] = []
-        for path in (znodes.topic(name), znodes.topic_config(name), znodes.delete_topic(name)):
-            self._delete_recursive(path, operations)
-        for piece in pieces([operation] for operation in operations):
-            self._multi(piece)
+        while True:
+            operations = self._removal_of_reassignment_orders(name)
+            for path in (znodes.topic(name), znodes.topic_config(name), znodes.delete_topic(name)):
+                self._delete_recursive(path, operations)
+            try:
+                for piece in pieces([operation] for operation in operations):
+                    self._multi(piece)
+                return
+            except BadVersion:
+                continue  # the orders to reassign have changed
+
+    def _removal_of_reassignment_orders(self, name: str) -> list[Operation]:
+        node = self._store.get(znodes.REASSIGN_PARTITIONS)
+        try:
+            orders = znodes.decode_reassignment(node.data) if node is not None else {}
+        except StoreError:
+            return []  # process_orders() deletes it
+        left = {tp: target for tp, target in orders.items() if tp.topic != name}
+        if node is None or len(left) == len(orders):
+            return []
+        if left:
+            return [SetData(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment(left), node.version)]
+        return [Delete(znodes.REASSIGN_PARTITIONS, node.version)]
 
     def delete_children(self, parent: str, names: Iterable[str]) -> None:
         """Nodes that are not there any more are no error."""

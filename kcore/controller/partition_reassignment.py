@@ -259,16 +259,22 @@ class PartitionReassignment:
         can."""
         context = self._context
         refused: dict[TopicPartition, ApiError] = {}
-        for tp, state in self._store.states(remaining).items():
-            left = remaining[tp].replicas
-            if not may_drop_replicas(left, state.isr, context.online_replicas(left, tp), state.leader):
+        states = self._store.states(remaining)
+        for tp, assignment in remaining.items():
+            state, left = states.get(tp), assignment.replicas
+            if state is None:
+                path = znodes.partition_state(tp.topic, tp.partition)
+                refused[tp] = InvalidReplicaAssignment(
+                    f"{path} cannot be read: nobody knows which replicas are in sync."
+                )
+            elif not may_drop_replicas(left, state.isr, context.online_replicas(left, tp), state.leader):
                 refused[tp] = InvalidReplicaAssignment(
                     f"None of the replicas {_listed(left)} is alive and in sync, the ISR is "
                     f"{_listed(state.isr)}: records would be lost."
                 )
             elif state.leader >= 0 and state.leader not in left:
                 current = context.assignments[tp]
-                context.set_assignment(tp, remaining[tp])
+                context.set_assignment(tp, assignment)
                 failed = self._partitions.handle_state_changes([tp], PartitionState.ONLINE, ElectionStrategy.OFFLINE)
                 if failed:
                     context.set_assignment(tp, current)

@@ -124,6 +124,22 @@ def test_a_replaced_controller_writes_none_of_many_states(metadata_store, store)
     assert metadata_store.get(znodes.partition_state(*PARTITIONS[0])).version == 0
 
 
+def test_orders_to_reassign_that_change_while_their_topic_is_deleted_are_read_again(metadata_store, store, monkeypatch):
+    of_a, of_b = TopicPartition("a", 0), TopicPartition("b", 0)
+    metadata_store.create_recursive(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({of_a: (1,)}))
+    multi, changes = metadata_store.multi, [{of_a: (1,), of_b: (2,)}]
+
+    def after_a_change(operations):
+        if changes:
+            metadata_store.set(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment(changes.pop()))
+        return multi(operations)
+
+    monkeypatch.setattr(metadata_store, "multi", after_a_change)
+    store.delete_topic("a")
+    assert metadata_store.get(znodes.topic("a")) is None and not changes
+    assert store.reassignment_orders() == {of_b: (2,)}
+
+
 def test_announcements_are_deleted_with_one_call(metadata_store, store):
     names = [f"n{number}" for number in range(20)]
     for name in names[1:]:

@@ -15,11 +15,12 @@ from kcore.errors import (
     LeaderNotAvailable,
     NoReassignmentInProgress,
     NotController,
+    RequestTimedOut,
     UnknownServerError,
     UnknownTopicOrPartition,
 )
 from kcore.metadata import znodes
-from kcore.metadata.store import StoreError
+from kcore.metadata.store import ConnectionLost, StoreError
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.stop_replica import StopReplicaRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -386,6 +387,54 @@ def test_a_replica_that_joins_the_isr_while_it_is_deleted_does_not_stay_in_it(wo
     assert_ended(world, [1])
 
 
+def test_no_log_is_deleted_before_its_replica_has_left_the_isr(world, monkeypatch):
+    """Here the controller dies in between: the leader would go on with an empty log in the ISR."""
+    world.start(1, 2)
+    world.create_topic("t", [[1]])
+    reassign(world, (1, 2))
+    controller, requests = world.active, world.requests
+    requests.take()
+    change_states = controller._store.change_states
+
+    def dies(states):
+        if states:
+            raise ConnectionLost("the store is away")
+        return change_states(states)
+
+    monkeypatch.setattr(controller._store, "change_states", dies)
+    answers = []
+    controller.alter_partition_reassignments({T0: None}, answers.append)
+    controller.events._take().run()
+    assert isinstance(answers[0], RequestTimedOut) and topic(world).adding == {0: [2]}
+    assert deleted_from(requests.take()) == set()
+
+
+def test_an_announcement_leaves_the_isr_to_those_that_are_assigned_also_if_they_stop(world):
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1, 3]])
+    reassign(world, (1, 3, 2))
+    world.active.context.shutting_down.add(1)
+    reassign(world, None)
+    assert set(world.state("t").isr) == {1, 3}
+
+
+def test_nothing_is_deleted_if_nobody_can_tell_which_replicas_are_in_sync(world):
+    world.start(1, 2)
+    world.create_topic("t", [[1], [1]])
+    assert list(alter(world, {T0: (2,), T1: (1, 2)}).values()) == [None, None]
+    state = znodes.partition_state("t", 0)
+    body = world.admin.get(state).data
+    world.admin.set(state, b"garbage")
+    world.requests.take()
+    refused, done = alter(world, {T0: None, T1: None}).values()
+    assert done is None and isinstance(refused, InvalidReplicaAssignment) and state in str(refused)
+    stops = {tp for _, r in world.requests.take() if isinstance(r, StopReplicaRequest) for tp in partitions_of(r)}
+    assert stops == {T1} and topic(world).adding == {0: [2]}
+    world.admin.set(state, body)
+    reassign(world, None)
+    assert_ended(world, [1])
+
+
 @pytest.mark.parametrize("remains", ["shutting down", "dead"])
 def test_a_leader_that_goes_is_told_of_a_cancellation_too(world, remains):
     """Or it takes in the replica whose log is deleted, as long as it lives (found by the simulator, seed 700003750)."""
@@ -626,6 +675,26 @@ def test_a_topic_that_is_deleted_while_it_is_reassigned_leaves_no_trace(world):
     world.create_topic("t", [[3]])
     assert_not_moving = topic(world)
     assert (assert_not_moving.assignment, assert_not_moving.adding) == ({0: [3]}, {})
+
+
+@pytest.mark.parametrize("others", [{}, {TopicPartition("u", 0): (1, 2)}])
+def test_an_order_that_the_controller_has_not_heard_of_goes_with_its_topic(world, monkeypatch, others):
+    """The next topic of this name would be reassigned (found by the simulator, seed 760005742)."""
+    world.start(1, 2)
+    world.create_topic("t", [[1]])
+    world.create_topic("u", [[1]])
+    store = world.active._store
+    delete_topic = store.delete_topic
+
+    def comes_before(name):
+        world.admin.create(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({T0: (2,), **others}))
+        delete_topic(name)
+
+    monkeypatch.setattr(store, "delete_topic", comes_before)
+    world.delete_topic("t")
+    assert world.admin.get(znodes.topic("t")) is None
+    world.create_topic("t", [[1]])
+    assert topic(world).assignment == {0: [1]} and running(world).keys() == others.keys()
 
 
 def test_a_topic_that_is_being_deleted_is_not_reassigned(world):
