@@ -257,15 +257,29 @@ class ReplicaManager:
             self.fetchers.add_partitions(sources)
             self.fetchers.shutdown_idle()
 
-    def update_metadata(self, controller_epoch: int, update: Callable[[], None]) -> None:
+    def update_metadata(
+        self, controller_epoch: int, update: Callable[[], None], unassigned: Mapping[TopicPartition, int]
+    ) -> list[TopicPartition]:
         """Call update() unless there was a request of a newer controller; no partition changes meanwhile.
 
+        unassigned: partition -> its leader epoch, of those that are not assigned to this broker.  If it leads one with
+        a lower epoch, it resigns (the StopReplica was lost with its controller); what comes back are these.
         Raises StaleControllerEpoch for a controller epoch below the last one.
         Source: ReplicaManager.maybeUpdateMetadataCache, Kafka 3.9.
         """
+        resigned = []
         with self.state_change_lock:
             self._check_controller_epoch(controller_epoch)
             update()
+            for topic_partition, leader_epoch in unassigned.items():
+                hosted = self._partitions.get(topic_partition)
+                if isinstance(hosted, Partition) and hosted.is_leader and hosted.leader_epoch < leader_epoch:
+                    logger.warning("%s: another broker leads since epoch %d", topic_partition, leader_epoch)
+                    hosted.resign()
+                    resigned.append(topic_partition)
+        for topic_partition in resigned:
+            self.complete_waiting(topic_partition)
+        return resigned
 
     def _check_controller_epoch(self, controller_epoch: int) -> None:
         if controller_epoch < self._controller_epoch:

@@ -355,14 +355,24 @@ class ClusterMember:
         created = {name for name in names if before.topic(name) is None} if self._has_metadata.is_set() else ()
         self._load_topic_configs(names, created)
         changed, gone = changed_topics(before, topics)
-        self._replica_manager.update_metadata(
+        unassigned = {
+            TopicPartition(name, number): info.leader_epoch
+            for name, (_, partitions) in topics.items()
+            for number, info in partitions.items()
+            if info is not None and self.broker_id not in info.replicas
+        }
+        resigned = self._replica_manager.update_metadata(
             controller_epoch,
             lambda: self._cache.update(
                 lambda snapshot: (
                     snapshot.with_controller(controller_id).with_brokers(brokers).with_topics(changed, without=gone)
                 )
             ),
+            unassigned,
         )
+        for topic, partition in resigned:
+            if topic == GROUP_METADATA_TOPIC:
+                self._group_coordinator.on_resignation(partition, unassigned[TopicPartition(topic, partition)])
         for name in gone:
             self._configs.remove(name)
         if not {broker.node_id for broker in brokers}.issuperset(before.broker_ids()):

@@ -590,6 +590,9 @@ class ControlledCluster(Cluster):
                 return f"{tp} is led by {state.leader}, of its ISR {list(state.isr)} {live} live"
             if self.nodes[state.leader].leads(tp) != state.leader_epoch:
                 return f"{tp}: broker {state.leader} does not lead with epoch {state.leader_epoch}"
+            leaders = [broker for broker, node in self.nodes.items() if node.leads(tp) is not None]
+            if leaders != [state.leader]:
+                return f"{tp}: its leader is broker {state.leader}, and the brokers {leaders} lead"
         return None
 
     def _not_deleted(self) -> str | None:

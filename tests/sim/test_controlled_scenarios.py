@@ -328,7 +328,22 @@ def test_KIP_455_a_target_broker_that_dies_before_it_has_caught_up_is_waited_for
     history.breaks(REASSIGNED, PartitionReassignment, "_isr_changed", lambda self, tp: None)
 
 
-def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario):
+def test_a_leader_resigns_when_it_hears_that_the_partition_was_moved_away_while_it_stood_still(scenario):
+    """Nobody sends it a StopReplica: when it was taken out of the assignment its session had ended."""
+    update_metadata = ReplicaManager.update_metadata
+    history = scenario(
+        Settings(controller=True, partitions=2), Pause(500, 1, for_ms=2000), Produce(600, 1), Reassign(1500, 1, (2,))
+    )
+    history.goes_well()
+    history.breaks(
+        HAS_A_LEADER,
+        ReplicaManager,
+        "update_metadata",
+        lambda self, epoch, update, unassigned: update_metadata(self, epoch, update, {}),
+    )
+
+
+def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario, monkeypatch):
     history = scenario(
         Settings(controller=True, brokers=4),
         Crash(490, 2, "is killed", down_ms=3000, noticed_ms=10),
@@ -337,6 +352,7 @@ def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario
         DeleteTopic(512, 0),
     )
     history.goes_well()
+    monkeypatch.setattr(ControllerStore, "_removal_of_reassignment_orders", lambda self, name: [])
     history.breaks(REASSIGNED, PartitionReassignment, "topics_deleted", lambda self, names: None)
 
 

@@ -5,6 +5,7 @@ import random
 import socket
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID
 
 import pytest
@@ -339,6 +340,36 @@ def test_API_04_API_05_groups_move_with_the_leadership_of_their_partition(broker
     # A reassignment that takes the replica away sends nothing but StopReplica.
     controller.stop_replica(offsets, 0, 6, delete=True)
     wait_until(lambda: describe() == errors.NotCoordinator.code)
+    controller.leader_and_isr({offsets: [controller.state(0, leader_epoch=7, is_new=True)]})
+    wait_until(lambda: describe() == 0)
+    # If that is lost with its controller, the next one's metadata say so.
+    controller.update_metadata({offsets: {0: {"leader": 2, "replicas": [2], "isr": [2], "leader_epoch": 8}}})
+    wait_until(lambda: describe() == errors.NotCoordinator.code)
+
+
+def test_a_leader_resigns_when_newer_metadata_say_that_the_partition_is_not_assigned_to_it(broker, controller):
+    controller.update_metadata({"t": {0: {}}}, with_broker_2(broker))
+    state = controller.state(0, leader_epoch=3, isr=(1, 2), replicas=(1, 2))
+    controller.leader_and_isr({"t": [state]})
+    elsewhere = {"leader": 2, "replicas": [2], "isr": [2]}
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(broker.produce, "t", b"x", partition=0)
+        wait_until(lambda: broker.log("t").log_end_offset == 1)
+        # Metadata of the leader's own epoch, newer ones that leave the replica here, and those of an older controller.
+        controller.update_metadata({"t": {0: {**elsewhere, "leader_epoch": 3}}})
+        controller.update_metadata({"t": {0: {"leader": 2, "replicas": [2, 1], "isr": [2], "leader_epoch": 4}}})
+        controller.controller_epoch -= 1
+        controller.update_metadata({"t": {0: {**elsewhere, "leader_epoch": 5}}})
+        controller.controller_epoch += 1
+        assert partition(broker, T0).is_leader and not waiting.done()
+        controller.update_metadata({"t": {0: {**elsewhere, "leader_epoch": 4}}})
+        with pytest.raises(errors.NotLeaderOrFollower):
+            waiting.result(60)
+    assert not partition(broker, T0).is_leader
+    # The log is there until somebody orders to delete it.
+    assert broker.log("t").log_end_offset == 1
+    assert codes(controller.stop_replica("t", 0, 4, delete=True)) == {("t", 0): 0}
+    assert partition(broker, T0) is None
 
 
 def test_the_coordinator_is_the_leader_of_the_groups_partition(broker, controller):
