@@ -79,6 +79,8 @@ class LogDir:
         # of ten thousand partitions takes longer than writing it.
         self._contents: dict[str, dict[TopicPartition, int]] = {}
         self._next_disk_full_log_ms: dict[str, float] = {}
+        # The checkpoints in which a full disk has kept the lines of logs that are no longer here.
+        self._not_dropped: dict[TopicPartition, list[OffsetCheckpointFile]] = {}
         # Offsets of logs that could not be loaded: they stay in the checkpoints until the logs can be loaded.
         self._not_loaded = CheckpointedOffsets({}, {}, {})
         self._has_not_loaded = False
@@ -188,20 +190,36 @@ class LogDir:
         """The logs are no longer here: a new one of the same name must not get an old one's offsets.
 
         cleaner_offsets: from the cleaner's checkpoint too.  False in a broker with a cleaner, which alone writes that
-        file.  A failure takes the directory offline.
+        file.  A failure takes the directory offline, except for a full disk: it is this that may give the space back,
+        and finish_drop() tries again.
         """
         checkpoints = [self.recovery_points, self.log_starts, self.high_watermarks]
         if cleaner_offsets:
             checkpoints.append(self.cleaner_offsets)
-        for checkpoint in checkpoints:
-            try:
-                with self._checkpoint_lock:
+        gone = set(topic_partitions)
+        with self._checkpoint_lock:
+            for checkpoint in checkpoints:
+                try:
                     offsets = self._read(checkpoint)
-                    if not offsets.keys().isdisjoint(topic_partitions):
-                        gone = set(topic_partitions)
-                        self._write(checkpoint, {tp: offset for tp, offset in offsets.items() if tp not in gone})
-            except OSError as error:
-                self.fail(error)
+                except OSError as error:
+                    self.fail(error)
+                    continue
+                if offsets.keys().isdisjoint(gone):
+                    continue
+                kept = {tp: offset for tp, offset in offsets.items() if tp not in gone}
+                if not self._try_to_write(checkpoint, kept):
+                    for tp in offsets.keys() & gone:
+                        self._not_dropped.setdefault(tp, []).append(checkpoint)
+
+    def finish_drop(self, topic_partition: TopicPartition) -> None:
+        """Before a log is made here.  Raises OSError if the offsets of a former log of that name cannot be removed."""
+        with self._checkpoint_lock:
+            for checkpoint in self._not_dropped.get(topic_partition, ()):
+                offsets = self._read(checkpoint)
+                if topic_partition in offsets:
+                    others = {tp: offset for tp, offset in offsets.items() if tp != topic_partition}
+                    self._write(checkpoint, others)
+            self._not_dropped.pop(topic_partition, None)
 
     def _read(self, checkpoint: OffsetCheckpointFile) -> dict[TopicPartition, int]:
         if checkpoint.path not in self._contents:

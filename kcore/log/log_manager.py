@@ -378,6 +378,7 @@ class LogManager:
         for log_dir in candidates:
             path = os.path.join(log_dir.path, name)
             try:
+                log_dir.finish_drop(tp)
                 made = make_directory(path)
                 try:
                     log = self._load(log_dir, tp, path, config, is_empty=made)

@@ -8,6 +8,7 @@ import pytest
 from kcore import errors
 from kcore.common import file
 from kcore.common.topic_partition import TopicPartition
+from kcore.log.log_dir import LogDir
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica import log_tail
 from kcore.replica.fetcher_state import FetcherConfig
@@ -498,6 +499,37 @@ def test_a_replacement_that_fails_leaves_the_current_log_in_place(moves):
     handle_failure(moves, target)
     moves.node.produce(batch(b"b"))
     assert values(moves.partition().log) == [b"a", b"b"]
+
+
+def test_a_log_moves_out_of_a_full_directory_which_goes_on_with_its_other_logs(moves):
+    """It took the directory offline: the checkpoints could not be written without the log that had moved."""
+    moves.node.produce(batch(b"a"))
+    source = moves.partition().log.parent_dir
+    moves.node.lead(A)
+    if moves.partition(A).log.parent_dir != source:
+        moves.alter(A, to=source)
+        moves.finish()
+    moves.node.log_manager.checkpoint_recovery_offsets()
+    moves.node.replica_manager.checkpoint_high_watermarks()
+    full = ("open_write", "pwrite", "mkdir")
+    file.fail_next(full, errno.ENOSPC, times=-1, under=source)
+    assert moves.alter() == {TP: None}
+    moves.finish()
+    assert moves.node.log_manager.offline_log_dirs == [] and not moves.manager.failed
+    moves.node.advance(60_000)  # file.delete.delay.ms
+    assert names(source) == ["a-1"], "the space is free"
+    file.clear_faults()
+    file.fail_next(full, errno.ENOSPC, times=-1, under=os.path.join(source, "recovery-point-offset-checkpoint"))
+    assert moves.alter(to=source) == {TP: errors.KafkaStorageError}, "the old log's offsets are still there"
+    assert moves.node.log_manager.offline_log_dirs == []
+    file.clear_faults()
+    moves.node.produce({A: batch(b"b")})
+    assert values(moves.partition().log) == [b"a"] and values(moves.partition(A).log) == [b"b"]
+    assert moves.alter(to=source) == {TP: None}
+    checkpoints = LogDir(source).read_checkpoints()
+    assert all(TP not in offsets for offsets in checkpoints)
+    moves.finish()
+    assert moves.partition().log.parent_dir == source and values(moves.partition().log) == [b"a"]
 
 
 def test_each_directory_is_described_with_its_logs_and_what_a_future_log_lacks(moves):
