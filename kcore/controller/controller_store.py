@@ -33,6 +33,7 @@ from kcore.metadata.store import (
     Operation,
     SetData,
     StoreError,
+    UnreadableNode,
     Watch,
     parent_of,
 )
@@ -209,6 +210,18 @@ class ControllerStore:
         except (InvalidTopicException, StoreError):
             return True
         return False
+
+    def unreadable_topics(self, names: Iterable[str]) -> dict[str, UnreadableNode]:
+        """Of these topics those whose nodes cannot be read now, and why."""
+        paths = {name: znodes.topic(name) for name in sorted(names)}
+        errors = {}
+        for (name, path), node in zip(paths.items(), self._store.get_many(list(paths.values())), strict=True):
+            try:
+                if node is not None:
+                    znodes.decode_node(path, node.data, znodes.TopicZNode.decode)
+            except UnreadableNode as error:
+                errors[name] = error
+        return errors
 
     def _leave_out(self, name: str, error: KafkaError) -> None:
         reason = str(error)

@@ -586,6 +586,7 @@ class KafkaController:
                 logger.error("%s is being deleted: its new partitions are not created", name)
             return
         self._create_partitions(new)
+        self.partition_reassignment.topic_changed(name)
 
     def _create_partitions(self, new: Collection[TopicPartition]) -> None:
         if not new:
@@ -602,8 +603,7 @@ class KafkaController:
         names = set(self._store.watch_children(znodes.DELETE_TOPICS, watch))
         # A topic may have been created and be deleted before its creation was noticed.
         self._topics_changed()
-        unknown = names - self.context.topics
-        unknown -= self._store.left_out(unknown)
+        unknown = names - self.context.topics - self._store.left_out(names - self.context.topics)
         self._store.delete_children(znodes.DELETE_TOPICS, sorted(unknown))
         names -= unknown
         if not self.topic_deletion_manager.is_enabled:

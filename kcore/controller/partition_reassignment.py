@@ -31,6 +31,7 @@ from kcore.errors import (
     UnknownTopicOrPartition,
 )
 from kcore.metadata import znodes
+from kcore.metadata.api_errors import api_error
 from kcore.metadata.store import BadVersion, StoreError, Watch
 
 logger = logging.getLogger(__name__)
@@ -126,6 +127,8 @@ class PartitionReassignment:
         self._put = put
         #: Partitions whose ISR has changed; an event that looks at all of them is queued if there is one.
         self._changed: dict[TopicPartition, None] = {}
+        #: Topics of which reassignments wait until their nodes can be read.
+        self._waiting_topics: set[str] = set()
 
     # -- requests ---------------------------------------------------------------------------------------
 
@@ -195,12 +198,19 @@ class PartitionReassignment:
         """Take the next step of reassignments that run: of those to one of these brokers, of all for None."""
         context = self._context
         if broker_ids is None:
-            self._changed.clear()  # of an earlier term
+            self._changed.clear()  # of an earlier term, as these
+            self._waiting_topics.clear()
         self._advance(
             tp
             for tp in sorted(context.being_reassigned)
             if broker_ids is None or not set(broker_ids).isdisjoint(context.assignments[tp].target)
         )
+
+    def topic_changed(self, name: str) -> None:
+        """The topic's node has changed: perhaps it can be read again."""
+        if name in self._waiting_topics:
+            self._waiting_topics.remove(name)
+            self._advance(tp for tp in sorted(self._context.being_reassigned) if tp.topic == name)
 
     def topics_deleted(self, names: Collection[str]) -> None:
         """A topic that is being deleted is not reassigned any more: all of its replicas are deleted."""
@@ -224,9 +234,14 @@ class PartitionReassignment:
         """
         context = self._context
         before = {tp: context.assignments[tp] for tp, new in assignments.items() if new != context.assignments[tp]}
+        unreadable = self._store.unreadable_topics({tp.topic for tp in before})
+        for name, error in unreadable.items():
+            logger.error("no partition of %s is reassigned: %s", name, error)
+        refused = {tp: api_error(unreadable[tp.topic]) for tp in before if tp.topic in unreadable}
+        before = {tp: current for tp, current in before.items() if tp not in refused}
         unneeded = {tp: set(current.replicas) - set(assignments[tp].replicas) for tp, current in before.items()}
         remaining = {tp: current.without(unneeded[tp]) for tp, current in before.items()}
-        refused = self._keep_in_sync_replicas({tp: new for tp, new in remaining.items() if unneeded[tp]})
+        refused |= self._keep_in_sync_replicas({tp: new for tp, new in remaining.items() if unneeded[tp]})
         begun = {tp: assignments[tp] for tp in before if tp not in refused}
         if begun:
             logger.info("reassignment of %s begins: %s", counted(len(begun), "partition"), some_of(begun))
@@ -325,7 +340,12 @@ class PartitionReassignment:
 
     def _complete(self, topic_partitions: Collection[TopicPartition]) -> None:
         context = self._context
-        before = {tp: context.assignments[tp] for tp in topic_partitions}
+        moved = {tp.topic for tp in topic_partitions if context.assignments[tp].is_being_reassigned}
+        unreadable = self._store.unreadable_topics(moved) if moved else {}
+        for name, error in unreadable.items():
+            logger.error("the reassignment of %s waits: %s", name, error)
+        self._waiting_topics.update(unreadable)
+        before = {tp: context.assignments[tp] for tp in topic_partitions if tp.topic not in unreadable}
         if not before:
             return
         added = [

@@ -8,7 +8,7 @@ import pytest
 from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.controller.election_backoff import ElectionBackoff, election_backoff_ms
-from kcore.errors import KafkaStorageError
+from kcore.errors import KafkaStorageError, UnknownServerError
 from kcore.metadata import znodes
 from kcore.protocol.messages.leader_and_isr import LeaderAndIsrRequest
 from kcore.protocol.messages.update_metadata import UpdateMetadataRequest
@@ -22,6 +22,15 @@ STATE = b'{"controller_epoch":1,"leader":%s,"version":1,"leader_epoch":%s,"isr":
 
 def epoch(world):
     return int(world.admin.get(znodes.CONTROLLER_EPOCH).data)
+
+
+def alter(world, targets):
+    """What a client's request to reassign is answered."""
+    results = []
+    world.active.alter_partition_reassignments(targets, results.append)
+    world.settle()
+    (result,) = results
+    return result
 
 
 def fail_over(world):
@@ -147,6 +156,58 @@ def test_an_order_to_delete_a_topic_that_is_left_out_deletes_its_nodes(world, na
     assert world.active.context.topics_to_delete == world.active.context.topics_with_deletion_started == set()
     world.create_topic("broken", [[1, 2]])
     assert world.state("broken").leader == 1 and epoch(world) == 1
+
+
+@pytest.mark.parametrize("is_ordered_in_the_store", [False, True])
+def test_a_topic_whose_node_cannot_be_read_is_not_reassigned_and_the_term_goes_on(
+    world, caplog, is_ordered_in_the_store
+):
+    """It ended the term; the error is the client's, and names the node."""
+    world.start(1, 2)
+    world.create_topic("t", [[1], [1]])
+    world.create_topic("u", [[1]])
+    before, states = epoch(world), [world.state("t", number) for number in range(2)]
+    world.admin.set(znodes.topic("t"), b"garb")
+    world.settle()
+    t1, u0 = TopicPartition("t", 1), TopicPartition("u", 0)
+    targets = dict.fromkeys((T0, t1, u0), (2,))
+    caplog.clear()
+    if is_ordered_in_the_store:
+        world.admin.create(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment(targets))
+        world.settle()
+        assert znodes.decode_reassignment(world.admin.get(znodes.REASSIGN_PARTITIONS).data) == {u0: (2,)}
+    else:
+        results = alter(world, targets)
+        assert results[u0] is None
+        for tp in (T0, t1):
+            assert isinstance(results[tp], UnknownServerError)
+            assert str(results[tp]).startswith("The node /brokers/topics/t in the metadata store cannot be read: ")
+    context = world.active.context
+    assert epoch(world) == before and context.being_reassigned == {u0}
+    assert [world.state("t", number) for number in range(2)] == states
+    assert context.assignments[T0].replicas == (1,) and world.admin.get(znodes.topic("t")).data == b"garb"
+    lines = [r.getMessage() for r in caplog.records if "no partition of t is reassigned" in r.getMessage()]
+    assert len(lines) == 1 and "/brokers/topics/t" in lines[0] and not any(r.exc_info for r in caplog.records)
+
+
+def test_a_reassignment_ends_once_the_node_of_its_topic_can_be_read_again(world, caplog):
+    world.start(1, 2)
+    world.create_topic("t", [[1]])
+    assert alter(world, {T0: (2,)}) == {T0: None}
+    before, path = epoch(world), znodes.topic("t")
+    sound = world.admin.get(path).data
+    world.admin.set(path, b"garb")
+    world.settle()
+    world.set_isr("t", 0, [1, 2])
+    world.settle()
+    assert epoch(world) == before and world.active.context.being_reassigned == {T0}
+    assert world.state("t").leader == 1 and world.admin.get(path).data == b"garb"
+    assert "the reassignment of t waits: the node /brokers/topics/t in the metadata store cannot be read" in caplog.text
+    world.admin.set(path, sound)
+    world.settle()
+    assert epoch(world) == before and world.active.context.being_reassigned == set()
+    node = znodes.TopicZNode.decode(world.admin.get(path).data)
+    assert (node.assignment, node.adding, node.removing) == ({0: [2]}, {}, {}) and world.state("t").leader == 2
 
 
 @pytest.mark.parametrize(
