@@ -142,9 +142,7 @@ class PartitionReassignment:
                 accepted[tp] = requested_assignment(current, target, self._context.live_ids)
             except ApiError as error:
                 results[tp] = error
-        # The last word counts, whichever way it came.
-        self._remove_orders(lambda tp, target: tp in accepted)
-        results.update(self._begin(accepted))
+        results.update(self._begin(accepted, replaces_orders=True))
         return {tp: results[tp] for tp in targets}
 
     def list(self, topic_partitions: Iterable[TopicPartition] | None) -> dict[TopicPartition, ReplicaAssignment]:
@@ -227,7 +225,9 @@ class PartitionReassignment:
 
     # -- steps ------------------------------------------------------------------------------------------
 
-    def _begin(self, assignments: Mapping[TopicPartition, ReplicaAssignment]) -> dict[TopicPartition, ApiError | None]:
+    def _begin(
+        self, assignments: Mapping[TopicPartition, ReplicaAssignment], replaces_orders: bool = False
+    ) -> dict[TopicPartition, ApiError | None]:
         """Store the assignments and take their first step; why those that are refused are, None for the others.
 
         Replicas that only the reassignment before this one would have added are deleted now.
@@ -243,6 +243,9 @@ class PartitionReassignment:
         remaining = {tp: current.without(unneeded[tp]) for tp, current in before.items()}
         refused |= self._keep_in_sync_replicas({tp: new for tp, new in remaining.items() if unneeded[tp]})
         begun = {tp: assignments[tp] for tp in before if tp not in refused}
+        if replaces_orders:
+            # The last word counts, whichever way it came; also for the next controller, so this is stored first.
+            self._remove_orders(lambda tp, target: tp in assignments and tp not in refused)
         if begun:
             logger.info("reassignment of %s begins: %s", counted(len(begun), "partition"), some_of(begun))
         for tp in begun:

@@ -855,6 +855,22 @@ def test_a_request_replaces_an_order_of_the_node(world):
     assert_ended(world, [3])
 
 
+def test_a_request_that_is_refused_leaves_the_order_of_its_partition(world):
+    """The order went, and the reassignment that it had begun remained."""
+    world.start(1, 2, 3)
+    world.create_topic("t", [[1], [1]])
+    world.admin.create(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({T0: (2, 3), T1: (2, 3)}))
+    world.settle()
+    # Broker 2 leads without broker 1: records would be lost if this one alone remained.
+    world.admin.set(znodes.partition_state("t", 0), world.state("t")._replace(leader=2, isr=[2]).encode())
+    world.settle()
+    results = alter(world, {T0: None, T1: None})
+    assert isinstance(results[T0], InvalidReplicaAssignment) and results[T1] is None
+    assert running(world).keys() == {T0}
+    orders = znodes.decode_reassignment(world.admin.get(znodes.REASSIGN_PARTITIONS).data)
+    assert orders == {T0: (2, 3)}
+
+
 def test_an_order_that_comes_while_the_earlier_move_of_its_partition_ends_is_carried_out(world, monkeypatch):
     world.start(1, 2, 3)
     world.create_topic("t", [[1]])
