@@ -263,9 +263,23 @@ def _held_back_by(
         return None
     if replica.broker_id in offline_replicas:
         return "its log directory has failed" if partition.is_alive(replica.broker_id) else None
+    refused = _refused_epoch(partition, replica.broker_id)
+    if refused is not None:
+        return refused
     if replica.log_end_offset >= partition.log.log_end_offset:
         return None
     return _leader_throttle(partition, replica.broker_id, leader_quota)
+
+
+def _refused_epoch(partition: Partition, broker_id: int) -> str | None:
+    state = partition.state
+    replica = state.replicas.get(broker_id) if isinstance(state, LeaderState) else None
+    if replica is None or replica.refused_epoch is None or replica.refused_ms < replica.state.last_fetch_time_ms:
+        return None
+    refused, highest = replica.refused_epoch, replica.state.broker_epoch
+    if refused >= highest:
+        return None
+    return f"its last fetch had broker epoch {refused}, and was refused: one before had {highest} (KIP-903)"
 
 
 def _leader_throttle(partition: Partition, broker_id: int, quota: ReplicaQuota | None) -> str | None:

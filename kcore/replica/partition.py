@@ -587,7 +587,7 @@ class Partition:
         old = replica.state
         if 0 <= broker_epoch < old.broker_epoch:
             # Sent before that broker started again; it may have lost records since.
-            raise NotLeaderOrFollower(f"{self.topic_partition}: broker {replica.broker_id} has restarted since")
+            self._refuse_epoch(replica, broker_epoch, old.broker_epoch, fetch_time_ms)
         metadata = read.fetched.fetch_offset_metadata
         replica.state = old.after_fetch(
             metadata, follower_log_start_offset, fetch_time_ms, read.log_end_offset, broker_epoch
@@ -607,6 +607,19 @@ class Partition:
             return rose or is_log_start_higher
         finally:
             lock.release_read()
+
+    def _refuse_epoch(self, replica: Replica, broker_epoch: int, highest: int, fetch_time_ms: int) -> NoReturn:
+        """A fetch has a lower broker epoch than one before.  Unless that one had an epoch that the broker never got:
+        the registration says so, and the next fetch is taken."""
+        follower = f"{self.topic_partition}: broker {replica.broker_id}"
+        replica.refused_epoch, replica.refused_ms = broker_epoch, fetch_time_ms
+
+        def on_found(registered: int) -> None:
+            if replica.correct_epoch(highest, registered):
+                logger.warning("%s has broker epoch %d, a fetch came with %d", follower, registered, highest)
+
+        self._state_store.look_up_registration(replica.broker_id, on_found)
+        raise NotLeaderOrFollower(f"{follower} has restarted since: {highest} was its broker epoch, not {broker_epoch}")
 
     def repeat_idle_fetch(
         self, broker_id: int, data: FetchPartitionData, fetch_time_ms: int | None, broker_epoch: int = -1

@@ -46,6 +46,10 @@ class PartitionStateStore(Protocol):
         Returns at once: the work is done on another thread, which tries again what may pass.  Raises nothing.
         """
 
+    def look_up_registration(self, broker_id: int, on_found: Callable[[int], None]) -> None:
+        """on_found gets the broker epoch with which a broker is registered; it is not called if there is none, or if
+        the store does not answer.  Returns at once, as change_isr() does.  Raises nothing."""
+
 
 class RefusingStateStore:
     """For a broker without a metadata store: the ISR stays what updates say."""
@@ -61,3 +65,6 @@ class RefusingStateStore:
         leader_epoch: int = -1,
     ) -> None:
         on_done(OperationNotAttempted(f"{topic_partition}: this broker has no store for ISR {sorted(isr)}"))
+
+    def look_up_registration(self, broker_id: int, on_found: Callable[[int], None]) -> None:
+        """There is no registration to find."""

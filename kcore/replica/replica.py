@@ -102,15 +102,27 @@ class IdleFetch(NamedTuple):
 class Replica:
     """A follower of a partition that this broker leads; `state` is replaced whole, so it is read without a lock.
 
-    idle_fetch: the last fetch, if it was idle.
+    idle_fetch: the last fetch, if it was idle.  refused_epoch, refused_ms: the broker epoch of the last fetch that came
+    with a lower one than a fetch before, and when (ms); None, 0 if there was none.
     """
 
-    __slots__ = ("broker_id", "idle_fetch", "state")
+    __slots__ = ("broker_id", "idle_fetch", "refused_epoch", "refused_ms", "state")
 
     def __init__(self, broker_id: int, state: ReplicaState | None = None) -> None:
         self.broker_id = broker_id
         self.idle_fetch: IdleFetch | None = None
         self.state = ReplicaState() if state is None else state
+        self.refused_epoch: int | None = None
+        self.refused_ms = 0
+
+    def correct_epoch(self, claimed: int, registered: int) -> bool:
+        """Take back a broker epoch that a fetch claimed to have, if the broker is registered with a lower one, which
+        its fetches have: they would be refused for ever.  Whether it was taken back."""
+        state = self.state
+        if not registered < claimed == state.broker_epoch:
+            return False
+        self.state = state._replace(broker_epoch=registered)
+        return True
 
     def __repr__(self) -> str:
         return f"Replica({self.broker_id}, {self.state})"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kcore.common.scheduler import Scheduler
@@ -80,6 +80,7 @@ class MetadataPartitionStateStore:
         self._time = time
         self._lock = threading.Lock()
         self._waiting: list[_Change] = []
+        self._lookups: dict[int, list[Callable[[int], None]]] = {}
         # On the scheduler's thread only:
         self._changed: dict[TopicPartition, None] = {}
         self._last_change_ms = 0.0
@@ -102,6 +103,27 @@ class MetadataPartitionStateStore:
             is_first = len(self._waiting) == 1
         if is_first:
             self._scheduler.schedule("change-isrs", self._store_waiting, 0)
+
+    def look_up_registration(self, broker_id: int, on_found: Callable[[int], None]) -> None:
+        """See PartitionStateStore.look_up_registration; one read of the store answers all that wait for a broker."""
+        with self._lock:
+            is_first = not self._lookups
+            self._lookups.setdefault(broker_id, []).append(on_found)
+        if is_first:
+            self._scheduler.schedule("look-up-registrations", self._look_up_registrations, 0)
+
+    def _look_up_registrations(self) -> None:
+        with self._lock:
+            lookups, self._lookups = self._lookups, {}
+        for broker_id, waiting in lookups.items():
+            try:
+                node = self._store.get(znodes.broker_id(broker_id))
+            except StoreError as error:
+                logger.info("the registration of broker %d is not known: %s", broker_id, error)
+                continue
+            if node is not None:
+                for on_found in waiting:
+                    on_found(node.czxid)
 
     # -- storing ----------------------------------------------------------------------------------------
 

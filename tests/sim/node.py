@@ -269,6 +269,9 @@ class NodeStateStore:
 
         attempt()
 
+    def look_up_registration(self, broker_id: int, on_found: Callable[[int], None]) -> None:
+        """No node of the simulation claims an epoch that it does not have."""
+
 
 class Node:
     """One life of a broker, from its start to its crash or clean stop."""

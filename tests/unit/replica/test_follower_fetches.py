@@ -8,6 +8,7 @@ from kcore.common.time import MockTime
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.log_offset_metadata import FetchIsolation, LogOffsetMetadata
 from kcore.replica import isr as isr_rules
+from kcore.replica.explain import explain_isr
 from kcore.replica.fetch_params import FUTURE_LOCAL_REPLICA_ID, FetchParams, FetchPartitionData
 from kcore.replica.partition_state import PendingIsr
 from kcore.replica.partition_state_store import StoredIsr
@@ -18,14 +19,18 @@ LAG = 30_000
 
 
 class Store:
-    """Keeps each ISR change until the test answers it."""
+    """Keeps each ISR change, and each lookup of a registration, until the test answers it."""
 
     def __init__(self):
         self.changes = []
+        self.lookups = []
 
     def change_isr(self, topic_partition, isr, expected_version, on_done, *, broker_epochs=None, leader_epoch=-1):
         self.changes.append((topic_partition, isr, expected_version, on_done))
         self.broker_epochs = broker_epochs
+
+    def look_up_registration(self, broker_id, on_found):
+        self.lookups.append((broker_id, on_found))
 
     def store_last(self):
         (_, isr, version, on_done) = self.changes.pop()
@@ -210,6 +215,40 @@ def test_a_fetch_of_a_followers_earlier_life_is_refused(leader):
     assert state_of(leader, 1) == before
     follow(leader, 1, 2, replica_epoch=9)
     assert (state_of(leader, 1).log_end_offset, state_of(leader, 1).broker_epoch) == (2, 9)
+
+
+def test_a_broker_epoch_that_no_broker_has_does_not_lock_the_follower_out(leader, store):
+    """One fetch with a too large epoch made the leader refuse the follower's until the next leader epoch."""
+    leader.produce(batch(b"a", b"b"), acks=1)
+    follow(leader, 1, 2, replica_epoch=999)
+    leader.advance(10)
+    assert isinstance(one(follow(leader, 1, 1, replica_epoch=8)).error, errors.NotLeaderOrFollower)
+    ((broker_id, on_found),) = store.lookups
+    assert broker_id == 1
+    refusal = "its last fetch had broker epoch 8, and was refused: one before had 999 (KIP-903)"
+    assert explain_isr(leader.replica_manager, TP).replicas[1].held_back_by == refusal
+    on_found(8)
+    assert one(follow(leader, 1, 1, replica_epoch=8)).error is None
+    assert (state_of(leader, 1).log_end_offset, state_of(leader, 1).broker_epoch) == (1, 8)
+    assert explain_isr(leader.replica_manager, TP).replicas[1].held_back_by is None
+    assert isinstance(one(follow(leader, 1, 2, replica_epoch=7)).error, errors.NotLeaderOrFollower)
+
+
+@pytest.mark.parametrize(("registered", "has_restarted"), [(8, False), (9, False), (7, True)])
+def test_a_registration_that_disproves_no_epoch_changes_nothing(leader, store, registered, has_restarted):
+    """8 is what the follower restarted with; then it restarts again, perhaps after the registration was read."""
+    leader.produce(batch(b"a", b"b"), acks=1)
+    follow(leader, 1, 0, replica_epoch=8)
+    follow(leader, 1, 2, replica_epoch=7)
+    assert explain_isr(leader.replica_manager, TP).replicas[1].held_back_by is not None
+    leader.advance(10)
+    follow(leader, 1, 1, replica_epoch=10 if has_restarted else 8)
+    assert explain_isr(leader.replica_manager, TP).replicas[1].held_back_by is None
+    before = state_of(leader, 1)
+    ((_, on_found),) = store.lookups
+    on_found(registered)
+    assert state_of(leader, 1) == before
+    assert isinstance(one(follow(leader, 1, 2, replica_epoch=7)).error, errors.NotLeaderOrFollower)
 
 
 def test_PURG_10_a_produce_is_tried_again_when_the_isr_has_changed(leader, store):

@@ -101,6 +101,31 @@ def test_KIP_497_who_was_elected_again_and_has_not_heard_of_it_changes_nothing(s
     assert answers[1] == StoredIsr(frozenset({0}), 1)
 
 
+def test_registrations_are_read_on_the_stores_thread_once_for_all_partitions_of_a_broker(stored, monkeypatch):
+    stored.store.ensure_path(znodes.BROKER_IDS)
+    stored.store.create(znodes.broker_id(1), b"{}")
+    epoch = stored.store.get(znodes.broker_id(1)).czxid
+    found, read, get = [], [], stored.store.get
+    monkeypatch.setattr(stored.store, "get", lambda path: read.append(path) or get(path))
+    for _ in range(3):
+        stored.state_store.look_up_registration(1, found.append)
+    stored.state_store.look_up_registration(2, found.append)
+    assert not read
+    stored.scheduler.tick()
+    assert (found, read) == ([epoch] * 3, [znodes.broker_id(1), znodes.broker_id(2)])
+
+    def fail(path):
+        raise ConnectionLost("gone")
+
+    monkeypatch.setattr(stored.store, "get", fail)
+    stored.state_store.look_up_registration(1, found.append)
+    stored.scheduler.tick()
+    monkeypatch.undo()
+    stored.state_store.look_up_registration(1, found.append)
+    stored.scheduler.tick()
+    assert found == [epoch] * 4
+
+
 def test_a_store_that_fails_is_an_unknown_outcome(stored, monkeypatch):
     def fail(*args):
         raise StoreError("disk I/O error")
