@@ -445,7 +445,8 @@ class AdminClient:
                     f"no broker is the controller: {node.host}:{node.port} (broker {node.broker_id}) was the last, "
                     f"and none was elected within {self._timeout_ms / 1000:g} s"
                     + (f"; it says: {said}" if said else "")
-                    + ". Can the brokers reach their metadata store (ZooKeeper)? Their logs say what is wrong"
+                    + ". Can the brokers reach their metadata store (ZooKeeper, or the SQLite file that they share)? "
+                    "Their logs say what is wrong"
                 )
             self._time.sleep(_RETRY_MS)
 

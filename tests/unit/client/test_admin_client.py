@@ -87,7 +87,7 @@ def test_a_cluster_that_elects_no_controller_is_asked_until_the_timeout_and_then
     brokers.error_codes = [NotController.code]
     with pytest.raises(NotController) as raised:
         AdminClient([ADDRESSES[1]], time=clock, timeout_ms=15_000).create_topic("t")
-    for part in ("127.0.0.1:9090 (broker 0)", "within 15 s", "Can the brokers reach their metadata store"):
+    for part in ("127.0.0.1:9090 (broker 0)", "within 15 s", "ZooKeeper, or the SQLite file that they share"):
         assert part in str(raised.value)
     assert len(brokers.created_at) > 10
 
