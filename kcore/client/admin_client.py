@@ -295,8 +295,8 @@ class AdminClient:
         """Of a topic that a cluster's description does not have: what is known of its deletion if its name is still
         taken, None if a topic of this name could be created now.
 
-        Raises TopicAlreadyExists if it is the node of a topic that cannot be read, and what CreateTopics answers:
-        TopicAuthorizationFailed and so on.
+        Raises TopicAlreadyExists if it is the name of a topic that is not being deleted: its node cannot be read, or
+        all of its replicas are on dead brokers; and what CreateTopics answers: TopicAuthorizationFailed and so on.
         """
         topic = ct.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
         request = ct.CreateTopicsRequest(topics=[topic], timeout_ms=self._broker_timeout_ms, validate_only=True)
@@ -309,7 +309,7 @@ class AdminClient:
             return None
         # Kafka's brokers say only that the topic exists.
         message = result.error_message or ""
-        if "cannot be read" in message:
+        if "exists, but" in message:
             raise TopicAlreadyExists(message)
         return message if "delet" in message else f"Topic '{name}' is being deleted."
 

@@ -204,7 +204,7 @@ class AdminManager:
             raise TopicAlreadyExists(reason) from error
 
     def _why_taken(self, name: str) -> str | None:
-        return self._changes.waiting_deletion(name) or self._changes.unreadable(name)
+        return self._changes.waiting_deletion(name) or self._changes.why_unknown(name)
 
     def auto_create_topic(self, name: str) -> bool:
         """Create a topic because a client requests it; whether it is there, or will be once the controller has seen it.
@@ -400,6 +400,8 @@ class AdminManager:
             topic = self._cache.topic(name)
             if topic is None:
                 topic_names.validate(name)
+                topic = self._changes.leaderless_topic(name)
+            if topic is None:
                 raise UnknownTopicOrPartition(self._why_taken(name) or f"The topic '{name}' does not exist.")
             if topic_names.is_internal(name):
                 raise InvalidRequest(f"The topic '{name}' is internal: the brokers need it, it cannot be deleted.")

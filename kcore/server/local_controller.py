@@ -163,7 +163,7 @@ class LocalController:
                 builder.commit()
             except MultiFailed as error:
                 if isinstance(error.cause, NodeExists):
-                    raise TopicAlreadyExists(self.unreadable(name) or f"Topic '{name}' already exists.") from error
+                    raise TopicAlreadyExists(self.why_unknown(name) or f"Topic '{name}' already exists.") from error
                 raise
             self._topic_configs.set(name, config)
             self._lead([_Leadership(name, node, epochs)], is_new=True)
@@ -222,8 +222,12 @@ class LocalController:
         """None: delete_topic() returns when all is gone."""
         return None
 
-    def unreadable(self, name: str) -> str | None:
+    def why_unknown(self, name: str) -> str | None:
         return unreadable_topic(self._store, name)
+
+    def leaderless_topic(self, name: str) -> TopicInfo | None:
+        """None: a topic has a leader when create_topic() returns."""
+        return None
 
     def retry_offline_partitions(self) -> None:
         """Open the partitions that could not be opened: a full disk may have room again."""

@@ -7,7 +7,7 @@ Source: AdminZkClient, Kafka 2.4-3.9.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from random import Random
 from uuid import UUID
 
@@ -16,9 +16,9 @@ from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import ReassignmentInProgress, TopicAlreadyExists, UnknownTopicOrPartition
 from kcore.metadata import znodes
 from kcore.metadata.multi_builder import MultiBuilder
-from kcore.metadata.store import BadVersion, MetadataStore, MultiFailed, NodeExists, StoreError
+from kcore.metadata.store import BadVersion, MetadataStore, MultiFailed, Node, NodeExists, StoreError
 from kcore.server.config_changes import ConfigChanges, announce_config_change, store_config
-from kcore.server.metadata_cache import TopicInfo
+from kcore.server.metadata_cache import NO_LEADER, PartitionInfo, TopicInfo
 from kcore.server.topic_changes import Assignment, unreadable_topic
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class StoreTopicChanges:
         topic_id = znodes.random_id(self._random)
         node = znodes.TopicZNode({number: list(replicas) for number, replicas in assignment.items()}, topic_id)
         if self._store.get(znodes.topic(name)) is not None:
-            reason = self.waiting_deletion(name) or self.unreadable(name)
+            reason = self.waiting_deletion(name) or self.why_unknown(name)
             raise TopicAlreadyExists(reason or f"Topic '{name}' already exists.")
         builder = MultiBuilder(self._store)
         builder.put(znodes.topic_config(name), znodes.encode_config(config))
@@ -109,17 +109,46 @@ class StoreTopicChanges:
         stored = self._store.get(znodes.topic(name))
         if stored is None:
             return None
-        if self.unreadable(name) is not None:
+        if unreadable_topic(self._store, name) is not None:
             return f"Topic '{name}' is being deleted."
-        alive = set(self._store.children(znodes.BROKER_IDS))
-        replicas = {
-            replica for of_one in znodes.TopicZNode.decode(stored.data).assignment.values() for replica in of_one
-        }
-        dead = sorted(replica for replica in replicas if str(replica) not in alive)
+        dead = self._brokers(stored, alive=False)
         if not dead:  # or one whose session lasts on
             return f"Topic '{name}' is being deleted."
-        brokers = f"broker {dead[0]}" if len(dead) == 1 else f"brokers {', '.join(map(str, dead))}"
+        brokers = _brokers_text(dead)
         return f"Topic '{name}' is being deleted; that waits for {brokers}, not alive now, to delete its replicas."
 
-    def unreadable(self, name: str) -> str | None:
-        return unreadable_topic(self._store, name)
+    def why_unknown(self, name: str) -> str | None:
+        reason = unreadable_topic(self._store, name)
+        stored = self._store.get(znodes.topic(name)) if reason is None else None
+        if stored is None or self._brokers(stored, alive=True):
+            return reason
+        dead = self._brokers(stored, alive=False)
+        if not dead:
+            return f"Topic '{name}' exists, but has no partitions."
+        brokers = _brokers_text(dead)
+        return f"Topic '{name}' exists, but has no leader yet: its replicas are all on {brokers}, not alive now."
+
+    def leaderless_topic(self, name: str) -> TopicInfo | None:
+        stored = self._store.get(znodes.topic(name))
+        if stored is None or self._store.get(znodes.delete_topic(name)) is not None:
+            return None
+        try:
+            node = znodes.TopicZNode.decode(stored.data)
+        except StoreError:
+            return None
+        partitions = {
+            number: PartitionInfo(NO_LEADER, -1, tuple(replicas), ()) for number, replicas in node.assignment.items()
+        }
+        return TopicInfo(name, node.topic_id or ZERO_UUID, partitions)
+
+    def _brokers(self, topic: Node, alive: bool) -> list[int]:
+        """The live brokers, or the dead ones, that have replicas of a topic whose node can be read."""
+        live = set(self._store.children(znodes.BROKER_IDS))
+        replicas = {
+            replica for of_one in znodes.TopicZNode.decode(topic.data).assignment.values() for replica in of_one
+        }
+        return sorted(replica for replica in replicas if (str(replica) in live) == alive)
+
+
+def _brokers_text(broker_ids: Collection[int]) -> str:
+    return f"{'broker' if len(broker_ids) == 1 else 'brokers'} {', '.join(map(str, broker_ids))}"

@@ -49,9 +49,13 @@ class TopicChanges(Protocol):
         """Of a topic that the metadata do not have any more, but whose deletion has not ended: a sentence that says so,
         with the dead brokers that it waits for; None for every other."""
 
-    def unreadable(self, name: str) -> str | None:
-        """Of a topic that the metadata do not have because its node in the store cannot be read: a sentence that says
-        so; None for every other."""
+    def why_unknown(self, name: str) -> str | None:
+        """Of a topic that the store has, but not the metadata, since its node cannot be read or all of its replicas are
+        on dead brokers: a sentence that says so; None for every other."""
+
+    def leaderless_topic(self, name: str) -> TopicInfo | None:
+        """A topic that the store has, but not the metadata, since none of its partitions has had a leader yet; None if
+        the store has no such topic that can be read, and while its deletion waits."""
 
 
 #: Whether a change is in the metadata.
@@ -59,7 +63,7 @@ IsDone = Callable[[MetadataSnapshot], bool]
 
 
 def unreadable_topic(store: MetadataStore, name: str) -> str | None:
-    """TopicChanges.unreadable()."""
+    """Of a topic whose node cannot be read: a sentence that says so; None for every other."""
     path = znodes.topic(name)
     node = store.get(path)
     try:

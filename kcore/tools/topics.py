@@ -123,8 +123,8 @@ def _described(
         except UnknownTopicOrPartition as error:
             try:
                 text = admin.waiting_deletion(name)
-            except TopicAlreadyExists as unreadable:
-                missing.append(str(unreadable))
+            except TopicAlreadyExists as reason:
+                missing.append(str(reason))
                 continue
             except ApiError:  # the user may not ask that either
                 text = None
@@ -215,6 +215,8 @@ def _run_delete(args: argparse.Namespace) -> int:
         replicas = _replicas(admin, args.topic)
         admin.delete_topic(args.topic)
         is_deleted, dead = await_deletion(admin, args.topic, replicas)
+        # Of a topic that has never had a leader, only the cluster knows the replicas.
+        text = None if is_deleted or replicas else admin.waiting_deletion(args.topic)
     if args.json:
         print(json_line({"topic": args.topic, "deleted": is_deleted, "waits_for_brokers": dead}))
     elif is_deleted:
@@ -225,6 +227,8 @@ def _run_delete(args: argparse.Namespace) -> int:
             f"broker{'s' if len(dead) > 1 else ''} {ids_text(dead)}, not alive now, to delete "
             f"{'their' if len(dead) > 1 else 'its'} replicas; until then there can be no other topic of this name"
         )
+    elif not replicas:
+        print(text or f"{args.topic} is deleted")
     else:
         print(
             f"{args.topic} is being deleted: clients do not see it any more, but brokers {ids_text(sorted(replicas))} "
@@ -245,7 +249,8 @@ def _replicas(admin: AdminClient, name: str) -> set[int]:
 def await_deletion(
     admin: AdminClient, name: str, replicas: Collection[int], time: Time = SYSTEM_TIME
 ) -> tuple[bool, list[int]]:
-    """(whether a topic is gone that was on these brokers, the dead ones of them that its deletion waits for).
+    """(whether a topic is gone that was on these brokers, the dead ones of them that its deletion waits for).  Without
+    brokers it ends where the cluster says that it waits for dead ones.
 
     Asked once it has been ordered, until it has ended, a broker is dead, or has not been done after a while.  A broker
     is dead that does not answer: for its cluster it lives until its session ends.
@@ -253,8 +258,11 @@ def await_deletion(
     deadline_ms = time.hi_res_clock_ms() + _DELETION_MS
     while True:
         try:
-            if admin.waiting_deletion(name) is None:
+            text = admin.waiting_deletion(name)
+            if text is None:
                 return True, []
+            if not replicas and "not alive" in text:
+                return False, []
             is_known = True
         except ApiError:  # the user may not ask whether the name is free
             is_known = False

@@ -276,6 +276,24 @@ def test_a_topic_that_the_controller_has_left_out_is_deleted_with_its_logs(clust
         await_true(lambda b=broker: not has_logs(b))
 
 
+def test_a_topic_whose_replicas_are_all_on_brokers_that_are_not_there_is_described_and_deleted(cluster, run, text):
+    store = cluster.brokers[0].store
+    store.create_recursive(znodes.topic("elsewhere"), znodes.TopicZNode({0: [77]}).encode())
+    sentence = "Topic 'elsewhere' exists, but has no leader yet: its replicas are all on broker 77, not alive now."
+    assert text("topics", "describe", "elsewhere") == (2, "", f"kcore: {sentence}\n")
+    status, out, err = text("topics", "create", "elsewhere")
+    assert (status, out) == (2, "") and sentence in err
+    status, out, err = text("topics", "delete", "elsewhere")
+    waiting = "Topic 'elsewhere' is being deleted; that waits for broker 77, not alive now, to delete its replicas."
+    assert (status, out, err) == (0, f"{waiting}\n", "")
+    assert text("topics", "describe", "elsewhere") == (0, f"elsewhere: {waiting}\n", "")
+    store.create_recursive(znodes.topic("empty"), znodes.TopicZNode({}).encode())
+    sentence = "kcore: Topic 'empty' exists, but has no partitions.\n"
+    assert text("topics", "describe", "empty") == (2, "", sentence)
+    assert run("topics", "delete", "empty") == (0, [{"topic": "empty", "deleted": True, "waits_for_brokers": []}])
+    assert store.get(znodes.topic("empty")) is None
+
+
 @pytest.mark.parametrize(
     "words, reason",
     [

@@ -197,6 +197,30 @@ def test_a_topic_that_the_metadata_have_is_deleted_with_their_replicas_where_its
     broker.cluster_member.controller = None
 
 
+def test_a_topic_whose_replicas_are_all_on_dead_brokers_is_named_and_deleted(broker, controller, store):
+    """The metadata do not have it: it has never had a leader.  A creation said that there is one, a deletion that there
+    is none, and a trial of a creation that the name is free."""
+    broker.cluster_member.controller = ActiveController()
+    controller.update_metadata()
+    store.create_recursive(znodes.topic("t"), znodes.TopicZNode({0: [77], 1: [78, 77]}).encode())
+    topic = ct.CreatableTopic(name="t", num_partitions=1, replication_factor=1)
+    with Client(broker) as client:
+        for is_dry_run in (False, True):
+            (created,) = client.ask(ct.CreateTopicsRequest(topics=[topic], validate_only=is_dry_run), 5).topics
+            assert created.error_code == errors.TopicAlreadyExists.code
+            assert created.error_message == (
+                "Topic 't' exists, but has no leader yet: its replicas are all on brokers 77, 78, not alive now."
+            )
+        (deleted,) = client.ask(dt.DeleteTopicsRequest(topic_names=["t"]), 5).responses
+        assert (deleted.error_code, store.children(znodes.DELETE_TOPICS)) == (0, ["t"])
+        (created,) = client.ask(ct.CreateTopicsRequest(topics=[topic]), 5).topics
+        assert "that waits for brokers 77, 78, not alive now" in created.error_message
+        (deleted,) = client.ask(dt.DeleteTopicsRequest(topic_names=["t"]), 5).responses
+        assert deleted.error_code == errors.UnknownTopicOrPartition.code
+        assert "that waits for brokers 77, 78, not alive now" in deleted.error_message
+    broker.cluster_member.controller = None
+
+
 @pytest.mark.parametrize(("numbers", "missing"), [((0, 2), 1), ((1, 2), 0)])
 def test_a_topic_with_a_gap_in_its_partitions_numbers_gets_no_more(broker, controller, store, numbers, missing):
     """The new ones would have had numbers that are there already, and their leaders were waited for."""
