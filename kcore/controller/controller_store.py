@@ -330,17 +330,33 @@ class ControllerStore:
                 continue
             return node
 
-    def reassignment_orders(self) -> dict[TopicPartition, tuple[int, ...]]:
-        """Of /admin/reassign_partitions.  Raises StoreError for a body that cannot be read."""
-        node = self._store.get(znodes.REASSIGN_PARTITIONS)
-        return znodes.decode_reassignment(node.data) if node is not None else {}
+    def remove_reassignment_orders(self, is_removed: Callable[[TopicPartition, Sequence[int]], bool]) -> None:
+        """Take partitions out of /admin/reassign_partitions; without any the node is deleted."""
+        while operations := self._removal_of_reassignment_orders(is_removed):
+            try:
+                self._multi(operations)
+                return
+            except (BadVersion, NoNode, NotEmpty):
+                continue  # somebody has changed it
 
-    def set_reassignment_orders(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Without any, the node is deleted."""
-        if targets:
-            self._multi([SetData(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment(targets))])
-        else:
-            self.delete_node(znodes.REASSIGN_PARTITIONS)
+    def _removal_of_reassignment_orders(
+        self, is_removed: Callable[[TopicPartition, Sequence[int]], bool]
+    ) -> list[Operation]:
+        path = znodes.REASSIGN_PARTITIONS
+        node = self._store.get(path)
+        try:
+            orders = znodes.decode_reassignment(node.data) if node is not None else {}
+        except StoreError:
+            return []  # process_orders() deletes it
+        left = {tp: target for tp, target in orders.items() if not is_removed(tp, target)}
+        if node is None or len(left) == len(orders):
+            return []
+        if left:
+            return [SetData(path, znodes.encode_reassignment(left), node.version)]
+        operations: list[Operation] = []
+        for name in self._store.children(path):  # Kafka never puts anything there
+            self._delete_recursive(f"{path}/{name}", operations)
+        return [*operations, Delete(path, node.version)]
 
     def delete_topic(self, name: str) -> None:
         """Delete all nodes of a topic, and the orders to delete and to reassign it: as one change unless that is too
@@ -350,28 +366,15 @@ class ControllerStore:
         reassign it go first: the next topic of this name would be reassigned.
         """
         while True:
-            operations = self._removal_of_reassignment_orders(name)
+            operations = self._removal_of_reassignment_orders(lambda tp, target: tp.topic == name)
             for path in (znodes.topic(name), znodes.topic_config(name), znodes.delete_topic(name)):
                 self._delete_recursive(path, operations)
             try:
                 for piece in pieces([operation] for operation in operations):
                     self._multi(piece)
                 return
-            except BadVersion:
-                continue  # the orders to reassign have changed
-
-    def _removal_of_reassignment_orders(self, name: str) -> list[Operation]:
-        node = self._store.get(znodes.REASSIGN_PARTITIONS)
-        try:
-            orders = znodes.decode_reassignment(node.data) if node is not None else {}
-        except StoreError:
-            return []  # process_orders() deletes it
-        left = {tp: target for tp, target in orders.items() if tp.topic != name}
-        if node is None or len(left) == len(orders):
-            return []
-        if left:
-            return [SetData(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment(left), node.version)]
-        return [Delete(znodes.REASSIGN_PARTITIONS, node.version)]
+            except (BadVersion, NoNode, NotEmpty):
+                continue  # somebody has changed them
 
     def delete_children(self, parent: str, names: Iterable[str]) -> None:
         """Nodes that are not there any more are no error."""

@@ -190,7 +190,7 @@ class PartitionReassignment:
             if not self._context.assignments[tp].is_being_reassigned or refused is not None:
                 ended.add(tp)
         if ended:
-            self._remove_orders(lambda tp, target: tp in ended)
+            self._store.remove_reassignment_orders(lambda tp, target: tp in ended)
 
     def resume(self, broker_ids: Collection[int] | None = None) -> None:
         """Take the next step of reassignments that run: of those to one of these brokers, of all for None."""
@@ -212,7 +212,7 @@ class PartitionReassignment:
 
     def topics_deleted(self, names: Collection[str]) -> None:
         """A topic that is being deleted is not reassigned any more: all of its replicas are deleted."""
-        self._remove_orders(lambda tp, target: tp.topic in names)
+        self._store.remove_reassignment_orders(lambda tp, target: tp.topic in names)
 
     def _assignment(self, tp: TopicPartition) -> ReplicaAssignment:
         """Of a partition that can be reassigned."""
@@ -245,7 +245,7 @@ class PartitionReassignment:
         begun = {tp: assignments[tp] for tp in before if tp not in refused}
         if replaces_orders:
             # The last word counts, whichever way it came; also for the next controller, so this is stored first.
-            self._remove_orders(lambda tp, target: tp in assignments and tp not in refused)
+            self._store.remove_reassignment_orders(lambda tp, target: tp in assignments and tp not in refused)
         if begun:
             logger.info("reassignment of %s begins: %s", counted(len(begun), "partition"), some_of(begun))
         for tp in begun:
@@ -374,7 +374,9 @@ class PartitionReassignment:
         for tp, new in completed.items():
             logger.debug("%s: the reassignment is complete, its replicas are %s", tp, _listed(new.replicas))
         # B7, B8
-        self._remove_orders(lambda tp, target: tp in completed and tuple(target) == completed[tp].replicas)
+        self._store.remove_reassignment_orders(
+            lambda tp, target: tp in completed and tuple(target) == completed[tp].replicas
+        )
         self._batch.add_update_metadata(context.live_or_shutting_down_ids, completed)
         self._batch.send()
 
@@ -436,16 +438,6 @@ class PartitionReassignment:
         if deleted:
             for state in (State.OFFLINE, State.DELETION_STARTED, State.DELETION_SUCCESSFUL, State.NON_EXISTENT):
                 self._replicas.handle_state_changes(deleted, state)
-
-    def _remove_orders(self, is_removed: Callable[[TopicPartition, Sequence[int]], bool]) -> None:
-        """Take partitions out of /admin/reassign_partitions; without any the node is deleted."""
-        try:
-            orders = self._store.reassignment_orders()
-        except StoreError:
-            return  # process_orders() deletes it
-        left = {tp: target for tp, target in orders.items() if not is_removed(tp, target)}
-        if len(left) < len(orders):
-            self._store.set_reassignment_orders(left)
 
 
 def _listed(broker_ids: Iterable[int]) -> str:

@@ -343,7 +343,7 @@ def test_a_leader_resigns_when_it_hears_that_the_partition_was_moved_away_while_
     )
 
 
-def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario, monkeypatch):
+def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario):
     history = scenario(
         Settings(controller=True, brokers=4),
         Crash(490, 2, "is killed", down_ms=3000, noticed_ms=10),
@@ -352,8 +352,7 @@ def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario
         DeleteTopic(512, 0),
     )
     history.goes_well()
-    monkeypatch.setattr(ControllerStore, "_removal_of_reassignment_orders", lambda self, name: [])
-    history.breaks(REASSIGNED, PartitionReassignment, "topics_deleted", lambda self, names: None)
+    history.breaks(REASSIGNED, ControllerStore, "_removal_of_reassignment_orders", lambda self, is_removed: [])
 
 
 def test_a_deletion_waits_for_its_own_answers_and_not_for_those_to_a_reassignment(scenario):

@@ -137,7 +137,17 @@ def test_orders_to_reassign_that_change_while_their_topic_is_deleted_are_read_ag
     monkeypatch.setattr(metadata_store, "multi", after_a_change)
     store.delete_topic("a")
     assert metadata_store.get(znodes.topic("a")) is None and not changes
-    assert store.reassignment_orders() == {of_b: (2,)}
+    assert znodes.decode_reassignment(metadata_store.get(znodes.REASSIGN_PARTITIONS).data) == {of_b: (2,)}
+
+
+def test_orders_to_reassign_go_with_what_somebody_has_put_below_them(metadata_store, store):
+    of_a = TopicPartition("a", 0)
+    metadata_store.create_recursive(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({of_a: (1,)}))
+    metadata_store.create_recursive(f"{znodes.REASSIGN_PARTITIONS}/foreign/nodes")
+    store.remove_reassignment_orders(lambda tp, target: target == (2,))
+    assert metadata_store.get(f"{znodes.REASSIGN_PARTITIONS}/foreign/nodes") is not None
+    store.remove_reassignment_orders(lambda tp, target: target == (1,))
+    assert metadata_store.get(znodes.REASSIGN_PARTITIONS) is None
 
 
 def test_announcements_are_deleted_with_one_call(metadata_store, store):
