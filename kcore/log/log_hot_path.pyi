@@ -132,8 +132,12 @@ class LogHotPath:
         got the first time.
         """
 
-    def append_as_follower(self, records: bytes | bytearray | memoryview | MemoryRecords) -> LogAppendInfo:
+    def append_as_follower(
+        self, records: bytes | bytearray | memoryview | MemoryRecords, leader_epoch: int = ...
+    ) -> LogAppendInfo:
         """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
+
+        From the first batch of a later leader epoch than leader_epoch (-1: any) on they are left out.
 
         A batch cut off at the end is left out.  Without a whole one nothing is written: offsets -1 (LOG-04).
         """

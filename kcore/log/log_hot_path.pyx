@@ -459,8 +459,12 @@ cdef class LogHotPath:
         finally:
             PyBuffer_Release(&view)
 
-    def append_as_follower(self, records):
+    def append_as_follower(self, records, int32_t leader_epoch=-1):
         """Write batches as a leader sent them, offsets kept; gaps are legal (LOG-07..09).
+
+        leader_epoch: of that leader, as far as this replica knows; -1: any.  From the first batch of a later epoch on
+        the batches are left out: a broker that no longer leads may send what it has copied from its successor
+        (KAFKA-18723).  If that is the first one, InvalidRecord.
 
         A fetch may end inside a batch: those bytes are left out.  Without a whole batch nothing is written, and the
         offsets of the result are -1 (LOG-04), as in Kafka; append_as_leader refuses such bytes.  Bytes that cannot
@@ -468,9 +472,10 @@ cdef class LogHotPath:
 
         Raises OffsetsOutOfOrder, UnexpectedAppendOffset, CorruptMessage, KafkaStorageError, ReadOnlyLog; LogIsServed
         while this broker leads the partition.
-        Source: UnifiedLog.appendAsFollower.
+        Source: UnifiedLog.appendAsFollower, Kafka 4.1.
         """
         cdef Append append
+        cdef int64_t taken, size
         cdef kc_batch row
         cdef Py_buffer view
         cdef MemoryRecords batches = None
@@ -489,7 +494,15 @@ cdef class LogHotPath:
                 batches = self.parsed_batches(records, &append)
                 if append.count == 0:
                     return LogAppendInfo(-1, -1, -1, -1, log_start_offset=self.log_start_offset)
-            self.analyze_follower_batches(&append)
+            taken = self.analyze_follower_batches(&append, leader_epoch if leader_epoch >= 0 else INT32_MAX)
+            if taken < append.count:
+                if taken == 0:
+                    raise InvalidRecord(
+                        f"{self._source}: the batch at offset {append.rows[0].base_offset} has leader epoch "
+                        f"{append.rows[0].leader_epoch}, its sender leads with epoch {leader_epoch}"
+                    )
+                size = append.rows[taken].position - append.rows[0].position
+                return self.append_as_follower(batches.buffer[:size], leader_epoch)
             self.lock.enter()
             try:
                 if not self._is_writable:
@@ -780,8 +793,10 @@ cdef class LogHotPath:
                 break
         return 0
 
-    cdef int analyze_follower_batches(self, Append *append) except -1:
-        """Offsets, timestamps and counts of the append, from the batch headers.  Raises OffsetsOutOfOrder (LOG-08)."""
+    cdef int64_t analyze_follower_batches(self, Append *append, int32_t leader_epoch) except -1:
+        """Offsets, timestamps and counts of the append, from the batch headers.  Raises OffsetsOutOfOrder (LOG-08).
+
+        The number of batches before the first one of a later leader epoch; if not all, the rest is unfinished."""
         cdef const kc_batch *row
         cdef int64_t i
         append.last_offset = append.max_timestamp = append.offset_of_max_timestamp = -1
@@ -789,6 +804,8 @@ cdef class LogHotPath:
         append.is_of_one_epoch = True
         for i in range(append.count):
             row = append.rows + i
+            if row.leader_epoch > leader_epoch:
+                return i
             if row.base_offset <= append.last_offset:
                 raise OffsetsOutOfOrder(
                     f"{self._source}: batch at offset {row.base_offset} follows offset {append.last_offset} in one "
@@ -802,7 +819,7 @@ cdef class LogHotPath:
                 append.max_timestamp, append.offset_of_max_timestamp = row.max_timestamp, row.last_offset
         append.first_offset = append.rows[0].base_offset
         append.leader_epoch = append.rows[append.count - 1].leader_epoch
-        return 0
+        return append.count
 
     cdef int assign_epochs(self, const Append *append) except -1:
         """EPOCH-02, LOG-11: before the write, so that the cache has the epoch of every record in the log."""

@@ -93,9 +93,15 @@ class FollowerLogs(Protocol):
     def truncate_fully_and_start_at(self, tp: TopicPartition, offset: int) -> None: ...
 
     def append(
-        self, tp: TopicPartition, records: bytes | bytearray | memoryview, leader_log_start_offset: int
+        self,
+        tp: TopicPartition,
+        records: bytes | bytearray | memoryview,
+        leader_log_start_offset: int,
+        leader_epoch: int,
     ) -> AppendedRecords | None:
         """Append as a follower, offsets and epochs kept (RFT-06); None if there is no whole batch.
+
+        Batches from the first one of a later leader epoch on are left out.
 
         Raises CorruptMessage or InvalidRecord for what can be fetched again, anything else for what cannot be helped.
         """
@@ -587,7 +593,9 @@ class FetcherState:
                 logs.truncate_fully_and_start_at(tp, log_end_offset)
                 state = state._replace(last_fetched_epoch=logs.latest_epoch(tp))
             records = answer.records
-            appended = logs.append(tp, records, answer.log_start_offset) if records else None
+            appended = (
+                logs.append(tp, records, answer.log_start_offset, state.current_leader_epoch) if records else None
+            )
             logs.update_high_watermark(tp, answer.high_watermark)
             logs.maybe_increment_log_start_offset(tp, answer.log_start_offset)
         except (CorruptMessage, InvalidRecord) as error:
@@ -608,6 +616,10 @@ class FetcherState:
         lag = answer.high_watermark - next_offset if answer.high_watermark > next_offset else 0
         state = PartitionFetchState(next_offset, state.current_leader_epoch, Phase.FETCHING, lag, last_epoch)
         self._set_fetched(tp, state, to_end=appended is not None)
+        if records and appended is None:
+            # RFT-05: up to Fetch version 2 a leader cuts the first batch too.
+            why = f"{len(records)} bytes without a whole batch: replica.fetch.max.bytes is too small"
+            self._on_bad_answer(tp, why, now_ms)
 
     def _truncate_to_epoch_end(
         self, tp: TopicPartition, state: PartitionFetchState, leader_epoch: int, leader_end_offset: int, now_ms: float

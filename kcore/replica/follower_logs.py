@@ -89,11 +89,18 @@ class ReplicaLogs:
         self._note_change(tp)
 
     def append(
-        self, tp: TopicPartition, records: bytes | bytearray | memoryview, leader_log_start_offset: int
+        self,
+        tp: TopicPartition,
+        records: bytes | bytearray | memoryview,
+        leader_log_start_offset: int,
+        leader_epoch: int = -1,
     ) -> AppendedRecords | None:
         partition = self._partition(tp)
+        append = partition.append_records_to_follower_or_future_replica
+        if self._is_future:
+            leader_epoch = -1  # what the current log has was taken
         try:
-            info = partition.append_records_to_follower_or_future_replica(records, self._is_future)
+            info = append(records, self._is_future, leader_epoch)
         except UnexpectedAppendOffset as error:
             # The leader's log starts inside a batch (DeleteRecords), and the follower's ends there: PART-21.
             log = self._log(tp)
@@ -107,12 +114,8 @@ class ReplicaLogs:
                 self.truncate_to(tp, error.first_offset, is_completed=False)
             else:
                 raise
-            info = partition.append_records_to_follower_or_future_replica(records, self._is_future)
+            info = append(records, self._is_future, leader_epoch)
         if info is None or info.last_offset < 0:
-            if info is not None and len(records):
-                logger.error(
-                    "%s: %d bytes without a whole batch: replica.fetch.max.bytes is too small", tp, len(records)
-                )
             return None
         if self._quota is not None and self._quota.is_throttled(tp):
             self._quota.record(len(records))

@@ -440,7 +440,7 @@ class Partition:
             lock.release_read()
 
     def append_records_to_follower_or_future_replica(
-        self, records: bytes | bytearray | memoryview, is_future: bool
+        self, records: bytes | bytearray | memoryview, is_future: bool, leader_epoch: int = NO_EPOCH
     ) -> LogAppendInfo | None:
         """Append what a leader sent, offsets and epochs kept, to the log or to the future log (PART-19, PART-20).
 
@@ -451,7 +451,7 @@ class Partition:
             log = self.future_log if is_future else self.log
             if log is None:
                 return None
-            info = log.append_as_follower(records)
+            info = log.append_as_follower(records, leader_epoch)
         if not is_future:
             state = self._state
             is_reassignment = isinstance(state, FollowerState) and state.is_being_added

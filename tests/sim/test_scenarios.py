@@ -348,7 +348,7 @@ def test_RFT_08_a_followers_log_starts_where_its_leaders_does(scenario):
 def test_PART_21_a_follower_of_a_log_that_starts_inside_a_batch_starts_with_the_whole_batch(scenario):
     """Records are deleted up to the middle of a batch while the follower has none."""
 
-    def append_or_fail(self, tp, records):
+    def append_or_fail(self, tp, records, *rest):
         info = self._partition_of(tp).append_records_to_follower_or_future_replica(records, is_future=False)
         return fetcher_state.AppendedRecords(info.last_offset, info.last_leader_epoch)
 

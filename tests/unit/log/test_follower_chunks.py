@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from kcore.common import file
-from kcore.errors import KafkaError, KafkaStorageError
+from kcore.errors import InvalidRecord, KafkaError, KafkaStorageError
 from kcore.log import unified_log
 from kcore.log.leader_epoch_file_cache import LeaderEpochFileCache
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation, LogOffsetMetadata
@@ -268,3 +268,39 @@ def test_LOG_29_a_full_disk_leaves_neither_bytes_nor_producers_of_a_chunk(logs, 
     assert (logs.directory / f"{0:020d}.log").stat().st_size == log.size
     log.append_as_follower(chunk_of(3, count, 3, 1))
     assert log.log_end_offset == 3 + count
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2, 40])
+def test_a_chunk_ends_before_the_first_batch_of_a_later_leader_epoch(tmp_path, taken):
+    """As if it had been sent without the rest: also the producers' states, and offsets that do not ascend after it."""
+    chunk = [at(offset, idempotent(7, offset, 1), 3) for offset in range(taken)]
+    rest = at(taken, idempotent(7, taken, 1), 4) + at(0, idempotent(7, 0, 1), 3)
+    with Logs(tmp_path / "orders-0").open() as log, Logs(tmp_path / "orders-1").open() as other:
+        if taken:
+            info, expected = (
+                log.append_as_follower(b"".join(chunk) + rest, 3),
+                other.append_as_follower(b"".join(chunk)),
+            )
+            assert (info.first_offset, info.last_offset, info.valid_bytes, info.record_count) == (
+                expected.first_offset,
+                expected.last_offset,
+                expected.valid_bytes,
+                expected.record_count,
+            )
+        else:
+            with pytest.raises(InvalidRecord, match="at offset 0 has leader epoch 4"):
+                log.append_as_follower(rest, 3)
+        assert log.log_end_offset == other.log_end_offset == taken and log.last_epoch == other.last_epoch
+        assert log.producer_state_manager.producers.keys() == other.producer_state_manager.producers.keys()
+        log.append_as_follower(at(taken, idempotent(7, taken, 1), 4), 4)
+        assert (log.log_end_offset, log.last_epoch) == (taken + 1, 4)
+
+
+def test_a_later_leader_epoch_in_a_slice_of_another_file(tmp_path):
+    source, log = Logs(tmp_path / "a-0").open(), Logs(tmp_path / "orders-0").open()
+    for offset, epoch in enumerate([1, 2, 2, 5]):
+        source.append_as_follower(at(offset, batch(1), epoch))
+    records = source.active_segment.slice(len(batch(1)), 1 << 20).memory_records()
+    assert records.batches[0].position > 0
+    assert log.append_as_follower(records, 4).last_offset == 2
+    assert log.log_end_offset == 3 and log.size == 2 * len(batch(1))

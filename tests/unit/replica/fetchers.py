@@ -85,7 +85,7 @@ class MemoryLogs:
         self.done.append(("truncate_fully_and_start_at", tp, offset))
         log.start, log.epochs = offset, []
 
-    def append(self, tp, records, leader_log_start_offset):
+    def append(self, tp, records, leader_log_start_offset, leader_epoch):
         log = self._log(tp, "append")
         self.done.append(("append", tp, records))
         epoch, count = records

@@ -203,6 +203,26 @@ def test_FT_17_FT_18_the_next_offset_follows_the_records_and_the_lag_is_what_is_
     assert (state.states[A].fetch_offset, state.states[A].lag, state.states[A].last_fetched_epoch) == (5, 0, 5)
 
 
+def test_RFT_05_bytes_without_a_whole_batch_are_logged_at_growing_intervals_and_asked_for_again_later(caplog):
+    state = fetching()
+    for second in range(50):
+        reply_to(state, {A: FetchedPartition((5, 0), high_watermark=9, log_start_offset=0)}, now=second * BACKOFF)
+        assert state.next_request(second * BACKOFF) == Wait((second + 1) * BACKOFF)
+    assert len([line for line in caplog.messages if "replica.fetch.max.bytes is too small" in line]) == 6
+    assert "replica.fetch.max.bytes is too small" in state.delay_reason(A)
+    assert (state.states[A].fetch_offset, state.states[A].lag, state._logs.logs[A].high_watermark) == (3, 6, 3)
+    reply_to(state, {A: FetchedPartition(b"", high_watermark=9, log_start_offset=0)}, now=50 * BACKOFF)
+    assert state.delay_reason(A) is None
+
+
+def test_the_log_is_told_the_leader_epoch_of_the_fetch():
+    state = fetching(leader_epoch=7)
+    told = []
+    state._logs.append = lambda tp, records, log_start, leader_epoch: told.append(leader_epoch)
+    reply_to(state, {A: FetchedPartition((8, 1), high_watermark=3, log_start_offset=0)})
+    assert told == [7]
+
+
 def test_FT_19_a_partition_that_got_records_goes_to_the_end_of_the_order():
     state = fetcher(a=MemoryLog([1]), b=MemoryLog([1]), c=MemoryLog([1]))
     state.add_partitions({tp: InitialFetchState(1, 5) for tp in (A, B, C)})

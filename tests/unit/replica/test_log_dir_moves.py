@@ -146,8 +146,8 @@ def test_DIR_06_what_is_appended_after_the_last_fetch_is_copied_before_the_log_i
     moves.alter()
     append = moves.partition().append_records_to_follower_or_future_replica
 
-    def append_and_produce(records, is_future):
-        info = append(records, is_future)
+    def append_and_produce(records, *rest):
+        info = append(records, *rest)
         moves.node.produce(batch(b"late"))
         return info
 

@@ -39,7 +39,7 @@ class Logs:
     def latest_epoch(self, tp):
         return 1
 
-    def append(self, tp, records, leader_log_start_offset):
+    def append(self, tp, records, leader_log_start_offset, leader_epoch):
         self.append_hook(tp)
         self.ends[tp] += len(records)
         return AppendedRecords(self.ends[tp] - 1, 1)
