@@ -195,6 +195,7 @@ class FetcherState:
         self._last_failure: str | None = None
         self._disk_failures = FailureLog(quiet_ms=10 * config.fetch_backoff_ms)
         self._bad_answers = FailureLog(quiet_ms=10 * config.fetch_backoff_ms)
+        self._refused_requests = FailureLog(quiet_ms=10 * config.fetch_backoff_ms)
         #: Of the reply that is being processed: error -> partitions.
         self._refused: dict[str, list[TopicPartition]] = {}
         #: The last error of each partition, until a fetch of it succeeds.
@@ -465,10 +466,13 @@ class FetcherState:
         if request is not self._in_flight:
             return
         self._in_flight = None
-        # A broker that is down fails every back-off.
-        level = logging.DEBUG if str(error) == self._last_failure else logging.INFO
-        self._last_failure = str(error)
-        logger.log(level, "a request to %s failed: %s", self._leader, error)
+        if isinstance(error, OSError):
+            # A broker that is down fails every back-off.
+            level = logging.DEBUG if str(error) == self._last_failure else logging.INFO
+            self._last_failure = str(error)
+            logger.log(level, "a request to %s failed: %s", self._leader, error)
+        elif self._refused_requests.is_logged(str(error), now_ms):
+            logger.warning("a request to %s failed: %s", self._leader, error)
         concerned = list(self._states if isinstance(request, FetchRequest) else request.partitions)
         self._delay_reasons.update(dict.fromkeys(concerned, f"a request to {self._leader} failed: {error}"))
         self._delay(concerned, now_ms)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import UnknownServerError
 from kcore.record.memory_records import EMPTY
 from kcore.replica.api_errors import api_error
 from kcore.replica.delayed_fetch import FetchInfos
@@ -88,6 +89,9 @@ def read_partitions(
                 advanced.append(topic_partition)
         except Exception as error:
             answers_now = True
+            if isinstance(error, ValueError) and min(data.max_bytes, remaining) < 0:
+                # The client's fault, and Kafka's answer to it: no error of this broker to be logged.
+                error = UnknownServerError(f"{topic_partition}: {min(data.max_bytes, remaining)} bytes at most")
             failure = api_error(error, "fetch", topic_partition)
             replica_manager.meters.read_failed(topic_partition.topic, failure)
             results.append((topic_partition, FetchPartitionResult(failure)))

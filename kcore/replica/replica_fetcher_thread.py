@@ -6,9 +6,11 @@ import logging
 import threading
 from collections.abc import Collection, Mapping
 
+from kcore.common.failure_log import FailureLog
 from kcore.common.shutdownable_thread import ShutdownableThread
 from kcore.common.time import Time
 from kcore.common.topic_partition import TopicPartition
+from kcore.errors import KafkaError
 from kcore.replica.fetcher_state import FetcherState, Wait
 from kcore.replica.fetchers import InitialFetchState
 from kcore.replica.follower_logs import ReplicaLogs
@@ -16,6 +18,8 @@ from kcore.replica.leader_endpoint import FetchReply, LeaderEndPoint, LeaderRepl
 from kcore.replica.partition_fetch_state import PartitionFetchState
 
 logger = logging.getLogger(__name__)
+
+_QUIET_MS = 10 * 60_000
 
 
 class ReplicaFetcherThread(ShutdownableThread):
@@ -40,6 +44,7 @@ class ReplicaFetcherThread(ShutdownableThread):
         self._end_point = end_point
         self._time = time
         self._changed = threading.Condition(threading.Lock())
+        self._bugs = FailureLog(quiet_ms=_QUIET_MS)
 
     def do_work(self) -> None:
         """Send one request and process its reply, or wait until there is one to send (FT-01)."""
@@ -61,8 +66,10 @@ class ReplicaFetcherThread(ShutdownableThread):
         try:
             reply = self._end_point.send(request)
         except Exception as error:
-            if self.is_running and not isinstance(error, OSError):
-                logger.warning("%s: a request failed", self.name, exc_info=error)
+            # What the leader can cause is an OSError or a KafkaError, and FetcherState logs it.
+            is_expected = isinstance(error, (OSError, KafkaError)) or not self.is_running
+            if not is_expected and self._bugs.is_logged(repr(error), self._time.hi_res_clock_ms()):
+                logger.error("%s: a request failed", self.name, exc_info=error)
             return error
         if isinstance(reply, FetchReply):
             for answer in reply.partitions.values():

@@ -10,6 +10,7 @@ from kcore.errors import (
     DiskFull,
     FencedLeaderEpoch,
     InvalidRecord,
+    InvalidRequest,
     KafkaStorageError,
     NetworkException,
     NotLeaderOrFollower,
@@ -520,6 +521,15 @@ def test_FMGR_10_another_fetcher_goes_on_at_the_same_offset():
     other._logs = state._logs
     other.add_states(state.remove_partitions([A]))
     assert next_request(other).partitions[A].fetch_offset == 5
+
+
+def test_a_request_that_the_leader_answers_wrongly_is_logged_at_growing_intervals(caplog):
+    state = fetching()
+    for second in range(50):
+        now = second * BACKOFF
+        state.on_failure(next_request(state, now), InvalidRequest("an answer for another topic"), now)
+    assert caplog.messages == ["a request to the leader failed: an answer for another topic"] * 6
+    assert {record.exc_info for record in caplog.records} == {None}
 
 
 def test_a_leader_that_is_down_is_logged_once(caplog):

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from kcore import errors
 from kcore.common.time import SYSTEM_TIME
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import FencedLeaderEpoch
@@ -331,6 +332,16 @@ def test_FT_14_a_request_that_fails_is_repeated_after_the_back_off_and_the_threa
     leader.answer({A: FetchedPartition(b"x", 2, 0)})
     assert leader.next_request().partitions[A].fetch_offset == 2
     assert "a request to leader broker 1 failed: gone" in caplog.text
+
+
+def test_only_what_no_leader_can_cause_is_logged_with_a_traceback_and_that_once(make, caplog):
+    fixture = make(fetch_backoff_ms=1)
+    fixture.add(A)
+    leader = fixture.leaders[1, 0][0]
+    for error in (errors.InvalidRequest("malformed"), ConnectionResetError("gone"), *[KeyError("bug")] * 3):
+        leader.answer(error)
+    leader.next_request()
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [KeyError]
 
 
 def test_FT_14_what_fails_because_of_the_shutdown_is_not_logged(make, caplog):

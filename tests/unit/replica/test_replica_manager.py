@@ -264,6 +264,17 @@ def test_RD_12_without_time_to_wait_an_empty_answer_comes_at_once(leader):
     assert (result.error, result.records.size_in_bytes) == (None, 0)
 
 
+@pytest.mark.parametrize("limits", [{"partition_max_bytes": -5}, {"max_bytes": -1}])
+def test_a_fetch_of_a_negative_number_of_bytes_is_answered_as_by_kafka_and_not_logged(leader, caplog, limits):
+    """Each such request wrote a traceback."""
+    leader.produce(batch(b"a"))
+    ((_, result),) = leader.fetch(0, **limits).result
+    assert type(result.error) is errors.UnknownServerError and f"{min(limits.values())} bytes" in str(result.error)
+    assert not caplog.records
+    ((_, result),) = leader.fetch(1, **limits).result
+    assert result.error is None  # nothing is there to be read
+
+
 def test_RD_12_a_fetch_of_nothing_is_answered_at_once(leader):
     assert leader.fetch({}, max_wait_ms=500).result == []
 
