@@ -105,10 +105,12 @@ class ReplicaAlterLogDirsManager:
     # -- what happens to the partitions ---------------------------------------------------------------------------
 
     def on_state_change(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """These lead or follow with another epoch now, or are new: what moves goes on with that epoch (RM-22)."""
+        """These lead or follow with another epoch now, or are new: what moves goes on with that epoch (RM-22).  Threads
+        that have nothing to move end (RM-12)."""
         if self._log_manager.future_logs():
             partitions = [self._hosted(tp) for tp in topic_partitions]
             self._add([partition for partition in partitions if isinstance(partition, Partition)])
+        self.shutdown_idle()
 
     def stop(self, topic_partitions: Collection[TopicPartition], delete: Collection[TopicPartition]) -> None:
         """This broker no longer has the partitions.  delete: those of which the future logs go too."""
@@ -116,6 +118,7 @@ class ReplicaAlterLogDirsManager:
             self._remove(topic_partitions)
             for tp, error in self._log_manager.async_delete_logs(delete, is_future=True).items():
                 logger.error("%s: its future log is left: %s", tp, error)
+        self.shutdown_idle()
 
     def handle_log_dir_failure(self, offline: Collection[TopicPartition]) -> None:
         """A data directory has failed: nothing moves away from it (offline: its partitions) or into it.  Called after
@@ -123,6 +126,7 @@ class ReplicaAlterLogDirsManager:
         are."""
         moving = [*self.moving, *self._failed]
         self._remove([*offline, *(tp for tp in moving if self._log_manager.get_log(tp, is_future=True) is None)])
+        self.shutdown_idle()
 
     def mark_for_truncation(self, tp: TopicPartition, offset: int) -> None:
         """The current log was cut at offset, so its copy must be cut there too (DIR-07, RFT-15)."""

@@ -532,6 +532,44 @@ def test_a_log_moves_out_of_a_full_directory_which_goes_on_with_its_other_logs(m
     assert moves.partition().log.parent_dir == source and values(moves.partition().log) == [b"a"]
 
 
+def test_a_move_goes_on_in_the_thread_that_takes_the_place_of_a_dead_one(moves):
+    """Only a bug ends a mover, and then not the moves that it had."""
+    moves.use(partition_max_bytes=1)
+    moves.node.lead(A)
+    for value in (b"a", b"b", b"c"):
+        moves.node.produce({TP: batch(value), A: batch(value)})
+    moves.alter()
+    moves.step(2)
+    dead, before = moves.thread, moves.states()
+    assert before[TP].fetch_offset > 0
+    dead._shutdown_initiated.set()
+    assert dead.is_dead
+    target = moves.other_dir()
+    assert moves.alter(A) == {A: None}
+    assert moves.thread is not dead and moves.states().keys() == {TP, A}
+    assert moves.states()[TP] == before[TP], "from where it was"
+    moves.finish()
+    assert moves.partition().log.parent_dir == target and values(moves.partition().log) == [b"a", b"b", b"c"]
+
+
+def test_RM_12_a_mover_that_has_nothing_to_move_ends_at_the_next_change(moves):
+    moves.node.produce(batch(b"a"))
+    moves.node.lead(A)
+    moves.alter()
+    idle = moves.thread
+    moves.node.lead(epoch=1)
+    assert moves.thread is idle and idle.is_running, "it has something to move"
+    moves.finish()
+    moves.node.lead(A, epoch=1)
+    assert not moves.manager._threads and not idle.is_running and not idle.is_dead
+    assert moves.alter() == {TP: None}
+    moves.finish()
+    assert moves.thread is not idle
+    stopped = moves.thread
+    assert moves.node.stop(A) == {A: None}
+    assert not moves.manager._threads and not stopped.is_running
+
+
 def test_each_directory_is_described_with_its_logs_and_what_a_future_log_lacks(moves):
     moves.use(partition_max_bytes=1)
     for value in (b"a", b"b", b"c"):

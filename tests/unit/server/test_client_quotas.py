@@ -17,7 +17,7 @@ from kcore.protocol.messages import describe_client_quotas as d
 from kcore.protocol.messages import fetch as f
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kcore.server.client_quota_manager import DEFAULT, ClientQuotaManager, QuotaEntity, quota_of
+from kcore.server.client_quota_manager import DEFAULT, ClientQuotaManager, QuotaEntity, RequestTime, quota_of
 from kcore.server.client_quotas import ClientQuotas, QuotaChange
 from kcore.server.kafka_config import KafkaConfig
 from tests.unit.server.client import Client, batch
@@ -93,6 +93,38 @@ def test_state_of_disconnected_clients_is_removed(monkeypatch):
         quota.record("u", f"c{number}", 1)
         clock.sleep(2000)
     assert len(quota._rates) <= 10 and len(quota._resolved) <= 10
+
+
+def test_the_rates_of_active_clients_outlast_the_removal_of_others(monkeypatch):
+    """Otherwise new client ids would free all others from their throttling."""
+    monkeypatch.setattr("kcore.server.client_quota_manager._MAX_RESOLVED", 10)
+    clock = MockTime()
+    quota = ClientQuotaManager(11, 1, clock)
+    quota.update({QuotaEntity(None, DEFAULT): 1.0})
+    for number in range(9):
+        quota.record("u", f"old{number}", 1)
+    clock.sleep(6000)
+    quota.record("u", "busy", 1000)
+    clock.sleep(6000)
+    throttled_ms = quota.record("u", "busy", 0)
+    assert throttled_ms > 0
+    quota.record("u", "new", 1)
+    assert quota._rates.keys() == {("", "busy"), ("", "new")}
+    assert quota.record("u", "busy", 0) == throttled_ms
+
+
+def test_what_a_request_waits_for_a_thread_is_no_request_time():
+    clock = MockTime()
+    quota = manager(clock, limit=1.0)
+    request_time = RequestTime(quota, "u", "c", clock)
+    clock.sleep(5000)
+    request_time.restart()
+    clock.sleep(30)
+    request_time.stop()
+    clock.sleep(5000)
+    assert request_time.record() == 0
+    (rate,) = quota._rates.values()
+    assert rate.total(clock.hi_res_clock_ms()) == 3  # percent of a second
 
 
 def test_API_13_what_a_quota_allows_in_its_windows_limits_a_fetch():
