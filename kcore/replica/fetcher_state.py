@@ -50,7 +50,12 @@ from kcore.replica.leader_endpoint import (
     OffsetForLeaderEpochRequest,
     OffsetQuestion,
 )
-from kcore.replica.offset_truncation import OffsetTruncationState, offset_truncation_state, out_of_range
+from kcore.replica.offset_truncation import (
+    OffsetTruncationState,
+    none_is_compared,
+    offset_truncation_state,
+    out_of_range,
+)
 from kcore.replica.partition_fetch_state import NO_EPOCH, PartitionFetchState, Phase
 from kcore.replica.replica_quota import ReplicaQuota, follower_throttles
 
@@ -144,23 +149,6 @@ def _keep(part: dict[TopicPartition, None], tp: TopicPartition, belongs: bool) -
         part[tp] = None
     else:
         part.pop(tp, None)
-
-
-def _is_not_compared(state: PartitionFetchState, answer: FetchedPartition) -> bool:
-    """Whether a first answer leaves open if the log's records are the leader's: all are below the leader's log start.
-
-    The leader has no epochs there any more, so it cannot detect that they diverge.  No consumer reads them, but if a
-    producer sends one of these batches again, it would count as a duplicate of a committed batch.
-
-    Raises InvalidRecord for a log start that no leader has: it would refuse a fetch below its log start, and its log
-    never starts above its high watermark.  Nothing may be removed because of such an answer.
-    """
-    if answer.log_start_offset > min(state.fetch_offset, answer.high_watermark):
-        raise InvalidRecord(
-            f"the leader contradicts itself: its log starts at {answer.log_start_offset}, "
-            f"its high watermark is {answer.high_watermark}"
-        )
-    return state.fetch_offset == answer.log_start_offset
 
 
 class FetcherState:
@@ -591,8 +579,10 @@ class FetcherState:
                 raise RuntimeError(
                     f"{tp}: fetched from {state.fetch_offset}, the log ends at {log_end_offset}"
                 )  # RFT-03
-            is_first = state.lag is None
-            if is_first and _is_not_compared(state, answer) and logs.log_start_offset(tp) < log_end_offset:
+            is_not_compared = state.lag is None and none_is_compared(
+                log_end_offset, answer.log_start_offset, answer.high_watermark
+            )
+            if is_not_compared and logs.log_start_offset(tp) < log_end_offset:
                 logger.warning("%s: none of our records was compared with the leader's, the log starts anew", tp)
                 logs.truncate_fully_and_start_at(tp, log_end_offset)
                 state = state._replace(last_fetched_epoch=logs.latest_epoch(tp))

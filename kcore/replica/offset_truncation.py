@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kcore.errors import OffsetOutOfRange
+from kcore.errors import InvalidRecord, OffsetOutOfRange
 from kcore.log.leader_epoch_file_cache import UNDEFINED_EPOCH, UNDEFINED_EPOCH_OFFSET
 
 #: A log's UnifiedLog.end_offset_for_epoch: (epoch, end offset) of the largest epoch <= the argument, or (-1, -1).
@@ -87,3 +87,21 @@ def out_of_range(log_end_offset: int, leader_start_offset: int, leader_end_offse
     if leader_start_offset > log_end_offset:
         return OutOfRange(leader_start_offset, starts_anew=True)
     return OutOfRange(log_end_offset)
+
+
+def none_is_compared(log_end_offset: int, leader_start_offset: int, leader_high_watermark: int) -> bool:
+    """Whether a leader's first answer to a fetch at a follower's log end leaves open if their records are the same: all
+    the follower's are below the leader's log start.
+
+    The leader has no epochs there any more, so it cannot detect that they diverge.  No consumer reads them, but if a
+    producer sends one of these batches again, it would count as a duplicate of a committed batch.
+
+    Raises InvalidRecord for a log start that no leader has: it would refuse a fetch below its log start, and its log
+    never starts above its high watermark.  Nothing may be removed because of such an answer.
+    """
+    if leader_start_offset > min(log_end_offset, leader_high_watermark):
+        raise InvalidRecord(
+            f"the leader contradicts itself: its log starts at {leader_start_offset}, "
+            f"its high watermark is {leader_high_watermark}"
+        )
+    return log_end_offset == leader_start_offset

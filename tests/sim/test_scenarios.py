@@ -379,7 +379,7 @@ def test_a_producers_batch_below_the_leaders_log_start_is_not_taken_for_a_commit
         Elect(1500, 0, 0),
     )
     history.goes_well()
-    history.breaks("an_acknowledged_record_is_committed", fetcher_state, "_is_not_compared", lambda *answer: False)
+    history.breaks("an_acknowledged_record_is_committed", fetcher_state, "none_is_compared", lambda *answer: False)
 
 
 def test_a_follower_with_records_below_the_leaders_log_start_alone_joins_the_isr_after_it_has_started_anew(scenario):
