@@ -660,8 +660,8 @@ class FetcherState:
         """FT-27..29: the leader's log end decides, or else its log start does."""
         logs = self._logs
         try:
-            log_end_offset = logs.log_end_offset(tp)
-            if state.leader_end_offset is None and offset >= log_end_offset:
+            log_start_offset, log_end_offset = logs.log_start_offset(tp), logs.log_end_offset(tp)
+            if state.leader_end_offset is None and not log_start_offset <= offset < log_end_offset:
                 self._set(tp, state._replace(leader_end_offset=offset))
                 return
             if state.leader_end_offset is None:
@@ -672,12 +672,17 @@ class FetcherState:
                     why = f"the leader answers that its log starts at {offset} and ends at {leader_end_offset}"
                     self._on_bad_answer(tp, why, now_ms)
                     return
-            decision = out_of_range(log_end_offset, leader_start_offset, leader_end_offset)
+            decision = out_of_range(log_end_offset, leader_start_offset, leader_end_offset, log_start_offset)
             if decision.truncates:
                 logger.warning("%s: the leader ends at %d, below our %d: cut", tp, leader_end_offset, log_end_offset)
                 logs.truncate_to(tp, decision.offset, True)
             elif decision.starts_anew:
-                logger.warning("%s: the leader starts at %d, above our end", tp, leader_start_offset)
+                logger.warning(
+                    "%s: the leader has the offsets from %d to %d, none of ours: the log starts anew",
+                    tp,
+                    leader_start_offset,
+                    leader_end_offset,
+                )
                 logs.truncate_fully_and_start_at(tp, decision.offset)
             last_epoch = logs.latest_epoch(tp)
         except Exception as error:

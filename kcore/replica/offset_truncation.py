@@ -76,12 +76,17 @@ def diverging_epoch(
     return (epoch, end_offset) if epoch < last_fetched_epoch or end_offset < fetch_offset else None
 
 
-def out_of_range(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> OutOfRange:
+def out_of_range(
+    log_end_offset: int, leader_start_offset: int, leader_end_offset: int, log_start_offset: int = 0
+) -> OutOfRange:
     """What a follower does whose fetch at its log end the leader refused with OFFSET_OUT_OF_RANGE.
 
     If the leader's log ends before the follower's, the leader was elected uncleanly: the follower truncates to its end.
-    If it starts after the follower's end, the leader has deleted what comes next: the follower's log starts anew.
+    If it starts after the follower's end, the leader has deleted what comes next: the follower's log starts anew.  So
+    it does if the leader's log ends before the follower's starts: cut there, it would lack all that the leader has.
     """
+    if leader_end_offset < log_start_offset:
+        return OutOfRange(leader_start_offset, starts_anew=True)
     if leader_end_offset < log_end_offset:
         return OutOfRange(leader_end_offset, truncates=True)
     if leader_start_offset > log_end_offset:

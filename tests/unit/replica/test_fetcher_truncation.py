@@ -226,6 +226,19 @@ def test_FT_31_a_fenced_offset_lookup_fails_its_partition():
     assert set(state.failed) == {A}
 
 
+def test_a_log_that_starts_above_the_leaders_end_starts_anew_at_the_leaders_log_start():
+    """Cut at the leader's end it would be empty, and count as in sync without what the leader has below."""
+    state = fetcher(a=MemoryLog([1, 1], start=40))
+    state.add_partitions({A: InitialFetchState(40, 5)})
+    reply_to(state, {A: FetchedPartition(error=OffsetOutOfRange())})
+    reply_to(state, {A: ListedOffset(30)})
+    assert not state._logs.done
+    request = reply_to(state, {A: ListedOffset(10)})
+    assert request.partitions[A].timestamp == EARLIEST
+    assert state._logs.done == [("truncate_fully_and_start_at", A, 10)]
+    assert (state.states[A].fetch_offset, state.states[A].lag, state.states[A].last_fetched_epoch) == (10, 20, -1)
+
+
 def test_an_offset_lookup_without_an_offset_is_sent_again_later():
     state = out_of_range()
     reply_to(state, {A: ListedOffset(-1)})

@@ -123,3 +123,5 @@ def test_V22_07_out_of_range_is_answered_by_the_ends_of_the_leaders_log():
     assert out_of_range(25, 40, 60) == (40, False, True)
     assert out_of_range(25, 5, 60) == (25, False, False)
     assert out_of_range(25, 25, 25) == (25, False, False)
+    assert out_of_range(25, 5, 18, 18) == (18, True, False)
+    assert out_of_range(25, 5, 18, 19) == (5, False, True)
