@@ -285,12 +285,12 @@ def no_request_times_out_when_all_is_done(name: str, is_done: bool) -> None:
 
 
 def a_consumer_reads_one_history(world: World, broker: int, tp: TopicPartition, last: Batch | None) -> None:
-    """Who serves a consumer has the record that it got before this one, unless it was deleted (KIP-320).
+    """Who serves a consumer has the record that it got before this one, unless it or its topic was deleted (KIP-320).
 
     last: the batch below the consumer's position, None if the consumer has gone back or begins.
     """
     copy = world.copies.get((broker, tp))
-    if last is None or copy is None or last.last_offset < copy.log_start_offset:
+    if tp.topic in world.doomed or last is None or copy is None or last.last_offset < copy.log_start_offset:
         return
     if copy.batches.at(last.base_offset) != last:
         raise BrokenInvariant("a_consumer_reads_one_history", f"it had read {last}, and now reads on from {copy}")

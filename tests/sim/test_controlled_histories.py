@@ -10,7 +10,19 @@ import sys
 import pytest
 
 from kcore.controller.partition_state_machine import PartitionStateMachine
-from tests.sim.events import Crash, CreateTopic, DeleteTopic, History, Reassign, Settings
+from tests.sim.events import (
+    STORE,
+    Consume,
+    Crash,
+    CreateTopic,
+    Delay,
+    DeleteTopic,
+    History,
+    LoseStoreAnswer,
+    Produce,
+    Reassign,
+    Settings,
+)
 from tests.sim.seeds import history_of, run_seeds
 from tests.sim.shrink import run_history, shrunk
 from tests.sim.simulated import simulated
@@ -43,6 +55,25 @@ def test_a_broker_that_lost_records_of_a_deleted_topic_starts_while_another_one_
         Crash(529, 1, "stops", down_ms=2500, noticed_ms=10),
         CreateTopic(583, 1),
         DeleteTopic(612, 2),
+    )
+    assert run_history(History(settings, events)) is None
+
+
+def test_a_topic_whose_deletion_was_ordered_may_lose_what_a_consumer_has_read():
+    """Seed 780008100, made short: nobody has heard of the order when the leader is back without its last record."""
+    settings = Settings(partitions=2, latency_ms=3, flush_checkpoint_ms=5000, remembers_idle=True, controller=True)
+    events = (
+        Crash(2580, 0, "is killed", down_ms=60_000, noticed_ms=200),
+        Delay(2812, STORE, 2, by_ms=1000, count=3),
+        Produce(3570, 0),
+        Consume(3635, 0, consumer=1),
+        LoseStoreAnswer(3764, 2),
+        Crash(3839, 1, "loses power", down_ms=300, noticed_ms=10),
+        DeleteTopic(4906, 1),
+        DeleteTopic(5308, 0),
+        Produce(6904, 0),
+        Produce(9694, 0),
+        Consume(10492, 0, consumer=1),
     )
     assert run_history(History(settings, events)) is None
 
