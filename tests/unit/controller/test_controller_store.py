@@ -9,7 +9,7 @@ from kcore.controller.controller_store import ControllerMoved, ControllerStore
 from kcore.controller.election import LeaderAndIsr
 from kcore.metadata import znodes
 from kcore.metadata.memory_store import MemoryStore
-from kcore.metadata.store import BadVersion, NodeExists, NoNode
+from kcore.metadata.store import BadVersion, Delete, NodeExists, NoNode
 
 PARTITIONS = [TopicPartition(topic, number) for topic in ("a", "b") for number in range(40)]
 STATE = LeaderAndIsr(leader=1, leader_epoch=0, isr=(1, 2), controller_epoch=1)
@@ -124,10 +124,13 @@ def test_a_replaced_controller_writes_none_of_many_states(metadata_store, store)
     assert metadata_store.get(znodes.partition_state(*PARTITIONS[0])).version == 0
 
 
-def test_orders_to_reassign_that_change_while_their_topic_is_deleted_are_read_again(metadata_store, store, monkeypatch):
+@pytest.mark.parametrize("others", [{}, {TopicPartition("b", 1): (3,)}])
+def test_orders_to_reassign_that_change_while_their_topic_is_deleted_are_read_again(
+    metadata_store, store, monkeypatch, others
+):
     of_a, of_b = TopicPartition("a", 0), TopicPartition("b", 0)
-    metadata_store.create_recursive(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({of_a: (1,)}))
-    multi, changes = metadata_store.multi, [{of_a: (1,), of_b: (2,)}]
+    metadata_store.create_recursive(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignment({of_a: (1,), **others}))
+    multi, changes = metadata_store.multi, [{of_a: (1,), of_b: (2,), **others}]
 
     def after_a_change(operations):
         if changes:
@@ -137,7 +140,26 @@ def test_orders_to_reassign_that_change_while_their_topic_is_deleted_are_read_ag
     monkeypatch.setattr(metadata_store, "multi", after_a_change)
     store.delete_topic("a")
     assert metadata_store.get(znodes.topic("a")) is None and not changes
-    assert znodes.decode_reassignment(metadata_store.get(znodes.REASSIGN_PARTITIONS).data) == {of_b: (2,)}
+    orders = znodes.decode_reassignment(metadata_store.get(znodes.REASSIGN_PARTITIONS).data)
+    assert orders == {of_b: (2,), **others}
+
+
+def test_a_topic_is_deleted_after_the_orders_to_reassign_it_and_before_the_order_to_delete_it(
+    metadata_store, store, monkeypatch
+):
+    """Of a large topic these are several changes, and the controller may end between them."""
+    body = znodes.encode_reassignment({TopicPartition("a", 0): (1,)})
+    metadata_store.create_recursive(znodes.REASSIGN_PARTITIONS, body)
+    metadata_store.create_recursive(znodes.delete_topic("a"))
+    multi, deleted = metadata_store.multi, []
+
+    def recorded(operations):
+        deleted.extend(operation.path for operation in operations if isinstance(operation, Delete))
+        return multi(operations)
+
+    monkeypatch.setattr(metadata_store, "multi", recorded)
+    store.delete_topic("a")
+    assert deleted == [znodes.REASSIGN_PARTITIONS, znodes.topic("a"), znodes.delete_topic("a")]
 
 
 def test_orders_to_reassign_go_with_what_somebody_has_put_below_them(metadata_store, store):
