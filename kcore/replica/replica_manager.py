@@ -371,19 +371,43 @@ class ReplicaManager:
                         accepted.append(stop)
                     except KafkaError as error:
                         results[stop.topic_partition] = api_error(error, "stop", stop.topic_partition)
-                self.fetchers.remove_partitions([stop.topic_partition for stop in accepted])
-                for stop in accepted:
-                    self._stop(stop.topic_partition)
-                    results[stop.topic_partition] = None
-                delete = [stop.topic_partition for stop in stops if stop.delete and not results[stop.topic_partition]]
-                self.log_dir_moves.stop([stop.topic_partition for stop in accepted], delete)
-                for topic_partition, failure in self.log_manager.async_delete_logs(delete).items():
+                results |= dict.fromkeys(stop.topic_partition for stop in accepted)
+                delete = [stop.topic_partition for stop in accepted if stop.delete]
+                failures = self._stop_hosting([stop.topic_partition for stop in accepted], delete)
+                for topic_partition, failure in failures.items():
                     results[topic_partition] = api_error(failure, "stop", topic_partition)
-                self.fetchers.shutdown_idle()
         finally:
             for topic_partition in results:
                 self.complete_waiting(topic_partition)
         return results
+
+    def set_aside(self, topic_partitions: Sequence[TopicPartition]) -> None:
+        """No longer host the partitions, and rename their logs to -stray: their topics were deleted.
+
+        Requests that wait for a partition are answered with the error it has now.  Raises nothing; a data directory in
+        which a log cannot be renamed has failed.
+        """
+        with self.state_change_lock:
+            failures = self._stop_hosting(topic_partitions, topic_partitions, is_stray=True)
+        for failure in failures.values():
+            logger.error("%s", failure)
+        for topic_partition in topic_partitions:
+            self.complete_waiting(topic_partition)
+
+    def _stop_hosting(
+        self, topic_partitions: Sequence[TopicPartition], delete: Sequence[TopicPartition], *, is_stray: bool = False
+    ) -> dict[TopicPartition, KafkaError]:
+        """The errors of the logs that cannot be deleted, or set aside if they are strays."""
+        self.fetchers.remove_partitions(topic_partitions)
+        for topic_partition in topic_partitions:
+            hosted = self._partitions.pop(topic_partition, None)
+            self.meters.partition_removed(topic_partition)
+            if isinstance(hosted, Partition):
+                hosted.resign()
+        self.log_dir_moves.stop(topic_partitions, delete)
+        failures = self.log_manager.async_delete_logs(delete, is_stray=is_stray)
+        self.fetchers.shutdown_idle()
+        return failures
 
     def _check_stop(self, stop: StopReplica) -> None:
         """Raises the error of an order that stops nothing."""
@@ -396,12 +420,6 @@ class ReplicaManager:
                 )
         elif hosted is not None and hosted.is_permanent:
             hosted.local_log()
-
-    def _stop(self, topic_partition: TopicPartition) -> None:
-        hosted = self._partitions.pop(topic_partition, None)
-        self.meters.partition_removed(topic_partition)
-        if isinstance(hosted, Partition):
-            hosted.resign()
 
     def handle_log_dir_failure(self, log_dir: str) -> None:
         """Take every partition whose log is in a failed data directory offline, for good (RM-29).

@@ -14,6 +14,7 @@ from typing import Protocol
 from uuid import UUID
 
 from kcore.common.scheduler import Scheduler
+from kcore.common.text import some_of
 from kcore.common.time import Time
 from kcore.common.topic_names import GROUP_METADATA_TOPIC
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
@@ -312,7 +313,42 @@ class ClusterMember:
         """ReplicaManager.become_leader_or_follower(), with the topics' settings and the coordinators."""
         names = {update.topic_partition.topic for update in updates}
         self._load_topic_configs(names, {update.topic_partition.topic for update in updates if update.is_new})
+        self._set_deleted_topics_aside({update.topic_partition: update.topic_id for update in updates})
         return self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
+
+    def _set_deleted_topics_aside(self, topic_ids: Mapping[TopicPartition, UUID | None]) -> None:
+        """What is hosted here of a topic that was deleted, and created again with one of these ids, becomes a stray.
+
+        The broker has not heard of the deletion: it stood still, and when it went on, a late request made it a replica
+        of the earlier topic.  Which of two topics is there now, the store says: this request may be the late one.
+        """
+        others = [tp for tp, topic_id in topic_ids.items() if self._is_of_another_topic(tp, topic_id)]
+        stored = {name: self._stored_topic_id(name) for name in {tp.topic for tp in others}}
+        deleted = [tp for tp in others if topic_ids[tp] == stored[tp.topic]]
+        if not deleted:
+            return
+        logger.warning("%s: hosted here, but of a topic that was deleted and created again", some_of(deleted))
+        self._replica_manager.set_aside(deleted)
+        for topic, partition in deleted:
+            if topic == GROUP_METADATA_TOPIC:
+                self._group_coordinator.on_resignation(partition)
+
+    def _stored_topic_id(self, name: str) -> UUID | None:
+        path = znodes.topic(name)
+        try:
+            node = self._store.get(path)
+            return znodes.decode_node(path, node.data, znodes.TopicZNode.decode).topic_id if node is not None else None
+        except StoreError as error:
+            logger.error("whether topic %s was created again is not known: %s", name, error)
+            return None
+
+    def _is_of_another_topic(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
+        """Whether the log that is hosted here was made for another topic of that name than the one with this id."""
+        partition = self._replica_manager.get_partition(topic_partition)
+        if not isinstance(partition, Partition):
+            return False
+        hosted_id = partition.log.topic_id
+        return topic_id not in (None, ZERO_UUID, hosted_id) and hosted_id is not None
 
     def _leadership_changed(self, new_leaders: Sequence[Partition], new_followers: Sequence[Partition]) -> None:
         """Groups are loaded where their partition is led from now on, and unloaded elsewhere (API-04, API-05)."""
@@ -355,11 +391,17 @@ class ClusterMember:
         created = {name for name in names if before.topic(name) is None} if self._has_metadata.is_set() else ()
         self._load_topic_configs(names, created)
         changed, gone = changed_topics(before, topics)
-        unassigned = {
-            TopicPartition(name, number): info.leader_epoch
-            for name, (_, partitions) in topics.items()
+        named = [
+            (TopicPartition(name, number), topic_id, info)
+            for name, (topic_id, partitions) in topics.items()
             for number, info in partitions.items()
-            if info is not None and self.broker_id not in info.replicas
+            if info is not None
+        ]
+        self._set_deleted_topics_aside({tp: topic_id for tp, topic_id, _ in named})
+        unassigned = {
+            tp: info.leader_epoch
+            for tp, topic_id, info in named
+            if self.broker_id not in info.replicas and not self._is_of_another_topic(tp, topic_id)
         }
         resigned = self._replica_manager.update_metadata(
             controller_epoch,

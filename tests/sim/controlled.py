@@ -147,6 +147,7 @@ class ControlledCluster(Cluster):
             self.world.forget(tp)
             self.clients.forget(tp)
         node = znodes.TopicZNode(assignment, znodes.random_id(Random(f"{name} {generation}")))
+        self.world.topic_ids[name] = node.topic_id
         self.admin.ensure_path(znodes.TOPICS)
         self.admin.create(znodes.topic(name), node.encode())
         self.reassignments.topic_created(name, node)

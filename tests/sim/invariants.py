@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from kcore.common.topic_partition import TopicPartition
+from kcore.log.unified_log import UnifiedLog
 from kcore.replica.partition_state import LeaderAndIsrUpdate, LeaderState
 from tests.sim.model import Batch, Change, Copy
 
@@ -46,6 +48,13 @@ class World:
     controllers: dict[int, int] = field(default_factory=dict)
     #: Topics whose deletion was ordered: nobody keeps their records.
     doomed: set[str] = field(default_factory=set)
+    #: Of the topics that are there now, where they have one.
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
+
+    def is_of_this_topic(self, tp: TopicPartition, log: UnifiedLog) -> bool:
+        """Not of an earlier topic of the same name, which a late request has made once more."""
+        topic_id = self.topic_ids.get(tp.topic)
+        return log.topic_id is None or topic_id is None or log.topic_id == topic_id
 
     def is_unclean(self, tp: TopicPartition) -> bool:
         """Whether committed records may be lost."""
@@ -88,13 +97,14 @@ def after_clean_elections(function: OfChange) -> OfChange:
 
 def check_changes(world: World, changes: list[Change]) -> None:
     for change in changes:
-        if change.copy.topic_partition.topic in world.doomed:
+        tp = change.copy.topic_partition
+        if tp.topic in world.doomed or not world.is_of_this_topic(tp, change.copy.log):
             continue
         for batch in _newly_committed(change):
-            world.committed[change.copy.topic_partition].setdefault(batch.base_offset, batch)
+            world.committed[tp].setdefault(batch.base_offset, batch)
         for invariant in OF_CHANGES:
             invariant(world, change)
-        if not world.is_unclean(change.copy.topic_partition):
+        if not world.is_unclean(tp):
             for invariant in OF_CHANGES_AFTER_CLEAN_ELECTIONS:
                 invariant(world, change)
 

@@ -17,9 +17,11 @@ from kcore.metadata.store import MultiFailed
 from kcore.replica.partition import Partition
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server import topic_adoption
+from kcore.server.cluster_member import ClusterMember
 from kcore.server.fetch_session import CachedPartition
 from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from tests.sim.events import (
+    ADMIN,
     STORE,
     CancelReassignment,
     Consume,
@@ -341,6 +343,25 @@ def test_a_leader_resigns_when_it_hears_that_the_partition_was_moved_away_while_
         "update_metadata",
         lambda self, epoch, update, unassigned: update_metadata(self, epoch, update, {}),
     )
+
+
+def test_a_late_request_of_a_deleted_topic_does_not_keep_the_next_one_of_that_name_away(scenario):
+    """Broker 1 stands still while the topic is moved away from it, deleted, and created again; the request that makes
+    it lead the earlier topic is the first that it serves then (seed 790023338)."""
+    history = scenario(
+        Settings(controller=True, brokers=2, partitions=2, flush_checkpoint_ms=5000),
+        Delay(10809, ADMIN, 0, by_ms=1000),
+        Reassign(11933, 1, (0,)),
+        DeleteTopic(12192, 1),
+        LateRequests(12318, 0, by_ms=300),
+        CreateTopic(12540, 1),
+        Pause(12675, 1, for_ms=800),
+        DeleteTopic(12949, 1),
+        Pause(13115, 1, for_ms=800),
+        CreateTopic(13525, 1),
+    )
+    history.goes_well()
+    history.breaks(HAS_A_LEADER, ClusterMember, "_set_deleted_topics_aside", lambda self, topic_ids: None)
 
 
 def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario):
