@@ -344,11 +344,9 @@ class ClusterMember:
 
     def _is_of_another_topic(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether the log that is hosted here was made for another topic of that name than the one with this id."""
-        partition = self._replica_manager.get_partition(topic_partition)
-        if not isinstance(partition, Partition):
-            return False
-        hosted_id = partition.log.topic_id
-        return topic_id not in (None, ZERO_UUID, hosted_id) and hosted_id is not None
+        hosted = self._replica_manager.get_partition(topic_partition)
+        known = hosted.topic_id if isinstance(hosted, Partition) else None
+        return known is not None and topic_id not in (None, ZERO_UUID, known)
 
     def _leadership_changed(self, new_leaders: Sequence[Partition], new_followers: Sequence[Partition]) -> None:
         """Groups are loaded where their partition is led from now on, and unloaded elsewhere (API-04, API-05)."""
