@@ -316,7 +316,7 @@ def test_a_stop_that_cannot_delete_is_that_partitions_error(node, monkeypatch):
     node.become(update(), update(OTHER))
     async_delete_logs = node.log_manager.async_delete_logs
 
-    def fail_once(topic_partitions):
+    def fail_once(topic_partitions, **how):
         async_delete_logs([topic_partition for topic_partition in topic_partitions if topic_partition != TP])
         return {TP: errors.KafkaStorageError("broken")}
 
