@@ -381,13 +381,15 @@ class ReplicaManager:
                 self.complete_waiting(topic_partition)
         return results
 
-    def set_aside(self, topic_partitions: Sequence[TopicPartition]) -> None:
+    def set_aside(self, topic_partitions: Sequence[TopicPartition], controller_epoch: int) -> None:
         """No longer host the partitions, and rename their logs to -stray: their topics were deleted.
 
-        Requests that wait for a partition are answered with the error it has now.  Raises nothing; a data directory in
-        which a log cannot be renamed has failed.
+        Requests that wait for a partition are answered with the error it has now.  A data directory in which a log
+        cannot be renamed has failed; that is no error here.  Raises StaleControllerEpoch, and changes nothing, for a
+        controller epoch below the last one.
         """
         with self.state_change_lock:
+            self._check_controller_epoch(controller_epoch)
             failures = self._stop_hosting(topic_partitions, topic_partitions, is_stray=True)
         for failure in failures.values():
             logger.error("%s", failure)

@@ -313,10 +313,11 @@ class ClusterMember:
         """ReplicaManager.become_leader_or_follower(), with the topics' settings and the coordinators."""
         names = {update.topic_partition.topic for update in updates}
         self._load_topic_configs(names, {update.topic_partition.topic for update in updates if update.is_new})
-        self._set_deleted_topics_aside({update.topic_partition: update.topic_id for update in updates})
+        topic_ids = {update.topic_partition: update.topic_id for update in updates}
+        self._set_deleted_topics_aside(topic_ids, controller_epoch)
         return self._replica_manager.become_leader_or_follower(updates, controller_epoch, self._leadership_changed)
 
-    def _set_deleted_topics_aside(self, topic_ids: Mapping[TopicPartition, UUID | None]) -> None:
+    def _set_deleted_topics_aside(self, topic_ids: Mapping[TopicPartition, UUID | None], controller_epoch: int) -> None:
         """What is hosted here of a topic that was deleted, and created again with one of these ids, becomes a stray.
 
         The broker has not heard of the deletion: it stood still, and when it went on, a late request made it a replica
@@ -328,7 +329,7 @@ class ClusterMember:
         if not deleted:
             return
         logger.warning("%s: hosted here, but of a topic that was deleted and created again", some_of(deleted))
-        self._replica_manager.set_aside(deleted)
+        self._replica_manager.set_aside(deleted, controller_epoch)
         for topic, partition in deleted:
             if topic == GROUP_METADATA_TOPIC:
                 self._group_coordinator.on_resignation(partition)
@@ -395,7 +396,7 @@ class ClusterMember:
             for number, info in partitions.items()
             if info is not None
         ]
-        self._set_deleted_topics_aside({tp: topic_id for tp, topic_id, _ in named})
+        self._set_deleted_topics_aside({tp: topic_id for tp, topic_id, _ in named}, controller_epoch)
         unassigned = {
             tp: info.leader_epoch
             for tp, topic_id, info in named

@@ -361,7 +361,7 @@ def test_a_late_request_of_a_deleted_topic_does_not_keep_the_next_one_of_that_na
         CreateTopic(13525, 1),
     )
     history.goes_well()
-    history.breaks(HAS_A_LEADER, ClusterMember, "_set_deleted_topics_aside", lambda self, topic_ids: None)
+    history.breaks(HAS_A_LEADER, ClusterMember, "_set_deleted_topics_aside", lambda self, topic_ids, epoch: None)
 
 
 def test_a_topic_that_is_deleted_takes_the_order_to_reassign_it_with_it(scenario):

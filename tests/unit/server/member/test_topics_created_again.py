@@ -72,6 +72,15 @@ def test_a_late_request_of_the_deleted_topic_leaves_the_next_one_alone(broker, s
     assert (broker.log("t").topic_id, broker.log("t").log_end_offset) == (NEXT_ID, 1)
 
 
+def test_a_request_of_an_older_controller_sets_nothing_aside(broker, store, earlier):
+    create_again(store)
+    earlier.controller_epoch -= 1
+    stale = errors.StaleControllerEpoch.code
+    assert earlier.leader_and_isr({"t": [earlier.state(0)]}, topic_ids={"t": NEXT_ID}).error_code == stale
+    assert earlier.update_metadata({"t": {0: ELSEWHERE}}, topic_ids={"t": NEXT_ID}).error_code == stale
+    assert broker.log("t").topic_id == TOPIC_ID and strays(broker) == []
+
+
 def test_the_log_of_the_deleted_topic_becomes_a_stray_when_other_brokers_have_the_next_one(broker, store, earlier):
     create_again(store, replicas=(2,))
     # A follower goes, too: it would ask for ever.
