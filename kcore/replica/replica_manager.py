@@ -37,7 +37,7 @@ from kcore.replica.fetch_params import FetchParams, FetchPartitionData, FetchPar
 from kcore.replica.fetchers import Fetchers, FetchSource, InitialFetchState, NoFetchers
 from kcore.replica.local_reads import read_partitions
 from kcore.replica.partition import DEFAULT_REPLICA_LAG_TIME_MAX_MS, OfflinePartition, Partition
-from kcore.replica.partition_state import NO_EPOCH, LeaderAndIsrUpdate, StopReplica, check_is_possible
+from kcore.replica.partition_state import NO_EPOCH, NO_LEADER, LeaderAndIsrUpdate, StopReplica, check_is_possible
 from kcore.replica.partition_state_store import PartitionStateStore
 from kcore.replica.replica_alter_log_dirs_manager import ReplicaAlterLogDirsManager
 from kcore.replica.replica_meters import ReplicaMeters
@@ -262,8 +262,9 @@ class ReplicaManager:
     ) -> list[TopicPartition]:
         """Call update() unless there was a request of a newer controller; no partition changes meanwhile.
 
-        unassigned: partition -> its leader epoch, of those that are not assigned to this broker.  If it leads one with
-        a lower epoch, it resigns (the StopReplica was lost with its controller); what comes back are these.
+        unassigned: partition -> its leader epoch, of those that are not assigned to this broker.  If it leads or
+        follows one with a lower epoch, it resigns (the StopReplica was lost with its controller); what comes back are
+        these.
         Raises StaleControllerEpoch for a controller epoch below the last one.
         Source: ReplicaManager.maybeUpdateMetadataCache, Kafka 3.9.
         """
@@ -273,10 +274,15 @@ class ReplicaManager:
             update()
             for topic_partition, leader_epoch in unassigned.items():
                 hosted = self._partitions.get(topic_partition)
-                if isinstance(hosted, Partition) and hosted.is_leader and hosted.leader_epoch < leader_epoch:
-                    logger.warning("%s: another broker leads since epoch %d", topic_partition, leader_epoch)
+                if not isinstance(hosted, Partition) or hosted.leader_id == NO_LEADER:
+                    continue
+                if hosted.leader_epoch < leader_epoch:
+                    logger.warning("%s: not assigned to this broker since epoch %d", topic_partition, leader_epoch)
                     hosted.resign()
                     resigned.append(topic_partition)
+            if resigned:
+                self.fetchers.remove_partitions(resigned)
+                self.fetchers.shutdown_idle()
         for topic_partition in resigned:
             self.complete_waiting(topic_partition)
         return resigned

@@ -372,6 +372,22 @@ def test_a_leader_resigns_when_newer_metadata_say_that_the_partition_is_not_assi
     assert partition(broker, T0) is None
 
 
+def test_a_follower_asks_no_more_when_newer_metadata_say_that_the_partition_is_not_assigned_to_it(broker, controller):
+    controller.update_metadata({"t": {0: {}}}, with_broker_2(broker))
+    follower = controller.state(leader=2, leader_epoch=3, isr=(2, 1), replicas=(2, 1))
+    controller.leader_and_isr({"t": [follower]})
+    fetchers = broker.replica_manager.fetchers
+    elsewhere = {"leader": 2, "replicas": [2], "isr": [2]}
+    controller.update_metadata({"t": {0: {**elsewhere, "leader_epoch": 3}}}, with_broker_2(broker))
+    assert list(fetchers.states()) == [T0]
+    controller.update_metadata({"t": {0: {**elsewhere, "leader_epoch": 4}}}, with_broker_2(broker))
+    assert not fetchers.states() and not fetchers.threads()
+    # Assigned again, it goes on from where it was.
+    again = controller.state(leader=2, leader_epoch=5, isr=(2,), replicas=(2, 1))
+    assert codes(controller.leader_and_isr({"t": [again]})) == {(ZERO_UUID, 0): 0}
+    assert list(fetchers.states()) == [T0]
+
+
 def test_the_coordinator_is_the_leader_of_the_groups_partition(broker, controller):
     brokers = {1: {"PLAINTEXT": ("127.0.0.1", broker.port)}, 2: {"PLAINTEXT": ("two.example", 2002)}}
     find = fc.FindCoordinatorRequest(key="g")
