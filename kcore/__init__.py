@@ -5,11 +5,8 @@ The public names load on first use, so that `import kcore` costs next to nothing
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from kcore.moved_modules import MovedModules
 
 __version__ = "0.1.0"
 
@@ -48,8 +45,6 @@ _HOME = {
 }
 
 __all__ = ["__version__", "errors", *_HOME]
-
-sys.meta_path.append(MovedModules)
 
 
 def __getattr__(name: str) -> Any:

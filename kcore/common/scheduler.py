@@ -103,10 +103,6 @@ class Scheduler:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    @property
-    def is_started(self) -> bool:
-        return self._running
-
     def schedule(self, name: str, task: Task, delay_ms: float = 0, period_ms: float = -1) -> ScheduledTask:
         """Run task after delay_ms, then every period_ms (once, if negative)."""
         scheduled = ScheduledTask(name, task, period_ms)

@@ -15,16 +15,3 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
-
-
-class TopicIdPartition(NamedTuple):
-    topic_id: UUID
-    topic: str
-    partition: int
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kcore.common import topic_names
 from kcore.common.random_source import SYSTEM_RANDOM
@@ -50,13 +50,6 @@ _T = TypeVar("_T")
 
 class ControllerMoved(KafkaError):
     """Another controller was elected since."""
-
-
-class VersionedState(NamedTuple):
-    """A partition's stored state and the controller epoch of its writer."""
-
-    topic_partition: TopicPartition
-    state: LeaderAndIsr
 
 
 class ControllerStore:

@@ -44,11 +44,6 @@ class FetchSessionHandler:
         self.epoch = INITIAL_EPOCH
         self._partitions: Mapping[TopicPartition, FetchPartitionData] = {}
 
-    @property
-    def session_partitions(self) -> Mapping[TopicPartition, FetchPartitionData]:
-        """All partitions that the last request fetched, named in it or not."""
-        return self._partitions
-
     def next_request(
         self,
         partitions: Mapping[TopicPartition, FetchPartitionData],
