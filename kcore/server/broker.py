@@ -119,7 +119,8 @@ class Broker:
             raise TypeError(f"time must be a clock as kcore.testing.MockTime, not {time!r}")
         if store is not None and not isinstance(store, MetadataStore | str):
             raise TypeError(f"store must be a MetadataStore or sqlite:FILE, not {store!r}")
-        self.config = KafkaConfig(config, other_names=("data_dir", "port", "host", "time", "store", "authorizer"))
+        arguments = ("data_dir", "port", "host", "time", "store", "authorizer")
+        self.config = KafkaConfig(config, arguments, is_cluster_member=store is not None)
         self.given_authorizer = GivenAuthorizer(authorizer, self.config)
         self._listeners = self.config.listeners or [LOCAL_LISTENER._replace(host=host, port=port)]
         self._time = time

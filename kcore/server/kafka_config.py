@@ -204,7 +204,7 @@ _BROKER_KEYS = [
     ConfigKey("group.max.size", _INT, 2**31 - 1, at_least(1), "Members of a group."),
     ConfigKey("offset.metadata.max.bytes", _INT, 4096, None, "Largest metadata of a committed offset."),
     ConfigKey("offsets.topic.num.partitions", _INT, 50, at_least(1), "Partitions of __consumer_offsets."),
-    # Kafka's default is 3, its server.properties says 1.
+    # Kafka's default is 3, its server.properties says 1.  In a cluster: _checked().
     ConfigKey("offsets.topic.replication.factor", _SHORT, 1, at_least(1), "Replicas of __consumer_offsets."),
     ConfigKey("offsets.topic.segment.bytes", _INT, 100 << 20, at_least(1), "segment.bytes of __consumer_offsets."),
     ConfigKey("offsets.retention.minutes", _INT, 10_080, at_least(1), "Offsets of an empty group are kept this long."),
@@ -274,11 +274,13 @@ _THREAD_COUNTS = ("log.cleaner.threads", *sorted(name for name in RECONFIGURABLE
 
 class ConfigLevels(NamedTuple):
     """What is set where, by Kafka's names: in the store for this broker, in the store for all brokers, and at the
-    start (with reconfigure()).  The first that has a setting wins.  Source: KIP-226."""
+    start (with reconfigure()).  The first that has a setting wins.  is_cluster_member: whether the broker shares its
+    store with others; that changes a default.  Source: KIP-226."""
 
     broker: Mapping[str, Any]
     cluster: Mapping[str, Any]
     static: Mapping[str, Any]
+    is_cluster_member: bool = False
 
     @property
     def merged(self) -> dict[str, Any]:
@@ -307,9 +309,16 @@ class KafkaConfig:
     who has to keep its value, or to do something about a new one, registers with on_change().
     """
 
-    def __init__(self, properties: Mapping[str, Any] | None = None, other_names: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, Any] | None = None,
+        other_names: Collection[str] = (),
+        *,
+        is_cluster_member: bool = False,
+    ) -> None:
         """properties: Kafka's names, or the same with underscores, to strings or Python values.  other_names: what
-        else an unknown name may be a misspelling of.
+        else an unknown name may be a misspelling of.  is_cluster_member: the broker shares its store with others, so
+        offsets.topic.replication.factor is default.replication.factor unless it is set.
 
         Raises InvalidConfig for a name that Kafka does not know, a value that its name does not take, and for
         settings that cannot be honoured and must not be ignored.
@@ -321,7 +330,7 @@ class KafkaConfig:
                 _check_other(name, value, other_names)
         self._at_start = originals
         self._changes: dict[str, Any] = {}
-        self._settings = _checked(ConfigLevels({}, {}, originals))
+        self._settings = _checked(ConfigLevels({}, {}, originals, is_cluster_member))
         #: What use_stored() was called with last: what is left out is logged once.
         self._stored: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {})
         self._lock = threading.Lock()
@@ -571,8 +580,11 @@ def _check_thread_count(name: str, old: int, new: int) -> None:
 def _checked(levels: ConfigLevels) -> _Settings:
     """Raises InvalidConfig for a value that its name does not take, and for values that do not go together."""
     originals = levels.merged
-    settings = _Settings(levels, originals, KAFKA_CONFIG_DEF.parse(originals), LogConfig.from_broker(originals))
-    values = settings.values
+    values = KAFKA_CONFIG_DEF.parse(originals)
+    if levels.is_cluster_member and "offsets.topic.replication.factor" not in originals:
+        # Else the groups of one partition of __consumer_offsets are lost for as long as its only broker is.
+        values["offsets.topic.replication.factor"] = values["default.replication.factor"]
+    settings = _Settings(levels, originals, values, LogConfig.from_broker(originals))
     if values["group.min.session.timeout.ms"] > values["group.max.session.timeout.ms"]:
         raise InvalidConfig("group.min.session.timeout.ms is greater than group.max.session.timeout.ms")
     threads = max(values["log.cleaner.threads"], 1)

@@ -54,6 +54,27 @@ def test_defaults_are_kafkas_but_for_the_ones_documented():
 
 
 @pytest.mark.parametrize(
+    ("settings", "alone", "member"),
+    [
+        ({}, 1, 1),
+        ({"default.replication.factor": "3"}, 1, 3),
+        ({"default.replication.factor": "3", "offsets.topic.replication.factor": "2"}, 2, 2),
+        ({"default.replication.factor": "3", "offsets.topic.replication.factor": "1"}, 1, 1),
+    ],
+)
+def test_a_member_of_a_cluster_keeps_offsets_in_as_many_replicas_as_other_topics_unless_it_is_set(
+    settings, alone, member
+):
+    name = "offsets.topic.replication.factor"
+    assert KafkaConfig(settings)[name] == alone
+    config = KafkaConfig(settings, is_cluster_member=True)
+    assert config[name] == member
+    config.reconfigure({"num.io.threads": 5})
+    config.use_stored(broker={}, cluster={"num.io.threads": "6"})
+    assert (config[name], config["num.io.threads"]) == (member, 6)
+
+
+@pytest.mark.parametrize(
     ("name", "suggested"),
     [
         ("log.segment.byte", "log.segment.bytes"),

@@ -13,6 +13,7 @@ from kcore.protocol.api_keys import ApiKey
 from kcore.protocol.messages import create_partitions as cp
 from kcore.protocol.messages import create_topics as ct
 from kcore.protocol.messages import delete_topics as dt
+from kcore.protocol.messages import describe_configs as dc
 from kcore.protocol.messages import find_coordinator as fc
 from kcore.protocol.messages import metadata as m
 from kcore.protocol.messages.api_versions import ApiVersionsRequest
@@ -84,6 +85,27 @@ def test_a_missing_broker_for_the_offsets_topic_is_logged_once(store, caplog):
     assert [(r.levelname, f"only {n} broker" in r.getMessage()) for n, r in enumerate(refused, 1)] == [
         ("WARNING", True)
     ] * 2
+
+
+def test_the_offsets_topic_waits_until_there_are_as_many_brokers_as_other_topics_have_replicas(store):
+    """The brokers of a cluster start one after the other, and the first consumer may be faster."""
+    name = "offsets.topic.replication.factor"
+    with (
+        kcore.Broker(store=store, default_replication_factor=3, offsets_topic_num_partitions=1) as broker,
+        ControllerClient(broker) as controller,
+        Client(broker) as client,
+    ):
+        resource = dc.DescribeConfigsResource(resource_type=4, resource_name="1", configuration_keys=[name])
+        (described,) = client.ask(dc.DescribeConfigsRequest(resources=[resource]), 4).results
+        assert [(config.name, config.value) for config in described.configs] == [(name, "3")]
+        brokers = with_broker_2(broker)
+        for known in ({1: brokers[1]}, brokers, {**brokers, 3: {"PLAINTEXT": ("127.0.0.1", 2)}}):
+            controller.update_metadata(brokers=known)
+            assert store.get(znodes.topic("__consumer_offsets")) is None
+            response = client.ask(fc.FindCoordinatorRequest(key="g"), 3)
+            assert response.error_code == errors.CoordinatorNotAvailable.code
+        (replicas,) = znodes.TopicZNode.decode(store.get(znodes.topic("__consumer_offsets")).data).assignment.values()
+        assert sorted(replicas) == [1, 2, 3]
 
 
 def test_the_offsets_topic_is_created_through_the_store(broker, controller, store):
