@@ -41,20 +41,21 @@ _ERRORS_OF_ONE_FILE = frozenset(
 
 
 class LoadLog(Protocol):
-    """Opens the log of one partition directory."""
+    """load_log() with a broker's clock and schedulers: opens the log of one partition directory."""
 
     def __call__(
         self,
-        log_dir: LogDir,
+        directory: str,
         topic_partition: TopicPartition,
-        path: str,
         config: LogConfig,
         *,
-        recovery_point: int,
-        log_start_offset: int,
-        high_watermark: int,
-        had_clean_shutdown: bool,
-        segment_threads: Executor | None,
+        log_dir: LogDir,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        high_watermark: int = 0,
+        had_clean_shutdown: bool = False,
+        is_empty: bool = False,
+        segment_threads: Executor | None = None,
     ) -> UnifiedLog: ...
 
 
@@ -175,10 +176,10 @@ class LogDirLoader:
         tp = parsed.topic_partition
         try:
             log = self._load_log(
-                self.log_dir,
-                tp,
                 path,
+                tp,
                 configs[tp.topic],
+                log_dir=self.log_dir,
                 recovery_point=self._checkpointed.recovery_points.get(tp, 0),
                 log_start_offset=self._checkpointed.log_starts.get(tp, 0),
                 high_watermark=self._checkpointed.high_watermarks.get(tp, 0),

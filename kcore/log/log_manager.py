@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from random import Random
@@ -21,15 +20,16 @@ from kcore.common.executors import ExecutorFactory, thread_pool
 from kcore.common.file import make_directory, remove_tree, rename, sync_path
 from kcore.common.meters import TimeHistogram
 from kcore.common.random_source import SYSTEM_RANDOM
-from kcore.common.scheduler import ScheduledTask, Scheduler
+from kcore.common.scheduler import Scheduler
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
-from kcore.log.log_cleaner import CleanerConfig, LogCleaner
+from kcore.log.log_cleaner import LogCleaner
+from kcore.log.log_closing import close_logs
 from kcore.log.log_config import LogConfig
 from kcore.log.log_dir import LogDir, RecoveryProgress
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
-from kcore.log.log_dir_loader import LogDirLoader
+from kcore.log.log_dir_loader import LoadLog, LogDirLoader
 from kcore.log.log_file_names import (
     FUTURE_DIR_SUFFIX,
     marked_directory,
@@ -37,10 +37,10 @@ from kcore.log.log_file_names import (
 )
 from kcore.log.log_loader import load_log
 from kcore.log.log_maintenance import LogMaintenance
+from kcore.log.log_manager_config import LogManagerConfig
 from kcore.log.log_placement import LogPlacement
 from kcore.log.log_removal import LogRemoval
 from kcore.log.log_table import LogTable
-from kcore.log.producer_state_manager import DEFAULT_PRODUCER_ID_EXPIRATION_MS
 from kcore.log.unified_log import UnifiedLog
 
 logger = logging.getLogger(__name__)
@@ -57,14 +57,14 @@ class LogManager:
 
     scheduler: for work that waits for a disk; without one nothing runs by itself.  clock_scheduler: for the expiry of
     producers; the same if None.  random: for the unique names of directories that go or move, and segment.jitter.ms.
-    executors: for loading and closing logs.  is_stray(log): called for each log at start-up.  True if no
-    known partition owns the directory; it is then renamed to -stray and kept.
+    executors: for loading and closing logs.
     """
 
     def __init__(
         self,
         log_dirs: Iterable[str | os.PathLike[str]],
         default_config: LogConfig | None = None,
+        config: LogManagerConfig | None = None,
         *,
         topic_configs: Callable[[str], Mapping[str, Any]] | None = None,
         time: Time = SYSTEM_TIME,
@@ -72,17 +72,6 @@ class LogManager:
         executors: ExecutorFactory = thread_pool,
         scheduler: Scheduler | None = None,
         clock_scheduler: Scheduler | None = None,
-        num_recovery_threads: int = 2,
-        flush_check_ms: float = 2**63 - 1,
-        flush_checkpoint_ms: float = 60_000,
-        start_offset_checkpoint_ms: float = 60_000,
-        retention_check_ms: float = 300_000,
-        initial_task_delay_ms: float = 30_000,
-        producer_id_expiration_ms: int = DEFAULT_PRODUCER_ID_EXPIRATION_MS,
-        producer_expiry_check_ms: int = 600_000,
-        cleaner_config: CleanerConfig | None = None,
-        is_stray: Callable[[UnifiedLog], bool] | None = None,
-        log_dir_failure_channel: LogDirFailureChannel | None = None,
     ) -> None:
         self.log_dirs = [os.path.abspath(os.fspath(path)) for path in log_dirs]
         if not self.log_dirs:
@@ -93,18 +82,10 @@ class LogManager:
         self._random = random
         self._executors = executors
         self._scheduler = scheduler
-        self._clock_scheduler = clock_scheduler or scheduler
-        #: For each data directory; may be set at any time.
-        self.num_recovery_threads = max(num_recovery_threads, 1)
-        self._flush_check_ms = flush_check_ms
-        self._flush_checkpoint_ms = flush_checkpoint_ms
-        self._start_offset_checkpoint_ms = start_offset_checkpoint_ms
-        self._retention_check_ms = retention_check_ms
-        self._initial_task_delay_ms = initial_task_delay_ms
-        self._producer_id_expiration_ms = producer_id_expiration_ms
-        self._producer_expiry_check_ms = producer_expiry_check_ms
-        self._is_stray = is_stray
-        self.log_dir_failure_channel = log_dir_failure_channel or LogDirFailureChannel()
+        self._clock_scheduler = clock_scheduler
+        self._config = config or LogManagerConfig()
+        self._load_log = self._log_loading()
+        self.log_dir_failure_channel = LogDirFailureChannel()
         self._lock = threading.Lock()
         self._dirs = {path: LogDir(path, self.log_dir_failure_channel, time) for path in self.log_dirs}
         self._logs = LogTable()
@@ -112,20 +93,21 @@ class LogManager:
         self.placement = LogPlacement(self._dirs, self._logs)
         # Directories that are there but could not be loaded: a new, empty log must not take their place.
         self._not_loaded: dict[TopicPartition, str] = {}
-        self._tasks: list[ScheduledTask] = []
         #: None unless compaction is enabled.
         self.cleaner: LogCleaner | None = None
-        if cleaner_config is not None and cleaner_config.enable:
-            self.cleaner = LogCleaner(cleaner_config, self._dirs.values(), self._logs.current, time)
+        if self._config.cleaner is not None and self._config.cleaner.enable:
+            self.cleaner = LogCleaner(self._config.cleaner, self._dirs.values(), self._logs.current, time)
         self._removal = LogRemoval(self.cleaner, random, scheduler)
         #: Retention, flush.ms and the expiry of producers: what the schedulers run.
         self.maintenance = LogMaintenance(self._logs, self.cleaner.manager if self.cleaner else None, time)
 
     # -- start and stop -------------------------------------------------------------------------------------------
 
-    def startup(self) -> None:
+    def startup(self, is_stray: Callable[[UnifiedLog], bool] = lambda log: False) -> None:
         """Take every data directory, load the logs of all of them side by side, start the background work.
 
+        is_stray(log): called for each log.  True if no known partition owns the directory; it is then renamed to -stray
+        and kept.
         A log that cannot be loaded is named in the log and left out; a directory that fails goes offline.
         Raises DirectoryInUse, and OSError if no directory works.
         """
@@ -135,7 +117,7 @@ class LogManager:
                     log_dir.lock()
                 except OSError as error:
                     log_dir.fail(error)
-            self._load_dirs()
+            self._load_dirs(is_stray)
             failures = [log_dir.failure for log_dir in self._dirs.values()]
             if all(failures):
                 raise next(failure for failure in failures if failure is not None)
@@ -145,16 +127,20 @@ class LogManager:
             raise
         for path in self.offline_log_dirs:
             self.handle_log_dir_failure(path)  # some of its logs may have been loaded before
-        self._schedule_background_work()
+        if self._scheduler is not None:
+            checkpoints = (self.checkpoint_recovery_offsets, self.checkpoint_log_start_offsets)
+            self.maintenance.start(
+                self._scheduler, self._clock_scheduler or self._scheduler, self._config, *checkpoints
+            )
         if self.cleaner is not None:
             for topic_partition in self._logs.future():
                 self.cleaner.manager.abort_and_pause_cleaning(topic_partition)
             self.cleaner.startup()
 
-    def _load_dirs(self) -> None:
+    def _load_dirs(self, is_stray: Callable[[UnifiedLog], bool]) -> None:
         live = [log_dir for log_dir in self._dirs.values() if log_dir.failure is None]
         loaders = [
-            LogDirLoader(log_dir, self._load, self.config_of, self.num_recovery_threads, self._executors)
+            LogDirLoader(log_dir, self._load_log, self.config_of, self._num_recovery_threads, self._executors)
             for log_dir in live
         ]
         if loaders:
@@ -165,7 +151,7 @@ class LogManager:
                 self._removal.delete_files(path, self.default_config.file_delete_delay_ms)
             for parsed, log in loader.logs:
                 try:
-                    if self._is_stray is not None and not parsed.mark and self._is_stray(log):
+                    if not parsed.mark and is_stray(log):
                         self._removal.set_aside(log, "its partition is another one now")
                     else:
                         self._add_loaded(log, is_future=parsed.mark == FUTURE_DIR_SUFFIX)
@@ -186,63 +172,26 @@ class LogManager:
         """How far the loading of each data directory is.  For another thread while startup() runs."""
         return {path: log_dir.progress for path, log_dir in self._dirs.items()}
 
-    def _load(
-        self,
-        log_dir: LogDir,
-        topic_partition: TopicPartition,
-        path: str,
-        config: LogConfig,
-        *,
-        recovery_point: int = 0,
-        log_start_offset: int = 0,
-        high_watermark: int = 0,
-        had_clean_shutdown: bool = False,
-        is_empty: bool = False,
-        segment_threads: Executor | None = None,
-    ) -> UnifiedLog:
-        return load_log(
-            path,
-            topic_partition,
-            config,
+    def _log_loading(self) -> LoadLog:
+        """load_log() with what is the same for all logs."""
+        return partial(
+            load_log,
             time=self._time,
             random=self._random,
             scheduler=self._scheduler,
-            log_start_offset=log_start_offset,
-            recovery_point=recovery_point,
-            high_watermark=high_watermark,
-            had_clean_shutdown=had_clean_shutdown,
-            is_empty=is_empty,
-            producer_id_expiration_ms=self._producer_id_expiration_ms,
-            log_dir=log_dir,
-            segment_threads=segment_threads,
+            producer_id_expiration_ms=self._config.producer_id_expiration_ms,
         )
 
-    def _schedule_background_work(self) -> None:
-        if self._scheduler is None:
-            return
-        delay_ms = max(self._initial_task_delay_ms, 0)
-        for name, task, period_ms in (
-            ("kafka-log-retention", self.maintenance.cleanup_logs, self._retention_check_ms),
-            ("kafka-log-flusher", self.maintenance.flush_dirty_logs, self._flush_check_ms),
-            ("kafka-recovery-point-checkpoint", self.checkpoint_recovery_offsets, self._flush_checkpoint_ms),
-            ("kafka-log-start-offset-checkpoint", self.checkpoint_log_start_offsets, self._start_offset_checkpoint_ms),
-        ):
-            self._tasks.append(self._scheduler.schedule(name, task, delay_ms, period_ms))
-        if self._clock_scheduler is not None:
-            check_ms = self._producer_expiry_check_ms
-            expiry = self._clock_scheduler.schedule(
-                "kafka-producer-expiry", self.maintenance.remove_expired_producers, check_ms, check_ms
-            )
-            self._tasks.append(expiry)
+    @property
+    def _num_recovery_threads(self) -> int:
+        return max(self._config.num_recovery_threads, 1)
 
     def shutdown(self, broker_epoch: int = -1) -> None:
         """Flush and close every log, write the checkpoints, and the marker of a clean stop where all went well.
 
         A second call does nothing.  Errors are logged: a directory that fails now is recovered at the next start.
         """
-        for task in self._tasks:
-            task.cancel()
-        self._tasks.clear()
+        self.maintenance.stop()
         if self.cleaner is not None:
             self.cleaner.shutdown()
         with self._lock:
@@ -252,7 +201,8 @@ class LogManager:
         for log_dir in dirs.values():
             own = [log for log in logs if log.parent_dir == log_dir.path]
             try:
-                if self._close_all(own) and log_dir.failure is None:
+                is_closed = close_logs(own, self._num_recovery_threads, self._executors)
+                if is_closed and log_dir.failure is None:
                     log_dir.write_clean_shutdown(own, broker_epoch)
             except OSError:
                 logger.exception("%s: it will be recovered at the next start", log_dir.path)
@@ -265,9 +215,7 @@ class LogManager:
 
         Whoever calls a log afterwards gets KafkaStorageError with the reason.
         """
-        for task in self._tasks:
-            task.cancel()
-        self._tasks.clear()
+        self.maintenance.stop()
         with self._lock:
             dirs, self._dirs = self._dirs, {}
             logs = self._logs.clear()
@@ -277,29 +225,6 @@ class LogManager:
             self.cleaner.shutdown()
         for log_dir in dirs.values():
             log_dir.release()
-
-    def _close_all(self, logs: Collection[UnifiedLog]) -> bool:
-        """Close logs, several at a time: fsync is what takes the time, and it waits without the GIL."""
-        pending = iter(logs)
-        closed: list[bool] = []
-
-        def close_the_next() -> None:
-            # Each thread takes the next log itself: a future for each log takes as long as the close of one that has
-            # nothing to write.
-            for log in pending:
-                closed.append(_close(log))
-
-        tasks = []
-        with self._executors(self.num_recovery_threads, "kcore-log-closing") as threads:
-            try:
-                for _ in range(self.num_recovery_threads):
-                    tasks.append(threads.submit(close_the_next))
-            except RuntimeError:
-                pass  # the interpreter is shutting down, and starts no more threads
-        close_the_next()  # what no thread has taken
-        for task in tasks:
-            task.result()
-        return all(closed)
 
     # -- logs -----------------------------------------------------------------------------------------------------
 
@@ -318,14 +243,19 @@ class LogManager:
         """The topic's settings on top of the defaults."""
         return LogConfig.of_topic(self._topic_configs(topic), self.default_config)
 
-    def reconfigure(self, default_config: LogConfig, producer_id_expiration_ms: int) -> None:
-        """Other defaults from now on, for the logs that are open too: each log's next operation follows them."""
+    def reconfigure(self, default_config: LogConfig, config: LogManagerConfig) -> None:
+        """Other defaults from now on, for the logs that are open too: each log's next operation follows them.  The
+        periods of the background work stay as they were at the start, and so does whether there is a cleaner.
+        """
         with self._lock:
             self.default_config = default_config
-            self._producer_id_expiration_ms = producer_id_expiration_ms
+            self._config = config
+            self._load_log = self._log_loading()
             for log in self._logs.all():
-                log.producer_state_manager.producer_id_expiration_ms = producer_id_expiration_ms
+                log.producer_state_manager.producer_id_expiration_ms = config.producer_id_expiration_ms
                 log.config = self.config_of(log.topic_partition.topic)
+        if self.cleaner is not None and config.cleaner is not None:
+            self.cleaner.reconfigure(config.cleaner)
 
     def reconfigure_topic(self, topic: str) -> None:
         """The topic's own settings have changed: each of its open logs follows them from its next operation on."""
@@ -381,7 +311,7 @@ class LogManager:
                 log_dir.finish_drop(tp)
                 made = make_directory(path)
                 try:
-                    log = self._load(log_dir, tp, path, config, is_empty=made)
+                    log = self._load_log(path, tp, config, log_dir=log_dir, is_empty=made)
                 except OSError:
                     if made:
                         _remove_quietly(path)
@@ -447,11 +377,11 @@ class LogManager:
             try:
                 rename(future.directory, path)
                 sync_path(log_dir.path)
-                log = self._load(
-                    log_dir,
-                    topic_partition,
+                log = self._load_log(
                     path,
+                    topic_partition,
                     current.config,
+                    log_dir=log_dir,
                     recovery_point=future.recovery_point,
                     log_start_offset=current.log_start_offset,
                     high_watermark=current.high_watermark,
@@ -572,15 +502,6 @@ class LogManager:
             if self._logs.get(tp, is_future=True) is log:
                 self._logs.pop(tp, is_future=True)
                 self._resume_cleaning(tp)
-
-
-def _close(log: UnifiedLog) -> bool:
-    try:
-        log.close()
-    except KafkaError as error:
-        logger.error("closing %s: %s", log.topic_partition, error)
-        return False
-    return not log.is_offline
 
 
 def _remove_quietly(path: str) -> None:

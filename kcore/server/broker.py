@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,9 +16,8 @@ from uuid import UUID
 
 from kcore.common import topic_names
 from kcore.common.scheduler import Scheduler
-from kcore.common.time import SYSTEM_TIME, MockTime, Time, WallClockOf
+from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
-from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.errors import InvalidConfig, InvalidPartitions, UnknownTopicOrPartition
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.log_dir_failure_channel import LogDirFailureHandler
@@ -27,20 +26,22 @@ from kcore.log.log_manager import LogManager
 from kcore.log.unified_log import UnifiedLog
 from kcore.metadata.store import MetadataStore
 from kcore.network.socket_server import LOCAL_LISTENER
-from kcore.purgatory.timer import Timer, TimerThread
 from kcore.replica.fetch_params import FetchParams, FetchPartitionData
-from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.admin_manager import AdminManager
 from kcore.server.authorizer import Authorizer
-from kcore.server.broker_identity import read_identity, topics_on_disk, working_dirs, write_identity
+from kcore.server.broker_identity import Identity, read_identity, topics_on_disk, working_dirs, write_identity
 from kcore.server.broker_metrics import broker_metrics
 from kcore.server.broker_parts import (
     WILDCARDS,
+    Background,
     GivenAuthorizer,
     advertised,
     follow_connection_limits,
     follow_log_settings,
+    group_coordinator_of,
     log_manager_of,
+    replica_manager_of,
+    replication_quotas_of,
     socket_server_of,
     start_thread,
     store_of,
@@ -54,12 +55,9 @@ from kcore.server.kafka_apis import KafkaApis
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.local_controller import LocalController
 from kcore.server.metadata_cache import NO_LEADER, MetadataCache
-from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
 from kcore.server.monitor_socket import start_monitor
 from kcore.server.open_files_limit import raise_open_files_limit
-from kcore.server.preferred_replica import preferred_read_replica
 from kcore.server.producer_ids import ProducerIdManager
-from kcore.server.replication_quota_manager import ReplicationQuotas
 from kcore.server.request_handler_pool import RequestHandlerPool
 from kcore.server.stored_broker_configs import StoredBrokerConfigs
 from kcore.server.topic_adoption import TopicAdoption
@@ -202,201 +200,37 @@ class Broker:
                 shutil.rmtree(self._data_dirs[0], ignore_errors=True)
 
     def _start(self) -> None:
-        config, time, parts = self.config, self._time, self._parts
+        """Make and start the parts, each after those that it needs; self._parts stops them in the reverse order."""
         raise_open_files_limit()
         working = working_dirs(self._data_dirs, is_member=self._is_member)
-        self.store = store_of(config, self._given_store, working, self._is_temporary, parts)
-        identity = read_identity(working, self.store, config.configured_broker_id, is_member=self._is_member)
-        self.broker_id, self.cluster_id = identity
-        broker_configs = StoredBrokerConfigs(self.broker_id, config, self.store)
-        broker_configs.load()
+        identity, broker_configs = self._open_store(working)
         unclean = not all(was_clean_shutdown(path) for path in working)
-
-        # What waits for a disk must not delay what the clock decides.  MockTime runs them in this order.
-        clock_scheduler = self._scheduler(parts, "clock", time)
-        disk_scheduler = self._scheduler(parts, "disk", time)
-        is_member = self._is_member
-        if is_member:
-            from kcore.server import cluster_parts
-        self.metadata_cache = MetadataCache(self.cluster_id, controller_id=NO_LEADER if is_member else self.broker_id)
+        background = Background(self.broker_id, self._time, self._parts, is_member=self._is_member)
         topic_configs = TopicConfigs()
-        log_manager = log_manager_of(
-            config,
-            self._data_dirs,
-            time,
-            disk_scheduler,
-            clock_scheduler,
-            topic_configs=topic_configs.get,
-            is_stray=lambda log: adoption.is_stray(log.topic_partition, log.topic_id),
-        )
-        parts.callback(follow_log_settings(config, log_manager))
-        # Whoever waits at the other end of a socket waits in real time.
-        clients_time = WallClockOf(time) if isinstance(time, MockTime) else time
-        timer = Timer(clients_time)
-        # Nor is a change of an ISR to wait for a disk: producers wait for it.
-        isr_scheduler = self._scheduler(parts, "isr-changes", clients_time) if is_member else disk_scheduler
-        self.replica_manager = ReplicaManager(
-            self.broker_id,
-            log_manager,
-            time,
-            disk_scheduler,
-            timer,
-            is_known_topic_partition=self.metadata_cache.contains,
-            high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
-            replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
-            clock_scheduler=clock_scheduler,
-            preferred_read_replica=preferred_read_replica(config, self.metadata_cache, time),
-            partition_state_store=MetadataPartitionStateStore(self.broker_id, self.store, isr_scheduler, clients_time),
-            is_alive=lambda broker_id: self.metadata_cache.snapshot.broker(broker_id) is not None,
-        )
-        self.replication_quotas = ReplicationQuotas.of(self.broker_id, config, time, self.replica_manager.log_config)
-        parts.callback(self.replication_quotas.follow(config))
-        moves = self.replica_manager.log_dir_moves
-        moves.quota = self.replication_quotas.alter_log_dirs
-        moves.num_threads = config["num.replica.alter.log.dirs.threads"] or moves.num_threads
-        fetchers: ReplicaFetcherManager | None = None
-        changes: TopicChanges
-        if is_member:
-            fetchers = self.replica_fetchers = self.replica_manager.fetchers = cluster_parts.replica_fetchers(
-                config,
-                clients_time,
-                self.replica_manager,
-                log_manager,
-                self.metadata_cache,
-                self.replication_quotas.follower,
-                lambda: self.cluster_member.broker_epoch,
-                parts,
-            )
-            changes = cluster_parts.StoreTopicChanges(self.store, lambda: self.cluster_member.is_controller)
-        else:
-            changes = self.local_controller = LocalController(
-                self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
-            )
-        self.admin_manager = AdminManager(self.broker_id, config, self.metadata_cache, changes, topic_configs, timer)
-        parts.callback(config.on_change(("log.flush.interval.messages",), self.admin_manager.read_flush_default))
-        # What the logs are opened with comes from the store, so that comes first.
-        topic_configs.load(self.store)
-        adoption = TopicAdoption(self.broker_id, self.store, log_manager, topic_configs, is_member=is_member)
-        adoption.prepare(topics_on_disk(working))
-        log_manager.startup()
-        parts.callback(log_manager.shutdown)
-        parts.callback(self.replica_manager.shutdown)
-        failure_handler = LogDirFailureHandler(
-            f"kcore-log-dir-failures-{self.broker_id}",
-            log_manager.log_dir_failure_channel,
-            lambda path: self._handle_log_dir_failure(parts, log_manager, path),
-        )
-        start_thread(failure_handler, parts)
-        start_thread(TimerThread(timer, f"kcore-timer-{self.broker_id}"), parts)
-
-        server = socket_server_of(config, self._handle, self._listeners, str(self.broker_id), clients_time)
-        parts.callback(server.shutdown)
-        parts.callback(follow_connection_limits(config, server))
-        self._bound_listeners, self.port = server.listeners, server.port
-        info = advertised(self.broker_id, config, server.listeners)
-        write_identity(working, self.store, identity, is_member=is_member)
-
-        group_config = config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
-        self.group_coordinator = GroupCoordinator(
-            self.broker_id,
-            self.replica_manager,
-            group_config,
-            clients_time,
-            clock_scheduler,
-            timer,
-            disk_scheduler=disk_scheduler,
-        )
+        self._make_replication(background, topic_configs)
+        self._make_topic_changes(background, topic_configs)
+        adoption = self._load_logs(topic_configs, working)
+        self._start_failure_handler()
+        background.start_timer()
+        self._bind_listeners(background)
+        write_identity(working, self.store, identity, is_member=self._is_member)
+        group_config = self.config.group_config(adoption.partition_count(topic_names.GROUP_METADATA_TOPIC))
+        self.group_coordinator = group_coordinator_of(group_config, self.replica_manager, background)
         self.group_coordinator.startup()
-        parts.callback(self.group_coordinator.shutdown)
+        self._parts.callback(self.group_coordinator.shutdown)
         producer_ids = ProducerIdManager(self.broker_id, self.store)
-        self.client_quotas = ClientQuotas(config, self.store, clients_time)
+        self.client_quotas = ClientQuotas(self.config, self.store, background.clients_time)
         self.client_quotas.load()
-        if is_member:
-            member_scheduler = self._scheduler(parts, "cluster-member", clients_time)
+        if self._is_member:
+            member_scheduler = background.start_scheduler("cluster-member")
             self.client_quotas.follow(member_scheduler)
             broker_configs.follow(member_scheduler)
-            self.cluster_member = cluster_parts.ClusterMember(
-                self.broker_id,
-                self.store,
-                member_scheduler,
-                clients_time,
-                metadata_cache=self.metadata_cache,
-                replica_manager=self.replica_manager,
-                log_manager=log_manager,
-                group_coordinator=self.group_coordinator,
-                admin_manager=self.admin_manager,
-                topic_configs=topic_configs,
-            )
+            self._make_cluster_member(background, member_scheduler, topic_configs)
+            self._serve(background, producer_ids, broker_configs, working[0])
+            self._join_cluster(background, member_scheduler)
         else:
-            self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([info]))
-            self.local_controller.on_leadership = self._on_leadership
-            self.local_controller.on_config_change = log_manager.reconfigure_topic
-            foreign_producer_id = self.local_controller.load_topics(adoption, unclean)
-            if foreign_producer_id >= 0:
-                producer_ids.reserve_up_to(foreign_producer_id)
-            disk_scheduler.schedule(
-                "kcore-offline-partitions",
-                self.local_controller.retry_offline_partitions,
-                _RETRY_OFFLINE_MS,
-                _RETRY_OFFLINE_MS,
-            )
-        auth = self.given_authorizer.started(
-            *identity, self.store, lambda n: self._scheduler(parts, n, clients_time), parts
-        )
-        pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
-        parts.callback(config.on_change(("num.io.threads",), lambda: pool.resize(config["num.io.threads"])))
-        self._apis = KafkaApis(
-            Services(
-                self.broker_id,
-                config,
-                time,
-                self.metadata_cache,
-                self.replica_manager,
-                self.group_coordinator,
-                self.admin_manager,
-                producer_ids,
-                pool,
-                FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], time),
-                self.replication_quotas,
-                self.client_quotas,
-                broker_configs,
-                auth,
-                self.cluster_member if is_member else None,
-            )
-        )
-        self._metrics = broker_metrics(clients_time, log_manager, self.replica_manager, fetchers, self._apis)
-        start_monitor(self, working[0], parts)
-        self._client = InProcessClient(
-            clients_time,
-            config,
-            self.metadata_cache,
-            self.admin_manager,
-            self.replica_manager,
-            lambda: self._check_serving(parts),
-        )
-        server.start()
-        self._server, self._log_manager = server, log_manager
-        parts.callback(pool.shutdown)
-        # Before everything else: what is answered after this, no client sees.
-        parts.callback(server.shutdown)
-        if is_member:
-            self.cluster_member.controller = cluster_parts.make_controller(
-                self.broker_id,
-                self.store,
-                config,
-                self.cluster_member.register_again,
-                clients_time,
-                member_scheduler,
-                parts,
-            )
-            parts.callback(self.cluster_member.stop)
-            self.cluster_member.start(
-                advertised(self.broker_id, config, self._bound_listeners),
-                {at.name: at.security_protocol for at in server.listeners},
-            )
-            parts.callback(self._leave_cluster, clients_time)
-            if not self.cluster_member.wait_for_metadata(config["zookeeper.session.timeout.ms"]):
-                logger.warning("broker %d has not heard of a controller yet", self.broker_id)
+            self._load_topics(background, adoption, producer_ids, unclean=unclean)
+            self._serve(background, producer_ids, broker_configs, working[0])
         self._is_serving = True
         logger.info("broker %d of cluster %s on %s", self.broker_id, self.cluster_id, self.bootstrap_servers)
 
@@ -663,12 +497,176 @@ class Broker:
     def _is_member(self) -> bool:
         return self._given_store is not None
 
-    def _scheduler(self, parts: ExitStack, name: str, time: Time) -> Scheduler:
-        """A started one."""
-        scheduler = Scheduler(f"kcore-{name}-{self.broker_id}", time)
-        scheduler.startup()
-        parts.callback(scheduler.shutdown)
-        return scheduler
+    def _open_store(self, working: Sequence[str]) -> tuple[Identity, StoredBrokerConfigs]:
+        """Who this broker is, and its settings in the store."""
+        self.store = store_of(self.config, self._given_store, working, self._is_temporary, self._parts)
+        identity = read_identity(working, self.store, self.config.configured_broker_id, is_member=self._is_member)
+        self.broker_id, self.cluster_id = identity
+        broker_configs = StoredBrokerConfigs(self.broker_id, self.config, self.store)
+        broker_configs.load()
+        return identity, broker_configs
+
+    def _make_replication(self, background: Background, topic_configs: TopicConfigs) -> None:
+        """The logs, which are loaded later, and the partitions that are replicas of each other."""
+        config, parts = self.config, self._parts
+        self.metadata_cache = MetadataCache(
+            self.cluster_id, controller_id=NO_LEADER if self._is_member else self.broker_id
+        )
+        self._log_manager = log_manager_of(config, self._data_dirs, background, topic_configs.get)
+        parts.callback(follow_log_settings(config, self._log_manager))
+        self.replica_manager = replica_manager_of(
+            self.broker_id, config, self._log_manager, background, self.metadata_cache, self.store
+        )
+        self.replication_quotas = replication_quotas_of(config, self.replica_manager, background.time, parts)
+
+    def _make_topic_changes(self, background: Background, topic_configs: TopicConfigs) -> None:
+        """What changes topics: in a cluster the controller by way of the store, else this broker."""
+        config = self.config
+        changes: TopicChanges
+        if self._is_member:
+            from kcore.server.cluster_parts import StoreTopicChanges, replica_fetchers
+
+            self.replica_fetchers = self.replica_manager.fetchers = replica_fetchers(
+                config,
+                background.clients_time,
+                self.replica_manager,
+                self._log_manager,
+                self.metadata_cache,
+                self.replication_quotas.follower,
+                lambda: self.cluster_member.broker_epoch,
+                self._parts,
+            )
+            changes = StoreTopicChanges(self.store, lambda: self.cluster_member.is_controller)
+        else:
+            changes = self.local_controller = LocalController(
+                self.broker_id, self.store, self.metadata_cache, self.replica_manager, topic_configs
+            )
+        self.admin_manager = AdminManager(
+            self.broker_id, config, self.metadata_cache, changes, topic_configs, background.timer
+        )
+        self._parts.callback(config.on_change(("log.flush.interval.messages",), self.admin_manager.read_flush_default))
+
+    def _load_logs(self, topic_configs: TopicConfigs, working: Sequence[str]) -> TopicAdoption:
+        # What the logs are opened with comes from the store, so that comes first.
+        topic_configs.load(self.store)
+        adoption = TopicAdoption(
+            self.broker_id, self.store, self._log_manager, topic_configs, is_member=self._is_member
+        )
+        adoption.prepare(topics_on_disk(working))
+        self._log_manager.startup(lambda log: adoption.is_stray(log.topic_partition, log.topic_id))
+        self._parts.callback(self._log_manager.shutdown)
+        self._parts.callback(self.replica_manager.shutdown)
+        return adoption
+
+    def _start_failure_handler(self) -> None:
+        parts, log_manager = self._parts, self._log_manager  # another start makes others
+        handler = LogDirFailureHandler(
+            f"kcore-log-dir-failures-{self.broker_id}",
+            log_manager.log_dir_failure_channel,
+            lambda path: self._handle_log_dir_failure(parts, log_manager, path),
+        )
+        start_thread(handler, parts)
+
+    def _bind_listeners(self, background: Background) -> None:
+        """Take the ports; nothing is answered before _serve()."""
+        server = socket_server_of(
+            self.config, self._handle, self._listeners, str(self.broker_id), background.clients_time
+        )
+        self._parts.callback(server.shutdown)
+        self._parts.callback(follow_connection_limits(self.config, server))
+        self._server, self._bound_listeners, self.port = server, server.listeners, server.port
+
+    def _load_topics(
+        self, background: Background, adoption: TopicAdoption, producer_ids: ProducerIdManager, *, unclean: bool
+    ) -> None:
+        """Of a broker alone: lead every partition that the store and the directories have."""
+        info = advertised(self.broker_id, self.config, self._bound_listeners)
+        self.metadata_cache.update(lambda snapshot: snapshot.with_brokers([info]))
+        controller = self.local_controller
+        controller.on_leadership = self._on_leadership
+        controller.on_config_change = self._log_manager.reconfigure_topic
+        foreign_producer_id = controller.load_topics(adoption, unclean)
+        if foreign_producer_id >= 0:
+            producer_ids.reserve_up_to(foreign_producer_id)
+        background.disk_scheduler.schedule(
+            "kcore-offline-partitions", controller.retry_offline_partitions, _RETRY_OFFLINE_MS, _RETRY_OFFLINE_MS
+        )
+
+    def _make_cluster_member(self, background: Background, scheduler: Scheduler, topic_configs: TopicConfigs) -> None:
+        from kcore.server.cluster_parts import ClusterMember
+
+        self.cluster_member = ClusterMember(
+            self.broker_id,
+            self.store,
+            scheduler,
+            background.clients_time,
+            metadata_cache=self.metadata_cache,
+            replica_manager=self.replica_manager,
+            log_manager=self._log_manager,
+            group_coordinator=self.group_coordinator,
+            admin_manager=self.admin_manager,
+            topic_configs=topic_configs,
+        )
+
+    def _serve(
+        self,
+        background: Background,
+        producer_ids: ProducerIdManager,
+        broker_configs: StoredBrokerConfigs,
+        first_dir: str,
+    ) -> None:
+        """Make what answers requests, and accept connections."""
+        config, parts = self.config, self._parts
+        member, fetchers = (self.cluster_member, self.replica_fetchers) if self._is_member else (None, None)
+        auth = self.given_authorizer.started(
+            self.broker_id, self.cluster_id, self.store, background.start_scheduler, parts
+        )
+        pool = RequestHandlerPool(str(self.broker_id), config["num.io.threads"])
+        parts.callback(config.on_change(("num.io.threads",), lambda: pool.resize(config["num.io.threads"])))
+        self._apis = KafkaApis(
+            Services(
+                self.broker_id,
+                config,
+                background.time,
+                self.metadata_cache,
+                self.replica_manager,
+                self.group_coordinator,
+                self.admin_manager,
+                producer_ids,
+                pool,
+                FetchSessionCache(config["max.incremental.fetch.session.cache.slots"], background.time),
+                self.replication_quotas,
+                self.client_quotas,
+                broker_configs,
+                auth,
+                member,
+            )
+        )
+        self._metrics = broker_metrics(
+            background.clients_time, self._log_manager, self.replica_manager, fetchers, self._apis
+        )
+        start_monitor(self, first_dir, parts)
+        self._client = InProcessClient(
+            background.clients_time,
+            config,
+            self.metadata_cache,
+            self.admin_manager,
+            self.replica_manager,
+            lambda: self._check_serving(parts),
+        )
+        self._server.start()
+        parts.callback(pool.shutdown)
+        # Before everything else: what is answered after this, no client sees.
+        parts.callback(self._server.shutdown)
+
+    def _join_cluster(self, background: Background, scheduler: Scheduler) -> None:
+        from kcore.server.cluster_parts import join_cluster
+
+        member, time = self.cluster_member, background.clients_time
+        join_cluster(member, self.store, self.config, self._bound_listeners, time, scheduler, self._parts)
+        self._parts.callback(self._leave_cluster, time)
+        if not member.wait_for_metadata(self.config["zookeeper.session.timeout.ms"]):
+            logger.warning("broker %d has not received metadata from a controller yet", self.broker_id)
 
     def _handle(self, request: Any) -> None:
         self._apis.handle(request)

@@ -12,22 +12,28 @@ from typing import Any
 
 from kcore.common.scheduler import Scheduler
 from kcore.common.shutdownable_thread import ShutdownableThread
-from kcore.common.time import Time
+from kcore.common.time import MockTime, Time, WallClockOf
+from kcore.coordinator.group.group_config import GroupConfig
+from kcore.coordinator.group.group_coordinator import GroupCoordinator
 from kcore.errors import InvalidConfig
 from kcore.log.log_manager import LogManager
-from kcore.log.unified_log import UnifiedLog
+from kcore.log.log_manager_config import LogManagerConfig
 from kcore.metadata.embedded_store import FILE_NAME as STORE_FILE_NAME
 from kcore.metadata.embedded_store import EmbeddedStore
 from kcore.metadata.open_store import open_store
 from kcore.metadata.store import MetadataStore
 from kcore.network.listener import Listener
 from kcore.network.socket_server import SocketServer
+from kcore.purgatory.timer import Timer, TimerThread
+from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.auth_helper import AuthHelper
 from kcore.server.authorizer import Authorizer, AuthorizerServerInfo
 from kcore.server.broker_identity import check_store_exists
 from kcore.server.kafka_config import RECONFIGURABLE, KafkaConfig
-from kcore.server.metadata_cache import BrokerInfo, Endpoint
-from kcore.server.replication_quota_manager import RATES
+from kcore.server.metadata_cache import BrokerInfo, Endpoint, MetadataCache
+from kcore.server.metadata_partition_state_store import MetadataPartitionStateStore
+from kcore.server.preferred_replica import preferred_read_replica
+from kcore.server.replication_quota_manager import RATES, ReplicationQuotas
 
 logger = logging.getLogger(__name__)
 
@@ -123,33 +129,66 @@ def start_thread(thread: ShutdownableThread, parts: ExitStack) -> None:
     parts.callback(thread.shutdown)
 
 
+class Background:
+    """The schedulers and the timer of a broker, from one start to the stop after it; `parts` shuts them down.
+
+    clients_time: whoever waits at the other end of a socket waits in real time, also under MockTime.
+    """
+
+    def __init__(self, broker_id: int, time: Time, parts: ExitStack, *, is_member: bool) -> None:
+        self._broker_id = broker_id
+        self._parts = parts
+        self.time = time
+        self.clients_time = WallClockOf(time) if isinstance(time, MockTime) else time
+        # What waits for a disk must not delay what the clock decides.  MockTime runs them in this order.
+        self.clock_scheduler = self._start("clock", time)
+        self.disk_scheduler = self._start("disk", time)
+        # Nor is a change of an ISR to wait for a disk: producers wait for it.
+        self.isr_scheduler = self.start_scheduler("isr-changes") if is_member else self.disk_scheduler
+        self.timer = Timer(self.clients_time)
+
+    def start_scheduler(self, name: str) -> Scheduler:
+        """Another one, on clients_time."""
+        return self._start(name, self.clients_time)
+
+    def start_timer(self) -> None:
+        start_thread(TimerThread(self.timer, f"kcore-timer-{self._broker_id}"), self._parts)
+
+    def _start(self, name: str, time: Time) -> Scheduler:
+        scheduler = Scheduler(f"kcore-{name}-{self._broker_id}", time)
+        scheduler.startup()
+        self._parts.callback(scheduler.shutdown)
+        return scheduler
+
+
 def log_manager_of(
     config: KafkaConfig,
     data_dirs: Sequence[str],
-    time: Time,
-    disk_scheduler: Scheduler,
-    clock_scheduler: Scheduler,
-    *,
+    background: Background,
     topic_configs: Callable[[str], Mapping[str, str]],
-    is_stray: Callable[[UnifiedLog], bool],
 ) -> LogManager:
     return LogManager(
         data_dirs,
         config.log_config,
+        _log_manager_config(config),
         topic_configs=topic_configs,
-        time=time,
-        scheduler=disk_scheduler,
-        clock_scheduler=clock_scheduler,
+        time=background.time,
+        scheduler=background.disk_scheduler,
+        clock_scheduler=background.clock_scheduler,
+    )
+
+
+def _log_manager_config(config: KafkaConfig) -> LogManagerConfig:
+    return LogManagerConfig(
         num_recovery_threads=config["num.recovery.threads.per.data.dir"],
         flush_check_ms=config["log.flush.scheduler.interval.ms"],
         flush_checkpoint_ms=config["log.flush.offset.checkpoint.interval.ms"],
         start_offset_checkpoint_ms=config["log.flush.start.offset.checkpoint.interval.ms"],
         retention_check_ms=config["log.retention.check.interval.ms"],
         initial_task_delay_ms=config["log.initial.task.delay.ms"],
-        is_stray=is_stray,
         producer_id_expiration_ms=config["producer.id.expiration.ms"],
         producer_expiry_check_ms=config["producer.id.expiration.check.interval.ms"],
-        cleaner_config=config.cleaner_config,
+        cleaner=config.cleaner_config,
     )
 
 
@@ -157,13 +196,61 @@ def follow_log_settings(config: KafkaConfig, log_manager: LogManager) -> Callabl
     """Give the log manager the settings that change at run time; what comes back ends that."""
 
     def reconfigure() -> None:
-        log_manager.num_recovery_threads = config["num.recovery.threads.per.data.dir"]
-        log_manager.reconfigure(config.log_config, config["producer.id.expiration.ms"])
-        if log_manager.cleaner is not None:
-            log_manager.cleaner.reconfigure(config.cleaner_config)
+        log_manager.reconfigure(config.log_config, _log_manager_config(config))
 
     others = ("max.connections", "num.replica.fetchers", "num.io.threads", *RATES)
     return config.on_change([name for name in RECONFIGURABLE if not name.startswith(others)], reconfigure)
+
+
+def replica_manager_of(
+    broker_id: int,
+    config: KafkaConfig,
+    log_manager: LogManager,
+    background: Background,
+    metadata_cache: MetadataCache,
+    store: MetadataStore,
+) -> ReplicaManager:
+    time, clients_time = background.time, background.clients_time
+    return ReplicaManager(
+        broker_id,
+        log_manager,
+        time,
+        background.disk_scheduler,
+        background.timer,
+        is_known_topic_partition=metadata_cache.contains,
+        high_watermark_checkpoint_interval_ms=config["replica.high.watermark.checkpoint.interval.ms"],
+        replica_lag_time_max_ms=config["replica.lag.time.max.ms"],
+        clock_scheduler=background.clock_scheduler,
+        preferred_read_replica=preferred_read_replica(config, metadata_cache, time),
+        partition_state_store=MetadataPartitionStateStore(broker_id, store, background.isr_scheduler, clients_time),
+        is_alive=lambda broker_id: metadata_cache.snapshot.broker(broker_id) is not None,
+    )
+
+
+def replication_quotas_of(
+    config: KafkaConfig, replica_manager: ReplicaManager, time: Time, parts: ExitStack
+) -> ReplicationQuotas:
+    """They follow the settings until `parts` is closed; moves between data directories get theirs."""
+    quotas = ReplicationQuotas.of(replica_manager.broker_id, config, time, replica_manager.log_config)
+    parts.callback(quotas.follow(config))
+    moves = replica_manager.log_dir_moves
+    moves.quota = quotas.alter_log_dirs
+    moves.num_threads = config["num.replica.alter.log.dirs.threads"] or moves.num_threads
+    return quotas
+
+
+def group_coordinator_of(
+    config: GroupConfig, replica_manager: ReplicaManager, background: Background
+) -> GroupCoordinator:
+    return GroupCoordinator(
+        replica_manager.broker_id,
+        replica_manager,
+        config,
+        background.clients_time,
+        background.clock_scheduler,
+        background.timer,
+        disk_scheduler=background.disk_scheduler,
+    )
 
 
 def socket_server_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
@@ -16,7 +16,9 @@ from kcore.controller.controller_settings import ControllerSettings
 from kcore.controller.kafka_controller import KafkaController
 from kcore.errors import NONE, KafkaError, for_code
 from kcore.metadata.store import MetadataStore
+from kcore.network.listener import Listener
 from kcore.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from kcore.server.broker_parts import advertised
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.kafka_config import KafkaConfig
 from kcore.server.metadata_cache import MetadataCache
@@ -69,6 +71,21 @@ def make_controller(
     elect = partial(elect_where_there_is_no_leader, controller)
     parts.callback(config.on_change(("unclean.leader.election.enable",), elect))
     return controller
+
+
+def join_cluster(
+    member: ClusterMember,
+    store: MetadataStore,
+    config: KafkaConfig,
+    listeners: Sequence[Listener],
+    time: Time,
+    scheduler: Scheduler,
+    parts: ExitStack,
+) -> None:
+    """Start a member with its controller; `parts` stops it.  listeners: with the ports that they got."""
+    member.controller = make_controller(member.broker_id, store, config, member.register_again, time, scheduler, parts)
+    parts.callback(member.stop)
+    member.start(advertised(member.broker_id, config, listeners), {at.name: at.security_protocol for at in listeners})
 
 
 def elect_where_there_is_no_leader(controller: KafkaController) -> None:

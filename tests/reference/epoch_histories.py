@@ -28,6 +28,7 @@ from kcore.log.log_cleaner import Cleaner
 from kcore.log.log_cleaner_manager import find_log_to_clean
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
+from kcore.log.log_manager_config import LogManagerConfig
 from kcore.log.offset_map import OffsetMap
 from kcore.record.record_batch_builder import RecordBatchBuilder
 from tests.reference.disk import Disk, recorded
@@ -64,7 +65,7 @@ class _History:
             cleanup_policy=("compact",) if compacted else ("delete",),
             delete_retention_ms=1000,
         )
-        self.manager = LogManager([directory], config, time=self.time, scheduler=self.scheduler, num_recovery_threads=1)
+        self.manager = LogManager([directory], config, LogManagerConfig(1), time=self.time, scheduler=self.scheduler)
         self.manager.startup()
         self.log = self.manager.get_or_create_log(TP)
         self.epoch = 0

@@ -208,8 +208,7 @@ class ControlledNode(Node):
         return self.metadata_cache.snapshot.broker(broker) is not None
 
     def _is_stray(self, log: UnifiedLog) -> bool:
-        # There is no log manager yet, and it is not used for this.
-        adoption = TopicAdoption(self.broker_id, self.session, None, TopicConfigs(), is_member=True)  # type: ignore[arg-type]
+        adoption = TopicAdoption(self.broker_id, self.session, self.log_manager, TopicConfigs(), is_member=True)
         return adoption.is_stray(log.topic_partition, log.topic_id)
 
     def _make_state_store(self) -> PartitionStateStore:

@@ -18,6 +18,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError, KafkaError, RequestTimedOut, StaleControllerEpoch
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
+from kcore.log.log_manager_config import LogManagerConfig
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from kcore.log.unified_log import UnifiedLog
 from kcore.protocol.messages.fetch import FetchRequest as FetchMessage
@@ -307,16 +308,17 @@ class Node:
                 file_delete_delay_ms=500,
                 min_insync_replicas=settings.min_insync_replicas,
             ),
+            LogManagerConfig(
+                num_recovery_threads=1,
+                flush_checkpoint_ms=settings.flush_checkpoint_ms,
+                start_offset_checkpoint_ms=settings.flush_checkpoint_ms,
+                retention_check_ms=1000,
+                initial_task_delay_ms=500,
+            ),
             time=time,
             random=Random(broker_id * 1_000_003 + broker_epoch),
             executors=inline,
             scheduler=self.disk_scheduler,
-            is_stray=self._is_stray,
-            num_recovery_threads=1,
-            flush_checkpoint_ms=settings.flush_checkpoint_ms,
-            start_offset_checkpoint_ms=settings.flush_checkpoint_ms,
-            retention_check_ms=1000,
-            initial_task_delay_ms=500,
         )
         self.replica_manager = ReplicaManager(
             broker_id,
@@ -337,7 +339,7 @@ class Node:
         self.replica_manager.fetchers = NodeFetchers(self, settings)
         self.disk_scheduler.startup()
         self.clock_scheduler.startup()
-        self.log_manager.startup()
+        self.log_manager.startup(self._is_stray)
 
     @property
     def now_ms(self) -> int:

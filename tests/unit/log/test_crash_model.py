@@ -18,6 +18,7 @@ from kcore.log.log_cleaner import Cleaner
 from kcore.log.log_cleaner_manager import find_log_to_clean
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
+from kcore.log.log_manager_config import LogManagerConfig
 from kcore.log.log_offset_metadata import AppendOrigin
 from kcore.log.offset_map import OffsetMap
 from tests.reference.disk import Disk, recorded
@@ -214,7 +215,7 @@ class Run:
 
 
 def manager_of(directory, options, time, scheduler):
-    return LogManager([directory], LogConfig(**options), time=time, scheduler=scheduler, num_recovery_threads=1)
+    return LogManager([directory], LogConfig(**options), LogManagerConfig(1), time=time, scheduler=scheduler)
 
 
 def plain_records(log):

@@ -17,6 +17,7 @@ from kcore.common.topic_partition import TopicPartition
 from kcore.errors import CorruptMessage
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
+from kcore.log.log_manager_config import LogManagerConfig
 from kcore.log.log_offset_metadata import AppendOrigin, FetchIsolation
 from tests.reference.disk import recorded
 from tests.unit.log.logs import batch, idempotent, marker, seen_by_a_committed_consumer
@@ -42,7 +43,7 @@ DATA = ["t-0/00000000000000000000.log", "t-0/00000000000000000006.log"]
 def manager_of(directory):
     time = MockTime()
     config = LogConfig(index_interval_bytes=0, segment_index_bytes=120, retention_ms=-1)
-    return LogManager([directory], config, time=time, scheduler=MockScheduler(time), num_recovery_threads=1)
+    return LogManager([directory], config, LogManagerConfig(1), time=time, scheduler=MockScheduler(time))
 
 
 def base_offsets_in(data):

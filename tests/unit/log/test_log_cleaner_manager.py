@@ -12,6 +12,7 @@ from kcore.log.log_cleaner import CleanerConfig, LogCleaner
 from kcore.log.log_cleaner_manager import LogCleanerManager, find_log_to_clean
 from kcore.log.log_dir import LogDir
 from kcore.log.log_manager import LogManager
+from kcore.log.log_manager_config import LogManagerConfig
 from tests.unit.log.logs import Logs, batch
 
 TP = TopicPartition("orders", 0)
@@ -315,7 +316,7 @@ def manager(tmp_path, monkeypatch):
             topic_configs=lambda topic: {"cleanup.policy": policy, "file.delete.delay.ms": 0} | config,
             time=time,
             scheduler=MockScheduler(time),
-            cleaner_config=CleanerConfig(dedupe_buffer_size=1 << 20),
+            config=LogManagerConfig(cleaner=CleanerConfig(dedupe_buffer_size=1 << 20)),
         )
         monkeypatch.setattr(manager.cleaner, "startup", lambda: None)
         manager.startup()
@@ -550,7 +551,7 @@ def test_the_threads_clean_on_their_own_and_stop(tmp_path):
     manager = LogManager(
         [tmp_path / "data"],
         topic_configs=lambda topic: {"cleanup.policy": "compact"},
-        cleaner_config=CleanerConfig(num_threads=2, backoff_ms=1, dedupe_buffer_size=1 << 20),
+        config=LogManagerConfig(cleaner=CleanerConfig(num_threads=2, backoff_ms=1, dedupe_buffer_size=1 << 20)),
     )
     manager.startup()
     log = create(manager)

@@ -19,6 +19,7 @@ from kcore.errors import DirectoryInUse, InconsistentTopicId, KafkaStorageError
 from kcore.log import log_loader
 from kcore.log.log_config import LogConfig
 from kcore.log.log_manager import LogManager
+from kcore.log.log_manager_config import LogManagerConfig
 from tests.reference.disk import calls, place, recorded
 from tests.unit.log.logs import Logs, batch, idempotent, offsets
 
@@ -254,7 +255,7 @@ def test_LOG_29_a_failing_directory_goes_offline_alone(tmp_path, calls, error):
 
 
 def test_background_work_deletes_old_segments_flushes_and_checkpoints(tmp_path):
-    managers = Managers(tmp_path, flush_check_ms=1000)
+    managers = Managers(tmp_path, config=LogManagerConfig(flush_check_ms=1000))
     managers.topic_configs["a"] = {"retention.ms": "1000", "flush.ms": "5000"}
     manager = written(managers.start(), A, B)
     log = manager.get_log(A)
@@ -369,7 +370,7 @@ def test_a_damaged_checkpoint_costs_a_longer_recovery_and_nothing_else(managers,
 
 
 def test_idle_producers_expire_at_the_check_interval(managers):
-    managers.options = {"producer_id_expiration_ms": 1000, "producer_expiry_check_ms": 5000}
+    managers.options["config"] = LogManagerConfig(producer_id_expiration_ms=1000, producer_expiry_check_ms=5000)
     manager = managers.start()
     log = manager.get_or_create_log(A)
     log.append_as_leader(idempotent(9, 0, timestamp=managers.time.milliseconds()), 0)
@@ -482,8 +483,8 @@ def test_of_two_directories_of_a_partition_the_longer_log_is_served_and_the_othe
 
 def test_a_stray_directory_is_set_aside_logged_and_never_deleted(managers, tmp_path, caplog):
     written(managers.start(), A, B).shutdown()
-    managers.options["is_stray"] = lambda log: log.topic_partition == A
-    manager = managers.start()
+    manager = managers.build()
+    manager.startup(is_stray=lambda log: log.topic_partition == A)
     assert [log.topic_partition for log in manager.all_logs()] == [B]
     manager.async_delete(B, is_stray=True)
     managers.pass_time(300_000)
@@ -590,7 +591,7 @@ def test_segments_of_one_log_recover_in_parallel_to_the_same_log_with_progress(t
     caplog.set_level("INFO")
     recovered_logs = []
     for threads in (1, 4):
-        managers = Managers(tmp_path / str(threads), num_recovery_threads=threads)
+        managers = Managers(tmp_path / str(threads), config=LogManagerConfig(threads))
         manager = managers.start()
         log = manager.get_or_create_log(A)
         for sequence in range(40):
@@ -619,7 +620,7 @@ def test_segments_of_one_log_recover_in_parallel_to_the_same_log_with_progress(t
 
 @pytest.mark.parametrize("threads", [2, 3])
 def test_logs_that_are_more_than_the_threads_recover_all_their_segments(tmp_path, threads):
-    managers = Managers(tmp_path, num_recovery_threads=threads)
+    managers = Managers(tmp_path, config=LogManagerConfig(threads))
     manager = managers.start()
     logs = [TopicPartition("many", n) for n in range(7)]
     for tp in logs:
@@ -635,7 +636,7 @@ def test_logs_that_are_more_than_the_threads_recover_all_their_segments(tmp_path
 @pytest.mark.parametrize("threads", [2, 4])
 @pytest.mark.parametrize("call", ["mmap", "pwrite"])
 def test_a_directory_that_fails_while_its_logs_recover_goes_offline_alone(tmp_path, caplog, call, threads):
-    managers = Managers(tmp_path / "x", tmp_path / "y", num_recovery_threads=threads)
+    managers = Managers(tmp_path / "x", tmp_path / "y", config=LogManagerConfig(threads))
     manager = managers.start()
     for n in range(12):
         for _ in range(12):

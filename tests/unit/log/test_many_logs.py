@@ -9,6 +9,7 @@ from kcore.common.executors import InlineExecutor
 from kcore.common.topic_partition import TopicPartition
 from kcore.log.clean_shutdown import was_clean_shutdown
 from kcore.log.log_manager import LogManager
+from kcore.log.log_manager_config import LogManagerConfig
 from tests.unit.log.logs import batch
 
 TOPIC = "many-logs"
@@ -60,7 +61,7 @@ class CountingExecutor(ThreadPoolExecutor):
 
 
 def test_a_stop_has_a_task_for_each_thread_not_for_each_log(data_dir):
-    manager = start(data_dir, executors=CountingExecutor, num_recovery_threads=3)
+    manager = start(data_dir, executors=CountingExecutor, config=LogManagerConfig(3))
     CountingExecutor.submitted = 0
     logs = manager.all_logs()
     manager.shutdown()

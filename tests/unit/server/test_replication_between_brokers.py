@@ -14,7 +14,7 @@ from tests.unit.server.replicas import T0, T1, Proxy, Replicas, wait_until
 @pytest.fixture(autouse=True)
 def _members(monkeypatch):
     # The tests are the controller.
-    monkeypatch.setattr("kcore.server.cluster_parts.make_controller", lambda *args: None)
+    monkeypatch.setattr("kcore.server.cluster_controller.make_controller", lambda *args: None)
 
 
 @pytest.fixture
