@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kcore.common.locks import ReadWriteLock
 from kcore.common.time import Time
-from kcore.common.topic_partition import TopicPartition
+from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import (
     ApiError,
     FencedLeaderEpoch,
@@ -168,6 +168,12 @@ class Partition:
     def topic_id(self) -> UUID | None:
         """What the log says; None if it says nothing."""
         return self.log.topic_id
+
+    def is_of_another_topic(self, topic_id: UUID | None) -> bool:
+        """Whether the log was made for another topic of that name than the one with this id (KIP-516): the order to
+        stop this one is still to come, or was lost.  False where either has no id."""
+        known = self.log.topic_id
+        return known is not topic_id and known is not None and topic_id not in (None, ZERO_UUID, known)
 
     @property
     def is_leader(self) -> bool:

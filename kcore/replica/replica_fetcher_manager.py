@@ -143,12 +143,6 @@ class ReplicaFetcherManager:
                     thread_of_key.add_states(states)
             self._end([key for key, thread in self._threads.items() if not thread.partition_count])
 
-    def mark_for_truncation(self, tp: TopicPartition, offset: int) -> None:
-        """The log of tp was truncated to offset by another part of the broker (FT-32)."""
-        with self._lock:
-            for thread in self._threads.values():
-                thread.mark_for_truncation(tp, offset)
-
     # -- figures for metrics (FMGR-11, METRIC-01) ------------------------------------------------------------------
 
     def threads(self) -> dict[FetcherKey, ReplicaFetcherThread]:

@@ -346,8 +346,7 @@ class ClusterMember:
     def _is_of_another_topic(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether the log that is hosted here was made for another topic of that name than the one with this id."""
         hosted = self._replica_manager.get_partition(topic_partition)
-        known = hosted.topic_id if isinstance(hosted, Partition) else None
-        return known is not None and topic_id not in (None, ZERO_UUID, known)
+        return isinstance(hosted, Partition) and hosted.is_of_another_topic(topic_id)
 
     def _leadership_changed(self, new_leaders: Sequence[Partition], new_followers: Sequence[Partition]) -> None:
         """Groups are loaded where their partition is led from now on, and unloaded elsewhere (API-04, API-05)."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-from kcore.errors import ApiError, InvalidRequest
+from kcore.errors import ApiError, InvalidRequest, code_of
 from kcore.server.acl import AclOperation
 from kcore.server.config_access import check_config_access
 from kcore.server.config_changes import ConfigOperation
@@ -23,6 +23,26 @@ class Resource(Protocol):
 
 
 R = TypeVar("R", bound=Resource)
+ResponseT = TypeVar("ResponseT")
+
+
+def responses(make: Callable[..., ResponseT], results: Iterable[tuple[Resource, ApiError | None]]) -> list[ResponseT]:
+    """What ResourceConfigs.alter() has returned.  make: the request's own class for the response about a resource."""
+    return [_response(make, resource, code_of(error), error) for resource, error in results]
+
+
+def refusals(make: Callable[..., ResponseT], resources: Iterable[Resource], error_code: int) -> list[ResponseT]:
+    """The same error for each resource."""
+    return [_response(make, resource, error_code, None) for resource in resources]
+
+
+def _response(make: Callable[..., ResponseT], resource: Resource, code: int, error: ApiError | None) -> ResponseT:
+    return make(
+        error_code=code,
+        error_message=None if error is None else str(error),
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
 
 
 class ResourceConfigs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kcore.errors import NONE, ApiError, code_of
 from kcore.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -12,7 +11,7 @@ from kcore.protocol.messages.alter_configs import (
 from kcore.server.config_changes import AlterConfigOp, ConfigOperation
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
-from kcore.server.resource_configs import ResourceConfigs
+from kcore.server.resource_configs import ResourceConfigs, refusals, responses
 
 
 class Handler:
@@ -23,30 +22,11 @@ class Handler:
 
     def handle(self, context: RequestContext, body: AlterConfigsRequest) -> None:
         results = self._configs.alter(context, body.resources, _operations, body.validate_only, replace=True)
-        context.respond(AlterConfigsResponse(responses=[_response(*result) for result in results]))
+        context.respond(AlterConfigsResponse(responses=responses(AlterConfigsResourceResponse, results)))
 
     def error_response(self, body: AlterConfigsRequest, error_code: int, version: int) -> AlterConfigsResponse:
-        return AlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=error_code,
-                    error_message=None,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource in body.resources
-            ]
-        )
+        return AlterConfigsResponse(responses=refusals(AlterConfigsResourceResponse, body.resources, error_code))
 
 
 def _operations(resource: AlterConfigsResource) -> list[ConfigOperation]:
     return [ConfigOperation(config.name, AlterConfigOp.SET, config.value) for config in resource.configs]
-
-
-def _response(resource: AlterConfigsResource, error: ApiError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=NONE if error is None else code_of(error),
-        error_message=None if error is None else str(error),
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

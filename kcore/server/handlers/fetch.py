@@ -432,8 +432,7 @@ class Handler:
         if not self._compares_topic_ids:
             return False
         hosted = self._replica_manager.get_partition(topic_partition)
-        known = hosted.topic_id if isinstance(hosted, Partition) else None
-        return known is not None and known is not topic_id and known != topic_id
+        return isinstance(hosted, Partition) and hosted.is_of_another_topic(topic_id)
 
     def error_response(self, body: FetchRequest, error_code: int, version: int) -> FetchResponse:
         refused = {(t, p): error_code for t, topic in enumerate(body.topics) for p in range(len(topic.partitions))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kcore.errors import NONE, ApiError, code_of
 from kcore.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -12,7 +11,7 @@ from kcore.protocol.messages.incremental_alter_configs import (
 from kcore.server.config_changes import ConfigOperation
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
-from kcore.server.resource_configs import ResourceConfigs
+from kcore.server.resource_configs import ResourceConfigs, refusals, responses
 
 
 class Handler:
@@ -23,32 +22,15 @@ class Handler:
 
     def handle(self, context: RequestContext, body: IncrementalAlterConfigsRequest) -> None:
         results = self._configs.alter(context, body.resources, _operations, body.validate_only)
-        context.respond(IncrementalAlterConfigsResponse(responses=[_response(*result) for result in results]))
+        context.respond(IncrementalAlterConfigsResponse(responses=responses(AlterConfigsResourceResponse, results)))
 
     def error_response(
         self, body: IncrementalAlterConfigsRequest, error_code: int, version: int
     ) -> IncrementalAlterConfigsResponse:
         return IncrementalAlterConfigsResponse(
-            responses=[
-                AlterConfigsResourceResponse(
-                    error_code=error_code,
-                    error_message=None,
-                    resource_type=resource.resource_type,
-                    resource_name=resource.resource_name,
-                )
-                for resource in body.resources
-            ]
+            responses=refusals(AlterConfigsResourceResponse, body.resources, error_code)
         )
 
 
 def _operations(resource: AlterConfigsResource) -> list[ConfigOperation]:
     return [ConfigOperation(config.name, config.config_operation, config.value) for config in resource.configs]
-
-
-def _response(resource: AlterConfigsResource, error: ApiError | None) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(
-        error_code=NONE if error is None else code_of(error),
-        error_message=None if error is None else str(error),
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from kcore.common import topic_names
@@ -12,7 +12,6 @@ from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 from kcore.errors import NONE, ApiError, InvalidPartitions, code_of
 from kcore.protocol.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
-    LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
@@ -20,6 +19,7 @@ from kcore.protocol.messages.leader_and_isr import (
 from kcore.replica.partition_state import LeaderAndIsrUpdate
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.handlers import Services
+from kcore.server.partition_states import partition_states
 from kcore.server.request_context import RequestContext
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def _updates(
     """What the request orders, each partition once; and the errors of partitions that cannot be."""
     updates: dict[TopicPartition, LeaderAndIsrUpdate] = {}
     errors: dict[TopicPartition, ApiError | None] = {}
-    for topic, topic_id, state in _partition_states(body):
+    for topic, topic_id, state in partition_states(body.ungrouped_partition_states, body.topic_states):
         topic_partition = TopicPartition(topic, state.partition_index)
         try:
             # The names of directories come from them.
@@ -91,14 +91,6 @@ def _updates(
             tuple(state.adding_replicas),
         )
     return list(updates.values()), errors
-
-
-def _partition_states(body: LeaderAndIsrRequest) -> Iterator[tuple[str, UUID, LeaderAndIsrPartitionState]]:
-    for state in body.ungrouped_partition_states:
-        yield state.topic_name, ZERO_UUID, state
-    for topic in body.topic_states:
-        for state in topic.partition_states:
-            yield topic.topic_name, topic.topic_id, state
 
 
 def _response(

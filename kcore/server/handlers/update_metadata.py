@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import UUID
 
-from kcore.common.topic_partition import ZERO_UUID
 from kcore.errors import NONE, ApiError, code_of
 from kcore.network.listener import SecurityProtocol
 from kcore.protocol.messages.update_metadata import (
@@ -17,6 +15,7 @@ from kcore.protocol.messages.update_metadata import (
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import BrokerInfo, Endpoint, PartitionInfo
+from kcore.server.partition_states import partition_states
 from kcore.server.request_context import RequestContext
 
 #: The leader of a partition that is being deleted.
@@ -33,7 +32,7 @@ class Handler:
         try:
             self._member.check_broker_epoch(body.broker_epoch)
             topics: dict[str, tuple[UUID, dict[int, PartitionInfo | None]]] = {}
-            for topic, topic_id, state in _partition_states(body):
+            for topic, topic_id, state in partition_states(body.ungrouped_partition_states, body.topic_states):
                 topics.setdefault(topic, (topic_id, {}))[1][state.partition_index] = _partition_info(state)
             brokers = [_broker_info(broker, context.api_version) for broker in body.live_brokers]
             self._member.update_metadata(body.controller_id, body.controller_epoch, brokers, topics)
@@ -44,14 +43,6 @@ class Handler:
 
     def error_response(self, body: UpdateMetadataRequest, error_code: int, version: int) -> UpdateMetadataResponse:
         return UpdateMetadataResponse(error_code=error_code)
-
-
-def _partition_states(body: UpdateMetadataRequest) -> Iterator[tuple[str, UUID, UpdateMetadataPartitionState]]:
-    for state in body.ungrouped_partition_states:
-        yield state.topic_name, ZERO_UUID, state
-    for topic in body.topic_states:
-        for state in topic.partition_states:
-            yield topic.topic_name, topic.topic_id, state
 
 
 def _partition_info(state: UpdateMetadataPartitionState) -> PartitionInfo | None:

@@ -365,12 +365,13 @@ def test_FT_15_failed_requests_count_too(make):
     assert thread.requests == 3
 
 
-def test_FT_32_marking_for_truncation_reaches_the_thread_of_the_partition(make):
+def test_FT_32_marking_for_truncation_ends_the_back_off_of_the_partition(make):
     fixture = make(fetch_backoff_ms=10 * DEADLINE_S * 1000)
     fixture.add(A)
     fixture.leaders[1, 0][0].answer(OSError())
     wait_until(lambda: fixture.manager.states()[A].delayed_until_ms is not None)
-    fixture.manager.mark_for_truncation(A, 0)
+    (thread,) = fixture.manager.threads().values()
+    thread.mark_for_truncation(A, 0)
     assert A in fixture.leaders[1, 0][0].next_request().partitions
 
 
