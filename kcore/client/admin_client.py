@@ -49,7 +49,9 @@ _SET, _DELETE = 0, 1
 #: Where a value comes from: the topic itself; settings that one broker was given while it ran.
 _TOPIC_SOURCE, _BROKER_SOURCE = 1, 2
 #: Before the controller is looked up again.
-_RETRY_MS = 200
+RETRY_MS = 200
+#: A version that is above all others.
+NEWEST = 0x7FFF
 #: A broker that has not answered after so long is silent.
 _SILENCE_MS = 1000
 
@@ -386,7 +388,7 @@ class AdminClient:
 
     # -- requests ---------------------------------------------------------------------------------------
 
-    def _ask_any(self, request: Message, response_class: type[_M]) -> _M:
+    def _ask_any(self, request: Message, response_class: type[_M], max_version: int = NEWEST) -> _M:
         """Ask the first broker that can be reached."""
         failure: OSError | None = None
         addresses = list(dict.fromkeys([*self._bootstrap, *self._brokers]))
@@ -395,7 +397,7 @@ class AdminClient:
                 try:
                     # One that does not answer leaves time for those after it.
                     with self._timed(share=len(addresses) - index):
-                        return self._send(address, request, response_class)
+                        return self._send(address, request, response_class, max_version)
                 except OSError as error:
                     failure = failure or error
         assert failure is not None
@@ -433,7 +435,7 @@ class AdminClient:
                 if not self._brokers:  # no broker has ever answered
                     raise
                 failure = error
-            if self._time.hi_res_clock_ms() + _RETRY_MS > deadline_ms:
+            if self._time.hi_res_clock_ms() + RETRY_MS > deadline_ms:
                 if failure is not None:
                     raise failure
                 if response is None or node is None:
@@ -448,10 +450,11 @@ class AdminClient:
                     + ". Can the brokers reach their metadata store (ZooKeeper, or the SQLite file that they share)? "
                     "Their logs say what is wrong"
                 )
-            self._time.sleep(_RETRY_MS)
+            self._time.sleep(RETRY_MS)
 
-    def _send(self, address: Address, request: Message, response_class: type[_M]) -> _M:
-        """Raises TimeoutError at the deadline of the innermost _timed()."""
+    def _send(self, address: Address, request: Message, response_class: type[_M], max_version: int = NEWEST) -> _M:
+        """In the newest version that both sides have, up to max_version.  Raises TimeoutError at the deadline of the
+        innermost _timed()."""
         sender = self._senders.get(address)
         if sender is None:
             sender = BlockingSender(*address, self._client_id, request_timeout_ms=0, time=self._time)
@@ -459,7 +462,7 @@ class AdminClient:
         try:
             sender.request_timeout_ms = self._left_ms()
             served = sender.api_versions().get(request.api_key)
-            version = -1 if served is None else min(request.max_version, served[1])
+            version = -1 if served is None else min(request.max_version, max_version, served[1])
             if served is None or version < max(served[0], request.min_version):
                 name = "".join(word.capitalize() for word in request.api_key.name.split("_"))
                 raise UnsupportedVersion(f"the broker at {address[0]}:{address[1]} does not serve {name}")
@@ -547,7 +550,7 @@ def _why_not_described(name: str, kind: type[ApiError]) -> str:
             topic_names.validate(name)
         except InvalidTopicException as error:
             return str(error)
-    return f"{name!r}: {kind.__name__}: {_explanation(kind)}"
+    return f"{name!r}: {kind.__name__}: {explanation(kind)}"
 
 
 def _node(broker: m.MetadataResponseBroker) -> tuple[int, str, int, str | None]:
@@ -569,10 +572,10 @@ def _error(code: int, message: str | None) -> ApiError | None:
     if code == NONE:
         return None
     kind = for_code(code)
-    return kind(message or _explanation(kind))
+    return kind(message or explanation(kind))
 
 
-def _explanation(kind: type[ApiError]) -> str:
+def explanation(kind: type[ApiError]) -> str:
     """For brokers that give no reason."""
     return (kind.__doc__ or kind.__name__).partition("\n")[0]
 
@@ -580,4 +583,4 @@ def _explanation(kind: type[ApiError]) -> str:
 def _raise_error(code: int, message: str | None) -> None:
     if code != NONE:
         kind = for_code(code)
-        raise kind(message or f"{kind.__name__}: {_explanation(kind)}")
+        raise kind(message or f"{kind.__name__}: {explanation(kind)}")

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Collection, Iterable, Sequence
 
 from kcore.client.admin_client import AdminClient, ClusterDescription
+from kcore.client.group_client import GroupClient
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import ApiError
 from kcore.tools.command_line import MAX_INT32, UsageError, add_json, addresses, positive
@@ -30,6 +31,11 @@ def add_cluster(parser: argparse.ArgumentParser, example: str, json_help: str) -
 def admin_client(args: argparse.Namespace) -> AdminClient:
     """Raises UsageError."""
     return AdminClient(addresses(args.bootstrap), client_id="kcore", timeout_ms=args.timeout * 1000)
+
+
+def group_client(args: argparse.Namespace) -> GroupClient:
+    """Raises UsageError."""
+    return GroupClient(addresses(args.bootstrap), client_id="kcore", timeout_ms=args.timeout * 1000)
 
 
 def broker_ids(text: str) -> tuple[int, ...]:

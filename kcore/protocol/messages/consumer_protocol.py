@@ -25,15 +25,36 @@ class ConsumerProtocolSubscription(Message):
     rack_id: str | None = string("3+", nullable="3+", default=None, ignorable=True)
 
 
+class ConsumerProtocolAssignment(Message):
+    """What a member got: the assignment bytes of SyncGroup for protocol type "consumer", after an int16 version."""
+
+    min_version, max_version, flexible_version = 0, 3, None
+
+    assigned_partitions: list[TopicPartition] = array(TopicPartition)
+    user_data: bytes | None = bytes_(nullable="0+", default=None)
+
+
 def subscribed_topics(metadata: bytes) -> list[str]:
     """The topics of a subscription of any version.  Raises InvalidRequest for other bytes.
 
     Every version begins with the fields of version 0, and only these are read: some clients (kafka-go 0.4) send
     version 1 without its owned partitions.
     """
-    if len(metadata) < 2:
-        raise InvalidRequest(f"ConsumerProtocolSubscription: version expected, {len(metadata)} bytes left")
-    (version,) = struct.unpack_from(">h", metadata)
-    if version < 0:
-        raise InvalidRequest(f"ConsumerProtocolSubscription: version {version}")
+    _check_version(metadata, "ConsumerProtocolSubscription")
     return ConsumerProtocolSubscription.decode(metadata, 0, position=2).topics
+
+
+def assigned_partitions(assignment: bytes) -> list[TopicPartition]:
+    """The partitions of an assignment of any version, all of which begin with the fields of version 0.  Raises
+    InvalidRequest for other bytes."""
+    _check_version(assignment, "ConsumerProtocolAssignment")
+    return ConsumerProtocolAssignment.decode(assignment, 0, position=2).assigned_partitions
+
+
+def _check_version(data: bytes, name: str) -> None:
+    """Raises InvalidRequest."""
+    if len(data) < 2:
+        raise InvalidRequest(f"{name}: version expected, {len(data)} bytes left")
+    (version,) = struct.unpack_from(">h", data)
+    if version < 0:
+        raise InvalidRequest(f"{name}: version {version}")

@@ -1,0 +1,309 @@
+"""GroupClient: asks a cluster about its consumer groups, and deletes them.
+
+Source of the requests: KIP-222 (ListGroups, DescribeGroups, DeleteGroups), and as Kafka's kafka-consumer-groups.sh uses
+them OffsetFetch and ListOffsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple, TypeVar
+
+from kcore.client.admin_client import NEWEST, RETRY_MS, Address, AdminClient, Node, explanation
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import (
+    NONE,
+    ApiError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    GroupIdNotFound,
+    InvalidRequest,
+    KafkaError,
+    NotCoordinator,
+    for_code,
+)
+from kcore.protocol.messages import delete_groups as dg
+from kcore.protocol.messages import describe_groups as de
+from kcore.protocol.messages import find_coordinator as fc
+from kcore.protocol.messages import list_groups as lg
+from kcore.protocol.messages import list_offsets as lo
+from kcore.protocol.messages import metadata as m
+from kcore.protocol.messages import offset_fetch as of
+from kcore.protocol.messages.consumer_protocol import assigned_partitions
+from kcore.protocol.schema import Message
+
+_M = TypeVar("_M", bound=Message)
+
+#: The protocol type of consumers; others (Connect's workers) have assignments of their own.
+_CONSUMER = "consumer"
+#: The state in which a coordinator describes a group that it does not have.
+_DEAD = "Dead"
+_LATEST = -1
+#: Newer versions ask about several keys or groups at once, in other fields.
+_FIND_ONE_VERSION, _FETCH_ONE_VERSION = 3, 7
+#: The coordinator moves, or has just moved: asked again.
+_PASSING = {error.code for error in (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)}
+
+
+class ListedGroup(NamedTuple):
+    """state: None from brokers before 2.6.  protocol_type: "consumer" for consumers."""
+
+    group_id: str
+    protocol_type: str
+    state: str | None
+    coordinator: int
+
+
+class GroupMember(NamedTuple):
+    """group_instance_id: of a static member (group.instance.id).  assignment: None where it is not known: while the
+    group rebalances, and of members that are no consumers."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...] | None
+
+
+class GroupDescription(NamedTuple):
+    """protocol: the assignor that the members agreed on, empty while the group rebalances."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: Node
+    members: tuple[GroupMember, ...]
+
+
+class LogEnd(NamedTuple):
+    """offset: None where it is not known, because of problem."""
+
+    offset: int | None
+    problem: str | None = None
+
+
+class GroupClient(AdminClient):
+    """For one thread.  What goes to a group's coordinator is sent again, within the timeout, as long as there is none,
+    it is loading, it cannot be reached or another broker has become it."""
+
+    def list_groups(self) -> tuple[list[ListedGroup], dict[int, OSError | ApiError]]:
+        """The groups by id, and the error of each broker that could not be asked for its groups."""
+        groups: dict[str, ListedGroup] = {}
+        errors: dict[int, OSError | ApiError] = {}
+        with self._timed():
+            brokers = self.describe_cluster(()).brokers
+            for index, node in enumerate(brokers.values()):
+                try:
+                    with self._timed(share=len(brokers) - index):
+                        for group in self._listed_by(node):
+                            groups[group.group_id] = group
+                except (OSError, ApiError) as error:
+                    errors[node.broker_id] = error
+        return [groups[group_id] for group_id in sorted(groups)], errors
+
+    def _listed_by(self, node: Node) -> list[ListedGroup]:
+        response = self._send_until_loaded(
+            lambda: (node.host, node.port), lg.ListGroupsRequest(), lg.ListGroupsResponse, lambda r: r.error_code
+        )
+        _raise_error(response.error_code, f"broker {node.broker_id} does not list its groups")
+        return [
+            ListedGroup(group.group_id, group.protocol_type, group.group_state or None, node.broker_id)
+            for group in response.groups
+        ]
+
+    def describe_group(self, group_id: str) -> GroupDescription:
+        """Raises GroupIdNotFound, GroupAuthorizationFailed and so on; CoordinatorNotAvailable where no broker has
+        become the coordinator within the timeout."""
+        coordinators: list[Node] = []
+
+        def coordinator() -> Address:
+            coordinators.append(self._coordinator(group_id))
+            return coordinators[-1].host, coordinators[-1].port
+
+        response = self._send_until_loaded(
+            coordinator, de.DescribeGroupsRequest(groups=[group_id]), de.DescribeGroupsResponse, _described_code
+        )
+        (group,) = response.groups
+        if group.error_code == GroupIdNotFound.code or (group.error_code == NONE and group.group_state == _DEAD):
+            raise GroupIdNotFound(group.error_message or f"there is no group {group_id!r}")
+        _raise_error(group.error_code, f"group {group_id!r}", group.error_message)
+        return GroupDescription(
+            group_id,
+            group.group_state,
+            group.protocol_type,
+            group.protocol_data,
+            coordinators[-1],
+            tuple(
+                GroupMember(
+                    member.member_id,
+                    member.group_instance_id,
+                    member.client_id,
+                    member.client_host,
+                    _assignment(group.protocol_type, bytes(member.member_assignment)),
+                )
+                for member in sorted(group.members, key=lambda member: (member.client_id, member.member_id))
+            ),
+        )
+
+    def committed_offsets(self, group_id: str) -> dict[TopicPartition, int]:
+        """Of every partition for which the group has committed one.  Raises as describe_group()."""
+        response = self._send_until_loaded(
+            lambda: self._coordinator_address(group_id),
+            of.OffsetFetchRequest(group_id=group_id, topics=None),
+            of.OffsetFetchResponse,
+            lambda response: response.error_code,
+            _FETCH_ONE_VERSION,
+        )
+        _raise_error(response.error_code, f"the offsets of group {group_id!r}")
+        return {
+            TopicPartition(topic.name, partition.partition_index): partition.committed_offset
+            for topic in response.topics
+            for partition in topic.partitions
+            if partition.error_code == NONE and partition.committed_offset >= 0
+        }
+
+    def log_end_offsets(self, topic_partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogEnd]:
+        """What a consumer that is not behind has reached: the high watermark of each partition, asked of its leader."""
+        ends: dict[TopicPartition, LogEnd] = {}
+        by_leader: dict[Node, list[TopicPartition]] = {}
+        with self._timed():
+            for tp, leader in self._leaders(topic_partitions).items():
+                if isinstance(leader, Node):
+                    by_leader.setdefault(leader, []).append(tp)
+                else:
+                    ends[tp] = LogEnd(None, leader)
+            for index, (node, led) in enumerate(by_leader.items()):
+                try:
+                    with self._timed(share=len(by_leader) - index):
+                        ends |= self._ends_at(node, led)
+                except (OSError, KafkaError) as error:
+                    ends |= dict.fromkeys(led, LogEnd(None, f"broker {node.broker_id}: {error}"))
+        return ends
+
+    def _leaders(self, topic_partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Node | str]:
+        """The leader of each, or why there is none."""
+        names = dict.fromkeys(tp.topic for tp in topic_partitions)
+        if not names:
+            return {}
+        request = m.MetadataRequest(
+            topics=[m.MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+        )
+        response = self._ask_any(request, m.MetadataResponse)
+        brokers = {
+            broker.node_id: Node(broker.node_id, broker.host, broker.port, broker.rack) for broker in response.brokers
+        }
+        leaders: dict[TopicPartition, int] = {}
+        problems: dict[str, str] = {}
+        for topic in response.topics:
+            if topic.error_code != NONE:
+                kind = for_code(topic.error_code)
+                problems[topic.name or ""] = f"{kind.__name__}: {explanation(kind)}"
+            for partition in topic.partitions:
+                leaders[TopicPartition(topic.name or "", partition.partition_index)] = partition.leader_id
+        return {
+            tp: brokers.get(leaders.get(tp, -1))
+            or ("it has no leader" if tp in leaders else problems.get(tp.topic, "there is no such partition"))
+            for tp in topic_partitions
+        }
+
+    def _ends_at(self, node: Node, topic_partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogEnd]:
+        topics: dict[str, list[lo.ListOffsetsPartition]] = {}
+        for tp in topic_partitions:
+            topics.setdefault(tp.topic, []).append(
+                lo.ListOffsetsPartition(partition_index=tp.partition, timestamp=_LATEST)
+            )
+        request = lo.ListOffsetsRequest(
+            replica_id=-1,
+            topics=[lo.ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+            timeout_ms=self._broker_timeout_ms,
+        )
+        response = self._send((node.host, node.port), request, lo.ListOffsetsResponse)
+        ends = {}
+        for topic in response.topics:
+            for partition in topic.partitions:
+                tp = TopicPartition(topic.name, partition.partition_index)
+                kind = None if partition.error_code == NONE else for_code(partition.error_code)
+                if kind is None:
+                    ends[tp] = LogEnd(partition.offset)
+                else:
+                    ends[tp] = LogEnd(None, f"broker {node.broker_id}: {kind.__name__}: {explanation(kind)}")
+        return ends
+
+    def delete_group(self, group_id: str) -> None:
+        """Raises NonEmptyGroup, GroupIdNotFound, GroupAuthorizationFailed and so on."""
+        response = self._send_until_loaded(
+            lambda: self._coordinator_address(group_id),
+            dg.DeleteGroupsRequest(groups_names=[group_id]),
+            dg.DeleteGroupsResponse,
+            lambda response: response.results[0].error_code,
+        )
+        (result,) = response.results
+        if result.error_code == GroupIdNotFound.code:
+            raise GroupIdNotFound(result.error_message or f"there is no group {group_id!r}")
+        _raise_error(result.error_code, f"group {group_id!r}", result.error_message)
+
+    # -- the coordinator --------------------------------------------------------------------------------
+
+    def _coordinator_address(self, group_id: str) -> Address:
+        node = self._coordinator(group_id)
+        return node.host, node.port
+
+    def _coordinator(self, group_id: str) -> Node:
+        """Raises CoordinatorNotAvailable, and the error of a group that the user may not see."""
+        response = self._ask_any(
+            fc.FindCoordinatorRequest(key=group_id), fc.FindCoordinatorResponse, max_version=_FIND_ONE_VERSION
+        )
+        _raise_error(response.error_code, f"the coordinator of group {group_id!r}", response.error_message)
+        return Node(response.node_id, response.host, response.port, None)
+
+    def _send_until_loaded(
+        self,
+        address: Callable[[], Address],
+        request: Message,
+        response_class: type[_M],
+        error_code: Callable[[_M], int],
+        max_version: int = NEWEST,
+    ) -> _M:
+        """Asks the broker whose address is looked up before each attempt.  Returns the last answer at the deadline."""
+        with self._timed() as deadline_ms:
+            while True:
+                failure: OSError | CoordinatorNotAvailable | None = None
+                response = to = None
+                try:
+                    to = address()
+                    response = self._send(to, request, response_class, max_version)
+                    if error_code(response) not in _PASSING:
+                        return response
+                except CoordinatorNotAvailable as error:
+                    failure = error
+                except OSError as error:
+                    if to is None:  # no broker answers
+                        raise
+                    failure = error
+                if self._time.hi_res_clock_ms() + RETRY_MS > deadline_ms:
+                    if failure is not None:
+                        raise failure
+                    assert response is not None
+                    return response
+                self._time.sleep(RETRY_MS)
+
+
+def _described_code(response: de.DescribeGroupsResponse) -> int:
+    return response.groups[0].error_code
+
+
+def _assignment(protocol_type: str, assignment: bytes) -> tuple[TopicPartition, ...] | None:
+    if protocol_type != _CONSUMER or not assignment:
+        return None
+    try:
+        topics = assigned_partitions(assignment)
+    except InvalidRequest:
+        return None
+    return tuple(sorted(TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions))
+
+
+def _raise_error(code: int, what: str, message: str | None = None) -> None:
+    if code != NONE:
+        kind = for_code(code)
+        raise kind(f"{what}: {kind.__name__}: {message or explanation(kind)}")

@@ -1,0 +1,192 @@
+"""`kcore groups`: list, describe and delete consumer groups of a running cluster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kcore.client.group_client import GroupClient, GroupDescription, GroupMember, LogEnd
+from kcore.common.text import counted, json_line
+from kcore.common.topic_partition import TopicPartition
+from kcore.errors import ApiError
+from kcore.tools.cluster_command import add_cluster, group_client
+from kcore.tools.command_line import OK, USAGE
+
+
+class Command(NamedTuple):
+    """In the place of a module: what kcore.tools.main needs of a command."""
+
+    add_arguments: Any
+    run: Any
+
+
+class _Position(NamedTuple):
+    """Where a group is in one partition.  committed_offset: None if it has committed none.  member: who consumes the
+    partition now."""
+
+    topic_partition: TopicPartition
+    committed_offset: int | None
+    log_end: LogEnd
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        if self.committed_offset is None or self.log_end.offset is None:
+            return None
+        return self.log_end.offset - self.committed_offset
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    add_cluster(parser, "kcore groups list --bootstrap localhost:9092", "one JSON object a line for each group")
+
+
+def _run_list(args: argparse.Namespace) -> int:
+    with group_client(args) as client:
+        groups, errors = client.list_groups()
+    for group in groups:
+        if args.json:
+            fields = {"state": group.state, "protocol_type": group.protocol_type, "coordinator": group.coordinator}
+            print(json_line({"group": group.group_id} | fields))
+        else:
+            print(group.group_id)
+    return _report_brokers(errors)
+
+
+def _report_brokers(errors: Mapping[int, OSError | ApiError]) -> int:
+    for broker_id, error in errors.items():
+        print(f"kcore: the groups of broker {broker_id} are missing: {error}", file=sys.stderr)
+    return USAGE if errors else OK
+
+
+def _add_describe(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help="default: all")
+    add_cluster(parser, "kcore groups describe billing", "one JSON object a line for each group")
+
+
+def _run_describe(args: argparse.Namespace) -> int:
+    status, missing = OK, False
+    with group_client(args) as client:
+        names: Iterable[str] = dict.fromkeys(args.groups)
+        if not names:
+            groups, errors = client.list_groups()
+            names = [group.group_id for group in groups]
+            status = _report_brokers(errors)
+        for name in names:
+            try:
+                group = client.describe_group(name)
+                positions = _positions(client, group)
+            except ApiError as error:
+                missing = True
+                print(f"kcore: {error}", file=sys.stderr)
+                continue
+            if args.json:
+                print(json_line(_as_json(group, positions)))
+            else:
+                print("\n".join(_lines(group, positions)))
+    return USAGE if missing else status
+
+
+def _positions(client: GroupClient, group: GroupDescription) -> list[_Position]:
+    """Of each partition that the group has committed an offset for, or that is assigned to a member."""
+    committed = client.committed_offsets(group.group_id)
+    consumers = {tp: member for member in group.members for tp in member.assignment or ()}
+    partitions = sorted({*committed, *consumers})
+    ends = client.log_end_offsets(partitions)
+    unknown = LogEnd(None, "its leader's answer has nothing about it")
+    return [_Position(tp, committed.get(tp), ends.get(tp, unknown), consumers.get(tp)) for tp in partitions]
+
+
+def _as_json(group: GroupDescription, positions: list[_Position]) -> dict[str, Any]:
+    members = [
+        member._asdict()
+        | {
+            "assignment": None
+            if member.assignment is None
+            else [{"topic": tp.topic, "partition": tp.partition} for tp in member.assignment]
+        }
+        for member in group.members
+    ]
+    partitions = [
+        {
+            "topic": position.topic_partition.topic,
+            "partition": position.topic_partition.partition,
+            "committed_offset": position.committed_offset,
+            "log_end_offset": position.log_end.offset,
+            "lag": position.lag,
+            "member_id": None if position.member is None else position.member.member_id,
+            "problem": position.log_end.problem,
+        }
+        for position in positions
+    ]
+    return {
+        "group": group.group_id,
+        "state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol": group.protocol,
+        "coordinator": group.coordinator.broker_id,
+        "members": members,
+        "partitions": partitions,
+    }
+
+
+def _lines(group: GroupDescription, positions: list[_Position]) -> list[str]:
+    protocol = f", protocol {group.protocol}" if group.protocol else ""
+    lines = [
+        f"{group.group_id}: {group.state}{protocol}, coordinator {group.coordinator.broker_id}, "
+        f"{counted(len(group.members), 'member')}"
+    ]
+    for member in group.members:
+        static = f" (static member {member.group_instance_id})" if member.group_instance_id else ""
+        lines.append(
+            f"  member {member.member_id}{static}, client {member.client_id} at {member.host.lstrip('/')}: "
+            f"{_assignment_text(group, member)}"
+        )
+    for position in positions:
+        committed = (
+            "nothing committed" if position.committed_offset is None else f"committed {position.committed_offset}"
+        )
+        end = position.log_end
+        end_text = f"log end unknown: {end.problem}" if end.offset is None else f"log end {end.offset}"
+        lag = "" if position.lag is None else f", lag {position.lag}"
+        consumer = "" if position.member is None else f"member {position.member.member_id}, "
+        lines.append(f"  {position.topic_partition}: {consumer}{committed}, {end_text}{lag}")
+    return lines
+
+
+def _assignment_text(group: GroupDescription, member: GroupMember) -> str:
+    if member.assignment is not None:
+        return ", ".join(map(str, member.assignment)) or "no partition"
+    return "assignment not known" if group.protocol else "no assignment yet"
+
+
+def _add_delete(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "groups", nargs="+", metavar="GROUP", help="groups without members: their committed offsets are gone for good"
+    )
+    add_cluster(parser, "kcore groups delete billing", "one JSON object a line for each group that is deleted")
+
+
+def _run_delete(args: argparse.Namespace) -> int:
+    status = OK
+    with group_client(args) as client:
+        for name in dict.fromkeys(args.groups):
+            try:
+                client.delete_group(name)
+            except ApiError as error:
+                status = USAGE
+                print(f"kcore: {error}", file=sys.stderr)
+                continue
+            print(json_line({"group": name, "deleted": True}) if args.json else f"{name} is deleted")
+    return status
+
+
+COMMANDS = {
+    "list": (Command(_add_list, _run_list), "list the consumer groups"),
+    "describe": (
+        Command(_add_describe, _run_describe),
+        "show the state and members of a group, and its committed offset, log end and lag for each partition",
+    ),
+    "delete": (Command(_add_delete, _run_delete), "delete groups that have no members, with their committed offsets"),
+}

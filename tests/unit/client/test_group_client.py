@@ -1,0 +1,158 @@
+"""GroupClient against brokers that are scripted: whose coordinator moves, loads, or is old."""
+
+import pytest
+
+from kcore import errors
+from kcore.client.admin_client import AdminClient
+from kcore.client.group_client import GroupClient
+from kcore.common.time import MockTime
+from kcore.common.topic_partition import TopicPartition
+from kcore.protocol.messages import delete_groups as dg
+from kcore.protocol.messages import describe_groups as de
+from kcore.protocol.messages import find_coordinator as fc
+from kcore.protocol.messages import list_groups as lg
+from kcore.protocol.messages import list_offsets as lo
+from kcore.protocol.messages import metadata as m
+from kcore.protocol.messages import offset_fetch as of
+
+BOOTSTRAP = ("127.0.0.1", 9090)
+
+
+class Brokers:
+    """found: what FindCoordinator answers, one after the other, the last one from then on: a broker id or an error
+    class.  answers: response class -> answers in the same way, or exceptions to raise.  asked: (broker, response class,
+    highest version)."""
+
+    def __init__(self, monkeypatch, found, **answers):
+        self.found, self.answers, self.asked = list(found), {name: list(a) for name, a in answers.items()}, []
+        monkeypatch.setattr(AdminClient, "_send", lambda client, *words: self.answer(*words))
+
+    def answer(self, address, request, response_class, max_version=None):
+        self.asked.append((address[1] - 9090, response_class, max_version))
+        if response_class is m.MetadataResponse:
+            return self._metadata({topic.name for topic in request.topics})
+        if response_class is fc.FindCoordinatorResponse:
+            found = self._next(self.found)
+            if isinstance(found, int):
+                return fc.FindCoordinatorResponse(node_id=found, host="127.0.0.1", port=9090 + found)
+            return fc.FindCoordinatorResponse(error_code=found.code, node_id=-1, port=-1)
+        answer = self._next(self.answers[response_class.__name__.removesuffix("Response")])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _metadata(self, names):
+        brokers = [m.MetadataResponseBroker(node_id=n, host="127.0.0.1", port=9090 + n, rack=None) for n in range(3)]
+        partitions = [m.MetadataResponsePartition(partition_index=n, leader_id=n if n < 3 else -1) for n in range(4)]
+        topics = [
+            m.MetadataResponseTopic(name="t", partitions=partitions),
+            m.MetadataResponseTopic(name="secret", error_code=errors.TopicAuthorizationFailed.code),
+        ]
+        named = [topic for topic in topics if topic.name in names]
+        return m.MetadataResponse(brokers=brokers, cluster_id="c", controller_id=0, topics=named)
+
+    @staticmethod
+    def _next(answers):
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+
+def client():
+    return GroupClient([BOOTSTRAP], time=MockTime(), timeout_ms=10_000)
+
+
+def deleted(error=None):
+    code = 0 if error is None else error.code
+    return dg.DeleteGroupsResponse(results=[dg.DeletableGroupResult(group_id="g", error_code=code)])
+
+
+def test_a_group_whose_coordinator_moves_is_asked_of_the_next_one(monkeypatch):
+    brokers = Brokers(
+        monkeypatch,
+        [errors.CoordinatorNotAvailable, 1, 1, 2],
+        DeleteGroups=[ConnectionRefusedError(111, "refused"), deleted(errors.NotCoordinator), deleted()],
+    )
+    client().delete_group("g")
+    assert [number for number, kind, _ in brokers.asked if kind is dg.DeleteGroupsResponse] == [1, 1, 2]
+    # Newer versions have several keys.
+    assert {version for _, kind, version in brokers.asked if kind is fc.FindCoordinatorResponse} == {3}
+
+
+@pytest.mark.parametrize(
+    ("found", "answer", "error"),
+    [
+        (errors.CoordinatorNotAvailable, deleted(), errors.CoordinatorNotAvailable),
+        (1, deleted(errors.CoordinatorLoadInProgress), errors.CoordinatorLoadInProgress),
+        (1, ConnectionRefusedError(111, "refused"), ConnectionRefusedError),
+    ],
+)
+def test_a_coordinator_that_does_not_come_is_an_error_at_the_deadline(monkeypatch, found, answer, error):
+    Brokers(monkeypatch, [found], DeleteGroups=[answer])
+    group_client = client()
+    start_ms = group_client._time.hi_res_clock_ms()
+    with pytest.raises(error):
+        group_client.delete_group("g")
+    assert 9_000 <= group_client._time.hi_res_clock_ms() - start_ms <= 10_000
+
+
+def test_an_error_that_does_not_pass_is_raised_at_once(monkeypatch):
+    brokers = Brokers(monkeypatch, [1], DeleteGroups=[deleted(errors.GroupAuthorizationFailed)])
+    with pytest.raises(errors.GroupAuthorizationFailed, match="group 'g': GroupAuthorizationFailed"):
+        client().delete_group("g")
+    assert len(brokers.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "group", [de.DescribedGroup(group_id="g", group_state="Dead"), de.DescribedGroup(error_code=69, group_id="g")]
+)
+def test_a_group_that_old_and_new_brokers_do_not_have_is_not_found(monkeypatch, group):
+    Brokers(monkeypatch, [1], DescribeGroups=[de.DescribeGroupsResponse(groups=[group])])
+    with pytest.raises(errors.GroupIdNotFound, match="there is no group 'g'"):
+        client().describe_group("g")
+
+
+@pytest.mark.parametrize("assignment", [b"", b"\0", b"\xff\xff\0\0\0\0", b"\0\0\0\0\0\x01\0\x01"])
+def test_an_assignment_that_cannot_be_read_is_not_known(monkeypatch, assignment):
+    member = de.DescribedGroupMember(member_id="m", client_id="c", client_host="/h", member_assignment=assignment)
+    group = de.DescribedGroup(group_id="g", group_state="Stable", protocol_type="consumer", members=[member])
+    Brokers(monkeypatch, [1], DescribeGroups=[de.DescribeGroupsResponse(groups=[group])])
+    assert client().describe_group("g").members[0].assignment is None
+
+
+def test_offsets_that_were_not_committed_or_cannot_be_had_are_left_out(monkeypatch):
+    partitions = [
+        of.OffsetFetchResponsePartition(partition_index=n, committed_offset=offset, error_code=code)
+        for n, (offset, code) in enumerate([(5, 0), (-1, 0), (7, errors.UnknownTopicOrPartition.code), (0, 0)])
+    ]
+    topic = of.OffsetFetchResponseTopic(name="t", partitions=partitions)
+    brokers = Brokers(monkeypatch, [1], OffsetFetch=[of.OffsetFetchResponse(topics=[topic])])
+    assert client().committed_offsets("g") == {TopicPartition("t", 0): 5, TopicPartition("t", 3): 0}
+    assert brokers.asked[-1] == (1, of.OffsetFetchResponse, 7)
+
+
+def test_each_leader_is_asked_for_its_log_ends_and_what_is_unknown_has_its_reason(monkeypatch):
+    def ends(number, offset, code=0):
+        partition = lo.ListOffsetsPartitionResponse(partition_index=number, offset=offset, error_code=code)
+        return lo.ListOffsetsResponse(topics=[lo.ListOffsetsTopicResponse(name="t", partitions=[partition])])
+
+    Brokers(
+        monkeypatch,
+        [1],
+        ListOffsets=[ends(0, 10), ends(1, -1, errors.NotLeaderOrFollower.code), TimeoutError(110, "no answer")],
+    )
+    partitions = [*(TopicPartition("t", number) for number in range(5)), TopicPartition("secret", 0)]
+    found = client().log_end_offsets(partitions)
+    assert [found[tp].offset for tp in partitions] == [10, None, None, None, None, None]
+    problems = [found[tp].problem or "" for tp in partitions]
+    assert problems[0] == "" and "broker 1: NotLeaderOrFollower" in problems[1] and "broker 2: " in problems[2]
+    assert problems[3:5] == ["it has no leader", "there is no such partition"]
+    assert "TopicAuthorizationFailed" in problems[5]
+
+
+def test_brokers_that_do_not_list_their_groups_are_named_with_the_reason(monkeypatch):
+    listed = lg.ListGroupsResponse(groups=[lg.ListedGroup(group_id="b"), lg.ListedGroup(group_id="a")])
+    failed = lg.ListGroupsResponse(error_code=errors.ClusterAuthorizationFailed.code)
+    Brokers(monkeypatch, [1], ListGroups=[listed, failed, ConnectionRefusedError(111, "refused")])
+    groups, failures = client().list_groups()
+    assert [(group.group_id, group.state, group.coordinator) for group in groups] == [("a", None, 0), ("b", None, 0)]
+    assert list(failures) == [1, 2]
+    assert isinstance(failures[1], errors.ClusterAuthorizationFailed) and isinstance(failures[2], OSError)

@@ -1,0 +1,240 @@
+"""kcore groups, against a cluster of three brokers."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+import kcore
+from kcore.protocol.messages import find_coordinator as fc
+from kcore.protocol.messages import join_group as jg
+from kcore.protocol.messages import leave_group as leave
+from kcore.protocol.messages import offset_commit as oc
+from kcore.protocol.messages import sync_group as sg
+from kcore.protocol.messages.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
+from kcore.tools.main import main
+from tests.cluster_sessions import LONG_MS
+from tests.unit.server.client import Client
+from tests.unit.tools.test_cluster_commands import await_true
+
+#: They are spread over the partitions of __consumer_offsets, so over the brokers.
+GROUPS = [f"group-{number}" for number in range(6)]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    settings = {"auto_leader_rebalance_enable": False, "zookeeper_session_timeout_ms": LONG_MS}
+    with kcore.Cluster(3, offsets_topic_num_partitions=3, **settings) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        leader = cluster.brokers[cluster.leader("orders", 1)]
+        for number in range(5):
+            leader.produce("orders", f"{number}", partition=1)
+        yield cluster
+
+
+def run_on(cluster, capsys, *words):
+    """(exit status, JSON lines, stderr); broker 0 is asked, which coordinates only some of the groups."""
+    status = main([*words, "--json", "--bootstrap", cluster.brokers[0].bootstrap_servers])
+    out, err = capsys.readouterr()
+    return status, [json.loads(line) for line in out.splitlines()], err
+
+
+@pytest.fixture
+def run(cluster, capsys):
+    return lambda *words: run_on(cluster, capsys, *words)
+
+
+@pytest.fixture
+def text(cluster, capsys):
+    """(exit status, stdout, stderr)."""
+
+    def text(*words):
+        status = main([*words, "--bootstrap", cluster.bootstrap_servers])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return text
+
+
+@contextmanager
+def coordinator(cluster, group):
+    """A connection to the group's coordinator, and its id."""
+    found = []
+
+    def is_there():
+        with Client(cluster.brokers[0]) as client:
+            found.append(client.ask(fc.FindCoordinatorRequest(key=group), 3))
+        return found[-1].error_code == 0
+
+    await_true(is_there)
+    number = found[-1].node_id
+    with Client(cluster.brokers[number], client_id=f"client of {group}") as client:
+        yield client, number
+
+
+def commit(client, group, offsets, generation=-1, member=""):
+    """offsets: (topic, partition) -> offset."""
+    topics = [
+        oc.OffsetCommitRequestTopic(
+            name=topic,
+            partitions=[oc.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)],
+        )
+        for (topic, partition), offset in offsets.items()
+    ]
+    request = oc.OffsetCommitRequest(
+        group_id=group, generation_id_or_member_epoch=generation, member_id=member, topics=topics
+    )
+
+    def is_done():  # the coordinator may be loading
+        response = client.ask(request, 7)
+        return {p.error_code for topic in response.topics for p in topic.partitions} == {0}
+
+    await_true(is_done)
+
+
+@contextmanager
+def member(client, group, partitions, instance_id=None, protocol_type="consumer", topic="orders"):
+    """A member of the group that these partitions are assigned to: (member id, generation)."""
+    request = jg.JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=300_000,
+        rebalance_timeout_ms=300_000,
+        group_instance_id=instance_id,
+        protocol_type=protocol_type,
+        protocols=[jg.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\xff\xff\xff\xff")],
+    )
+    joined = []
+
+    def has_joined():
+        joined.append(client.ask(request, 5))
+        if joined[-1].error_code == 79:  # MEMBER_ID_REQUIRED
+            request.member_id = joined[-1].member_id
+        return joined[-1].error_code == 0
+
+    await_true(has_joined)
+    ids = {"group_id": group, "generation_id": joined[-1].generation_id, "member_id": joined[-1].member_id}
+    assigned = [TopicPartition(topic=topic, partitions=partitions)]
+    assignment = b"\0\1" + ConsumerProtocolAssignment(assigned_partitions=assigned).encode(1)
+    assignments = [sg.SyncGroupRequestAssignment(member_id=joined[-1].member_id, assignment=assignment)]
+    assert (
+        client.ask(sg.SyncGroupRequest(**ids, group_instance_id=instance_id, assignments=assignments), 3).error_code
+        == 0
+    )
+    try:
+        yield joined[-1].member_id, joined[-1].generation_id
+    finally:
+        leaving = leave.MemberIdentity(member_id=joined[-1].member_id, group_instance_id=instance_id)
+        assert client.ask(leave.LeaveGroupRequest(group_id=group, members=[leaving]), 3).error_code == 0
+
+
+def test_the_groups_of_all_brokers_are_listed_and_described_by_their_coordinators(cluster, run, text):
+    coordinators = {}
+    for number, group in enumerate(GROUPS):
+        with coordinator(cluster, group) as (client, coordinators[group]):
+            commit(client, group, {("orders", 1): number})
+    assert len(set(coordinators.values())) > 1
+    status, listed, err = run("groups", "list")
+    assert (status, err) == (0, "")
+    assert [line for line in listed if line["group"] in GROUPS] == [
+        {"group": group, "state": "Empty", "protocol_type": "", "coordinator": coordinators[group]} for group in GROUPS
+    ]
+    assert set(text("groups", "list")[1].splitlines()) >= set(GROUPS)
+    status, described, err = run("groups", "describe", *GROUPS)
+    assert (status, err) == (0, "")
+    assert [(line["group"], line["state"], line["coordinator"], line["members"]) for line in described] == [
+        (group, "Empty", coordinators[group], []) for group in GROUPS
+    ]
+    lags = [
+        [(p["topic"], p["partition"], p["committed_offset"], p["log_end_offset"], p["lag"]) for p in line["partitions"]]
+        for line in described
+    ]
+    assert lags == [[("orders", 1, number, 5, 5 - number)] for number in range(len(GROUPS))]
+    assert [line["group"] for line in run("groups", "describe")[1] if line["group"] in GROUPS] == GROUPS
+
+
+def test_a_group_with_members_is_described_with_what_is_assigned_to_each_and_is_not_deleted(cluster, run, text):
+    with (
+        coordinator(cluster, "busy") as (client, number),
+        member(client, "busy", [1, 2], instance_id="till-7") as (member_id, generation),
+    ):
+        commit(client, "busy", {("orders", 1): 3, ("orders", 0): 0}, generation, member_id)
+        status, out, err = text("groups", "describe", "busy")
+        assert (status, err) == (0, "")
+        assert out.splitlines() == [
+            f"busy: Stable, protocol range, coordinator {number}, 1 member",
+            f"  member {member_id} (static member till-7), client client of busy at 127.0.0.1: orders-1, orders-2",
+            "  orders-0: committed 0, log end 0, lag 0",
+            f"  orders-1: member {member_id}, committed 3, log end 5, lag 2",
+            f"  orders-2: member {member_id}, nothing committed, log end 0",
+        ]
+        _, (described,), _ = run("groups", "describe", "busy")
+        assert described["members"] == [
+            {
+                "member_id": member_id,
+                "group_instance_id": "till-7",
+                "client_id": "client of busy",
+                "host": "/127.0.0.1",
+                "assignment": [{"topic": "orders", "partition": 1}, {"topic": "orders", "partition": 2}],
+            }
+        ]
+        assert [(p["lag"], p["member_id"]) for p in described["partitions"]] == [
+            (0, None),
+            (2, member_id),
+            (None, member_id),
+        ]
+        assert text("groups", "delete", "busy") == (
+            2,
+            "",
+            "kcore: group 'busy': NonEmptyGroup: The group still has members.\n",
+        )
+    assert text("groups", "delete", "busy") == (0, "busy is deleted\n", "")
+    assert text("groups", "describe", "busy") == (2, "", "kcore: Group busy not found.\n")
+
+
+def test_of_several_groups_the_others_are_done_where_one_does_not_exist(cluster, run, text):
+    for group in ("kept", "removed"):
+        with coordinator(cluster, group) as (client, _):
+            commit(client, group, {("orders", 0): 0})
+    status, lines, err = run("groups", "describe", "missing", "kept")
+    assert (status, [line["group"] for line in lines], err) == (2, ["kept"], "kcore: Group missing not found.\n")
+    status, lines, err = run("groups", "delete", "missing", "removed")
+    assert (status, lines) == (2, [{"group": "removed", "deleted": True}])
+    assert err == "kcore: there is no group 'missing'\n"
+    names = text("groups", "list")[1].splitlines()
+    assert "kept" in names and "removed" not in names
+
+
+def test_where_the_topic_has_gone_the_log_end_is_unknown_with_the_reason(cluster, run, text):
+    with (
+        coordinator(cluster, "late") as (client, _),
+        member(client, "late", [4], topic="gone") as (member_id, generation),
+    ):
+        commit(client, "late", {("orders", 1): 1}, generation, member_id)
+        status, out, err = text("groups", "describe", "late")
+        assert (status, err) == (0, "")
+        assert out.splitlines()[2:] == [
+            f"  gone-4: member {member_id}, nothing committed, log end unknown: UnknownTopicOrPartition: This broker "
+            "knows no such topic or partition.",
+            "  orders-1: committed 1, log end 5, lag 4",
+        ]
+        (gone, _) = run("groups", "describe", "late")[1][0]["partitions"]
+        assert (gone["log_end_offset"], gone["lag"]) == (None, None) and "UnknownTopicOrPartition" in gone["problem"]
+
+
+def test_members_that_are_no_consumers_have_no_partitions(cluster, text):
+    with coordinator(cluster, "workers") as (client, _), member(client, "workers", [0], protocol_type="connect"):
+        _, out, _ = text("groups", "describe", "workers")
+        assert out.splitlines()[1].endswith("client client of workers at 127.0.0.1: assignment not known")
+        assert len(out.splitlines()) == 2
+
+
+def test_a_broker_that_cannot_be_asked_for_its_groups_is_named(capsys):
+    with kcore.Cluster(2, offsets_topic_num_partitions=1, zookeeper_session_timeout_ms=LONG_MS) as cluster:
+        cluster.create_topic("orders")
+        with coordinator(cluster, "g") as (client, number):
+            commit(client, "g", {("orders", 0): 0})
+        cluster.kill(1 - number)  # the others take it for alive until its session ends
+        status = main(["groups", "list", "--bootstrap", cluster.brokers[number].bootstrap_servers])
+        out, err = capsys.readouterr()
+        assert (status, out) == (2, "g\n")
+        assert err.startswith(f"kcore: the groups of broker {1 - number} are missing: ") and "refused" in err
