@@ -17,7 +17,6 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future, wait
 from random import Random
-from typing import Any
 from uuid import UUID
 
 from kcore.common.file import (
@@ -114,12 +113,16 @@ def load_log(
     Raises OSError, CorruptMessage and UnsupportedForMessageFormat for segments that are not v2.
     """
     loader = _LogLoader(directory, topic_partition, config, time, mode == "a", sole_replica)
+    loader.checkpointed_log_start = log_start_offset
+    loader.recovery_point = recovery_point
+    loader.had_clean_shutdown = had_clean_shutdown
+    loader.producer_id_expiration_ms = producer_id_expiration_ms
     loader.random = random
     loader.segment_threads = segment_threads
     loader.log_dir = log_dir
     loader.is_empty = is_empty
     try:
-        parts = loader.load(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
+        parts = loader.load()
         return UnifiedLog(
             directory,
             topic_partition,
@@ -153,53 +156,76 @@ class _LogLoader:
         self.txn_indexes: dict[int, TransactionIndex] = {}
         # Base offsets of the segments that mode "r" reads from their .swap files.
         self.swapped: set[int] = set()
+        self.checkpointed_log_start = 0
+        self.recovery_point = 0
+        self.had_clean_shutdown = False
+        self.producer_id_expiration_ms = DEFAULT_PRODUCER_ID_EXPIRATION_MS
         self.random = SYSTEM_RANDOM
         self.segment_threads: Executor | None = None
         self.log_dir: LogDir | None = None
         self.is_empty = False
 
-    def load(
-        self, log_start_offset: int, recovery_point: int, had_clean_shutdown: bool, producer_id_expiration_ms: int
-    ) -> LoadedParts:
+    def load(self) -> LoadedParts:
+        while True:
+            parts = self._load()
+            if parts is not None:
+                return parts
+            self.close_segments()
+            self.segments = LogSegments()
+            self.txn_indexes = {}
+
+    def _load(self) -> LoadedParts | None:
+        """None after a segment was split, because its offsets exceeded the relative range: then all is to be opened
+        again."""
         files: list[SegmentFileName] = []
         if not self.is_empty:
             files, self.swapped = finish_interrupted_changes(self.directory, writable=self.writable)
-        snapshots = [f.base_offset for f in files if f.kind == SNAPSHOT_SUFFIX]
-        state = ProducerStateManager(
-            str(self.tp),
-            self.directory,
-            producer_id_expiration_ms=producer_id_expiration_ms,
-            writable=self.writable,
-            snapshots=snapshots,
-        )
+        state = self._producer_state(files)
         indexed = self._open_segments(files)
         self._leave_out_half_made_segments()
-        if self.writable and self._split_overflowed_segments(indexed, had_clean_shutdown):
-            return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
+        if self.writable and self._split_overflowed_segments(indexed):
+            return None
         self._report_empty_segments()
-        unflushed = [] if had_clean_shutdown else self.segments.from_floor(recovery_point)
+        unflushed = [] if self.had_clean_shutdown else self.segments.from_floor(self.recovery_point)
         suspects = self._suspect_segments(indexed, unflushed)
         if not self.writable:
             # A segment that is open for reading only repairs everything else in memory by itself.
             self._end_before_damage(suspects, indexed)
             suspects = []
-        epochs_in_file = self._read_epochs(had_clean_shutdown)
+        epochs_in_file = self._read_epochs()
         batch_epochs = BatchEpochs(str(self.tp), unflushed[0].base_offset if unflushed else 0)
-        self._recover(suspects, unflushed, state, batch_epochs, log_start_offset)
+        self._recover(suspects, unflushed, state, batch_epochs, self.checkpointed_log_start)
         self._load_txn_indexes(files, indexed)
 
-        log_end_offset = self._find_end(had_clean_shutdown) if len(self.segments) else log_start_offset
-        if (
-            self.writable
-            and len(self.segments)
-            and log_end_offset - 1 > self._active().base_offset + MAX_RELATIVE_OFFSET
-            and split(self.directory, self._active(), None)
-        ):
-            return self._load_again(log_start_offset, recovery_point, had_clean_shutdown, producer_id_expiration_ms)
+        log_end_offset = self._find_end() if len(self.segments) else self.checkpointed_log_start
+        if self._split_overflowed_active_segment(log_end_offset):
+            return None
+        log_start_offset, log_end_offset = self._reconcile_log_start(log_end_offset, state)
+        epochs = self._load_epochs(epochs_in_file, batch_epochs, log_start_offset, log_end_offset)
+        self._report_lost_records(log_end_offset)
+        self._rebuild_producers(state, log_start_offset, log_end_offset)
+        for segment in self.segments:
+            # Of ten thousand logs most are idle: with three mappings each they would exceed vm.max_map_count.
+            segment.unmap_if_untouched()
+        return LoadedParts(
+            self.segments,
+            log_start_offset,
+            log_end_offset if self.had_clean_shutdown else min(self.recovery_point, log_end_offset),
+            log_end_offset,
+            epochs,
+            state,
+            self._read_topic_id(),
+            self.txn_indexes,
+        )
+
+    def _reconcile_log_start(self, log_end_offset: int, state: ProducerStateManager) -> tuple[int, int]:
+        """(log start offset, log end offset): what the checkpoint and the segments say of them may contradict each
+        other.  The log has a segment afterwards."""
+        log_start_offset = self.checkpointed_log_start
         if log_end_offset < log_start_offset:
             # After a clean stop the log is complete.  A recovery point at or beyond the log start offset means that the
             # log was that long: Kafka leaves this state after a truncation that removed the batch with its start.
-            if recovery_point >= log_start_offset if had_clean_shutdown else self.writable:
+            if self.recovery_point >= log_start_offset if self.had_clean_shutdown else self.writable:
                 self._leave_out_all_segments(log_start_offset, log_end_offset)
                 log_end_offset = log_start_offset
                 state.truncate_fully_and_start_at(log_start_offset)
@@ -217,46 +243,43 @@ class _LogLoader:
             self.segments.add(self._open_segment(log_start_offset))
         first = self.segments.first
         assert first is not None
-        log_start_offset = max(log_start_offset, first.base_offset)
+        return max(log_start_offset, first.base_offset), log_end_offset
 
-        epochs = self._load_epochs(epochs_in_file, batch_epochs, had_clean_shutdown, log_start_offset, log_end_offset)
-        if log_end_offset < recovery_point:
+    def _report_lost_records(self, log_end_offset: int) -> None:
+        if log_end_offset < self.recovery_point:
             logger.error(
                 "%s: the log ends at offset %d, but was on disk up to %d: the records between are gone",
                 self.directory,
                 log_end_offset,
-                recovery_point,
+                self.recovery_point,
             )
+
+    # -- producers ------------------------------------------------------------------------------------------------
+
+    def _producer_state(self, files: list[SegmentFileName]) -> ProducerStateManager:
+        """Without producers yet."""
+        return ProducerStateManager(
+            str(self.tp),
+            self.directory,
+            producer_id_expiration_ms=self.producer_id_expiration_ms,
+            writable=self.writable,
+            snapshots=[file.base_offset for file in files if file.kind == SNAPSHOT_SUFFIX],
+        )
+
+    def _rebuild_producers(self, state: ProducerStateManager, log_start_offset: int, log_end_offset: int) -> None:
         if self.writable:
             state.remove_stray_snapshots(self.segments.base_offsets())
-            if not had_clean_shutdown:
+            if not self.had_clean_shutdown:
                 state.remove_damaged_snapshots()
         if log_end_offset <= log_start_offset:
             # An interrupted truncation may have left snapshots.  Their records no longer exist.
             state.truncate_fully_and_start_at(log_end_offset)
         now_ms = self.time.milliseconds()
         rebuild_producer_state(state, self.segments, log_start_offset, log_end_offset, now_ms)
-        for segment in self.segments:
-            # Of ten thousand logs most are idle: with three mappings each they would exceed vm.max_map_count.
-            segment.unmap_if_untouched()
-        return LoadedParts(
-            self.segments,
-            log_start_offset,
-            log_end_offset if had_clean_shutdown else min(recovery_point, log_end_offset),
-            log_end_offset,
-            epochs,
-            state,
-            self._read_topic_id(),
-            self.txn_indexes,
-        )
 
-    def _load_again(self, *args: Any) -> LoadedParts:
-        self.close_segments()
-        self.segments = LogSegments()
-        self.txn_indexes = {}
-        return self.load(*args)
+    # -- segments whose offsets exceed the relative range, and segments of failed rolls --------------------------
 
-    def _split_overflowed_segments(self, indexed: set[int], had_clean_shutdown: bool) -> bool:
+    def _split_overflowed_segments(self, indexed: set[int]) -> bool:
         """Split segments whose offsets exceed the relative range.  True if there were any.
 
         A segment is checked only if the distance to the next base offset allows such offsets.  The caller checks the
@@ -266,12 +289,21 @@ class _LogLoader:
         bases = self.segments.base_offsets()
         for segment, following in zip(self.segments, [*bases, None][1:], strict=True):
             if following is None:
-                suspect = not had_clean_shutdown or segment.base_offset not in indexed
+                suspect = not self.had_clean_shutdown or segment.base_offset not in indexed
             else:
                 suspect = following - segment.base_offset > MAX_RELATIVE_OFFSET + 1
             if suspect and segment.size and split(self.directory, segment, following):
                 any_split = True
         return any_split
+
+    def _split_overflowed_active_segment(self, log_end_offset: int) -> bool:
+        """The same for the last one, whose end is known now."""
+        return bool(
+            self.writable
+            and len(self.segments)
+            and log_end_offset - 1 > self._active().base_offset + MAX_RELATIVE_OFFSET
+            and split(self.directory, self._active(), None)
+        )
 
     def _leave_out_half_made_segments(self) -> None:
         """Remove the empty .log files of failed rolls, where later appends went to the segment before them.
@@ -335,13 +367,13 @@ class _LogLoader:
         assert self.segments.active is not None
         return self.segments.active
 
-    def _find_end(self, had_clean_shutdown: bool) -> int:
+    def _find_end(self) -> int:
         """The log end offset.  A log opened for reading ends before the garbage that recovery would cut off."""
         active = self._active()
         try:
             return active.read_next_offset()
         except CorruptMessage:
-            if self.writable or had_clean_shutdown:
+            if self.writable or self.had_clean_shutdown:
                 raise
         result = active.end_before_damage()
         logger.warning(
@@ -709,7 +741,7 @@ class _LogLoader:
 
     # -- the small files ------------------------------------------------------------------------------------------
 
-    def _read_epochs(self, had_clean_shutdown: bool) -> list[EpochEntry] | None:
+    def _read_epochs(self) -> list[EpochEntry] | None:
         """The epochs in the file; None, for the batches' epochs, if it is damaged or may not be on the disk."""
         if self.is_empty:
             return None
@@ -720,24 +752,23 @@ class _LogLoader:
         except CorruptFile as error:
             logger.warning("%s: rebuilding the leader epochs from the log: %s", self.directory, error)
             return None
-        return entries if entries or had_clean_shutdown else None
+        return entries if entries or self.had_clean_shutdown else None
 
     def _load_epochs(
         self,
         epochs_from_file: list[EpochEntry] | None,
         batch_epochs: BatchEpochs,
-        had_clean_shutdown: bool,
         log_start_offset: int,
         log_end_offset: int,
     ) -> LeaderEpochFileCache:
         """The epochs of the log: those of the file, corrected by the batches that recovery has read."""
         name = str(self.tp)
         if epochs_from_file is None:
-            entries = self._epochs_of_all_batches(check_crc=not (had_clean_shutdown or self.writable))
+            entries = self._epochs_of_all_batches(check_crc=not (self.had_clean_shutdown or self.writable))
         else:
             entries = list(LeaderEpochFileCache(name, None, epochs_from_file).entries)  # offsets ascend from here on
             log_range = (log_start_offset, log_end_offset, self._first_offset)
-            if had_clean_shutdown:
+            if self.had_clean_shutdown:
                 entries = with_later_epochs(entries, epoch_runs(batch_epochs.entries, *log_range))
             else:
                 entries, contradicted = corrected_epochs(entries, batch_epochs, *log_range)
@@ -758,12 +789,12 @@ class _LogLoader:
             self.epoch_checkpoint if self.writable else None,
             epochs_from_file or [],
             # A clean stop does not sync the epochs of an empty log.
-            is_synced=had_clean_shutdown and epochs_from_file is not None and log_start_offset < log_end_offset,
+            is_synced=self.had_clean_shutdown and epochs_from_file is not None and log_start_offset < log_end_offset,
         )
         # Entries at the log end stay in the file: usually the next leader has the same epoch, and no write is needed.
         count = len(kept.entries)
         only_cut = (
-            had_clean_shutdown and epochs_from_file is not None and kept.entries == tuple(epochs_from_file[:count])
+            self.had_clean_shutdown and epochs_from_file is not None and kept.entries == tuple(epochs_from_file[:count])
         )
         epochs.replace(kept.entries, write=not only_cut)
         return epochs
