@@ -11,7 +11,6 @@ FUNCTION = r"`([\w/]+\.pyx?):([\w.]+)`"
 
 #: Arrows a → b where the code of a does not name b, and how a reaches it.
 INDIRECT_CALLS = {
-    ("KafkaApis.handle", "RequestHandlerPool.submit_in_order"): "_Entry.submit, chosen when an API's handler is loaded",
     ("LogDirFailureHandler.do_work", "Broker._handle_log_dir_failure"): "a callback, given to its constructor",
     ("Broker._end", "Broker._leave_cluster"): "a callback of the ExitStack that it closes",
     ("Partition.maybe_replace_current_with_future_log", "LogManager.replace_current_with_future_log"): "an argument",

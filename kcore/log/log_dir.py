@@ -44,7 +44,7 @@ class CheckpointedOffsets(NamedTuple):
     high_watermarks: dict[TopicPartition, int]
 
 
-class RecoveryProgress(NamedTuple):
+class _RecoveryProgress(NamedTuple):
     """How far the loading of one data directory is."""
 
     logs: int  # to load in all
@@ -85,7 +85,7 @@ class LogDir:
         self._not_loaded = CheckpointedOffsets({}, {}, {})
         self._has_not_loaded = False
         self._progress_lock = threading.Lock()
-        self._progress = RecoveryProgress(0, 0, 0)
+        self._progress = _RecoveryProgress(0, 0, 0)
         self._next_progress_ms = 0.0
 
     # -- lock and failure -------------------------------------------------------------------------------------------
@@ -252,13 +252,9 @@ class LogDir:
 
     # -- progress of loading ------------------------------------------------------------------------------------------
 
-    @property
-    def progress(self) -> RecoveryProgress:
-        return self._progress
-
     def begin_progress(self, logs: int) -> None:
         with self._progress_lock:
-            self._progress = RecoveryProgress(logs, logs, 0)
+            self._progress = _RecoveryProgress(logs, logs, 0)
             self._next_progress_ms = self._time.milliseconds() + _PROGRESS_INTERVAL_MS
 
     def note_progress(self, *, logs_done: int = 0, segments: int = 0) -> None:
@@ -266,7 +262,7 @@ class LogDir:
         now_ms = self._time.milliseconds()
         with self._progress_lock:
             logs, remaining, remaining_segments = self._progress
-            progress = RecoveryProgress(logs, remaining - logs_done, remaining_segments + segments)
+            progress = _RecoveryProgress(logs, remaining - logs_done, remaining_segments + segments)
             self._progress = progress
             due = now_ms >= self._next_progress_ms
             if due:

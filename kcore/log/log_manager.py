@@ -27,7 +27,7 @@ from kcore.errors import InconsistentTopicId, KafkaError, KafkaStorageError
 from kcore.log.log_cleaner import LogCleaner
 from kcore.log.log_closing import close_logs
 from kcore.log.log_config import LogConfig
-from kcore.log.log_dir import LogDir, RecoveryProgress
+from kcore.log.log_dir import LogDir
 from kcore.log.log_dir_failure_channel import DISK_FULL_ERRORS, LogDirFailureChannel
 from kcore.log.log_dir_loader import LoadLog, LogDirLoader
 from kcore.log.log_file_names import (
@@ -167,10 +167,6 @@ class LogManager:
         self._logs.put(kept, is_future=is_future)
         if duplicate is not None:
             self._removal.set_aside(duplicate, f"{kept.directory} holds the same partition up to {kept.log_end_offset}")
-
-    def recovery_progress(self) -> dict[str, RecoveryProgress]:
-        """How far the loading of each data directory is.  For another thread while startup() runs."""
-        return {path: log_dir.progress for path, log_dir in self._dirs.items()}
 
     def _log_loading(self) -> LoadLog:
         """load_log() with what is the same for all logs."""

@@ -87,7 +87,8 @@ class AdminManager:
         self._random = random
         self._waiting = DelayedOperationPurgatory("Topic", timer)
         self._topic_configs = topic_configs
-        #: Topics that have flush.messages, and whether those without it have it from the broker: what may_block asks.
+        #: Topics that have flush.messages, and whether those without it have it from the broker: a request that writes
+        #: to such a topic may wait for the disk.
         self.flushing_topics = topic_configs.flushing
         self.flushes_by_default = False
         self.read_flush_default()

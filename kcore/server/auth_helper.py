@@ -16,6 +16,7 @@ from kcore.protocol.schema import Message
 from kcore.server.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, AclOperation, ResourcePattern, ResourceType
 from kcore.server.authorizer import Action, AuthorizationResult, Authorizer
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 if TYPE_CHECKING:
     from kcore.server.kafka_apis import Handler
@@ -204,7 +205,7 @@ class AuthorizedHandler:
         self._handler = handler
         self._permission = permission
         self._auth = auth
-        self.may_block: bool | Callable[[RequestContext, Message], bool] = handler.may_block
+        self.runs_on: RunsOn | Callable[[RequestContext, Message], RunsOn] = handler.runs_on
         self.error_response = handler.error_response
 
     def handle(self, context: RequestContext, body: Message) -> None:

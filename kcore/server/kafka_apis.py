@@ -1,7 +1,7 @@
 """The dispatch table: api key -> handler.  What each API does is in handlers/, one file each.
 
-It also decides which thread runs a request: the network thread that read it, or, if it may wait or is large, a thread
-of the RequestHandlerPool (docs/decisions/0009-where-a-request-runs.md).
+It also has each request run on the thread that its handler names: the network thread that read it, or one of the
+RequestHandlerPool, which also gets the large ones (docs/decisions/0009-where-a-request-runs.md).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from kcore.protocol.schema import Message
 from kcore.server.auth_helper import PERMISSIONS, AuthorizedHandler
 from kcore.server.client_quota_manager import RequestTime
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 if TYPE_CHECKING:
     from kcore.server.handlers import Services
@@ -37,18 +38,19 @@ MAX_INLINE_BYTES = 1 << 20
 #: Elements in the arrays of such a request, all together: a partition to fetch costs some 4 us of the thread's time.
 MAX_INLINE_ELEMENTS = 300
 
+#: A request that was decoded on the pool because it is large runs there too, if its body decides for one of these.
+_UNORDERED = (RunsOn.NETWORK_THREAD, RunsOn.POOL)
 
-#: The controller's requests: a broker carries them out in the order in which they came, whichever connection brought
-#: them.
-_IN_ORDER = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
+_NETWORK_THREAD = RunsOn.NETWORK_THREAD
 
 
 class Handler(Protocol):
     """Each module of handlers/ has a class `Handler` like this."""
 
-    #: Whether requests may wait for a disk, the metadata store, another broker or many partitions.  They then run on
-    #: the pool.  If that depends on the request's body, it is a method, called on the network thread.
-    may_block: bool | Callable[[RequestContext, Message], bool]
+    #: The thread that its requests run on: NETWORK_THREAD only if they never wait for a disk, the metadata store, a
+    #: lock that is held meanwhile, another broker or many partitions.  If that depends on the request's body, it is a
+    #: method, called on the thread that has decoded it.
+    runs_on: RunsOn | Callable[[RequestContext, Message], RunsOn]
 
     def __init__(self, services: Services) -> None: ...
 
@@ -62,11 +64,9 @@ class Handler(Protocol):
 class _Entry(NamedTuple):
     request_class: type[Message]
     handler: Handler
-    #: Of the pool: for requests that do not run on the network thread.
-    submit: Callable[[Request, Callable[[], None]], None]
-    #: handler.may_block in two fields: whether it is True; the method that decides for each request, or None.
-    always_blocks: bool
-    may_block: Callable[[RequestContext, Message], bool] | None
+    #: handler.runs_on in two fields: where a request is decoded; the method that says where it then runs, or None.
+    decoded_on: RunsOn
+    runs_on: Callable[[RequestContext, Message], RunsOn] | None
     min_version: int
     max_version: int
     meters: RequestMeters
@@ -99,26 +99,25 @@ class KafkaApis:
             if not entry.min_version <= header.api_version <= entry.max_version:
                 self._refuse(context)
                 return
-            if entry.always_blocks or len(request.buffer) > MAX_INLINE_BYTES:
-                entry.submit(request, partial(self._decode_and_run, context, entry))
+            decoded_on = entry.decoded_on
+            if decoded_on is _NETWORK_THREAD and len(request.buffer) > MAX_INLINE_BYTES:
+                decoded_on = RunsOn.POOL
+            if decoded_on is not _NETWORK_THREAD:
+                self._pool.submit(request, partial(self._decode_and_run, context, entry), decoded_on)
                 return
             body = context.decode(entry.request_class, MAX_INLINE_ELEMENTS)
         except InvalidRequest as error:
             request.close_connection(error)
             return
         except TooManyElements:
-            entry.submit(request, partial(self._decode_and_run, context, entry))
+            self._pool.submit(request, partial(self._decode_and_run, context, entry))
             return
-        if entry.may_block is not None and entry.may_block(context, body):
-            entry.submit(request, partial(self._run, context, entry, body))
-            return
-        try:
-            entry.handler.handle(context, body)
-        except Exception as error:
-            self._failed(context, entry, body, error)
-        request_time = context.request_time
-        if request_time is not None:  # not answered yet
-            request_time.stop()
+        if entry.runs_on is not None:
+            runs_on = entry.runs_on(context, body)
+            if runs_on is not _NETWORK_THREAD:
+                self._pool.submit(request, partial(self._restart_and_run, context, entry, body), runs_on)
+                return
+        self._run(context, entry, body)
 
     def measured(self) -> Iterator[tuple[str, Measured]]:
         """How many requests of each API and version came, and how long they took to be answered."""
@@ -130,16 +129,26 @@ class KafkaApis:
             yield metric_name("kafka.network", "RequestMetrics", "TotalTimeMs", request=name), entry.meters
 
     def _decode_and_run(self, context: RequestContext, entry: _Entry) -> None:
+        """On a thread of the pool."""
         try:
             body = context.decode(entry.request_class)
         except InvalidRequest as error:
             context.request.close_connection(error)
             return
+        if entry.runs_on is not None:
+            runs_on = entry.runs_on(context, body)
+            if runs_on not in _UNORDERED:
+                self._pool.submit(context.request, partial(self._restart_and_run, context, entry, body), runs_on)
+                return
+        self._restart_and_run(context, entry, body)
+
+    def _restart_and_run(self, context: RequestContext, entry: _Entry, body: Message) -> None:
+        """On a thread of the pool."""
+        if context.request_time is not None:
+            context.request_time.restart()
         self._run(context, entry, body)
 
     def _run(self, context: RequestContext, entry: _Entry, body: Message) -> None:
-        if context.request_time is not None:
-            context.request_time.restart()
         try:
             entry.handler.handle(context, body)
         except Exception as error:
@@ -153,11 +162,10 @@ class KafkaApis:
             raise InvalidRequest(f"{api_key.name} requests are not served")
         module = import_module(f"kcore.server.handlers.{api_key.name.lower()}")
         handler = self._authorized(api_key, module.Handler(self._services))
-        may_block = None if isinstance(handler.may_block, bool) else handler.may_block
-        submit = self._pool.submit_in_order if api_key in _IN_ORDER else self._pool.submit
-        always_blocks = handler.may_block is True
+        runs_on = handler.runs_on
+        decoded_on, decide = (runs_on, None) if isinstance(runs_on, RunsOn) else (_NETWORK_THREAD, runs_on)
         versions = self._served[api_key]
-        entry = _Entry(request_class(api_key), handler, submit, always_blocks, may_block, *versions, RequestMeters())
+        entry = _Entry(request_class(api_key), handler, decoded_on, decide, *versions, RequestMeters())
         return self._entries.setdefault(api_key, entry)
 
     def _authorized(self, api_key: ApiKey, handler: Handler) -> Handler:

@@ -1,4 +1,4 @@
-"""Threads for requests that may wait: for a disk, the metadata store, another broker, or many partitions.
+"""Threads for requests that may wait: for a disk, the metadata store, a lock, another broker, or many partitions.
 
 All other requests run on the network thread that read them (docs/decisions/0009-where-a-request-runs.md).  A connection
 has one request in flight, so its answers keep their order whichever thread gives them.
@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from enum import Enum
 
 from kcore.common.switch_interval import short_switch_interval
 from kcore.network.connection import Request
@@ -19,8 +20,30 @@ logger = logging.getLogger(__name__)
 Task = Callable[[], None]
 
 
+class RunsOn(Enum):
+    """The thread that a request runs on.  Each handler says it in `runs_on`, KafkaApis reads it there.
+
+    Requests that would only wait for one another have a thread of their own, so that those that wait take no thread
+    from others.
+    """
+
+    #: The thread that read the request: for what never waits, unless the request is large.
+    NETWORK_THREAD = "network"
+    #: Any of the num.io.threads threads, in any order.
+    POOL = "request-handler"
+    #: One thread, in the order of arrival, for the controller's requests: a broker carries them out in the order in
+    #: which they came, whichever connection brought them.
+    CONTROLLER_REQUESTS = "controller-requests"
+    #: One thread, in the order of arrival, for what takes AdminManager's lock or ReplicaManager's state_change_lock:
+    #: both are held for as long as the creation of a topic takes, a minute with 10,000 partitions on a slow disk.
+    TOPIC_CHANGES = "topic-changes"
+    #: One thread, in the order of arrival, for stored settings of brokers, quotas and ACLs: the store is called with
+    #: the lock of their kind held.
+    SETTING_CHANGES = "setting-changes"
+
+
 class RequestHandlerPool:
-    """Up to num_threads threads for requests in any order, and one for those that must keep theirs.
+    """Up to num_threads threads for requests in any order, and one for each kind that keeps the order of arrival.
 
     Thread-safe.  A thread starts when a request finds none idle, and stays until shutdown(): a broker that gets no such
     request has none.  At most one request per connection waits; one whose connection closes is taken out, so what
@@ -29,26 +52,27 @@ class RequestHandlerPool:
     """
 
     def __init__(self, name: str, num_threads: int) -> None:
-        self._any_order = _Lane(f"kcore-request-handler-{name}", num_threads)
-        self._in_order = _Lane(f"kcore-controller-requests-{name}", 1)
+        self._lanes: dict[RunsOn, _Lane] = {
+            runs_on: _Lane(f"kcore-{runs_on.value}-{name}", num_threads if runs_on is RunsOn.POOL else 1)
+            for runs_on in RunsOn
+            if runs_on is not RunsOn.NETWORK_THREAD
+        }
 
-    def submit(self, request: Request, task: Task) -> None:
+    def submit(self, request: Request, task: Task, runs_on: RunsOn = RunsOn.POOL) -> None:
         """Run task() on a thread of the pool.  It answers the request, then or later; if it raises, the request's
         connection is closed.  After shutdown() nothing happens."""
-        self._any_order.submit(request, task)
-
-    def submit_in_order(self, request: Request, task: Task) -> None:
-        """The same, after every earlier task of this method has ended (for the controller's requests)."""
-        self._in_order.submit(request, task)
+        self._lanes[runs_on].submit(request, task)
 
     def resize(self, num_threads: int) -> None:
         """Requests in any order have up to num_threads threads from now on; one too many ends after its request."""
-        self._any_order.resize(num_threads)
+        self._lanes[RunsOn.POOL].resize(num_threads)
 
     def shutdown(self) -> None:
         """Drop the requests that wait; return when those that run have ended.  Not from a thread of the pool."""
-        self._any_order.shutdown()
-        self._in_order.shutdown()
+        for lane in self._lanes.values():
+            lane.begin_shutdown()
+        for lane in self._lanes.values():
+            lane.join()
 
 
 class _Lane:
@@ -60,6 +84,7 @@ class _Lane:
         self._changed = threading.Condition(threading.Lock())
         self._waiting: OrderedDict[Request, Task] = OrderedDict()
         self._threads: list[threading.Thread] = []
+        self._started = 0
         self._idle = 0
         self._stopping = False
 
@@ -69,6 +94,11 @@ class _Lane:
                 return
             self._waiting[request] = task
             request.on_abandoned = self._forget
+            if request.connection.request is not request:
+                # Its connection was closed before (a request may come from another thread of the pool): without this
+                # check nobody would take it out.
+                del self._waiting[request]
+                return
             if len(self._waiting) <= self._idle:
                 self._changed.notify()
             elif len(self._threads) < self._max_threads:
@@ -83,7 +113,8 @@ class _Lane:
                     self._start_thread()
 
     def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._run, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        thread = threading.Thread(target=self._run, name=f"{self._name}-{self._started}", daemon=True)
+        self._started += 1
         self._threads.append(thread)
         thread.start()
 
@@ -112,13 +143,17 @@ class _Lane:
                 logger.exception("%s: a request failed", request.connection.peer_host)
                 if not request.is_done:
                     request.close_connection("its request failed")
-            del request, task  # an idle thread keeps nobody's records
+            del request, task  # an idle thread must not hold a request's buffer
 
-    def shutdown(self) -> None:
+    def begin_shutdown(self) -> None:
         with self._changed:
             self._stopping = True
             self._waiting.clear()
             self._changed.notify_all()
+
+    def join(self) -> None:
+        """After begin_shutdown(): return when the requests that run have ended."""
+        with self._changed:
             threads = list(self._threads)
         for thread in threads:
             thread.join()

@@ -12,6 +12,7 @@ from kcore.server.config_access import check_config_access
 from kcore.server.config_changes import ConfigOperation
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 _TOPIC, _BROKER = 2, 4
 _OTHERS = {8: "a broker's loggers", 16: "client metrics", 32: "a group"}
@@ -52,6 +53,11 @@ class ResourceConfigs:
         self._admin = services.admin_manager
         self._broker_configs = services.broker_configs
         self._auth = services.auth
+
+    def runs_on(self, resources: Iterable[Resource]) -> RunsOn:
+        """Settings of topics are changed under AdminManager's lock; those of brokers must not wait for it."""
+        is_topic = any(resource.resource_type == _TOPIC for resource in resources)
+        return RunsOn.TOPIC_CHANGES if is_topic else RunsOn.SETTING_CHANGES
 
     def alter(
         self,

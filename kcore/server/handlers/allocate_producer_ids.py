@@ -9,10 +9,11 @@ from kcore.protocol.messages.allocate_producer_ids import AllocateProducerIdsReq
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # writes to the store
+    runs_on = RunsOn.POOL  # writes to the store
 
     def __init__(self, services: Services) -> None:
         self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]

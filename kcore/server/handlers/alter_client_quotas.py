@@ -15,11 +15,12 @@ from kcore.server.client_quotas import QuotaChange
 from kcore.server.handlers import Services
 from kcore.server.handlers.describe_client_quotas import CLIENT_ID, USER
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 from kcore.server.store_errors import store_errors_for_clients
 
 
 class Handler:
-    may_block = True  # writes to the store
+    runs_on = RunsOn.SETTING_CHANGES
 
     def __init__(self, services: Services) -> None:
         self._quotas = services.client_quotas

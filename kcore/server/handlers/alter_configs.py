@@ -11,14 +11,16 @@ from kcore.protocol.messages.alter_configs import (
 from kcore.server.config_changes import AlterConfigOp, ConfigOperation
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 from kcore.server.resource_configs import ResourceConfigs, refusals, responses
 
 
 class Handler:
-    may_block = True  # writes to the metadata store
-
     def __init__(self, services: Services) -> None:
         self._configs = ResourceConfigs(services)
+
+    def runs_on(self, context: RequestContext, body: AlterConfigsRequest) -> RunsOn:
+        return self._configs.runs_on(body.resources)
 
     def handle(self, context: RequestContext, body: AlterConfigsRequest) -> None:
         results = self._configs.alter(context, body.resources, _operations, body.validate_only, replace=True)

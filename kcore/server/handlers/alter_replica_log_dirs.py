@@ -12,10 +12,11 @@ from kcore.protocol.messages.alter_replica_log_dirs import (
 )
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # makes directories
+    runs_on = RunsOn.TOPIC_CHANGES  # no partition comes or goes meanwhile
 
     def __init__(self, services: Services) -> None:
         self._moves = services.replica_manager.log_dir_moves

@@ -8,13 +8,14 @@ from kcore.errors import InvalidRequest
 from kcore.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions_response
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 #: What a client may call itself: its name ends up in logs and metrics.
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
 class Handler:
-    may_block = False
+    runs_on = RunsOn.NETWORK_THREAD
 
     def __init__(self, services: Services) -> None:
         self._response = api_versions_response(is_cluster_member=services.cluster_member is not None)

@@ -14,11 +14,12 @@ from kcore.protocol.messages.controlled_shutdown import (
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    # Not in the lane of the controller's requests: the controller sends some to this broker before it answers.
-    may_block = True
+    # Not CONTROLLER_REQUESTS: the controller sends some to this broker before it answers.
+    runs_on = RunsOn.POOL
 
     def __init__(self, services: Services) -> None:
         self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]

@@ -8,10 +8,11 @@ from kcore.server.acl import AclBinding
 from kcore.server.acl_requests import NO_AUTHORIZER, acl_binding
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # writes to the metadata store
+    runs_on = RunsOn.SETTING_CHANGES
 
     def __init__(self, services: Services) -> None:
         self._auth = services.auth

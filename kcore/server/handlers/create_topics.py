@@ -26,11 +26,12 @@ from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.config_entries import topic_entries
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 from kcore.server.topic_changes import has_partitions
 
 
 class Handler:
-    may_block = True  # writes to the metadata store, makes files
+    runs_on = RunsOn.TOPIC_CHANGES
 
     def __init__(self, services: Services) -> None:
         self._admin = services.admin_manager

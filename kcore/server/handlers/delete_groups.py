@@ -7,10 +7,11 @@ from kcore.protocol.messages.delete_groups import DeletableGroupResult, DeleteGr
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # may fsync, by flush.messages of the offsets topic
+    runs_on = RunsOn.POOL  # may fsync, by flush.messages of the offsets topic
 
     def __init__(self, services: Services) -> None:
         self._group_admin = services.group_coordinator.admin

@@ -14,13 +14,14 @@ from kcore.replica.delayed_delete_records import DeleteRecordsResult
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 _UNKNOWN = DeleteRecordsResult(UnknownTopicOrPartition("no such partition"))
 _DENIED = DeleteRecordsResult(TopicAuthorizationFailed("not authorized to delete"))
 
 
 class Handler:
-    may_block = True  # writes the leader epochs, and there may be many partitions
+    runs_on = RunsOn.POOL  # writes the leader epochs, and there may be many partitions
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache

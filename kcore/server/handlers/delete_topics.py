@@ -28,6 +28,7 @@ from kcore.protocol.messages.delete_topics import (
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 from kcore.server.topic_changes import IsDone, is_gone
 
 
@@ -39,7 +40,7 @@ class _Permissions(NamedTuple):
 
 
 class Handler:
-    may_block = True  # writes to the metadata store, renames directories
+    runs_on = RunsOn.TOPIC_CHANGES
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache

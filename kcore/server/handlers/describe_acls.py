@@ -13,10 +13,11 @@ from kcore.server.acl import AccessControlEntry, ResourcePattern
 from kcore.server.acl_requests import NO_AUTHORIZER, acl_filter
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # there may be many ACLs
+    runs_on = RunsOn.POOL  # there may be many ACLs
 
     def __init__(self, services: Services) -> None:
         self._auth = services.auth

@@ -14,13 +14,14 @@ from kcore.protocol.messages.describe_client_quotas import (
 from kcore.server.client_quota_manager import DEFAULT, EntityName, QuotaEntity
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 USER, CLIENT_ID = "user", "client-id"
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 
 
 class Handler:
-    may_block = False
+    runs_on = RunsOn.NETWORK_THREAD
 
     def __init__(self, services: Services) -> None:
         self._quotas = services.client_quotas

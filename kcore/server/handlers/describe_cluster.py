@@ -11,12 +11,13 @@ from kcore.protocol.messages.describe_cluster import (
 from kcore.server.auth_helper import NOT_ASKED
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
 class Handler:
-    may_block = False
+    runs_on = RunsOn.NETWORK_THREAD
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache

@@ -18,12 +18,13 @@ from kcore.server.config_access import check_config_access
 from kcore.server.config_entries import DEFAULT_CONFIG, ConfigEntry, broker_entries, cluster_entries, topic_entries
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 _TOPIC, _BROKER = 2, 4
 
 
 class Handler:
-    may_block = True  # some 200 settings for each topic or broker of the request
+    runs_on = RunsOn.POOL  # some 200 settings for each topic or broker of the request
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache

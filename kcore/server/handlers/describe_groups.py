@@ -13,10 +13,11 @@ from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.auth_helper import NOT_ASKED
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # as many members as the groups have
+    runs_on = RunsOn.POOL  # as many members as the groups have
 
     def __init__(self, services: Services) -> None:
         self._group_admin = services.group_coordinator.admin

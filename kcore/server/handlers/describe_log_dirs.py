@@ -14,10 +14,11 @@ from kcore.protocol.messages.describe_log_dirs import (
 )
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # asks file systems, and there may be many logs
+    runs_on = RunsOn.POOL  # asks file systems, and there may be many logs
 
     def __init__(self, services: Services) -> None:
         self._moves = services.replica_manager.log_dir_moves

@@ -16,6 +16,7 @@ from kcore.protocol.messages.elect_leaders import (
 from kcore.server.handlers import Services
 from kcore.server.partition_admin import partition_admin
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 from kcore.server.topic_changes import has_leader
 
 
@@ -25,9 +26,9 @@ class Handler:
         self._cache = services.metadata_cache
         self._admin = services.admin_manager
 
-    def may_block(self, context: RequestContext, body: ElectLeadersRequest) -> bool:
+    def runs_on(self, context: RequestContext, body: ElectLeadersRequest) -> RunsOn:
         """All partitions can be many; else the controller's thread answers."""
-        return body.topic_partitions is None
+        return RunsOn.POOL if body.topic_partitions is None else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: ElectLeadersRequest) -> None:
         if body.election_type not in ElectionType.__members__.values():

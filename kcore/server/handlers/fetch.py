@@ -46,6 +46,7 @@ from kcore.server.fetch_session import (
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import MetadataSnapshot
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 _READ_COMMITTED = 1
 _WITHOUT_RACK = ClientMetadata("", "")
@@ -71,15 +72,17 @@ class Handler:
         #: A broker alone changes its metadata and its logs together.
         self._compares_topic_ids = services.cluster_member is not None
 
-    def may_block(self, context: RequestContext, body: FetchRequest) -> bool:
+    def runs_on(self, context: RequestContext, body: FetchRequest) -> RunsOn:
         if body.session_epoch > INITIAL_EPOCH:
             session = self._sessions.get(body.session_id)
-            return (
+            reads_many = (
                 session is not None
                 and session.size > MAX_INLINE_PARTITIONS
                 and (self._reads_all(session.view) or session.gets_other_partitions(body))
             )
-        return context.api_version < 4  # record batches become old messages
+            return RunsOn.POOL if reads_many else RunsOn.NETWORK_THREAD
+        # Below version 4 record batches become old messages.
+        return RunsOn.POOL if context.api_version < 4 else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: FetchRequest) -> None:
         version = context.api_version

@@ -19,6 +19,7 @@ from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import Endpoint
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 _GROUP, _TRANSACTION = 0, 1
 _NOBODY, _NOWHERE = -1, Endpoint("", -1)
@@ -38,9 +39,9 @@ class Handler:
         self._group_coordinator = services.group_coordinator
         self._auth = services.auth
 
-    def may_block(self, context: RequestContext, body: FindCoordinatorRequest) -> bool:
-        # It makes the offsets topic then.
-        return body.key_type == _GROUP and self._cache.topic(topic_names.GROUP_METADATA_TOPIC) is None
+    def runs_on(self, context: RequestContext, body: FindCoordinatorRequest) -> RunsOn:
+        creates = body.key_type == _GROUP and self._cache.topic(topic_names.GROUP_METADATA_TOPIC) is None
+        return RunsOn.TOPIC_CHANGES if creates else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: FindCoordinatorRequest) -> None:
         if context.api_version >= 4:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = False
+    runs_on = RunsOn.NETWORK_THREAD
 
     def __init__(self, services: Services) -> None:
         self._group_coordinator = services.group_coordinator

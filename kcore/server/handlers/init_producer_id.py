@@ -16,6 +16,7 @@ from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, Init
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 from kcore.server.store_errors import RepeatedError
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
 
 
 class Handler:
-    may_block = True  # may take a block of ids from the metadata store
+    runs_on = RunsOn.POOL  # may take a block of ids from the metadata store
 
     def __init__(self, services: Services) -> None:
         self._producer_ids = services.producer_ids

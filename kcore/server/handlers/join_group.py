@@ -7,6 +7,7 @@ from kcore.coordinator.group.member_metadata import JoinGroupResult
 from kcore.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
@@ -14,8 +15,9 @@ class Handler:
         self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
 
-    def may_block(self, context: RequestContext, body: JoinGroupRequest) -> bool:
-        return self._admin.flushes_on_append(GROUP_METADATA_TOPIC)
+    def runs_on(self, context: RequestContext, body: JoinGroupRequest) -> RunsOn:
+        # What it writes may be synced.
+        return RunsOn.POOL if self._admin.flushes_on_append(GROUP_METADATA_TOPIC) else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: JoinGroupRequest) -> None:
         version = context.api_version

@@ -21,12 +21,13 @@ from kcore.server.cluster_member import ClusterMember
 from kcore.server.handlers import Services
 from kcore.server.partition_states import partition_states
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 logger = logging.getLogger(__name__)
 
 
 class Handler:
-    may_block = True  # makes logs, reads the store
+    runs_on = RunsOn.CONTROLLER_REQUESTS
 
     def __init__(self, services: Services) -> None:
         self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]

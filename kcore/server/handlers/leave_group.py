@@ -8,6 +8,7 @@ from kcore.errors import NONE
 from kcore.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
@@ -15,8 +16,9 @@ class Handler:
         self._admin = services.admin_manager
         self._group_coordinator = services.group_coordinator
 
-    def may_block(self, context: RequestContext, body: LeaveGroupRequest) -> bool:
-        return self._admin.flushes_on_append(GROUP_METADATA_TOPIC)
+    def runs_on(self, context: RequestContext, body: LeaveGroupRequest) -> RunsOn:
+        # What it writes may be synced.
+        return RunsOn.POOL if self._admin.flushes_on_append(GROUP_METADATA_TOPIC) else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: LeaveGroupRequest) -> None:
         if context.api_version < 3:

@@ -6,10 +6,11 @@ from kcore.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, 
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # as many groups as there are
+    runs_on = RunsOn.POOL  # as many groups as there are
 
     def __init__(self, services: Services) -> None:
         self._group_admin = services.group_coordinator.admin

@@ -35,6 +35,7 @@ from kcore.replica.fetch_params import CONSUMER_REPLICA_ID
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 #: The version from which each special timestamp is understood.
 _FIRST_VERSION = {
@@ -62,9 +63,10 @@ class Handler:
         self._replica_manager = services.replica_manager
         self._auth = services.auth
 
-    def may_block(self, context: RequestContext, body: ListOffsetsRequest) -> bool:
+    def runs_on(self, context: RequestContext, body: ListOffsetsRequest) -> RunsOn:
         # A time is looked for in indexes and segments, which may have to be read from the disk.
-        return any(p.timestamp not in _WITHOUT_READING for topic in body.topics for p in topic.partitions)
+        reads = any(p.timestamp not in _WITHOUT_READING for topic in body.topics for p in topic.partitions)
+        return RunsOn.POOL if reads else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: ListOffsetsRequest) -> None:
         if body.replica_id >= 0:

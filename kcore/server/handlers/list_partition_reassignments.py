@@ -16,10 +16,11 @@ from kcore.protocol.messages.list_partition_reassignments import (
 from kcore.server.handlers import Services
 from kcore.server.partition_admin import partition_admin
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = False  # the controller's thread answers
+    runs_on = RunsOn.NETWORK_THREAD  # the controller's thread answers
 
     def __init__(self, services: Services) -> None:
         self._services = services

@@ -34,6 +34,7 @@ from kcore.server.auth_helper import NOT_ASKED
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import NO_LEADER, MetadataSnapshot, TopicInfo
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 #: Partitions in an answer of half a millisecond.
 _MAX_INLINE_PARTITIONS = 300
@@ -69,27 +70,26 @@ class Handler:
         self._config = services.config
         self._auth = services.auth
 
-    def may_block(self, context: RequestContext, body: MetadataRequest) -> bool:
-        """Whether a topic is to be created, or the answer is a large one."""
+    def runs_on(self, context: RequestContext, body: MetadataRequest) -> RunsOn:
+        """By whether a topic is to be created, or the answer is a large one."""
         cache = self._cache.snapshot
-        left = _MAX_INLINE_PARTITIONS
+        num_partitions = 0
         if body.topics is None or (context.api_version == 0 and not body.topics):
             for topic in cache.topics():
-                left -= len(topic.partitions)
-                if left < 0:
-                    return True
-            return False
-        for requested in body.topics:
-            name = requested.name if requested.topic_id == ZERO_UUID else cache.topic_name(requested.topic_id)
-            topic_info = cache.topic(name or "")
-            if topic_info is None:
-                if self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation:
-                    return True
-            else:
-                left -= len(topic_info.partitions)
-                if left < 0:
-                    return True
-        return False
+                num_partitions += len(topic.partitions)
+                if num_partitions > _MAX_INLINE_PARTITIONS:
+                    break
+        else:
+            creates = self._config["auto.create.topics.enable"] and body.allow_auto_topic_creation
+            for requested in body.topics:
+                is_by_name = requested.topic_id == ZERO_UUID
+                name = (requested.name if is_by_name else cache.topic_name(requested.topic_id)) or ""
+                topic_info = cache.topic(name)
+                if topic_info is not None:
+                    num_partitions += len(topic_info.partitions)
+                elif creates and is_by_name and topic_names.is_legal(name):
+                    return RunsOn.TOPIC_CHANGES
+        return RunsOn.POOL if num_partitions > _MAX_INLINE_PARTITIONS else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: MetadataRequest) -> None:
         if self._cache.snapshot.broker_ids():

@@ -15,6 +15,7 @@ from kcore.protocol.messages.offset_commit import (
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
@@ -25,8 +26,9 @@ class Handler:
         self._time = services.time
         self._auth = services.auth
 
-    def may_block(self, context: RequestContext, body: OffsetCommitRequest) -> bool:
-        return self._admin.flushes_on_append(GROUP_METADATA_TOPIC)
+    def runs_on(self, context: RequestContext, body: OffsetCommitRequest) -> RunsOn:
+        # What it writes may be synced.
+        return RunsOn.POOL if self._admin.flushes_on_append(GROUP_METADATA_TOPIC) else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: OffsetCommitRequest) -> None:
         cache = self._cache.snapshot

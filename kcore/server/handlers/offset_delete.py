@@ -13,10 +13,11 @@ from kcore.protocol.messages.offset_delete import (
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # may fsync, by flush.messages of the offsets topic
+    runs_on = RunsOn.POOL  # may fsync, by flush.messages of the offsets topic
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache

@@ -20,6 +20,7 @@ from kcore.protocol.messages.offset_fetch import (
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 _NO_OFFSET = OffsetFetchResult()
 _DENIED = OffsetFetchResult(error_code=TopicAuthorizationFailed.code)
@@ -31,11 +32,13 @@ class Handler:
         self._group_coordinator = services.group_coordinator
         self._auth = services.auth
 
-    def may_block(self, context: RequestContext, body: OffsetFetchRequest) -> bool:
+    def runs_on(self, context: RequestContext, body: OffsetFetchRequest) -> RunsOn:
         # All offsets of a group may be very many.
         if context.api_version >= 8:
-            return any(group.topics is None for group in body.groups)
-        return body.topics is None
+            is_whole = any(group.topics is None for group in body.groups)
+        else:
+            is_whole = body.topics is None
+        return RunsOn.POOL if is_whole else RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: OffsetFetchRequest) -> None:
         if context.api_version >= 8:

@@ -16,10 +16,11 @@ from kcore.protocol.messages.offset_for_leader_epoch import (
 from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = False
+    runs_on = RunsOn.NETWORK_THREAD
 
     def __init__(self, services: Services) -> None:
         self._cache = services.metadata_cache

@@ -40,6 +40,7 @@ from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import MetadataSnapshot
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 #: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
@@ -63,17 +64,17 @@ class Handler:
         self._client_quota = services.client_quotas.produce
         self._auth = services.auth
 
-    def may_block(self, context: RequestContext, body: ProduceRequest) -> bool:
+    def runs_on(self, context: RequestContext, body: ProduceRequest) -> RunsOn:
         admin = self._admin
         if not admin.flushing_topics and not admin.flushes_by_default:
-            return False
+            return RunsOn.NETWORK_THREAD
         cache = self._cache.snapshot
         by_id = context.api_version >= 13
         for topic in body.topic_data:
             name = cache.topic_name(topic.topic_id) if by_id else topic.name
             if admin.flushes_on_append(name or ""):
-                return True
-        return False
+                return RunsOn.POOL
+        return RunsOn.NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: ProduceRequest) -> None:
         cache = self._cache.snapshot

@@ -11,10 +11,11 @@ from kcore.replica.partition_state import StopReplica
 from kcore.server.cluster_member import ClusterMember
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    may_block = True  # renames directories
+    runs_on = RunsOn.CONTROLLER_REQUESTS
 
     def __init__(self, services: Services) -> None:
         self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]

@@ -17,13 +17,14 @@ from kcore.server.handlers import Services
 from kcore.server.metadata_cache import BrokerInfo, Endpoint, PartitionInfo
 from kcore.server.partition_states import partition_states
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 
 #: The leader of a partition that is being deleted.
 _LEADER_DURING_DELETE = -2
 
 
 class Handler:
-    may_block = True  # reads the store for topics that are new
+    runs_on = RunsOn.CONTROLLER_REQUESTS
 
     def __init__(self, services: Services) -> None:
         self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]

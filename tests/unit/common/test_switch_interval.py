@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -60,7 +61,8 @@ def test_what_the_embedder_sets_meanwhile_stays(interval):
 
 def test_a_task_of_the_request_handler_pool_runs_with_a_short_interval(interval):
     class Request:
-        on_abandoned = None
+        def __init__(self):
+            self.connection = SimpleNamespace(request=self)
 
     pool = RequestHandlerPool("9", 1)
     intervals, done = [], threading.Event()

@@ -15,6 +15,7 @@ from kcore.protocol.messages import produce as p
 from kcore.protocol.messages.describe_cluster import DescribeClusterRequest
 from kcore.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kcore.server.kafka_config import KafkaConfig
+from kcore.server.request_handler_pool import RunsOn
 from tests.unit.server.client import Client, batch
 
 TWO = {
@@ -137,7 +138,7 @@ def test_a_handler_gets_the_client_and_the_listener_of_a_request(monkeypatch, ca
     seen = []
 
     class Handler:
-        may_block = False
+        runs_on = RunsOn.NETWORK_THREAD
 
         def handle(self, context, body):
             seen.append(context)

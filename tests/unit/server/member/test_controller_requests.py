@@ -31,6 +31,7 @@ from kcore.replica.replica import ReplicaState
 from kcore.replica.replica_manager import ReplicaManager
 from kcore.server.handlers import metadata as metadata_handler
 from kcore.server.request_context import RequestContext
+from kcore.server.request_handler_pool import RunsOn
 from tests.unit.protocol.random_messages import random_struct
 from tests.unit.replica.conftest import batch
 from tests.unit.server.client import Client
@@ -268,7 +269,7 @@ def test_controller_requests_of_two_connections_are_carried_out_one_after_the_ot
         assert is_inside.wait(DEADLINE_S)
         second.client.send(second.leader_and_isr_request({"t": [second.state(leader_epoch=1)]}), 7)
         # Only the second request waits.
-        wait_until(lambda: len(broker._apis._pool._in_order._waiting) == 1)
+        wait_until(lambda: len(broker._apis._pool._lanes[RunsOn.CONTROLLER_REQUESTS]._waiting) == 1)
         bystander.ask(m.MetadataRequest(topics=[]), 5)
         bystander.ask(DescribeGroupsRequest(groups=["g"]), 2)
         assert epochs == [1]
