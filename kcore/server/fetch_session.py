@@ -288,6 +288,14 @@ class IncrementalFetchContext:
         view.to_read.update(changed)
         return changed
 
+    def take_changed_after_wait(self, view: SessionView) -> dict[TopicPartition, None]:
+        """take_changed(); nothing if another request has continued the session.  Takes the session's lock."""
+        with self.session.lock:
+            try:
+                return self.take_changed(view)
+            except InvalidFetchSessionEpoch:
+                return {}
+
     def select(
         self, results: Results, idle: Collection[TopicPartition] = ()
     ) -> tuple[int, list[tuple[CachedPartition, FetchPartitionResult]]]:

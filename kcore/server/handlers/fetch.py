@@ -12,6 +12,7 @@ from kcore.errors import (
     NONE,
     ApiError,
     InconsistentTopicId,
+    InvalidFetchSessionEpoch,
     TopicAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
@@ -224,7 +225,13 @@ class Handler:
         if isinstance(fetch, IncrementalFetchContext) and fetch.session.size >= MANY_PARTITIONS:
             params = self._params(context, body)
             if version >= 10 and params.min_bytes <= 1 and params.quota is None and not denied:
-                if self._fetch_what_changed(context, body, fetch, params, snapshot):
+                try:
+                    changed = self._take_changed(fetch, params, version, snapshot)
+                except InvalidFetchSessionEpoch as error:
+                    context.respond(FetchResponse(error_code=error.code))
+                    return
+                if changed is not None:
+                    self._fetch_what_changed(context, body, fetch, params, *changed)
                     return
             else:
                 with fetch.session.lock:
@@ -282,29 +289,24 @@ class Handler:
         """Whether it is time to read all partitions of a session."""
         return view is None or self._time.hi_res_clock_ms() - view.last_full_read_ms >= self._full_read_ms
 
-    def _fetch_what_changed(
-        self,
-        context: RequestContext,
-        body: FetchRequest,
-        fetch: IncrementalFetchContext,
-        params: FetchParams,
-        snapshot: MetadataSnapshot,
-    ) -> bool:
-        """The same at the cost of what has changed since the last fetch; False where a partition is refused."""
-        session, version = fetch.session, context.api_version
+    def _take_changed(
+        self, fetch: IncrementalFetchContext, params: FetchParams, version: int, snapshot: MetadataSnapshot
+    ) -> tuple[SessionView, list[CachedPartition]] | None:
+        """The session's view, and what this fetch has to read of it: what has changed since the last fetch, or all.
+
+        None where a partition is refused or the session was closed: then the view is gone, and all is to be read
+        without one.  Raises InvalidFetchSessionEpoch if another request has continued the session.
+        """
+        session = fetch.session
         with session.lock:
             view = session.view
             if view is not None and view.watch.isolation is not params.isolation:
                 session.drop_view()
                 view = None
-            try:
-                if view is None:
-                    fetch.check_current()
-                else:
-                    fetch.take_changed(view)
-            except ApiError as error:
-                context.respond(FetchResponse(error_code=error.code))
-                return True
+            if view is None:
+                fetch.check_current()
+            else:
+                fetch.take_changed(view)
             now_ms = self._time.hi_res_clock_ms()
             is_full = view is None or now_ms - view.last_full_read_ms >= self._full_read_ms
             if view is None or (is_full and params.replica_id < 0):
@@ -316,18 +318,31 @@ class Handler:
             readable, refused = self._resolve(partitions, version, snapshot)
             if refused or session.is_closed:
                 session.drop_view()
-                return False
+                return None
             if view is None:
                 watch = SessionWatch.of(self._replica_manager, params.isolation)
                 view = session.view = SessionView(readable, watch, now_ms)
                 watch.cover(view.by_partition)
             elif is_full:
                 view.last_full_read_ms = now_ms
+        return view, readable
+
+    def _fetch_what_changed(
+        self,
+        context: RequestContext,
+        body: FetchRequest,
+        fetch: IncrementalFetchContext,
+        params: FetchParams,
+        view: SessionView,
+        to_read: list[CachedPartition],
+    ) -> None:
+        """Read these and respond, now or once there is something to answer.  For the other partitions of the view the
+        last fetch's answers hold until they change."""
         by_partition = view.by_partition
 
         def respond(results: list[tuple[TopicPartition, FetchPartitionResult]]) -> None:
             if self._client_quotas.is_enabled and (throttle_ms := self._throttle_ms(context, body, results)):
-                with session.lock:
+                with fetch.session.lock:
                     view.to_read.update((topic_partition, None) for topic_partition, _ in results)
                 context.respond(FetchResponse(session_id=fetch.session_id), throttle_ms)
                 return
@@ -339,19 +354,16 @@ class Handler:
                 return
             context.respond(FetchResponse(session_id=session_id, responses=_session_responses(selected)))
 
-        def take_changed() -> dict[TopicPartition, None]:
-            with session.lock:
-                try:
-                    return fetch.take_changed(view)
-                except ApiError:
-                    return {}
-
-        to_read = [cached.topic_partition for cached in readable]
         session_fetch = SessionFetch(
-            params, view.data, to_read, view.watch, take_changed, self._replica_manager, respond
+            params,
+            view.data,
+            [cached.topic_partition for cached in to_read],
+            view.watch,
+            partial(fetch.take_changed_after_wait, view),
+            self._replica_manager,
+            respond,
         )
         session_fetch.start()
-        return True
 
     def _without_repeated(
         self, partitions: list[CachedPartition], view: SessionView, params: FetchParams
