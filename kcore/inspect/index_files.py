@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from kcore.common.file import clear_the_way, is_file, read_file, unlink, write_atomically
 from kcore.common.progress import Progress
 from kcore.common.text import counted
-from kcore.errors import CorruptFile, KafkaError
+from kcore.errors import CorruptFile, CorruptMessage, KafkaError
 from kcore.inspect import log_files
 from kcore.inspect.batch_reader import without_path
 from kcore.inspect.parallel import scan_all
@@ -31,16 +31,19 @@ from kcore.log.log_file_names import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
+from kcore.log.producer_state_entry import ProducerStateEntry
 from kcore.log.producer_state_manager import decode_snapshot
 from kcore.log.transaction_index import encode_entries
 
-#: identical: byte for byte what we would write.  agrees: other entries, all of them correct (IDX-17).  damaged: not the
-#: status of a file but of its partition.
+#: identical: byte for byte what a rebuild gives.  agrees: other bytes, but nothing in them is wrong (IDX-17).  damaged:
+#: not the status of a file but of its partition.
 Status = Literal["identical", "agrees", "contradicts", "missing", "orphan", "unknown", "damaged"]
 
 
 class IndexFile(NamedTuple):
-    """One file that reindex checks.  content: what it should contain; None where there should be no file."""
+    """One file that reindex checks.  content: what it should contain; None where there should be no file, or the file
+    stays as it is.  problem: what contradicts the log; of a snapshot that agrees with the log, what differs from a
+    rebuilt one."""
 
     path: str
     status: Status
@@ -136,16 +139,67 @@ def _compare_snapshot(
 ) -> IndexFile:
     offset = log_files.base_offset_of(path)
     assert offset is not None
-    problem = None
+    others = [other for other in good if other != offset]
     try:
-        entries = decode_snapshot(read_file(path), path)
+        data = read_file(path)
+        entries = decode_snapshot(data, path)
         problem = next(iter(check_snapshots(partition, {offset: entries}, segments)), None)
         if problem is None:
-            return IndexFile(path, "agrees")
+            return _compare_sound_snapshot(partition, path, data, others, offset)
         text = problem.text
     except KafkaError as error:
         text = without_path(error, path)
     except OSError as error:
         text = unreadable(path, error).text
-    content = rebuilt_snapshot(partition.directory, partition.bases, [o for o in good if o != offset], offset)
+    content = rebuilt_snapshot(partition.directory, partition.bases, others, offset)
     return IndexFile(path, "contradicts" if content is not None else "unknown", content, text)
+
+
+def _compare_sound_snapshot(
+    partition: PartitionFiles, path: str, data: bytes, others: list[int], offset: int
+) -> IndexFile:
+    """Of a snapshot that contradicts nothing, whose last batches are therefore those of the log."""
+    # Only what follows the newest older snapshot is read, so all snapshots together cost one pass over the log.
+    older = max((other for other in others if other < offset), default=-1)
+    floor = max((base for base in partition.bases if base <= older), default=-1)
+    bases = [base for base in partition.bases if base >= floor]
+    try:
+        rebuilt = rebuilt_snapshot(partition.directory, bases, others, offset)
+    except CorruptMessage as error:
+        return IndexFile(path, "agrees", None, f"only the last batches were compared, it could not be rebuilt: {error}")
+    if rebuilt is None:
+        text = "only the last batches were compared: what the producers did before the log's start is not known"
+        return IndexFile(path, "agrees", None, text)
+    if rebuilt == data:
+        return IndexFile(path, "identical", rebuilt)
+    # Not rewritten: what is different (a producer that has expired, say) need not be wrong.
+    return IndexFile(path, "agrees", None, snapshot_difference(data, rebuilt))
+
+
+def snapshot_difference(data: bytes, rebuilt: bytes) -> str:
+    """The first difference of two producer snapshots whose bytes differ.  Raises CorruptFile."""
+    ours = {entry.producer_id: entry for entry in decode_snapshot(rebuilt, "")}
+    theirs = {entry.producer_id: entry for entry in decode_snapshot(data, "")}
+    for producer in sorted(ours.keys() | theirs.keys()):
+        if producer not in theirs:
+            return f"producer {producer} of the log is not in the file"
+        if producer not in ours:
+            return f"the log has no batch of producer {producer}, which is in the file"
+        in_log = _stored_fields(ours[producer])
+        for name, value in _stored_fields(theirs[producer]).items():
+            if value != in_log[name]:
+                return f"producer {producer} has {name} {value} in the file, {in_log[name]} from the log"
+    return "the same producers, in another order"
+
+
+def _stored_fields(entry: ProducerStateEntry) -> dict[str, int | None]:
+    last = entry.last_batch
+    return {
+        "producer_epoch": entry.producer_epoch,
+        "last_timestamp": entry.last_timestamp,
+        "coordinator_epoch": entry.coordinator_epoch,
+        "current_txn_first_offset": entry.current_txn_first_offset,
+        "last_sequence": None if last is None else last.last_sequence,
+        "last_offset": None if last is None else last.last_offset,
+        "offset_delta": None if last is None else last.offset_delta,
+    }

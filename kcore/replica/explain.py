@@ -110,6 +110,13 @@ class IsrExplanation:
                 lines.append(f"  broker {replica.broker_id}, {in_isr}: {replica.rule}")
                 if replica.held_back_by is not None:
                     lines.append(f"    held back: {replica.held_back_by}")
+        elif self.leader_id >= 0:
+            lines.append(
+                f"  the ISR is known to the leader, broker {self.leader_id}: `kcore explain isr {self.topic} "
+                f"{self.partition}` with that broker's --data shows it"
+            )
+        else:
+            lines.append(f"  no leader knows the ISR: `kcore topics describe {self.topic}` shows the stored one")
         if self.held_back_by is not None:
             lines.append(f"  held back: {self.held_back_by}")
         lines += _waiting_lines(self.waiting)
@@ -131,7 +138,7 @@ class IsrExplanation:
             return f"waits for broker {_listed(lowest)}, which ends at {self.high_watermark_candidate} (PART-15)"
         if self.high_watermark < self.high_watermark_candidate:
             return f"it rises to {self.high_watermark_candidate} at the next check (PART-15)"
-        return "nobody holds it below the log end (PART-15)"
+        return "it is at the log end; no replica in the ISR is behind (PART-15)"
 
     def _isr_rule(self) -> str:
         if self.pending_isr is not None:

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     UsageError."""
     pairs = list(paired_partitions(args.a, args.b))
     directories = [directory for pair in pairs for directory in pair if directory is not None]
-    progress = Progress("diff", log_files.size_under(directories), quiet=args.quiet or args.json)
+    progress = Progress("diff", log_files.log_size_under(directories), quiet=args.quiet or args.json)
     different = 0
     for a, b in pairs:
         if a is None or b is None:

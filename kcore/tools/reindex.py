@@ -14,8 +14,8 @@ from kcore.inspect.rebuild import DEFAULT_INDEX_INTERVAL_BYTES
 from kcore.tools.command_line import DAMAGE, OK, add_json, add_paths, add_reading, positive
 
 _WORDS = {
-    "identical": "identical to what the log gives",
-    "agrees": "agrees with the log, with other entries than we would write",
+    "identical": "identical to what a rebuild from the log gives",
+    "agrees": "agrees with the log, but is not byte for byte what a rebuild gives",
     "contradicts": "contradicts the log",
     "missing": "missing",
     "orphan": "no .log beside it",
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     CorruptFile."""
     bad = written = 0
     directories = [directory for path in args.paths for directory in partitions_under(path)]
-    progress = Progress("reindex", log_files.size_under(directories), quiet=args.quiet or args.json)
+    progress = Progress("reindex", log_files.log_size_under(directories), quiet=args.quiet or args.json)
     only_look = args.check or args.dry_run
     for path in args.paths:
         with closed_directory(path, write=not only_look):

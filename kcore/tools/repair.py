@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         os.stat(path)
         raise UsageError(f"{path}: a directory is wanted, of a partition or of several")
     with closed_directory(path, write=args.apply and args.in_place):
-        progress = Progress("repair", log_files.size_under(partitions_under(path)), quiet=args.quiet or args.json)
+        progress = Progress("repair", log_files.log_size_under(partitions_under(path)), quiet=args.quiet or args.json)
         plans = plan_repair(
             path,
             salvage=args.salvage,

@@ -139,7 +139,7 @@ def test_a_dead_replica_outside_the_isr_stays_out_and_holds_nothing(tmp_path, st
     assert (isr(node).high_watermark, isr(node).high_watermark_candidate) == (0, 1)
     assert "high watermark: it rises to 1 at the next check (PART-15)" in str(isr(node))
     node.replica_manager.increment_high_watermarks()
-    assert "high watermark: nobody holds it below the log end (PART-15)" in str(isr(node))
+    assert "high watermark: it is at the log end; no replica in the ISR is behind (PART-15)" in str(isr(node))
     node.shutdown()
 
 
@@ -253,6 +253,8 @@ def test_the_explanation_of_a_follower_names_its_leader(node):
     explained = isr(node)
     assert (explained.leader_id, explained.leader_epoch, explained.replicas) == (1, 2, ())
     assert str(explained).startswith("t-0 on broker 0: follower of broker 1, epoch 2\n")
+    told = "  the ISR is known to the leader, broker 1: `kcore explain isr t 0` with that broker's --data shows it\n"
+    assert told in str(explained) and "no leader" not in str(explained)
     assert fetch(node, 0).error == "NotLeaderOrFollower"
     with pytest.raises(errors.UnknownTopicOrPartition):
         explain_isr(node.replica_manager, TopicPartition("unknown", 0))

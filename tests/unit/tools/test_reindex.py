@@ -1,5 +1,6 @@
 """kcore reindex: indexes are made anew from the log, as recovery and as Kafka make them."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -7,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from kcore.common.progress import Progress
+from kcore.inspect.index_files import snapshot_difference
 from kcore.log.directory_lock import DirectoryLock
 from kcore.log.log_config import LogConfig
 from kcore.log.open_log import open_log
-from kcore.log.producer_state_manager import decode_snapshot
+from kcore.log.producer_state_entry import ProducerStateEntry
+from kcore.log.producer_state_manager import decode_snapshot, encode_snapshot
 from kcore.tools.main import main
 from tests import golden_data
 from tests.unit.tools.command import LOG, contents, run_json
@@ -102,6 +106,70 @@ def test_a_damaged_snapshot_is_made_anew_with_the_same_producers(partition, offs
         return sorted(decode_snapshot(content, ""), key=lambda entry: entry.producer_id)
 
     assert by_producer(path.read_bytes()) == by_producer(original)
+
+
+def snapshot_lines(partition, capsys):
+    """What `--check` says of each snapshot, by file name."""
+    assert main(["reindex", "--check", "--quiet", str(partition)]) == 0
+    lines = [line.partition(": ") for line in capsys.readouterr().out.splitlines()]
+    return {Path(path).name: text for path, _, text in lines if path.endswith(".snapshot")}
+
+
+def test_a_sound_snapshot_is_compared_with_a_rebuilt_one_and_the_first_difference_is_named(data, capsys):
+    partition = data / "g-idempotent-0"
+    name = f"{60:020}.snapshot"
+    original = (partition / name).read_bytes()
+    assert set(snapshot_lines(partition, capsys).values()) == {"identical to what a rebuild from the log gives; left"}
+    entries = decode_snapshot(original, "")
+    stranger = ProducerStateEntry(7_000_000, 3, (), 1)
+    (first,) = entries
+    older = ProducerStateEntry(first.producer_id, first.producer_epoch, [first.last_batch], first.last_timestamp - 5)
+    differences = {
+        encode_snapshot([first, stranger]): "the log has no batch of producer 7000000, which is in the file",
+        encode_snapshot([]): f"producer {first.producer_id} of the log is not in the file",
+        encode_snapshot([older]): f"producer {first.producer_id} has last_timestamp {first.last_timestamp - 5} in the "
+        f"file, {first.last_timestamp} from the log",
+    }
+    for content, difference in differences.items():
+        (partition / name).write_bytes(content)
+        assert snapshot_lines(partition, capsys)[name] == (
+            f"agrees with the log, but is not byte for byte what a rebuild gives: {difference}; left"
+        )
+        assert main(["reindex", "--quiet", str(partition)]) == 0
+        assert (partition / name).read_bytes() == content
+
+
+def test_two_snapshots_of_the_same_producers_in_another_order_are_called_that():
+    entries = [ProducerStateEntry(n, 0, (), 1) for n in range(3)]
+    text = snapshot_difference(encode_snapshot(entries), encode_snapshot(entries[::-1]))
+    assert text == "the same producers, in another order"
+
+
+def test_a_snapshot_of_a_log_whose_start_has_gone_says_that_it_cannot_be_rebuilt(data, capsys):
+    partition = data / "g-idempotent-0"
+    paths = sorted(partition.glob("*.log"))
+    for path in partition.glob(f"{Path(paths[0]).stem}.*"):
+        path.unlink()
+    first = min(partition.glob("*.snapshot"))
+    assert "only the last batches were compared" in snapshot_lines(partition, capsys)[first.name]
+
+
+@pytest.mark.parametrize("words", [("reindex", "{}"), ("repair", "{}"), ("diff", "{}", "{}")])
+def test_the_progress_counts_the_bytes_of_log_files_alone(words, tmp_path, monkeypatch):
+    """The 10 MB of an active segment's indexes are not read: the remaining time came out as hours."""
+    written_by_us(tmp_path / "data" / "t-0")
+    for path in (tmp_path / "data" / "t-0").glob("*.timeindex"):
+        os.truncate(path, 10 << 20)
+    totals = []
+
+    class Counted(Progress):
+        def clear(self):
+            totals.append((self.total, self.done))
+
+    monkeypatch.setattr(f"kcore.tools.{words[0]}.Progress", Counted)
+    main([words[0], "--quiet", *(word.format(tmp_path / "data") for word in words[1:])])
+    size = sum(path.stat().st_size for path in (tmp_path / "data" / "t-0").glob("*.log"))
+    assert totals[-1] == (size * (len(words) - 1), size * (len(words) - 1))
 
 
 def test_a_dry_run_lists_what_the_run_then_writes(data, capsys):
