@@ -46,7 +46,8 @@ from kcore.server.topic_configs import TopicConfigs
 
 logger = logging.getLogger(__name__)
 
-#: Partitions one request may create; more would be a mistake, or an attack.
+#: Partitions that one request may create, of all its topics together; more would be a mistake, or an attack.  Kafka's
+#: MAX_PARTITIONS_PER_BATCH.
 MAX_PARTITIONS_PER_REQUEST = 10_000
 #: How long calls in the broker's own process wait for the controller: Kafka's request.timeout.ms.
 WAIT_MS = 30_000
@@ -62,6 +63,15 @@ class CreatedTopic(NamedTuple):
     num_partitions: int
     replication_factor: int
     config: LogConfig
+
+
+def check_num_partitions(count: int) -> None:
+    """Raises PolicyViolation for more than one request may create."""
+    if count > MAX_PARTITIONS_PER_REQUEST:
+        raise PolicyViolation(
+            f"Excessively large number of partitions per request: {count}, at most {MAX_PARTITIONS_PER_REQUEST} are "
+            "allowed."
+        )
 
 
 class AdminManager:
@@ -143,6 +153,20 @@ class AdminManager:
 
     # -- create -----------------------------------------------------------------------------------------
 
+    def num_created(self, num_partitions: int, num_assignments: int) -> int:
+        """How many partitions a topic of a request would get, at most: it may be refused for another reason.
+
+        Source: ReplicationControlManager.validateTotalNumberOfPartitions, Kafka 4.x.
+        """
+        if num_assignments:
+            return num_assignments
+        return self._config["num.partitions"] if num_partitions == -1 else max(num_partitions, 0)
+
+    def num_added(self, name: str, count: int) -> int:
+        """How many partitions a topic that grows to `count` would get, at most."""
+        topic = self._cache.topic(name)
+        return 0 if topic is None else max(count - len(topic.partitions), 0)
+
     def create_topic(
         self,
         name: str,
@@ -156,8 +180,8 @@ class AdminManager:
 
         assignments: partition -> brokers, instead of a number of partitions and replicas.
         Raises what CreateTopics answers: InvalidTopicException, TopicAlreadyExists, InvalidPartitions,
-        InvalidReplicationFactor, InvalidReplicaAssignment, InvalidConfig, InvalidRequest; RequestTimedOut if the store
-        cannot be reached.
+        InvalidReplicationFactor, InvalidReplicaAssignment, InvalidConfig, InvalidRequest, PolicyViolation;
+        RequestTimedOut if the store cannot be reached.
         """
         with store_errors_for_clients(f"creation of topic {name}"):
             return self._create_topic(name, num_partitions, replication_factor, assignments, configs, validate_only)
@@ -263,6 +287,7 @@ class AdminManager:
                 raise InvalidRequest(
                     "A manual partition assignment was specified, but replication factor was not set to -1."
                 )
+            check_num_partitions(len(assignments))
             if sorted(assignments) != list(range(len(assignments))):
                 raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
             return {
@@ -274,8 +299,7 @@ class AdminManager:
             raise InvalidPartitions("Number of partitions must be larger than 0, or -1 to use the default value.")
         count = self._config["num.partitions"] if num_partitions == -1 else num_partitions
         factor = self._config["default.replication.factor"] if replication_factor == -1 else replication_factor
-        if count > MAX_PARTITIONS_PER_REQUEST:
-            raise PolicyViolation(f"Excessively large number of partitions per request: {count}.")
+        check_num_partitions(count)
         self._check_replication_factor(factor)
         return assign_replicas_to_brokers(self._racks(), count, factor, self._random)
 
@@ -328,8 +352,8 @@ class AdminManager:
     ) -> None:
         """Grow a topic to `count` partitions.
 
-        Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment; RequestTimedOut if the store cannot
-        be reached.
+        Raises UnknownTopicOrPartition, InvalidPartitions, InvalidReplicaAssignment, PolicyViolation; RequestTimedOut if
+        the store cannot be reached.
         """
         with self._lock, store_errors_for_clients(f"new partitions of topic {name}"):
             topic = self._cache.topic(name)
@@ -348,8 +372,7 @@ class AdminManager:
                 raise InvalidPartitions(
                     f"The topic {name} currently has {current} partition(s); {count} would not be an increase."
                 )
-            if count - current > MAX_PARTITIONS_PER_REQUEST:
-                raise PolicyViolation(f"Excessively large number of partitions per request: {count - current}.")
+            check_num_partitions(count - current)
             added = list(range(current, count))
             first = topic.partitions[0].replicas or (self._broker_id,)
             if assignments is None:

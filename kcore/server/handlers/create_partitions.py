@@ -10,6 +10,7 @@ from kcore.errors import (
     ApiError,
     InvalidRequest,
     NotController,
+    PolicyViolation,
     RequestTimedOut,
     TopicAuthorizationFailed,
     code_of,
@@ -21,6 +22,7 @@ from kcore.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 from kcore.server.acl import AclOperation, ResourceType
+from kcore.server.admin_manager import check_num_partitions
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
 from kcore.server.request_handler_pool import RunsOn
@@ -40,6 +42,13 @@ class Handler:
             return
         names = Counter(topic.name for topic in body.topics)
         permitted = self._auth.filter_by_authorized(context, AclOperation.ALTER, ResourceType.TOPIC, names)
+        # Before any is created: what is asked for is refused as a whole.
+        growable = [topic for topic in body.topics if names[topic.name] == 1 and topic.name in permitted]
+        try:
+            check_num_partitions(sum(self._admin.num_added(topic.name, topic.count) for topic in growable))
+        except PolicyViolation as error:
+            context.respond(CreatePartitionsResponse(results=[_result(name, error) for name in names]))
+            return
         results = {}
         for topic in body.topics:
             if names[topic.name] > 1:

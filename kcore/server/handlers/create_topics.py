@@ -11,6 +11,7 @@ from kcore.errors import (
     InvalidReplicaAssignment,
     InvalidRequest,
     NotController,
+    PolicyViolation,
     RequestTimedOut,
     TopicAuthorizationFailed,
     code_of,
@@ -23,6 +24,7 @@ from kcore.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from kcore.server.acl import AclOperation, ResourceType
+from kcore.server.admin_manager import check_num_partitions
 from kcore.server.config_entries import topic_entries
 from kcore.server.handlers import Services
 from kcore.server.request_context import RequestContext
@@ -50,6 +52,15 @@ class Handler:
         describable = self._auth.filter_by_authorized(
             context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, names, log_if_denied=False
         )
+        # Before any is created: what is asked for is refused as a whole.  What a topic is refused for below counts too.
+        creatable = [topic for topic in body.topics if names[topic.name] == 1 and topic.name in permitted]
+        try:
+            check_num_partitions(
+                sum(self._admin.num_created(topic.num_partitions, len(topic.assignments)) for topic in creatable)
+            )
+        except PolicyViolation as error:
+            context.respond(CreateTopicsResponse(topics=[_error(name, error) for name in names]))
+            return
         results = []
         answered = set()
         for topic in body.topics:
