@@ -990,5 +990,9 @@ class LogCleaningAborted(LogError):
     """The cleaner stopped cleaning a log that another operation needs."""
 
 
+class NegativeReadSize(LogError, ValueError):
+    """A read of at most a negative number of bytes."""
+
+
 class NotAPartitionDirectory(LogError, ValueError):
     """A path that names no partition's directory, as a data directory or a name without a partition."""

@@ -16,7 +16,7 @@ from kcore.common.file cimport File, Mapping
 from kcore.common.file import is_file, rename, unlink_if_there, write_atomically
 from kcore.common.status cimport KC_OK, raise_status
 from kcore.common.time import SYSTEM_TIME
-from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, ReadOnlyLog
+from kcore.errors import CorruptIndex, CorruptMessage, LogClosed, NegativeReadSize, ReadOnlyLog
 from kcore.log.abstract_index cimport AbstractIndex
 from kcore.log.offset_index cimport KC_OFFSET_INDEX_ENTRY_SIZE
 from kcore.log.segment_file cimport (
@@ -414,7 +414,7 @@ cdef class LogSegment(SegmentFile):
 
         None when the segment ends before start_offset.  The slice may be empty, may start with records below
         start_offset, and may end inside a batch.  min_one_message lets it be as large as the first batch at least.
-        first_entry_incomplete: the slice is smaller than the first batch.  ValueError for max_size < 0.
+        first_entry_incomplete: the slice is smaller than the first batch.  NegativeReadSize for max_size < 0.
         Source: SEG-07..09.
         """
         cdef int64_t position
@@ -430,7 +430,7 @@ cdef class LogSegment(SegmentFile):
         cdef kc_batch_place place
         cdef int64_t size
         if max_size < 0:
-            raise ValueError(f"{self.log_path}: max_size {max_size} is negative")
+            raise NegativeReadSize(f"a read of at most {max_size} bytes")
         if self._search(start_offset, 0, &place) == 0:
             return None
         if min_one_message and max_size < place.size:

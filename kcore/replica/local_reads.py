@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kcore.common.topic_partition import TopicPartition
-from kcore.errors import UnknownServerError
 from kcore.record.memory_records import EMPTY
 from kcore.replica.api_errors import api_error
 from kcore.replica.delayed_fetch import FetchInfos
@@ -89,12 +88,7 @@ def read_partitions(
                 advanced.append(topic_partition)
         except Exception as error:
             answers_now = True
-            if isinstance(error, ValueError) and min(data.max_bytes, remaining) < 0:
-                # The client's fault, and Kafka's answer to it: no error of this broker to be logged.
-                error = UnknownServerError(f"{topic_partition}: {min(data.max_bytes, remaining)} bytes at most")
-            failure = api_error(error, "fetch", topic_partition)
-            replica_manager.meters.read_failed(topic_partition.topic, failure)
-            results.append((topic_partition, FetchPartitionResult(failure)))
+            results.append((topic_partition, _failure(replica_manager, topic_partition, error)))
             continue
         records = fetched.records
         if quota is not None and leader_throttles(quota, topic_partition, replica_id, partition.isr):
@@ -127,6 +121,14 @@ def read_partitions(
             is_idle = data.fetch_offset == read.log_end_offset and quota is None
             replica.idle_fetch = IdleFetch(data, fetched, answer) if is_idle else None
     return results, reads, total, answers_now
+
+
+def _failure(
+    replica_manager: ReplicaManager, topic_partition: TopicPartition, error: Exception
+) -> FetchPartitionResult:
+    answer = api_error(error, "fetch", topic_partition)
+    replica_manager.meters.read_failed(topic_partition.topic, answer)
+    return FetchPartitionResult(answer)
 
 
 def _elsewhere(log: UnifiedLog, broker_id: int) -> FetchPartitionResult:

@@ -359,7 +359,7 @@ class Handler:
             view.data,
             [cached.topic_partition for cached in to_read],
             view.watch,
-            partial(fetch.take_changed_after_wait, view),
+            lambda: fetch.take_changed_after_wait(view),
             self._replica_manager,
             respond,
         )
