@@ -597,6 +597,10 @@ class EligibleLeadersNotAvailable(ApiError):
 class ElectionNotNeeded(ApiError):
     """The partition has the leader that the election would choose."""
 
+    #: What brokers answer, and `kcore elect` prints: of a preferred election, and of an unclean one.
+    PREFERRED_LEADS = "the preferred leader leads already"
+    LEADER_IS_ALIVE = "its leader is alive"
+
     code = 84
     retriable = True
 

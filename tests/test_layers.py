@@ -40,8 +40,8 @@ MAY_IMPORT = {
     "inspect": {"record", "log", "replica.offset_truncation"},
     # A command may start what it is about: a broker, a mirror.
     "tools": {"client", "record", "log", "inspect", "server"},
-    "spark": {"record", "log", "bulk", "inspect", "client"},
-    "testing": {"server", "client"},
+    "spark": {"record", "log", "bulk", "inspect"},
+    "testing": {"server"},
 }
 #: Single files that may reach further.
 EXCEPTIONS = {
@@ -72,6 +72,23 @@ def modules():
     for path in sorted(ROOT.rglob("*")):
         if path.suffix in {".py", ".pyx", ".pxd"} and path.parent != ROOT:
             yield path
+
+
+def rooms_of_the_page(text):
+    """room -> rooms that it may import, from the table of docs/architecture.md, without common."""
+    rooms = {}
+    for names, imports in re.findall(r"^\| (`[^|]*/`) \|[^|]*\| ([^|]*) \|$", text, re.M):
+        room = re.findall(r"`(\w+)/`", names)[-1]
+        if room == "csrc":
+            continue
+        all_but = re.fullmatch(r"all of the above but (.*)", imports)
+        listed = set(re.split(r", | and ", all_but[1] if all_but else imports))
+        rooms[room] = (set(rooms) - listed if all_but else listed) - {"common", "\u2013"}
+    return rooms
+
+
+def test_the_table_of_the_architecture_page_is_this_one():
+    assert rooms_of_the_page((ROOT.parent / "docs" / "architecture.md").read_text()) == MAY_IMPORT
 
 
 def test_there_are_at_most_four_exceptions_and_each_is_needed():

@@ -23,9 +23,9 @@ from kcore.common.random_source import SYSTEM_RANDOM, random_uuid
 from kcore.common.time import SYSTEM_TIME, Time
 from kcore.common.topic_partition import TopicPartition
 from kcore.errors import DirectoryInUse, InvalidTimestamp, InvalidTopicException
-from kcore.log.directory_lock import is_held
+from kcore.log.directory_lock import why_held
 from kcore.log.log_config import LogConfig
-from kcore.log.log_file_names import LOCK_FILE, partition_directory
+from kcore.log.log_file_names import partition_directory
 from kcore.log.meta_properties import refuse_members_directory
 from kcore.log.partition_counts import PartitionCounts, partition_counts
 from kcore.record.arrow import columns_from_arrow, pyarrow
@@ -54,11 +54,9 @@ def check_not_in_use(data_dir: str) -> None:
     """Raises DirectoryInUse if a process has the directory open, ClusterMemberDirectory for one of a cluster's member;
     OSError."""
     refuse_members_directory(data_dir)
-    if is_held(data_dir):
-        raise DirectoryInUse(
-            f"{data_dir}: a process holds its {LOCK_FILE}: stop the broker, or write through it "
-            "(kcore.bootstrap.servers)"
-        )
+    reason = why_held(data_dir)
+    if reason is not None:
+        raise DirectoryInUse(f"{reason}; stop the broker, or write through it (kcore.bootstrap.servers)")
 
 
 def check_topic(topic: str) -> str:

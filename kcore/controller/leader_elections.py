@@ -84,10 +84,11 @@ class LeaderElections:
             return InvalidTopicException("The topic is being deleted")
         state = context.leadership.get(tp)
         if election_type is ElectionType.PREFERRED:
-            is_needed = state is not None and state.leader != context.replicas_of(tp)[0]
-        else:
-            is_needed = state is None or state.leader not in context.live_ids
-        return None if is_needed else ElectionNotNeeded("The partition has the leader that it is to have.")
+            if state is None or state.leader == context.replicas_of(tp)[0]:
+                return ElectionNotNeeded(ElectionNotNeeded.PREFERRED_LEADS)
+        elif state is not None and state.leader in context.live_ids:
+            return ElectionNotNeeded(ElectionNotNeeded.LEADER_IS_ALIVE)
+        return None
 
     def watch_orders(self) -> bytes | None:
         """CTRL-12."""

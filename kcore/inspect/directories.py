@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 from kcore.errors import CorruptFile, DirectoryInUse
 from kcore.inspect import log_files
-from kcore.log.directory_lock import DirectoryLock, is_held
-from kcore.log.log_file_names import LOCK_FILE
+from kcore.log.directory_lock import DirectoryLock, why_held
 
 
 def data_dir_of(path: str) -> str:
@@ -33,13 +32,14 @@ def closed_directory(path: str, *, write: bool) -> Iterator[None]:
     """Nobody else has the data directory of a path open; write: nor can anybody open it meanwhile.  Raises
     DirectoryInUse, OSError."""
     data_dir = data_dir_of(path)
-    if not write:
-        if is_held(data_dir):
-            raise DirectoryInUse(f"{data_dir}: a process holds its {LOCK_FILE}; stop it first, or work on a copy")
-        yield
-        return
-    lock = DirectoryLock(data_dir)
+    try:
+        if not write and (reason := why_held(data_dir)) is not None:
+            raise DirectoryInUse(reason)
+        lock = DirectoryLock(data_dir) if write else None
+    except DirectoryInUse as error:
+        raise DirectoryInUse(f"{error}; stop it first, or work on a copy") from None
     try:
         yield
     finally:
-        lock.release()
+        if lock is not None:
+            lock.release()

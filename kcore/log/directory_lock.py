@@ -41,21 +41,34 @@ def _holder(descriptor: int) -> str:
         return f": process {pid}"
 
 
+def _held_here(directory: str) -> str:
+    return f"{directory}: opened for writing in this process already"
+
+
+def _held_elsewhere(directory: str, descriptor: int) -> str:
+    return f"{directory}: another process holds its {LOCK_FILE}{_holder(descriptor)}"
+
+
 def is_held(directory: str) -> bool:
     """Whether some process, or another part of this one, holds a directory.  Writes nothing.  Raises OSError."""
+    return why_held(directory) is not None
+
+
+def why_held(directory: str) -> str | None:
+    """What DirectoryLock would raise now, None if the directory can be locked.  Writes nothing.  Raises OSError."""
     with _guard:
         # Closing the file below would drop a lock of our own process.
         if os.path.realpath(directory) in _held:
-            return True
+            return _held_here(directory)
         try:
             file = File(os.path.join(directory, LOCK_FILE))
         except FileNotFoundError:
-            return False
+            return None
         try:
             fcntl.lockf(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            return True
-        return False
+            return _held_elsewhere(directory, file.fileno())
+        return None
 
 
 class DirectoryLock:
@@ -68,14 +81,12 @@ class DirectoryLock:
         self.directory = os.path.realpath(directory)
         with _guard:
             if self.directory in _held:
-                raise DirectoryInUse(f"{directory}: opened for writing in this process already")
+                raise DirectoryInUse(_held_here(directory))
             file = File(os.path.join(directory, LOCK_FILE), writable=True, create=True)
             try:
                 fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
-                raise DirectoryInUse(
-                    f"{directory}: another process holds its {LOCK_FILE}{_holder(file.fileno())}"
-                ) from None
+                raise DirectoryInUse(_held_elsewhere(directory, file.fileno())) from None
             self._file: File | None = file
             _held.add(self.directory)
 

@@ -126,8 +126,9 @@ class LonePartitionAdmin:
         partition = topic.partitions.get(tp.partition) if topic is not None else None
         if partition is None:
             return UnknownTopicOrPartition("The partition does not exist.")
-        if partition.leader != NO_LEADER:
-            return ElectionNotNeeded("The partition has the leader that it is to have.")
         is_preferred = election_type is ElectionType.PREFERRED
+        if partition.leader != NO_LEADER:
+            reason = ElectionNotNeeded.PREFERRED_LEADS if is_preferred else ElectionNotNeeded.LEADER_IS_ALIVE
+            return ElectionNotNeeded(reason)
         error = PreferredLeaderNotAvailable if is_preferred else EligibleLeadersNotAvailable
         return error("Its only replica is not available.")

@@ -56,11 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--end", type=int, metavar="B", help="the same as --offsets :B")
     parser.add_argument("--max-bytes", type=positive, metavar="N", help="only the first N bytes of each .log")
     decoders = parser.add_mutually_exclusive_group()
+    decoders.add_argument("--offsets-decoder", action="store_true", help="decode the records of __consumer_offsets")
     decoders.add_argument(
-        "--offsets-decoder", action="store_true", help="put the records of __consumer_offsets in words"
-    )
-    decoders.add_argument(
-        "--transaction-log-decoder", action="store_true", help="put the records of __transaction_state in words"
+        "--transaction-log-decoder", action="store_true", help="decode the records of __transaction_state"
     )
 
 
@@ -174,5 +172,5 @@ def _record_text(event: Event) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A key or value, as bytes or in words."""
+    """A key or value, as bytes or decoded."""
     return bytes_text(value) if value is None or isinstance(value, bytes) else json.dumps(value, ensure_ascii=False)

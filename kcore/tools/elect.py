@@ -35,6 +35,7 @@ def run(args: argparse.Namespace) -> int:
         if not args.all:
             wanted = partitions(args.partitions, admin.describe_cluster(topics_of(args.partitions)))
         results = admin.elect_leaders(wanted, unclean=args.unclean)
+    not_needed = ElectionNotNeeded.LEADER_IS_ALIVE if args.unclean else ElectionNotNeeded.PREFERRED_LEADS
     status = OK
     for tp, error in sorted(results.items()):
         failed = error is not None and not isinstance(error, ElectionNotNeeded)
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         elif failed:
             print(f"{tp}: {error_text(error)}")
         else:
-            print(f"{tp}: {'a leader was elected' if error is None else 'it has the leader that it is to have'}")
+            print(f"{tp}: {'a leader was elected' if error is None else not_needed}")
     if not args.json and not results:
-        print("every partition has the leader that it is to have")
+        print(f"every partition: {not_needed}")
     return status

@@ -1,4 +1,4 @@
-"""Keys and values of __consumer_offsets and __transaction_state in words, under the names that Kafka's tool gives."""
+"""Keys and values of __consumer_offsets and __transaction_state decoded, under the names that Kafka's tool gives."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from kcore.tools.command_line import INTERRUPTED, OK, add_json, addresses, posit
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bootstrap", metavar="BOOTSTRAP", help="HOST:PORT[,HOST:PORT...] of brokers")
-    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("topic", metavar="TOPIC", help="the topic to copy; it keeps its name")
     parser.add_argument(
         "data_dir",
         metavar="DIR",

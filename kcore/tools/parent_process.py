@@ -22,6 +22,6 @@ def end_with_parent(parent_pid: int) -> None:
 
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGHUP), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "this process cannot be told when its parent ends")
+        raise OSError(ctypes.get_errno(), "this process cannot request a signal for the end of the parent process")
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGHUP)

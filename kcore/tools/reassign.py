@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "leader; of a whole topic the brokers take turns",
     )
     what.add_argument("--status", action="store_true", help="what is being moved; without TOPIC of all topics")
-    what.add_argument("--cancel", action="store_true", help="go back to the replicas of before; without TOPIC for all")
+    what.add_argument(
+        "--cancel", action="store_true", help="restore the replicas from before the move; without TOPIC for all"
+    )
     what.add_argument(
         "--unthrottle",
         action="store_true",

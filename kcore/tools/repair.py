@@ -1,7 +1,7 @@
-"""`kcore repair`: say what is wrong with a directory and what mending it would cost; with --apply, mend it.
+"""`kcore repair`: say what is wrong with a directory and what a repair would lose; with --apply, repair it.
 
-Without --apply nothing is written.  --apply makes a mended copy.  --apply --in-place mends the directory itself; every
-byte that it removes is first saved in a file whose name ends in .repair-cut, which neither Kafka nor kcore reads.
+Without --apply nothing is written.  --apply makes a repaired copy.  --apply --in-place repairs the directory itself;
+every byte that it removes is first saved in a file whose name ends in .repair-cut, which neither Kafka nor kcore reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ keep-after keeps the batches after the damage, with these consequences:
 
 _GAPS = """\
 The records of a gap are in no file here: copy the missing segment from a backup or from another replica, or delete this
-replica and have it fetched anew."""
+replica and have it fetched again."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,11 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser, "one JSON object a line: problems, losses, actions, the summary last")
     parser.add_argument("--apply", action="store_true", help="do what the plan says; without it nothing is written")
     target = parser.add_mutually_exclusive_group()
-    target.add_argument("--output", metavar="DIR", help="where the mended copy goes; default: PATH.repaired")
+    target.add_argument("--output", metavar="DIR", help="where the repaired copy goes; default: PATH.repaired")
     target.add_argument(
         "--in-place",
         action="store_true",
-        help=f"mend the directory itself; bytes that go are kept in files *{ASIDE_SUFFIX} beside what they come from",
+        help=f"repair the directory itself; bytes that go are kept in files *{ASIDE_SUFFIX} beside what they come from",
     )
     parser.add_argument(
         "--salvage",
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """0 when there is no damage and nothing to mend, or everything was mended; 1 when there is a plan, or something
+    """0 when there is no damage and nothing to repair, or everything was repaired; 1 when there is a plan, or something
     stays wrong.  Raises OSError, DirectoryInUse, CorruptFile, UsageError."""
     path = os.path.normpath(args.path)
     output = None if args.in_place else os.path.normpath(args.output or f"{path}.repaired")
@@ -108,7 +108,7 @@ def _is_in_the_way(path: str, result: str) -> bool:
 
 
 def _problems_left(result: str, args: argparse.Namespace) -> list[Problem]:
-    """The damage that `kcore verify` still finds in the mended directory."""
+    """The damage that `kcore verify` still finds in the repaired directory."""
     problems = verify(result, jobs=args.jobs, compacted=args.compacted)
     return [problem for problem in problems if problem.damage]
 
@@ -134,7 +134,7 @@ def _plan_lines(plan: Plan, as_json: bool) -> Iterator[str]:
     if (other := plan.alternative) is not None:
         kept = f"{counted(other.records, 'record')} in {counted(other.batches, 'batch', 'batches')}"
         yield f"  --salvage {other.salvage} would keep more: {kept} after the damage, {bytes_of(other.size)}"
-    yield from (f"  cannot be mended: {problem_text(_inside(plan, problem))}" for problem in plan.beyond_repair)
+    yield from (f"  cannot be repaired: {problem_text(_inside(plan, problem))}" for problem in plan.beyond_repair)
 
 
 def _inside(plan: Plan, problem: Problem) -> Problem:
@@ -243,19 +243,19 @@ def _outcome_lines(
     if any(problem.gaps for plan in plans for problem in plan.beyond_repair):
         yield _GAPS
     if not actions:
-        yield f"{path}: nothing can be mended" if beyond else f"{path}: nothing to mend"
+        yield f"{path}: nothing can be repaired" if beyond else f"{path}: nothing to repair"
         return
     if args.salvage == "keep-after" and losses:
         yield _KEEP_AFTER
     files = "1 file changes" if actions == 1 else f"{actions} files change"
     cost = f"{files}; lost: {_lost_text(losses)}" if losses else f"{files}; no record is lost"
     if not applied:
-        where = f"makes a mended copy, {result}" if result != path else "does it in place"
+        where = f"makes a repaired copy, {result}" if result != path else "does it in place"
         yield f"{cost}.  Nothing was changed: --apply {where}."
         if result != path and _is_in_the_way(path, result):
             yield f"A broker refuses to start while {result} is in its data directory: choose another --output."
         return
-    yield f"{cost}.  The mended directory is {result}."
+    yield f"{cost}.  The repaired directory is {result}."
     yield from (f"kept aside: {name}" for name in aside)
     yield from (f"still wrong: {problem}" for problem in remaining)
     yield from (f"stays: {gap}" for gap in gaps)

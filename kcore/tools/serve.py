@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="a broker setting, by Kafka's name",
+        help="a broker setting, by Kafka's name; repeatable",
     )
 
 

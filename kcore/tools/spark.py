@@ -448,10 +448,10 @@ def _archive(args: argparse.Namespace) -> int:
 #: name -> (what runs it, what it does in one line).
 COMMANDS = {
     "verify": (Command(_add_verify, _verify), "check data directories for damage, in parallel"),
-    "reindex": (Command(_add_reindex, _reindex), "make the indexes of closed logs anew, in parallel"),
-    "recompress": (Command(_add_recompress, _recompress), "write a closed directory anew with another codec"),
+    "reindex": (Command(_add_reindex, _reindex), "rebuild the indexes of closed logs, in parallel"),
+    "recompress": (Command(_add_recompress, _recompress), "rewrite a closed directory with another codec"),
     "compaction": (Command(_add_compaction, _compaction), "count the keys and dead records of each partition"),
-    "diff": (Command(_add_diff, _diff), "say where two data directories part"),
+    "diff": (Command(_add_diff, _diff), "show the first difference of two data directories, and explain it"),
     "load": (Command(_add_load, _load), "measure throughput and latency of many tasks at once"),
     "archive": (Command(_add_archive, _archive), "pack kcore for the executors of a cluster"),
 }

@@ -22,6 +22,8 @@ from kcore.tools.command_line import OK, USAGE, UsageError, positive_int16, posi
 
 #: How long brokers that are alive may take to delete a topic until that is said.
 _DELETION_MS = 10_000
+#: The same where only the cluster knows which brokers have the topic, so these may be dead.
+_UNKNOWN_DELETION_MS = 2000
 _POLL_MS = 100
 
 
@@ -187,6 +189,7 @@ def _run_alter(args: argparse.Namespace) -> int:
     changes: dict[str, str | None] = dict(args.config) | dict.fromkeys(args.delete_config)
     if args.partitions is None and not changes:
         raise UsageError("nothing to change: expected --partitions, --config or --delete-config")
+    unset = []
     with admin_client(args) as admin:
         if args.delete_config:
             # Kafka's brokers answer the deletion of an unknown setting without an error.
@@ -194,13 +197,19 @@ def _run_alter(args: argparse.Namespace) -> int:
             for name in args.delete_config:
                 if name not in existing:
                     raise UsageError(f"topics have no setting {name!r}{nearest(name, existing)}")
+                if not existing[name].is_own:
+                    unset.append(name)
+                    del changes[name]
         if changes:
             admin.alter_topic_config(args.topic, changes)
         if args.partitions is not None:
             admin.create_partitions(args.topic, args.partitions)
     if args.json:
         print(json_line({"topic": args.topic, "partitions": args.partitions, "config": changes}))
-    else:
+        return OK
+    for name in unset:
+        print(f"{args.topic} has no value of its own for {name}: nothing to delete")
+    if changes or args.partitions is not None:
         print(f"{args.topic} is changed")
     return OK
 
@@ -250,19 +259,16 @@ def await_deletion(
     admin: AdminClient, name: str, replicas: Collection[int], time: Time = SYSTEM_TIME
 ) -> tuple[bool, list[int]]:
     """(whether a topic is gone that was on these brokers, the dead ones of them that its deletion waits for).  Without
-    brokers it ends where the cluster says that it waits for dead ones.
+    brokers, it is not known which ones have the topic.
 
     Asked once it has been ordered, until it has ended, a broker is dead, or has not been done after a while.  A broker
     is dead that does not answer: for its cluster it lives until its session ends.
     """
-    deadline_ms = time.hi_res_clock_ms() + _DELETION_MS
+    deadline_ms = time.hi_res_clock_ms() + (_DELETION_MS if replicas else _UNKNOWN_DELETION_MS)
     while True:
         try:
-            text = admin.waiting_deletion(name)
-            if text is None:
+            if admin.waiting_deletion(name) is None:
                 return True, []
-            if not replicas and "not alive" in text:
-                return False, []
             is_known = True
         except ApiError:  # the user may not ask whether the name is free
             is_known = False

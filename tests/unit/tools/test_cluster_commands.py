@@ -92,6 +92,11 @@ def test_a_topic_is_created_listed_described_grown_and_deleted(cluster, run, tex
     for broker in cluster.brokers.values():
         await_true(lambda b=broker: dict(b.admin_manager.topic_config("life")) == {"segment.bytes": "2000000"})
     assert run("topics", "describe", "life")[1][0]["config"] == {"segment.bytes": "2000000"}
+    unset = "life has no value of its own for retention.ms: nothing to delete\n"
+    assert text("topics", "alter", "life", "--delete-config", "retention.ms")[:2] == (0, unset)
+    assert run("topics", "alter", "life", "--delete-config", "retention.ms")[1][0]["config"] == {}
+    both = ("--delete-config", "retention.ms", "--config", "segment.bytes=2000000")
+    assert text("topics", "alter", "life", *both)[:2] == (0, unset + "life is changed\n")
     assert "did you mean segment.bytes" in text("topics", "alter", "life", "--config", "segment.byte=1")[2]
     assert text("topics", "create", "life") == (2, "", "kcore: Topic 'life' already exists.\n")
     assert text("topics", "delete", "life")[:2] == (0, "life is deleted\n")
@@ -150,8 +155,8 @@ def test_partitions_move_and_their_preferred_leaders_are_elected(cluster, run, t
     known_everywhere(cluster, "m", (2, 1))
     assert run("elect", "m:0") == (0, [{"topic": "m", "partition": 0, "is_elected": True, "error": None}])
     assert cluster.leader("m", 0) == 2
-    assert text("elect", "m:0")[1] == "m-0: it has the leader that it is to have\n"
-    assert text("elect", "m:0", "--unclean")[0] == 0
+    assert text("elect", "m:0")[1] == "m-0: the preferred leader leads already\n"
+    assert text("elect", "m:0", "--unclean")[:2] == (0, "m-0: its leader is alive\n")
 
 
 def test_a_move_is_shown_and_cancelled(cluster, run, text):

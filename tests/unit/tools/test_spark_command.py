@@ -180,7 +180,7 @@ def test_an_impossible_command_is_refused_in_one_line_before_spark_starts(tmp_pa
         out, err = capsys.readouterr()
         assert text in err and not out
     assert main(["spark", "--help"]) == 0
-    assert re.search("recompress +write a closed directory", capsys.readouterr().out)
+    assert re.search("recompress +rewrite a closed directory", capsys.readouterr().out)
 
 
 def test_an_error_of_sparks_is_one_line():

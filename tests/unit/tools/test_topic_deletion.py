@@ -84,6 +84,21 @@ class Admin:
 
 
 @pytest.mark.parametrize(
+    ("answers", "expected", "took_ms"),
+    [
+        (["it is being deleted, waits for broker 7, not alive now"], (False, []), 2_000),
+        (["it is being deleted, waits for broker 7, not alive now"] * 3 + [None], (True, []), 300),
+        ([None], (True, []), 0),
+    ],
+)
+def test_a_deletion_is_waited_for_a_short_while_where_its_brokers_are_not_known(answers, expected, took_ms):
+    mock_time = MockTime()
+    start_ms = mock_time.hi_res_clock_ms()
+    assert await_deletion(Admin(answers), "t", set(), mock_time) == expected
+    assert mock_time.hi_res_clock_ms() - start_ms == took_ms
+
+
+@pytest.mark.parametrize(
     ("admin", "expected", "took_ms"),
     [
         (Admin([None], alive=(0, 2)), (True, []), 0),

@@ -119,7 +119,7 @@ def test_repair_of_a_log_that_cannot_be_opened_reports_it_and_mends_the_others(k
     assert contents(data / "g-lz4-0") == before == contents(result / "g-lz4-0")
     assert run_json(capsys, "verify", result / "g-txn-zstd-0")[0] == 0
     assert main(["repair", str(result), "--apply", "--in-place"]) == 1
-    assert "nothing can be mended" in capsys.readouterr().out
+    assert "nothing can be repaired" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["dangling link", "looping link"])

@@ -187,7 +187,7 @@ def test_a_null_topic_fails_its_task(tmp_path, task):
 
 def test_a_directory_in_use_is_refused_before_any_task_and_again_at_the_commit(tmp_path, task):
     lock = DirectoryLock(str(tmp_path))
-    with pytest.raises(DirectoryInUse, match=r"holds its \.lock.*kcore\.bootstrap\.servers"):
+    with pytest.raises(DirectoryInUse, match=r"opened for writing in this process already.*kcore\.bootstrap\.servers"):
         make_writer(options_for(tmp_path), SCHEMA, False)
     lock.release()
     writer = make_writer(options_for(tmp_path), SCHEMA, False)

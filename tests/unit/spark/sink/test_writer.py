@@ -83,7 +83,7 @@ def test_the_exception_that_the_user_sees_has_the_reason(spark, tmp_path, option
 
 def test_a_directory_in_use_is_refused_by_name(spark, tmp_path):
     lock = DirectoryLock(str(tmp_path))
-    with pytest.raises(Exception, match=rf"{tmp_path}: a process holds its .lock"):
+    with pytest.raises(Exception, match=rf"{tmp_path}: another process holds its .lock"):
         write(rows_of(spark, 10), tmp_path, topic="t")
     lock.release()
 
