@@ -7,6 +7,11 @@ other and notes how long each takes; a second one meanwhile sends one slow reque
     create_topics   a CreateTopics of 10,000 partitions and its deletion (of 100 where it runs once as a test)
     list_offsets    a ListOffsets by time of 500 times, after the pages of the log have been dropped from the cache
 
+In one more case new idempotent producers come instead, each with a connection, an InitProducerId and one record:
+
+    topic_changes   a CreateTopics of 10,000 partitions, and 6 of one partition on connections of their own, which
+                    wait for it; then the deletion of all
+
     python -m bench.flow.bench_latency_beside_slow_requests [SECONDS [CASE...]]     p50 and p99 alone and beside each
 """
 
@@ -23,17 +28,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bench.conftest import record_role
 from kcore.protocol.api_keys import ApiKey
-from kcore.protocol.headers import encode_request_header
+from kcore.protocol.headers import decode_response_header, encode_request_header
 from kcore.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kcore.protocol.messages.delete_topics import DeleteTopicsRequest
 from kcore.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kcore.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kcore.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kcore.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kcore.protocol.schema import Message
@@ -44,6 +51,8 @@ CREATE_PARTITIONS = 10_000
 SEGMENTS, SEGMENT_BYTES = 100, 1 << 20
 FIRST_TIMESTAMP = 1_700_000_000_000
 SLOW = ("fetch", "create_topics", "list_offsets")
+TOPIC_CHANGES = "topic_changes"
+SMALL_CREATIONS = 6
 
 
 class Client:
@@ -53,9 +62,12 @@ class Client:
         self.sock = socket.create_connection(("127.0.0.1", port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def ask(self, frame: bytes) -> None:
-        """Send a request and wait for the end of its response."""
+    def ask(self, frame: bytes) -> bytes:
+        """Send a request and wait for the end of its response; the first bytes of that."""
         self.sock.sendall(frame)
+        return self.receive()
+
+    def receive(self) -> bytes:
         data = self.sock.recv(65536)
         assert data, "the broker closed the connection"
         left = 4 + int(struct.unpack_from(">i", data)[0]) - len(data)
@@ -63,6 +75,7 @@ class Client:
             received = len(self.sock.recv(min(left, 1 << 20)))
             assert received, "the broker closed the connection"
             left -= received
+        return data
 
 
 def frame(request: Message, version: int) -> bytes:
@@ -70,8 +83,8 @@ def frame(request: Message, version: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
-def produce(topic: str, value: bytes, timestamp: int = FIRST_TIMESTAMP) -> bytes:
-    builder = RecordBatchBuilder()
+def produce(topic: str, value: bytes, timestamp: int = FIRST_TIMESTAMP, **producer: int) -> bytes:
+    builder = RecordBatchBuilder(**producer)
     builder.append(value, timestamp=timestamp)
     data = PartitionProduceData(index=0, records=bytes(builder.build()))
     topics = [TopicProduceData(name=topic, partition_data=[data])]
@@ -144,6 +157,37 @@ def slow_request(kind: str, directory: Path, client: Client, partitions: int) ->
     return look_up
 
 
+def topic_changes(port: int, partitions: int) -> Callable[[], None]:
+    clients = [Client(port) for _ in range(1 + SMALL_CREATIONS)]
+    names = [f"created-{i}" for i in range(len(clients))]
+    creations = [create_topic(name, 1 if i else partitions) for i, name in enumerate(names)]
+    deletion = frame(DeleteTopicsRequest(topic_names=names, timeout_ms=60_000), 3)
+
+    def create_and_delete() -> None:
+        for client, creation in zip(clients, creations, strict=True):
+            client.sock.sendall(creation)
+        for client in clients:
+            client.receive()
+        clients[0].ask(deletion)
+
+    return create_and_delete
+
+
+def first_records(port: int, count: int) -> list[float]:
+    """Microseconds from the connection of a new idempotent producer to the answer to its first record."""
+    init, times = frame(InitProducerIdRequest(transactional_id=None), 1), []
+    for _ in range(count):
+        started = time.perf_counter()
+        client = Client(port)
+        answer = client.ask(init)[4:]
+        _, position = decode_response_header(answer, ApiKey.INIT_PRODUCER_ID, 1)
+        identity = InitProducerIdResponse.decode(answer, 1, position)
+        client.ask(produce("small", b"x" * 100, producer_id=identity.producer_id, producer_epoch=0, base_sequence=0))
+        times.append((time.perf_counter() - started) * 1e6)
+        client.sock.close()
+    return times
+
+
 def latencies(client: Client, count: int) -> list[float]:
     """Microseconds of that many small produces, one after the other."""
     small, times = produce("small", b"x" * 100), []
@@ -197,20 +241,53 @@ def bench_small_produce_beside(benchmark, bench_dir, beside):
     shutil.rmtree(directory)
 
 
+@pytest.mark.parametrize("beside", ["nothing", TOPIC_CHANGES])
+@pytest.mark.benchmark(group="first record of a new producer beside slow requests")
+def bench_first_record_beside(benchmark, bench_dir, beside):
+    per_round = 20
+    record_role(benchmark, "limit" if beside == "nothing" else "ours", per_round=per_round, label=f"beside {beside}")
+    directory = bench_dir / f"first-record-{beside}"
+    partitions = CREATE_PARTITIONS if benchmark.enabled else 100
+    with serving(directory) as port:
+        Client(port).ask(create_topic("small", 1))
+        times: list[float] = []
+        with busy(None if beside == "nothing" else topic_changes(port, partitions)):
+            benchmark.pedantic(lambda: times.extend(first_records(port, per_round)), rounds=20, warmup_rounds=1)
+        benchmark.extra_info.update(p50_us=percentile(times, 0.5), p99_us=percentile(times, 0.99))
+    shutil.rmtree(directory)
+
+
 def main() -> int:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 6.0
+    kinds = sys.argv[2:] or [*SLOW, TOPIC_CHANGES]
+    slow_kinds = [kind for kind in kinds if kind != TOPIC_CHANGES]
+    if slow_kinds:
+        print("a small produce")
+        measure([None, *slow_kinds], seconds, lambda port: partial(latencies, Client(port)))
+    if TOPIC_CHANGES in kinds:
+        print("the first record of a new idempotent producer")
+        measure([None, TOPIC_CHANGES], seconds, lambda port: partial(first_records, port))
+    return 0
+
+
+def measure(kinds: Sequence[str | None], seconds: float, make: Callable[[int], Callable[[int], list[float]]]) -> None:
+    """Print how long what make(port) measures takes beside each kind of slow request."""
     alone: dict[float, float] = {}
-    for kind in (None, *(sys.argv[2:] or SLOW)):
+    for kind in kinds:
         with tempfile.TemporaryDirectory() as name, serving(Path(name)) as port:
-            client, other = Client(port), Client(port)
-            client.ask(create_topic("small", 1))
-            slow = None if kind is None else slow_request(kind, Path(name), other, CREATE_PARTITIONS)
-            latencies(client, 500)
+            other = Client(port)
+            other.ask(create_topic("small", 1))
+            if kind == TOPIC_CHANGES:
+                slow: Callable[[], None] | None = topic_changes(port, CREATE_PARTITIONS)
+            else:
+                slow = None if kind is None else slow_request(kind, Path(name), other, CREATE_PARTITIONS)
+            sample = make(port)
+            sample(500)
             times: list[float] = []
             with busy(slow) as durations:
                 end = time.perf_counter() + seconds
                 while time.perf_counter() < end:
-                    times += latencies(client, 50)
+                    times += sample(50)
         for share in (0.5, 0.99):
             alone.setdefault(share, percentile(times, share))
         cells = [
@@ -219,7 +296,6 @@ def main() -> int:
         ]
         took = f"{statistics.median(durations):.3f} s each, {len(durations)} of them" if durations else "-"
         print(f"beside {kind or 'nothing':14} {cells[0]}   {cells[1]}   longest {max(times) / 1000:7.1f} ms   {took}")
-    return 0
 
 
 if __name__ == "__main__":

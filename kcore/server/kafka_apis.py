@@ -26,7 +26,7 @@ from kcore.protocol.schema import Message
 from kcore.server.auth_helper import PERMISSIONS, AuthorizedHandler
 from kcore.server.client_quota_manager import RequestTime
 from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.request_handler_pool import NETWORK_THREAD, RunsOn
 
 if TYPE_CHECKING:
     from kcore.server.handlers import Services
@@ -39,9 +39,7 @@ MAX_INLINE_BYTES = 1 << 20
 MAX_INLINE_ELEMENTS = 300
 
 #: A request that was decoded on the pool because it is large runs there too, if its body decides for one of these.
-_UNORDERED = (RunsOn.NETWORK_THREAD, RunsOn.POOL)
-
-_NETWORK_THREAD = RunsOn.NETWORK_THREAD
+_UNORDERED = (NETWORK_THREAD, RunsOn.POOL)
 
 
 class Handler(Protocol):
@@ -100,9 +98,9 @@ class KafkaApis:
                 self._refuse(context)
                 return
             decoded_on = entry.decoded_on
-            if decoded_on is _NETWORK_THREAD and len(request.buffer) > MAX_INLINE_BYTES:
+            if decoded_on is NETWORK_THREAD and len(request.buffer) > MAX_INLINE_BYTES:
                 decoded_on = RunsOn.POOL
-            if decoded_on is not _NETWORK_THREAD:
+            if decoded_on is not NETWORK_THREAD:
                 self._pool.submit(request, partial(self._decode_and_run, context, entry), decoded_on)
                 return
             body = context.decode(entry.request_class, MAX_INLINE_ELEMENTS)
@@ -114,7 +112,7 @@ class KafkaApis:
             return
         if entry.runs_on is not None:
             runs_on = entry.runs_on(context, body)
-            if runs_on is not _NETWORK_THREAD:
+            if runs_on is not NETWORK_THREAD:
                 self._pool.submit(request, partial(self._restart_and_run, context, entry, body), runs_on)
                 return
         self._run(context, entry, body)
@@ -163,7 +161,7 @@ class KafkaApis:
         module = import_module(f"kcore.server.handlers.{api_key.name.lower()}")
         handler = self._authorized(api_key, module.Handler(self._services))
         runs_on = handler.runs_on
-        decoded_on, decide = (runs_on, None) if isinstance(runs_on, RunsOn) else (_NETWORK_THREAD, runs_on)
+        decoded_on, decide = (runs_on, None) if isinstance(runs_on, RunsOn) else (NETWORK_THREAD, runs_on)
         versions = self._served[api_key]
         entry = _Entry(request_class(api_key), handler, decoded_on, decide, *versions, RequestMeters())
         return self._entries.setdefault(api_key, entry)

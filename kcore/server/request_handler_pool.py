@@ -42,6 +42,10 @@ class RunsOn(Enum):
     SETTING_CHANGES = "setting-changes"
 
 
+#: For what every small request passes: Python 3.11 takes 0.1 us for an attribute of an Enum.
+NETWORK_THREAD = RunsOn.NETWORK_THREAD
+
+
 class RequestHandlerPool:
     """Up to num_threads threads for requests in any order, and one for each kind that keeps the order of arrival.
 

@@ -47,7 +47,7 @@ from kcore.server.fetch_session import (
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import MetadataSnapshot
 from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.request_handler_pool import NETWORK_THREAD, RunsOn
 
 _READ_COMMITTED = 1
 _WITHOUT_RACK = ClientMetadata("", "")
@@ -81,9 +81,9 @@ class Handler:
                 and session.size > MAX_INLINE_PARTITIONS
                 and (self._reads_all(session.view) or session.gets_other_partitions(body))
             )
-            return RunsOn.POOL if reads_many else RunsOn.NETWORK_THREAD
+            return RunsOn.POOL if reads_many else NETWORK_THREAD
         # Below version 4 record batches become old messages.
-        return RunsOn.POOL if context.api_version < 4 else RunsOn.NETWORK_THREAD
+        return RunsOn.POOL if context.api_version < 4 else NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: FetchRequest) -> None:
         version = context.api_version

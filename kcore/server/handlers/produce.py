@@ -40,7 +40,7 @@ from kcore.server.acl import AclOperation, ResourceType
 from kcore.server.handlers import Services
 from kcore.server.metadata_cache import MetadataSnapshot
 from kcore.server.request_context import RequestContext
-from kcore.server.request_handler_pool import RunsOn
+from kcore.server.request_handler_pool import NETWORK_THREAD, RunsOn
 
 #: The client id that may write to internal topics.  Source: AdminUtils, Kafka.
 ADMIN_CLIENT_ID = "__admin_client"
@@ -67,14 +67,14 @@ class Handler:
     def runs_on(self, context: RequestContext, body: ProduceRequest) -> RunsOn:
         admin = self._admin
         if not admin.flushing_topics and not admin.flushes_by_default:
-            return RunsOn.NETWORK_THREAD
+            return NETWORK_THREAD
         cache = self._cache.snapshot
         by_id = context.api_version >= 13
         for topic in body.topic_data:
             name = cache.topic_name(topic.topic_id) if by_id else topic.name
             if admin.flushes_on_append(name or ""):
                 return RunsOn.POOL
-        return RunsOn.NETWORK_THREAD
+        return NETWORK_THREAD
 
     def handle(self, context: RequestContext, body: ProduceRequest) -> None:
         cache = self._cache.snapshot
