@@ -1,4 +1,4 @@
-"""Where work that may run side by side gets its threads, so a simulation can run it in order on its own thread."""
+"""Executors for work that may run side by side.  A simulation passes one that runs it in order on its own thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
 
-#: (number of threads, prefix of their names) -> an executor; whoever made it shuts it down.
+#: (number of threads, prefix of their names) -> an executor; its maker shuts it down.
 ExecutorFactory = Callable[[int, str], Executor]
 
 thread_pool: ExecutorFactory = ThreadPoolExecutor

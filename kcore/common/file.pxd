@@ -20,7 +20,7 @@ cdef class Window:
 
 
 cdef class File:
-    cdef public str path      # follows renames; only for messages and for whoever renames
+    cdef public str path      # follows renames; only for messages and for renames
     cdef readonly bint writable
     cdef int fd
     cdef int64_t reserve      # how long the file may become: what a mapping covers from the start

@@ -102,7 +102,7 @@ cdef extern from "file_faults.h" nogil:
 cdef class Mapping:
     """Bytes [0, size) of a file in memory for as long as somebody holds this object.
 
-    The file may be shorter: whoever reads must stop at its end, or the process dies of SIGBUS.
+    The file may be shorter: a reader must stop at its end, or the process dies of SIGBUS.
     """
 
     def __dealloc__(self):

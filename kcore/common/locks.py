@@ -16,7 +16,7 @@ class ReadWriteLock:
     __slots__ = ("_changed", "_mutex", "_readers", "_writers_waiting", "_writing")
 
     def __init__(self) -> None:
-        # Entered directly where nobody waits: the condition's own methods are Python and cost as much again.
+        # Entered directly where no thread waits: the condition's own methods are Python and cost as much again.
         self._mutex = threading.Lock()
         self._changed = threading.Condition(self._mutex)
         self._readers = 0

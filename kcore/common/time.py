@@ -1,4 +1,4 @@
-"""Clocks.  Nobody else calls time.time(), so a test or a simulation can pass its own."""
+"""Clocks.  No other module calls time.time(), so a test or a simulation can pass its own."""
 
 from __future__ import annotations
 

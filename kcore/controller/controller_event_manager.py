@@ -36,7 +36,7 @@ class ControllerEvent:
         try:
             self.process()
         except ConnectionLost as error:
-            logger.warning("controller event %s: the store is away: %s", self.name, error)
+            logger.warning("controller event %s: the store cannot be reached: %s", self.name, error)
         except Exception:
             logger.exception("controller event %s failed", self.name)
 

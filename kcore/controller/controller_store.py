@@ -123,7 +123,8 @@ class ControllerStore:
         return epoch
 
     def withdraw(self) -> None:
-        """Delete /controller if this session has made it and nobody was elected since.  Raises ControllerMoved."""
+        """Delete /controller if this session has made it and no other controller was elected since.  Raises
+        ControllerMoved."""
         epoch = self._store.get(znodes.CONTROLLER_EPOCH)
         node = self._store.get(znodes.CONTROLLER)
         if epoch is not None and node is not None and node.ephemeral_owner == self._store.session_id:
@@ -355,8 +356,8 @@ class ControllerStore:
         """Delete all nodes of a topic, and the orders to delete and to reassign it: as one change unless that is too
         large for one.
 
-        The order to delete it goes last: whoever becomes the controller in between carries it out.  The orders to
-        reassign it go first: the next topic of this name would be reassigned.
+        The order to delete it goes last: the broker that becomes the controller in between carries it out.  The orders
+        to reassign it go first: the next topic of this name would be reassigned.
         """
         while True:
             operations = self._removal_of_reassignment_orders(lambda tp, target: tp.topic == name)

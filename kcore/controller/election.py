@@ -93,7 +93,7 @@ def without_replica(state: LeaderAndIsr, replica: int, assigned: Collection[int]
     """The state after a replica has gone offline; its epochs are the caller's concern (RSM-08).
 
     The last member that may lead stays in the ISR: only it is certain to have every acknowledged record.  A member that
-    is not assigned any more may not lead: the leader took it in before it heard that a reassignment had been cancelled.
+    is not assigned any more may not lead: the leader took it in before it received the cancellation of a reassignment.
     """
     in_sync = tuple(member for member in state.isr if member in assigned) or state.isr
     isr = tuple(member for member in in_sync if member != replica) or in_sync

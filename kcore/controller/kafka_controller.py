@@ -305,7 +305,8 @@ class KafkaController:
         # CTRL-03: the watch first, then the election.
         self._resign_if_replaced()
         if self.active_controller_id == self.broker_id and not self.is_active:
-            # The answer to our election was lost.  Whoever hears of the deletion is elected, perhaps this broker.
+            # The answer to our election was lost.  The first broker to notice the deletion is elected, perhaps this
+            # one.
             self._store.withdraw()
         elif self.active_controller_id == NO_CONTROLLER and self._backoff.pause is None:
             self._elect()
@@ -356,7 +357,7 @@ class KafkaController:
         except (StoreError, ControllerMoved) as failure:
             logger.warning("controller %d: its node could not be deleted: %s", self.broker_id, failure)
             if error is not None:
-                self._attempts.retry()  # Soon, not after the pause: while the node is there nobody is elected.
+                self._attempts.retry()  # Soon, not after the pause: while the node is there no controller is elected.
         self.active_controller_id = NO_CONTROLLER
         self._resign()
         if error is not None:

@@ -283,7 +283,7 @@ class PartitionReassignment:
             if state is None:
                 path = znodes.partition_state(tp.topic, tp.partition)
                 refused[tp] = InvalidReplicaAssignment(
-                    f"{path} cannot be read: nobody knows which replicas are in sync."
+                    f"{path} cannot be read: which replicas are in sync is not known."
                 )
             elif not may_drop_replicas(left, state.isr, context.online_replicas(left, tp), state.leader):
                 refused[tp] = InvalidReplicaAssignment(
@@ -364,7 +364,7 @@ class PartitionReassignment:
         for tp, assignment in before.items():
             if tp not in led:
                 context.set_assignment(tp, assignment)
-        # B4, B5: whoever stops between these and B6 leaves what the next controller does once more.
+        # B4, B5: a controller that stops between these and B6 leaves what the next controller does once more.
         self._delete_replicas(PartitionReplica(tp, replica) for tp in led for replica in before[tp].removing)
         # B6
         completed = {tp: context.assignments[tp] for tp in led}
@@ -433,7 +433,7 @@ class PartitionReassignment:
         return raised
 
     def _delete_replicas(self, replicas: Iterable[PartitionReplica]) -> None:
-        """They leave the ISR, stop, and delete their logs; nobody waits for that."""
+        """They leave the ISR, stop, and delete their logs; the reassignment does not wait for that."""
         deleted = list(replicas)
         if deleted:
             for state in (State.OFFLINE, State.DELETION_STARTED, State.DELETION_SUCCESSFUL, State.NON_EXISTENT):

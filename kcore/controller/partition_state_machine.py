@@ -1,7 +1,7 @@
 """PartitionStateMachine: which partitions have a leader, and the election of the next one.
 
 The legal changes are VALID_PARTITION_STATES; an election is a rule of election.py, and its result is written before
-any broker hears of it.  Source: ZkPartitionStateMachine, Kafka 3.9; behaviours PSM-01 to PSM-12.
+any broker receives it.  Source: ZkPartitionStateMachine, Kafka 3.9; behaviours PSM-01 to PSM-12.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class PartitionStateMachine:
     ) -> None:
         """The first leader of new partitions (PSM-04).
 
-        A partition may have a state already: somebody has written its topic's node last, or anew.  Then it is elected
-        from that; in Kafka it waits for the next controller.
+        A partition may have a state already: its topic's node was written after it, or written again.  Then
+        it is elected from that; in Kafka it waits for the next controller.
         """
         context = self._context
         states = {}

@@ -135,7 +135,8 @@ class ReplicaStateMachine:
     def _remove_from_isr(
         self, broker_id: int, topic_partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LeaderAndIsr]:
-        """Write the ISRs without the replica; the states that have changed.  After a version conflict it reads anew."""
+        """Write the ISRs without the replica; the states that have changed.  After a version conflict it reads
+        again."""
         context = self._context
         changed: dict[TopicPartition, LeaderAndIsr] = {}
         remaining = list(topic_partitions)

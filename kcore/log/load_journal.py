@@ -1,8 +1,8 @@
 """The journal of a bulk load (`kcore-load-journal` in a data directory): a load in it is finished, even after a crash.
 
 kcore.bulk.bulk_commit writes it when all new segments are on the disk as `.cleaned` files.  Every loader removes
-`.cleaned` files, so whoever opens the directory next must finish the load before it loads a log.  LogManager and
-open_log() do that with finish_interrupted_load(); for them this module is in log/, below kcore.bulk.  The steps are
+`.cleaned` files, so the next process that opens the directory must finish the load before it loads a log.  LogManager
+and open_log() do that with finish_interrupted_load(); for them this module is in log/, below kcore.bulk.  The steps are
 
 1. partitions that were made whole in the staging directory get their names; `.cleaned` becomes `.swap`, the segment
    with the lowest offset last, so that every loader, Kafka's too, takes all of a partition's new segments or none;

@@ -390,7 +390,7 @@ class Cleaner:
             left = batch_filter.filter(records)
             stats.bytes_read += records.valid_bytes
             if left:
-                # Nobody else knows this segment yet, so it needs no lock.
+                # No other thread knows this segment yet, so it needs no lock.
                 cleaned.append(MemoryRecords(left, check_crc=False, source=cleaned.log_path))
                 stats.bytes_written += len(left)
                 self._throttle(len(left))
@@ -557,7 +557,7 @@ class LogCleaner:
             thread.shutdown()
 
     def reconfigure(self, config: CleanerConfig) -> None:
-        """Clean with other settings from now on: other threads take over, and what is being cleaned begins anew.
+        """Clean with other settings from now on: other threads take over, and what is being cleaned begins again.
 
         Raises ValueError or MemoryError, with nothing changed, for settings that no thread can be made with.
         """

@@ -360,7 +360,7 @@ class LogCleanerManager:
     # -- logs that cannot be cleaned ----------------------------------------------------------------------------------
 
     def mark_uncleanable(self, log: UnifiedLog, error: BaseException) -> None:
-        """Cleaning it raised what nobody expected: it is left alone until the next start."""
+        """Cleaning it raised an unexpected error: it is left alone until the next start."""
         with self._lock:
             self._note_uncleanable(log, error)
 

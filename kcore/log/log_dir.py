@@ -57,7 +57,7 @@ class LogDir:
 
     Thread-safe.  A log calls fail() and lower_offsets() with its own lock held; nothing here takes a log's lock.  The
     lock of the checkpoints is held while a file is written, so that no older offset is written after a lower one.
-    Lifetime: lock() and, at the end, release(); whoever only reads the checkpoints needs neither.
+    Lifetime: lock() and, at the end, release(); to read the checkpoints neither is needed.
 
     failure_channel: receives a failure of the directory; by default a new channel.
     """
@@ -75,8 +75,8 @@ class LogDir:
         self._time = time
         self._directory_lock: DirectoryLock | None = None
         self._checkpoint_lock = threading.Lock()
-        # What was last read from each file or written to it; whoever has the .lock is the only writer.  Reading a file
-        # of ten thousand partitions takes longer than writing it.
+        # What was last read from each file or written to it; the holder of the .lock is the only writer.  Reading a
+        # file of ten thousand partitions takes longer than writing it.
         self._contents: dict[str, dict[TopicPartition, int]] = {}
         self._next_disk_full_log_ms: dict[str, float] = {}
         # The checkpoints in which a full disk has kept the lines of logs that are no longer here.
@@ -106,7 +106,7 @@ class LogDir:
         return self._failure_channel.failure(self.path)
 
     def fail(self, error: OSError) -> None:
-        """The directory is offline from now on; whoever takes it out of the channel does the rest."""
+        """The directory is offline from now on; the thread that takes it out of the channel does the rest."""
         self._failure_channel.maybe_add_offline_log_dir(self.path, error)
 
     # -- start and stop -----------------------------------------------------------------------------------------------

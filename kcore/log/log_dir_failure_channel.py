@@ -1,7 +1,7 @@
-"""LogDirFailureChannel: how the news of a failed disk reaches the broker.
+"""LogDirFailureChannel: passes failed data directories to a thread that holds no lock.
 
-Whoever meets the failure may hold a log's lock and a partition's ISR lock.  So it only puts the data directory into the
-channel; a thread that holds no lock takes it out and does the rest.
+The thread that meets the failure may hold a log's lock and a partition's ISR lock.  So it only puts the data directory
+into the channel; a thread that holds no lock takes it out and does the rest.
 Source: LogDirFailureChannel and ReplicaManager.LogDirFailureHandler, Kafka 2.4-4.x.
 """
 
@@ -17,13 +17,13 @@ from kcore.common.shutdownable_thread import ShutdownableThread
 
 logger = logging.getLogger(__name__)
 
-#: Errors that pass when somebody makes room.  They fail the operation, and take nothing offline unless half of it was
+#: Errors that end once the disk has room.  They fail the operation, and take nothing offline unless half of it was
 #: done.
 DISK_FULL_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LogDirFailureChannel:
-    """The data directories that are offline, and a queue of those that nobody has dealt with yet.
+    """The data directories that are offline, and a queue of those that LogDirFailureHandler has not taken yet.
 
     Thread-safe.  Calls nothing but the logger; its own lock is the last that a thread takes.
     """

@@ -60,7 +60,7 @@ class LoadLog(Protocol):
 
 
 class LogDirLoader:
-    """Loads the logs of one data directory; which of them are served is decided by whoever called load().
+    """Loads the logs of one data directory; which of them are served is decided by the caller of load().
 
     Lifetime: load() once, on any thread; the rest may be read once it has returned.
     """
@@ -111,7 +111,7 @@ class LogDirLoader:
         for name in sorted(list_directory(log_dir.path)):
             path = os.path.join(log_dir.path, name)
             parsed = parse_partition_directory(name)
-            # A link that leads nowhere is a partition whose disk is not there: it must not begin anew.
+            # A link that leads nowhere is a partition whose disk is not there: it must not begin again, empty.
             if not is_directory(path) and (parsed is None or exists(path)):
                 if parsed is not None:
                     logger.warning("%s: leaving %s alone, it is no directory", log_dir.path, name)
@@ -153,7 +153,7 @@ class LogDirLoader:
                         # A thread that finds no log any more is there for the segments of the others.
                         self._load_one(parsed, path, configs, threads if count > 1 else None)
                 except BaseException:
-                    deque(pending, maxlen=0)  # nobody takes another log of a directory that fails
+                    deque(pending, maxlen=0)  # no thread takes another log of a directory that fails
                     raise
 
             # Each thread takes the next log itself, and after a clean stop one thread is enough: a log then takes

@@ -109,7 +109,7 @@ cdef struct Append:
     int64_t offset_of_max_timestamp # relative to first_offset until a leader has assigned the offsets
     int64_t log_append_time         # -1: CreateTime
     int64_t record_count
-    int64_t converted_count         # of these, how many were built anew (VAL-24)
+    int64_t converted_count         # of these, how many were rebuilt (VAL-24)
     int64_t conversion_ns
     int32_t leader_epoch            # of the last batch
     bint is_of_one_epoch            # all batches have the same leader epoch
@@ -220,7 +220,7 @@ cdef class LogHotPath:
     cdef public bint is_served
     # No partition moves the high watermark: it follows the log end.
     cdef public bint _sole_replica
-    # Taken off segment.ms; chosen anew at each roll.
+    # Taken off segment.ms; chosen again at each roll.
     cdef public int64_t _roll_jitter_ms
     cdef public object _time
     # The log's name in error messages.
@@ -400,7 +400,7 @@ cdef class LogHotPath:
         """Check a producer's batches, give them the next offsets, write them.
 
         records: one batch, or plain messages of magic 0 or 1, which become one batch of magic 2 (VAL-02..06).  A
-        writable buffer has offsets and epoch assigned in place unless the batch is built anew; a read-only one is
+        writable buffer has offsets and epoch assigned in place unless the batch is rebuilt; a read-only one is
         copied first.  leader_epoch None: the log's latest, 0 if there is none; not in a running broker, whose
         partition alone knows its epoch, moves the high watermark and completes delayed fetches (LogIsServed: use
         Broker.produce).  Returns a LogAppendInfo with the offsets of the batches; for a repeated batch of an idempotent

@@ -390,7 +390,7 @@ class _LogLoader:
         """Empty the log: all its segments end below the log start offset.
 
         Either the records were deleted, or the start offset is wrong, and the files do not say which.  So the segments
-        move to a -stray directory, and the log starts anew at log_start_offset, where no offset was used before.  In
+        move to a -stray directory, and the log starts again at log_start_offset, where no offset was used before.  In
         mode "r" the segments stay where they are, below the log start offset.
         """
         if not self.writable:
@@ -403,7 +403,7 @@ class _LogLoader:
             return
         aside = self._move_aside(list(self.segments))
         logger.error(
-            "%s: the log ends at %d, below its start offset %d: it starts anew there.  Its segments were not deleted: "
+            "%s: the log ends at %d, below its start offset %d: it starts again there.  Its segments were not deleted: "
             "they are in %s",
             self.directory,
             log_end_offset,

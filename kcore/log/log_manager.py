@@ -50,7 +50,7 @@ class LogManager:
     """Finds, makes, flushes, checkpoints, moves and deletes logs.
 
     A partition has at most one current log, and while it moves to another data directory a future one beside it.
-    Thread-safe.  _lock is for whoever makes, moves or removes a log, and comes before a log's own lock.
+    Thread-safe.  _lock is held while a log is made, moved or removed, and comes before a log's own lock.
     A directory that fails is offline at once, and so is the log that met the failure; the directory's other logs follow
     when the owner of the manager reads log_dir_failure_channel and calls handle_log_dir_failure().
     Lifetime: startup() once, shutdown() once.
@@ -209,7 +209,7 @@ class LogManager:
         """Let go of all logs as the end of a killed process does: nothing is flushed, no checkpoint and no marker of a
         clean stop is written, and the locks of the directories are free.  shutdown() then does nothing.
 
-        Whoever calls a log afterwards gets KafkaStorageError with the reason.
+        A call of a log afterwards raises KafkaStorageError with the reason.
         """
         self.maintenance.stop()
         with self._lock:
@@ -359,7 +359,7 @@ class LogManager:
         """The future log becomes the current one, which is deleted later.  The caller prevents appends to both.
 
         The new current log, with the high watermark and the log start of the old one.  on_replaced is called with it
-        before the old one is closed and renamed: whoever reads must not find the old one then.  A crash in between
+        before the old one is closed and renamed: a reader must not find the old one then.  A crash in between
         leaves two logs of the partition, of which the next start takes the longer and sets the other aside.
         Raises KafkaStorageError, ValueError if there is no current or no future log.  Source: DIR-06.
         """
@@ -485,7 +485,7 @@ class LogManager:
         """Take all logs of a directory that has failed offline; the other directories go on.  A move into it has ended:
         its future log is forgotten here.
 
-        For whoever takes it out of log_dir_failure_channel; nothing happens while the directory works.
+        For the thread that takes it out of log_dir_failure_channel; nothing happens while the directory works.
         """
         error = self.log_dir_failure_channel.failure(log_dir)
         if error is None:

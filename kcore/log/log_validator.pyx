@@ -3,7 +3,7 @@
 assignment of their offsets (VAL).
 
 Records stay as they are, and get their offsets in place, if magic and codec are the topic's and inner offsets are right
-(VAL-02..04); else they are built anew (VAL-05).  Source: LogValidator, Kafka 2.4 to 4.x.
+(VAL-02..04); else they are rebuilt (VAL-05).  Source: LogValidator, Kafka 2.4 to 4.x.
 """
 
 from time import perf_counter_ns
@@ -44,9 +44,9 @@ cdef int64_t NOGIL_BYTES = 256 * 1024
 cdef class ValidationResult:
     """The result of validation.  max_timestamp: of all records, now_ms on a LogAppendTime topic, -1 for none;
     offset_of_max_timestamp: counted from the first record, as offsets are not yet assigned (VAL-21, VAL-22);
-    record_count; records: the batch built anew, None if the producer's own is to be written.
+    record_count; records: the rebuilt batch, None if the producer's own is to be written.
 
-    For records built anew (VAL-24): converted_count of them, temporary_bytes of memory that it took, conversion_ns;
+    For rebuilt records (VAL-24): converted_count of them, temporary_bytes of memory that it took, conversion_ns;
     0, 0 and 0 in place."""
 
     cdef readonly int64_t max_timestamp
@@ -83,7 +83,7 @@ def validate_records(
     """Check a leader's append, record by record, compressed ones too (LOG-07, VAL-07..20).
 
     records: one batch, or a set of plain messages of magic 0 or 1; CRCs already checked.  compression_type: the
-    topic's (VAL-06), with the level for it.  base_offset: of the records built anew, if assign_offsets cannot change
+    topic's (VAL-06), with the level for it.  base_offset: of the rebuilt records, if assign_offsets cannot change
     it: that is a wrapper of magic 0.
 
     Returns a ValidationResult: its records, if there are any, are to be assigned offsets and written in place of the

@@ -67,7 +67,7 @@ def read_member(directory: str) -> MetaProperties | None:
 
 
 def refuse_members_directory(directory: str) -> None:
-    """For whoever is about to append to a log in a data directory without its broker.
+    """For a process that is about to append to a log in a data directory without its broker.
 
     The other replicas would not get the records, and their leader would give the same offsets, in the same leader
     epoch, to others.  Raises ClusterMemberDirectory, OSError.
@@ -88,7 +88,7 @@ def set_aside_if_damaged(directory: str) -> None:
         read(directory)
         return
     except CorruptFile as error:
-        logger.error("%s; it is %s now, and is made anew", error, set_aside(path))
+        logger.error("%s; it is %s now, and is written again", error, set_aside(path))
 
 
 def write(directory: str, cluster_id: str, broker_id: int) -> None:

@@ -47,7 +47,7 @@ def open_log(
     there is none (not the data directory), and leaves it cleanly stopped on close.
 
     The checkpoints of the data directory are used where there are any.  The high watermark is the log's end: offline
-    nobody replicates.  (In mode "r" after a clean stop it is the checkpoint's.)
+    no broker replicates.  (In mode "r" after a clean stop it is the checkpoint's.)
     Raises ValueError for another mode; TypeError for other arguments; NotADirectoryError for a file;
     NotAPartitionDirectory for a data directory, and for a name without a partition ("a"); FileNotFoundError where there
     is no log ("r") or no data directory ("a"); DirectoryInUse ("a"), ClusterMemberDirectory ("a") for the data

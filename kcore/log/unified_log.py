@@ -654,7 +654,7 @@ class UnifiedLog(LogHotPath):
         with self.lock:
             self._check_not_served()
             self._check_writable()
-            logger.info("%s: truncating fully, the log starts anew at %d", self._source, new_offset)
+            logger.info("%s: truncating fully, the log starts again at %d", self._source, new_offset)
             try:
                 self._truncate_fully(new_offset, log_start_offset)
             except OSError as error:

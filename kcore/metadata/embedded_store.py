@@ -5,9 +5,9 @@ a topic nor a block of producer ids is forgotten when the machine stops.
 
 Watches see the changes of other processes by polling.  A session is a row with a heartbeat counter: who polls and sees
 it stand still for the session's timeout, by its own clock, ends that session and deletes its ephemeral nodes.  Time in
-which nobody could write (another program has locked the file) does not count: all counts of silence begin again after
-it.  A store that has left no watch and made no ephemeral node has neither a row nor a thread, and costs nothing while
-it is idle.
+in which no process could write (another program has locked the file) does not count: all counts of silence begin again
+after it.  A store that has left no watch and made no ephemeral node has neither a row nor a thread, and costs nothing
+while it is idle.
 
 A node whose path ZooKeeper would refuse is not made, but earlier versions have made some: where there is one, it can be
 read, changed and deleted.
@@ -162,7 +162,7 @@ class EmbeddedStore(MetadataStore):
         self._watches = WatchTable()
         self._listeners: list[SessionListener] = []
         self._session_events: list[SessionEvent] = []
-        # None: no row yet, so nobody can end the session.
+        # None: no row yet, so no other process can end the session.
         self._session_id: int | None = None
         self._has_expired = False
         self._last_heartbeat_ms = 0.0
@@ -417,7 +417,7 @@ class EmbeddedStore(MetadataStore):
     # -- polling ----------------------------------------------------------------------------------------
 
     def poll(self) -> None:
-        """One step: keep this session alive, end those that nobody keeps alive, call the watches that are due."""
+        """One step: keep this session alive, end those that no process keeps alive, call the watches that are due."""
         due: list[tuple[Watch, WatchEvent]] = []
         try:
             with self._errors(), self._lock:
@@ -436,7 +436,7 @@ class EmbeddedStore(MetadataStore):
     def _poll(self) -> list[tuple[Watch, WatchEvent]]:
         now_ms = self._time.hi_res_clock_ms()
         can_write = self._beat(now_ms)
-        # Nobody has committed anything in nearly all polls; then this is their only statement.
+        # No process has committed anything in nearly all polls; then this is their only statement.
         data_version = self._pragma("data_version")
         if data_version != self._data_version:
             self._sessions = self._db.execute("SELECT id, timeout_ms, heartbeat FROM session").fetchall()
@@ -681,7 +681,7 @@ class _Poller(ShutdownableThread):
             except StoreError as error:
                 if str(error) != self._error:
                     self._error = str(error)
-                    logger.error("the metadata store is away, and is tried again: %s", error)
+                    logger.error("the metadata store cannot be reached, and is tried again: %s", error)
             else:
                 if self._error is not None:
                     self._error = None

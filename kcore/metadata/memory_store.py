@@ -104,7 +104,7 @@ class MemoryTree:
 
 class MemoryStore(MetadataStore):
     """One session on a tree, a new one by default.  executor: gets pump() after each change that may concern this
-    session; None: whoever made the store calls pump() of it or of the tree."""
+    session; None: the maker of the store calls pump() of it or of the tree."""
 
     def __init__(self, tree: MemoryTree | None = None, executor: Executor | None = None) -> None:
         self.tree = tree if tree is not None else MemoryTree()

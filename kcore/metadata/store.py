@@ -278,14 +278,15 @@ class MetadataStore(ABC):
 
     def ping(self, timeout_ms: float) -> None:
         """Ask the store for an answer.  Raises ConnectionLost if none comes in this time, and for every call from then
-        on until it does: nobody has to wait, call after call, until the connection counts as lost by itself."""
+        on until it does: no caller has to wait, call after call, until the connection counts as lost by itself."""
         self.get("/")
 
     @abstractmethod
     def close(self) -> None:
-        """End the session: its ephemeral nodes are deleted, or once its timeout has passed if the store is away.
+        """End the session: its ephemeral nodes are deleted, or once its timeout has passed if the store cannot be
+        reached.
 
-        Called again it does nothing.  Raises nothing for a store that is away.
+        Called again it does nothing.  Raises nothing for a store that cannot be reached.
         """
 
     @abstractmethod

@@ -134,7 +134,7 @@ class Session:
         is_connected = self._end()
         stopping = self.client.handler.spawn(self._stop)
         stopping.join(_CLOSE_TIMEOUT_S if is_connected else _CLOSE_WITHOUT_CONNECTION_S)
-        if stopping.is_alive():  # nobody answers
+        if stopping.is_alive():  # the server does not answer
             self.client.handler.break_connection()
             stopping.join()
 
@@ -152,7 +152,7 @@ class Session:
             return self._is_connected
 
     def _stop(self) -> None:
-        """Whoever comes second, at an expiry and a close() at once, waits for the first."""
+        """The second caller, at an expiry and a close() at once, waits for the first."""
         with self._lock:
             is_first = not self._is_stopping
             self._is_stopping = True

@@ -128,7 +128,8 @@ class ZookeeperStore(MetadataStore):
     def _find_multi_read(self) -> None:
         """Find out whether the server reads many nodes with one request.
 
-        One before 3.6 answers that it does not know it, and then breaks the connection: here, where nobody uses it yet.
+        One before 3.6 answers that it does not know it, and then breaks the connection: here, where no caller uses it
+        yet.
         """
         try:
             self._session.call(partial(self._session.read, ["/"]))

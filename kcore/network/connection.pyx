@@ -145,7 +145,7 @@ cdef class Connection:
     def receive(self, bytearray scratch not None):
         """Read what is there, at most TURN_BYTES; returns the number of complete requests that wait.
 
-        scratch: a buffer that nobody else uses during the call.  Raises ConnectionClosed, InvalidReceive,
+        scratch: a buffer that no other thread uses during the call.  Raises ConnectionClosed, InvalidReceive,
         OSError; the connection is of no more use then.  Releases the GIL for large reads only.
         """
         cdef uint8_t *target

@@ -70,7 +70,7 @@ class Processor(ShutdownableThread):
         #: (connection, response or None) that other threads, or other connections' requests, have completed.
         self._completions: deque[tuple[Connection, Sequence[Chunk] | None]] = deque()
         self._incoming: deque[Connection] = deque()
-        #: Connections with requests that wait although nobody is at work on one.
+        #: Connections with requests that wait although no thread is at work on one.
         self._backlog: deque[Connection] = deque()
         #: Connections with more to read, as far as we know, that are not polled for it.  An ordered set.
         self._unread: dict[Connection, None] = {}
@@ -134,7 +134,7 @@ class Processor(ShutdownableThread):
             try:
                 self._wake_writer.send(b"\0")
             except OSError:
-                pass  # full, so it is readable; or closed, so nobody waits
+                pass  # full, so it is readable; or closed, so no thread waits
 
     @property
     def connection_count(self) -> int:
@@ -379,7 +379,7 @@ class Processor(ShutdownableThread):
             return
         self._idle_check_ms = now + min(max(limit / 10, 10), 60_000)
         for connection in [c for c in self._connections.values() if now - c.last_active_ms > limit]:
-            # A parked request has its own deadline; a response that nobody takes has this one.
+            # A parked request has its own deadline; a response that its client does not take has this one.
             if connection.request is None or connection.has_output:
                 self._close(connection, f"idle for {limit} ms")
 

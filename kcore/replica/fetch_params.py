@@ -32,7 +32,8 @@ class FetchParams:
 
     max_wait_ms <= 0 answers at once.  With hard_max_bytes the response never exceeds max_bytes; without it the
     first partition that has data may, by what its first batch needs (RD-18, RD-19).  quota: the throttle of a
-    follower's fetch; None if there is none now.  client: None for a consumer below Fetch 11, and for whoever is none.
+    follower's fetch; None if there is none now.  client: None for a consumer below Fetch 11, and for a reader that is
+    none.
     """
 
     replica_id: int = CONSUMER_REPLICA_ID

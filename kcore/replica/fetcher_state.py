@@ -63,7 +63,7 @@ logger = logging.getLogger(__name__)
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
-#: How often the fetch data of every partition is made anew: retention raises log starts without calling the fetcher.
+#: How often the fetch data of every partition is rebuilt: retention raises log starts without calling the fetcher.
 _REFRESH_MS = 30_000
 
 
@@ -583,7 +583,7 @@ class FetcherState:
                 log_end_offset, answer.log_start_offset, answer.high_watermark
             )
             if is_not_compared and logs.log_start_offset(tp) < log_end_offset:
-                logger.warning("%s: none of our records was compared with the leader's, the log starts anew", tp)
+                logger.warning("%s: none of our records was compared with the leader's, the log starts again", tp)
                 logs.truncate_fully_and_start_at(tp, log_end_offset)
                 state = state._replace(last_fetched_epoch=logs.latest_epoch(tp))
             records = answer.records
@@ -678,7 +678,7 @@ class FetcherState:
                 logs.truncate_to(tp, decision.offset, True)
             elif decision.starts_anew:
                 logger.warning(
-                    "%s: the leader has the offsets from %d to %d, none of ours: the log starts anew",
+                    "%s: the leader has the offsets from %d to %d, none of ours: the log starts again",
                     tp,
                     leader_start_offset,
                     leader_end_offset,

@@ -84,7 +84,8 @@ def may_join_isr(
     A follower below the start of the leader's epoch may lack records that the epoch before had committed above the
     leader's high watermark: elected, it would lose them.  One that has only records below the leader's log start may
     have others than the leader had: the leader has no epochs there any more, so nothing was compared (not in Kafka).
-    Its log first starts anew at the leader's log start; a log start of -1 is unknown.  False while a change is pending.
+    Its log first starts again at the leader's log start; a log start of -1 is unknown.  False while a change is
+    pending.
     """
     if isinstance(isr, PendingIsr) or replica.broker_id in isr.committed or not is_alive:
         return False

@@ -10,7 +10,7 @@ from kcore.record.memory_records import MemoryRecords
 if TYPE_CHECKING:
     from kcore.log.unified_log import UnifiedLog
 
-#: How much of a log is copied at most while nobody can append to it: some 5 ms.
+#: How much of a log is copied at most while appends to it wait: some 5 ms.
 MAX_BYTES_UNDER_LOCK = 4 * 1024 * 1024
 _NEAR_THE_END = 1024 * 1024
 
@@ -21,7 +21,7 @@ def is_near_the_end(log: UnifiedLog, future: UnifiedLog) -> bool:
 
 
 def copy_tail(log: UnifiedLog, future: UnifiedLog) -> bool:
-    """Append to the future log what it lacks, all of it or nothing; nobody may append to the log meanwhile.
+    """Append to the future log what it lacks, all of it or nothing; the caller prevents appends to the log meanwhile.
 
     False, and nothing is done, for more than MAX_BYTES_UNDER_LOCK or more than one segment.
     """

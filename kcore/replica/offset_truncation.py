@@ -82,7 +82,7 @@ def out_of_range(
     """What a follower does whose fetch at its log end the leader refused with OFFSET_OUT_OF_RANGE.
 
     If the leader's log ends before the follower's, the leader was elected uncleanly: the follower truncates to its end.
-    If it starts after the follower's end, the leader has deleted what comes next: the follower's log starts anew.  So
+    If it starts after the follower's end, the leader has deleted what comes next: the follower's log starts again.  So
     it does if the leader's log ends before the follower's starts: cut there, it would lack all that the leader has.
     """
     if leader_end_offset < log_start_offset:

@@ -387,8 +387,8 @@ class Partition:
     ) -> bool:
         """Put the future log in the place of the log, if it has all its records but a few (DIR-06).
 
-        replace_log is LogManager.replace_current_with_future_log; meanwhile nobody appends.  What was appended since
-        the last fetch is copied then, all of it or nothing, up to 4 MiB: a partition that always gets
+        replace_log is LogManager.replace_current_with_future_log; meanwhile nothing is appended.  What was appended
+        since the last fetch is copied then, all of it or nothing, up to 4 MiB: a partition that always gets
         records would never be equal to its copy otherwise.
         True if there is no future log any more.  Raises KafkaStorageError.
         Source: Partition.maybeReplaceCurrentWithFutureReplica, Kafka 3.9, where nothing is copied.

@@ -125,7 +125,7 @@ class ReplicaMeters:
         self.topic(topic).produce_refused(not isinstance(error, _EXPECTED_PRODUCE_ERRORS), size if is_too_large else 0)
 
     def produce_converted(self, meters: TopicMeters, records: int, duration_ns: int) -> None:
-        """A producer's records were built anew before they were appended (APP-07)."""
+        """A producer's records were rebuilt before they were appended (APP-07)."""
         meters.converted(produced=records)
         self.conversion_times.update(duration_ns)
 

@@ -113,7 +113,7 @@ class SessionFetch(DelayedOperation):
 
     params.min_bytes is 1 at most: any record is enough.  to_read: of the session's partitions those that are not idle.
     idle: those of the answer that need no other read before they change.  take_changed() says when the wait ends which
-    partitions this fetch has to read anew: none if another fetch has continued the session, which then answers them.
+    partitions this fetch has to read again: none if another fetch has continued the session, which then answers them.
     Source of what ends the wait: DelayedFetch (PURG-11..16).
     """
 
@@ -174,7 +174,7 @@ class SessionFetch(DelayedOperation):
         for topic_partition in self.idle:
             del self._to_read[topic_partition]
         changed = self._watch.begin_wait(self)
-        if changed is None:  # nobody reports changes any more
+        if changed is None:  # changes are not reported any more
             self._to_read = dict.fromkeys(self._partitions)
             self.force_complete()
             return
@@ -258,7 +258,7 @@ def _is_idle(
     Not a follower's that is not in the ISR: each of its fetches may let it join.  Once that is proposed, no fetch does
     before the store has answered, which is reported: of a broker that has come back a thousand partitions join at once,
     and reading all of them with each fetch keeps the thread that stores them from running.  Nor one of a consumer that
-    may be sent elsewhere: nobody reports when a replica in its rack can serve it (RD-25).
+    may be sent elsewhere: no event says when a replica in its rack can serve it (RD-25).
     """
     if params.client is not None and params.client.rack and replica_manager.preferred_read_replica is not None:
         return False

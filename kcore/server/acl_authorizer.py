@@ -35,7 +35,7 @@ from kcore.server.authorizer import (
 )
 from kcore.server.kafka_config import KAFKA_CONFIG_DEF
 
-#: What was allowed (DEBUG) and denied (INFO), a line each; what nobody asked for by name is at TRACE.
+#: What was allowed (DEBUG) and denied (INFO), a line each; what no request has asked for by name is at TRACE.
 logger = logging.getLogger("kcore.authorizer")
 _TRACE = 5
 
@@ -134,8 +134,8 @@ class AclAuthorizer(Authorizer):
         return self.remove_acls(acl_filter)
 
     def is_super_user(self, request_context: AuthorizableRequestContext) -> bool:
-        """May be overridden: where brokers have a listener of their own, and nobody authenticates, the listener tells
-        them from clients."""
+        """May be overridden: where brokers have a listener of their own, and no client authenticates, the listener
+        tells them from clients."""
         return request_context.principal in self._super_users
 
     def authorize(
@@ -184,7 +184,7 @@ class AclAuthorizer(Authorizer):
         ]
         if not self._allow_everyone_if_no_acl_found:
             return allow_some_resource(applying)
-        # Nobody can deny every name, but by "*".
+        # No ACL can deny every name, but by "*".
         everything = ResourcePattern(resource_type, WILDCARD)
         return not any(pattern == everything and entry.permission_type is _DENY for pattern, entry in applying)
 

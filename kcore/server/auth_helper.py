@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 #: What a response says of operations when the request did not ask.
 NOT_ASKED = -(2**31)
 
-#: Principals are few, but whoever sends requests may choose them where nobody authenticates.
+#: Principals are few, but clients may choose them where no client authenticates.
 _MAX_DENIED_BROKERS = 100
 
 #: The error of a resource that the client may not use so.

@@ -60,7 +60,7 @@ class AuthorizableRequestContext(Protocol):
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """User:ANONYMOUS on a listener where nobody has to authenticate."""
+        """User:ANONYMOUS on a listener where no client has to authenticate."""
 
     @property
     def client_address(self) -> str:

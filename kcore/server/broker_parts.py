@@ -132,7 +132,7 @@ def start_thread(thread: ShutdownableThread, parts: ExitStack) -> None:
 class Background:
     """The schedulers and the timer of a broker, from one start to the stop after it; `parts` shuts them down.
 
-    clients_time: whoever waits at the other end of a socket waits in real time, also under MockTime.
+    clients_time: clients and other brokers wait in real time, also under MockTime.
     """
 
     def __init__(self, broker_id: int, time: Time, parts: ExitStack, *, is_member: bool) -> None:

@@ -27,7 +27,7 @@ REQUEST_PERCENTAGE = "request_percentage"
 #: Quotas that are whole numbers, and all of them.
 _WHOLE = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
 KEYS = (*_WHOLE, REQUEST_PERCENTAGE)
-#: Nodes below /config/changes that stay in the store of a broker alone, where nobody reads them.
+#: Nodes below /config/changes that stay in the store of a broker alone, where no broker reads them.
 _KEPT_CHANGES = 100
 _RETRY_MS = 1000
 

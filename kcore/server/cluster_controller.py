@@ -97,9 +97,9 @@ def elect_where_there_is_no_leader(controller: KafkaController) -> None:
 def controlled_shutdown(member: ClusterMember, metadata_cache: MetadataCache, config: KafkaConfig, time: Time) -> bool:
     """Have the controller move the leaders away from this broker (KIP-380); whether it leads none any more.
 
-    While this broker's store is away it waits at most a second between two attempts, and 4 s in all: most likely it is
-    away for the controller, too, which then cannot elect anybody, and does not answer either if its calls of the store
-    wait; but if the store is soon back, or away for this broker only, they work.
+    While this broker cannot reach the store it waits at most a second between two attempts, and 4 s in all: most likely
+    the controller cannot reach it either, and then elects no leader, and does not answer while its calls of the store
+    wait; but if the store is soon back, or only this broker cannot reach it, they work.
 
     False where no other broker can lead: the broker is the last one, or the attempts are used up.  The others may
     have stopped before the metadata say so; thus a warning comes only once the attempts are used up.

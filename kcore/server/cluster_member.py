@@ -320,7 +320,7 @@ class ClusterMember:
     def _set_deleted_topics_aside(self, topic_ids: Mapping[TopicPartition, UUID | None], controller_epoch: int) -> None:
         """What is hosted here of a topic that was deleted, and created again with one of these ids, becomes a stray.
 
-        The broker has not heard of the deletion: it stood still, and when it went on, a late request made it a replica
+        The broker has not received the deletion: it stood still, and when it went on, a late request made it a replica
         of the earlier topic.  Which of two topics is there now, the store says: this request may be the late one.
         """
         others = [tp for tp, topic_id in topic_ids.items() if self._is_of_another_topic(tp, topic_id)]

@@ -1,4 +1,4 @@
-"""Changes of settings in the store: where they are written, and how other brokers hear of them.
+"""Changes of settings in the store: where they are written, and how other brokers notice them.
 
 Source: ZkAdminManager.alterConfigs and incrementalAlterConfigs, AdminZkClient.changeTopicConfig, Kafka 3.9; KIP-133,
 KIP-339.

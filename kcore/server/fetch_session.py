@@ -118,7 +118,7 @@ class CachedPartition:
     def forget_answer(self) -> None:
         """Name the partition in the next answer, whatever it has.
 
-        A follower that has heard of another leader epoch drops the answers to its fetches with the old one; what they
+        A follower that has received another leader epoch drops the answers to its fetches with the old one; what they
         said would never be said again as long as it does not change.  Kafka's sessions do not have this.
         """
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1

@@ -305,7 +305,7 @@ class KafkaConfig:
 
     config["log.segment.bytes"] is the typed value, and so is config.log_segment_bytes.
 
-    Thread-safe.  reconfigure() changes settings while the broker runs, so whoever reads one reads it where it is used;
+    Thread-safe.  reconfigure() changes settings while the broker runs, so read each one where it is used;
     who has to keep its value, or to do something about a new one, registers with on_change().
     """
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kcore.common.topic_partition import ZERO_UUID, TopicPartition
 
-#: The leader of a partition that nobody leads.
+#: The leader of a partition that no broker leads.
 NO_LEADER = -1
 
 
@@ -49,7 +49,7 @@ class TopicInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MetadataSnapshot:
-    """The cluster at one moment.  Whoever reads several things reads them from one snapshot.
+    """The cluster at one moment.  A caller that reads several things reads them from one snapshot.
 
     controller_id: a broker's id, -1 for none.  serial: no other snapshot of this process has it.
     """

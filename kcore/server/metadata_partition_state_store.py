@@ -34,7 +34,7 @@ from kcore.replica.partition_state_store import OnIsrChanged, StoredIsr
 
 logger = logging.getLogger(__name__)
 
-#: After a call of a store that is away, before the next.
+#: After a call of a store that cannot be reached, before the next.
 _RETRY_MS = 1000
 #: Changes in one multi(): ZooKeeper takes no message above 1 MiB.
 _MAX_BATCH = 500
@@ -128,7 +128,7 @@ class MetadataPartitionStateStore:
     # -- storing ----------------------------------------------------------------------------------------
 
     def _store_waiting(self) -> None:
-        """Store everything that waits, many with one write; while the store is away, it goes on waiting."""
+        """Store everything that waits, many with one write; while the store cannot be reached, it goes on waiting."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         while waiting:

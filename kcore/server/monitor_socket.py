@@ -50,7 +50,7 @@ class MonitorSocket(ShutdownableThread):
             self._remove_file()
             with socket_address(self._data_dir) as address:
                 self._listener.bind(address)
-            os.chmod(self._path, 0o600)  # nobody can connect before listen()
+            os.chmod(self._path, 0o600)  # no process can connect before listen()
             self._listener.listen(16)
         except BaseException:
             self._close()
@@ -94,7 +94,7 @@ class MonitorSocket(ShutdownableThread):
         try:
             self._wake_writer.send(b"\0")
         except OSError:
-            pass  # closed, so nobody waits
+            pass  # closed, so no process waits
 
     def shutdown(self) -> None:
         """Returns when the thread has ended and the file is gone."""

@@ -29,7 +29,7 @@ class ProducerIdManager:
         self._end = -1
 
     def generate_producer_id(self) -> int:
-        """A producer id that nobody else has, or had.  Writes to the store once in BLOCK_SIZE calls."""
+        """A producer id that no other producer has, or had.  Writes to the store once in BLOCK_SIZE calls."""
         with self._lock:
             if self._next > self._end:
                 block = self.allocate_block(self._broker_id)
@@ -38,7 +38,7 @@ class ProducerIdManager:
             return self._next - 1
 
     def allocate_block(self, broker_id: int) -> ProducerIdBlock:
-        """A block of ids for a broker, which nobody else gets."""
+        """A block of ids for a broker, which no other broker gets."""
         return ProducerIdBlock.decode(self._store.update(PRODUCER_ID_BLOCK, partial(_next_block, broker_id)))
 
     def reserve_up_to(self, producer_id: int) -> None:

@@ -54,7 +54,7 @@ class RequestContext:
         self._meters.end(self._begin_ns)
 
     def respond_nothing(self, throttle_ms: int = 0) -> None:
-        """The request is done, and nobody reads an answer (a produce with acks=0); throttle_ms as for respond()."""
+        """The request is done, and no client reads an answer (a produce with acks=0); throttle_ms as for respond()."""
         if self.request_time is not None:
             throttle_ms = max(throttle_ms, self.record_request_time())
         self.request.respond_nothing(throttle_ms)
@@ -98,7 +98,7 @@ class RequestContext:
 
     @property
     def principal(self) -> KafkaPrincipal:
-        """Who sent the request: User:ANONYMOUS as long as nobody has to authenticate."""
+        """Who sent the request: User:ANONYMOUS as long as no client has to authenticate."""
         return self.request.connection.context.principal
 
     def __repr__(self) -> str:

@@ -94,7 +94,8 @@ class StoredAclAuthorizer(AclAuthorizer):
         self._store: MetadataStore | None = None
         self._scheduler: Scheduler | None = None
         self._time: Time = SYSTEM_TIME
-        # What follows is used with the lock held: whoever stores or reads has put it in force before the next one does.
+        # What follows is used with the lock held: a thread that stores or reads has put it in force before the next one
+        # does.
         #: The nodes that announce changes, and when each was seen first.
         self._seen_ms: dict[str, float] = {}
         #: The resources whose ACLs cannot be read, and what the log has said of them.
@@ -192,7 +193,7 @@ class StoredAclAuthorizer(AclAuthorizer):
             try:
                 while left:
                     left = self._try_to_change(left, changes, replaces_unreadable, done, failed)
-            except StoreError as error:  # the store is away: what it may have taken will be read
+            except StoreError as error:  # the store cannot be reached: what it may have taken will be read
                 unknown = [pattern for pattern in patterns[begin:] if pattern not in done and pattern not in failed]
                 failed.update(dict.fromkeys(unknown, error))
                 break

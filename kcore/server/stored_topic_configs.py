@@ -23,11 +23,11 @@ CHANGE_EXPIRATION_MS = 15 * 60 * 1000
 class StoredTopicConfigs:
     """Thread-safe.  Every method may wait for the store.
 
-    Whoever changes a topic's settings writes them, and then a sequential node below /config/changes that names the
-    topic.  Such a node is deleted at a later change, when this broker has known it for 15 minutes: by then every broker
-    that lives has read it.  A body that cannot be read is logged: the topic keeps the settings that it has, and one
-    that has none keeps all records.  So does a new topic while the store cannot be read; its settings are read again.
-    time: of a clock that never steps.
+    The broker that changes a topic's settings writes them, and then a sequential node below /config/changes that names
+    the topic.  Such a node is deleted at a later change, when this broker has known it for 15 minutes: by then every
+    broker that lives has read it.  A body that cannot be read is logged: the topic keeps the settings that it has, and
+    one that has none keeps all records.  So does a new topic while the store cannot be read; its settings are read
+    again.  time: of a clock that never steps.
     Source: ZkNodeChangeNotificationListener, ZkConfigManager, Kafka 3.9.
     """
 

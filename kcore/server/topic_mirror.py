@@ -302,7 +302,7 @@ class TopicMirror:
         if missing:
             raise MirrorFailed(f"{min(missing)}: the partition is gone")
         if self._is_another_topic(metadata):
-            raise MirrorFailed(f"{self._topic} was deleted and made anew: its id was {self._metadata.topic_id}")
+            raise MirrorFailed(f"{self._topic} was deleted and created again: its id was {self._metadata.topic_id}")
         previous, self._metadata = self._metadata, metadata
         moved = [tp for tp in self._partitions if _is_new(previous, metadata, tp.partition)]
         failed = sorted(self._partitions.keys() - set(moved) - self._fetchers.states().keys())

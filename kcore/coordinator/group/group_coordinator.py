@@ -267,7 +267,7 @@ class GroupCoordinator:
             )
             self._maybe_prepare_rebalance(group, f"member {member_id} rejoins; client reason: {reason}")
             return NONE
-        # Nothing new, perhaps the last answer was lost: tell it the generation that is.
+        # Nothing new, perhaps the last answer was lost: answer with the current generation.
         result = self._join_result(group, member_id, with_members=group.state is GroupState.COMPLETING_REBALANCE)
         group.after_unlock(lambda: callback(result))
         return NONE

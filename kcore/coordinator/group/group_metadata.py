@@ -37,7 +37,7 @@ class GroupState(enum.Enum):
     PREPARING_REBALANCE = "PreparingRebalance"  # JoinGroups are parked until all members have come, or time is up
     COMPLETING_REBALANCE = "CompletingRebalance"  # SyncGroups are parked until the leader's assignment is stored
     STABLE = "Stable"  # every member can have its assignment
-    DEAD = "Dead"  # being removed or unloaded; whoever still holds it must look for the coordinator again
+    DEAD = "Dead"  # being removed or unloaded; a request that still holds it must look for the coordinator again
 
 
 #: State -> the states it may be entered from.  Source: GroupState.validPreviousStates, Kafka 3.9.
@@ -72,7 +72,7 @@ class GroupMetadata:
 
     What must not run under the lock (answers to clients, appends to the offsets topic) is handed to after_unlock().
     Those actions run in the order they were handed in, one at a time, by whichever thread comes out of the lock while
-    nobody else runs them; so the records of a group reach the log in the order its state changed.
+    no other thread runs them; so the records of a group reach the log in the order its state changed.
     The lock is not reentrant.  Source: GroupMetadata, Kafka 3.9.
     """
 

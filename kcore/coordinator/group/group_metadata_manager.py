@@ -337,7 +337,7 @@ class GroupMetadataManager:
     def remove_offsets(self, group: GroupMetadata, choose: Callable[[GroupMetadata], Iterable[TopicPartition]]) -> int:
         """Remove the offsets that choose(group) names, with tombstones; how many there were.
 
-        An empty group that has none left is removed too, and so is a group that is Dead already.  Nobody waits for
+        An empty group that has none left is removed too, and so is a group that is Dead already.  No request waits for
         the tombstones: one that is lost is written again, since the offset or group will come back and expire again.
         """
         with group:
@@ -498,7 +498,7 @@ class GroupMetadataManager:
     def _build_groups(self, loaded: _Loaded) -> list[GroupMetadata]:
         """Groups as their last record left them, and an empty one for each that has only offsets.
 
-        Commits of transactions still open are not committed, so nobody may see them.
+        Commits of transactions still open are not committed, so no client may see them.
         """
         groups: dict[str, GroupMetadata] = {}
         for group_id, value in loaded.groups.items():

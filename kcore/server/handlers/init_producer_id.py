@@ -43,7 +43,7 @@ class Handler:
         elif not self._may_write_idempotently(context):
             context.respond(self.error_response(body, ClusterAuthorizationFailed.code, context.api_version))
         else:
-            # An idempotent producer that lost its place gets a new id, as in Kafka; its epoch matters to nobody.
+            # An idempotent producer that lost its place gets a new id, as in Kafka; its epoch has no effect.
             try:
                 producer_id = self._producer_ids.generate_producer_id()
             except StoreError as error:

@@ -181,7 +181,7 @@ class Handler:
         denied = {}
         for (topic_id, asked_name), name in names.items():
             if topic_id != ZERO_UUID and name is None:
-                # It stays unknown, whoever makes it meanwhile.
+                # It stays unknown, also if another client makes it meanwhile.
                 error_code = UnknownTopicId.code
             elif name and (name not in permitted or (snapshot.topic(name) is None and name not in may_create)):
                 error_code = TopicAuthorizationFailed.code

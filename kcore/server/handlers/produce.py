@@ -91,7 +91,7 @@ class Handler:
             if by_id:
                 name = cache.topic_name(topic.topic_id)
                 if name is None:
-                    # Nobody reads the name of such an answer; the id keeps two unknown topics apart.
+                    # No client reads the name of such an answer; the id keeps two unknown topics apart.
                     topic.name = str(topic.topic_id)
                 else:
                     topic.name = name
@@ -165,7 +165,7 @@ class Handler:
             size = len(context.request.buffer)
             throttle_ms = self._client_quota.record(context.principal.name, context.client_id, size)
         if body.acks == 0:
-            # Nobody reads a response; a closed connection makes the client ask for metadata again.
+            # No client reads a response; a closed connection makes the client ask for metadata again.
             failed = next((item for item in statuses.items() if item[1].error is not None), None)
             if failed is None:
                 context.respond_nothing(throttle_ms)

@@ -122,7 +122,7 @@ def test_no_log_is_deleted_before_its_replica_has_left_the_isr(world, monkeypatc
 
     def dies(states):
         if states:
-            raise ConnectionLost("the store is away")
+            raise ConnectionLost("the store cannot be reached")
         return change_states(states)
 
     monkeypatch.setattr(controller._store, "change_states", dies)

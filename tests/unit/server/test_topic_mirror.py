@@ -183,7 +183,7 @@ def test_a_topic_that_is_made_anew_is_not_copied_into_the_old_ones_directory(bro
         with pytest.raises(MirrorFailed, match="gone"):
             mirror.refresh()
         broker.create_topic("orders", 2)
-        with pytest.raises(MirrorFailed, match="made anew"):
+        with pytest.raises(MirrorFailed, match="created again"):
             mirror.refresh()
     with pytest.raises(InconsistentTopicId):
         mirror_of(broker, tmp_path / "copy").start()
