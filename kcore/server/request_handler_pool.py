@@ -40,6 +40,8 @@ class RunsOn(Enum):
     #: One thread, in the order of arrival, for stored settings of brokers, quotas and ACLs: the store is called with
     #: the lock of their kind held.
     SETTING_CHANGES = "setting-changes"
+    #: One thread, in the order of arrival, for producer ids: the lock is held while the store is asked for more.
+    PRODUCER_IDS = "producer-ids"
 
 
 #: For what every small request passes: Python 3.11 takes 0.1 us for an attribute of an Enum.

@@ -13,7 +13,7 @@ from kcore.server.request_handler_pool import RunsOn
 
 
 class Handler:
-    runs_on = RunsOn.POOL  # writes to the store
+    runs_on = RunsOn.PRODUCER_IDS
 
     def __init__(self, services: Services) -> None:
         self._member: ClusterMember = services.cluster_member  # type: ignore[assignment]

@@ -25,7 +25,7 @@ NO_PRODUCER_ID, NO_PRODUCER_EPOCH = -1, -1
 
 
 class Handler:
-    runs_on = RunsOn.POOL  # may take a block of ids from the metadata store
+    runs_on = RunsOn.PRODUCER_IDS
 
     def __init__(self, services: Services) -> None:
         self._producer_ids = services.producer_ids

@@ -377,7 +377,7 @@ def test_a_broker_has_no_handler_threads_until_a_request_may_wait():
         client.ask(produce(), 9)
         client.ask(fetch(), 11)
         assert not [t.name for t in threading.enumerate() if "request-handler" in t.name]
-        client.ask(InitProducerIdRequest(transactional_id=None), 1)
+        client.ask(ListGroupsRequest(), 2)
         assert [t.name for t in threading.enumerate() if "request-handler" in t.name] == ["kcore-request-handler-1-0"]
     assert not [t.name for t in threading.enumerate() if "request-handler" in t.name]
 

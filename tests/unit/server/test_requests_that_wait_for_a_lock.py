@@ -31,6 +31,7 @@ from kcore.protocol.messages.list_groups import ListGroupsRequest
 from kcore.server import kafka_apis
 from kcore.server.client_quotas import ClientQuotas
 from kcore.server.local_controller import LocalController
+from kcore.server.producer_ids import ProducerIdManager
 from kcore.server.request_handler_pool import RunsOn
 from tests.unit.server.client import Client
 
@@ -113,8 +114,11 @@ def requests_for_topic_changes():
     yield fc.FindCoordinatorRequest(key="group"), 1
 
 
+def init_producer_id():
+    return InitProducerIdRequest(transactional_id=None)
+
+
 def requests_for_the_pool():
-    yield InitProducerIdRequest(transactional_id=None), 1
     partitions = [f.FetchPartition(partition=n % 2, partition_max_bytes=1) for n in range(301)]
     yield f.FetchRequest(max_wait_ms=0, topics=[f.FetchTopic(topic="there", partitions=partitions)]), 11
     times = [lo.ListOffsetsPartition(partition_index=0, timestamp=1_700_000_000_000)]
@@ -173,7 +177,8 @@ def test_a_creation_and_the_requests_that_wait_for_it_keep_no_others_waiting(bro
         await_waiting(broker, RunsOn.TOPIC_CHANGES, len(waiting))
 
         other = stack.enter_context(Client(broker))
-        for request, version in (*requests_for_the_pool(), *requests_for_setting_changes()):
+        others = (init_producer_id(), 1), *requests_for_the_pool(), *requests_for_setting_changes()
+        for request, version in others:
             assert error_codes(other.ask(request, version)) <= {0}, ApiKey(request.api_key).name
         assert broker.metadata_cache.topic("large") is None
 
@@ -196,7 +201,7 @@ def test_changes_of_settings_that_wait_for_one_another_keep_no_others_waiting(br
             await_waiting(broker, RunsOn.SETTING_CHANGES, len(waiting))
             waiting.append((client, request.api_key, version))
         other = stack.enter_context(Client(broker))
-        for request, version in (*requests_for_the_pool(), *requests_for_topic_changes()):
+        for request, version in ((init_producer_id(), 1), *requests_for_the_pool(), *requests_for_topic_changes()):
             assert error_codes(other.ask(request, version)) <= {0}, ApiKey(request.api_key).name
         assert not broker.client_quotas.entities
 
@@ -204,6 +209,25 @@ def test_changes_of_settings_that_wait_for_one_another_keep_no_others_waiting(br
         for client, api_key, version in waiting:
             assert error_codes(client.receive(api_key, version)) <= {0}, ApiKey(api_key).name
         assert len(broker.client_quotas.entities) == 2
+
+
+def test_producers_that_wait_for_more_ids_keep_no_others_waiting(broker, monkeypatch):
+    with ExitStack() as stack:
+        is_reached, open_gate = stack.enter_context(held_up(monkeypatch, ProducerIdManager, "allocate_block"))
+        clients = [stack.enter_context(Client(broker)) for _ in range(6)]
+        for number, client in enumerate(clients):
+            client.send(init_producer_id(), 1)
+            assert is_reached.wait(60)
+            await_waiting(broker, RunsOn.PRODUCER_IDS, number)
+        other = stack.enter_context(Client(broker))
+        for request, version in (*requests_for_the_pool(), *requests_for_topic_changes()):
+            assert error_codes(other.ask(request, version)) <= {0}, ApiKey(request.api_key).name
+        await_waiting(broker, RunsOn.PRODUCER_IDS, len(clients) - 1)
+
+        open_gate()
+        answers = [client.receive(ApiKey.INIT_PRODUCER_ID, 1) for client in clients]
+        assert [answer.error_code for answer in answers] == [0] * len(clients)
+        assert len({answer.producer_id for answer in answers}) == len(clients)
 
 
 @pytest.mark.parametrize("name", ["no/topic", ""])
