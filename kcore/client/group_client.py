@@ -254,6 +254,11 @@ class GroupClient(AdminClient):
         response = self._ask_any(
             fc.FindCoordinatorRequest(key=group_id), fc.FindCoordinatorResponse, max_version=_FIND_ONE_VERSION
         )
+        if response.error_code == CoordinatorNotAvailable.code:
+            raise CoordinatorNotAvailable(
+                f"group {group_id!r} has no coordinator now: its partition of __consumer_offsets has no leader, or the "
+                "topic waits for as many live brokers as offsets.topic.replication.factor says"
+            )
         _raise_error(response.error_code, f"the coordinator of group {group_id!r}", response.error_message)
         return Node(response.node_id, response.host, response.port, None)
 

@@ -89,8 +89,9 @@ def test_a_coordinator_that_does_not_come_is_an_error_at_the_deadline(monkeypatc
     Brokers(monkeypatch, [found], DeleteGroups=[answer])
     group_client = client()
     start_ms = group_client._time.hi_res_clock_ms()
-    with pytest.raises(error):
+    with pytest.raises(error) as raised:
         group_client.delete_group("g")
+    assert ("offsets.topic.replication.factor" in str(raised.value)) == (error is errors.CoordinatorNotAvailable)
     assert 9_000 <= group_client._time.hi_res_clock_ms() - start_ms <= 10_000
 
 
